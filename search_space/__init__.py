@@ -1,0 +1,1 @@
+"""Tensor expressions, schedules and symbolic search spaces over them."""

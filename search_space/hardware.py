@@ -1,0 +1,33 @@
+"""Hardware limits: what legality and the roofline need to know of a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A machine's limits.
+
+    Attributes:
+        peak_flops: float32 operations a second, all cores together.
+        bandwidth: bytes a second from memory, all cores together.
+        l1_bytes, l2_bytes: per core; l3_bytes: shared.
+        features: instruction sets by LLVM's names.
+    """
+
+    name: str
+    cores: int
+    vector_bytes: int
+    vector_registers: int
+    l1_bytes: int
+    l2_bytes: int
+    l3_bytes: int
+    peak_flops: float
+    bandwidth: float
+    features: tuple[str, ...] = ()
+
+    @property
+    def float_lanes(self) -> int:
+        """float32 elements a vector register holds."""
+        return self.vector_bytes // 4

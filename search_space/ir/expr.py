@@ -1,0 +1,432 @@
+"""Hash-consed scalar expressions: loop indices, decision variables and tensor-valued bodies alike.
+
+An expression is immutable and interned, so that structural equality is identity (`is`) and a shared subterm is
+evaluated once. The constructors fold constants and apply the identities that keep index arithmetic readable; what needs
+the ranges of variables stands in `simplify`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+INT = "int64"
+BOOL = "bool"
+DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
+FLOATS = ("float32", "float16", "bfloat16")
+BITS = {
+    "float32": 32,
+    "float16": 16,
+    "bfloat16": 16,
+    "int8": 8,
+    "uint8": 8,
+    "int32": 32,
+    "int64": 64,
+    "bool": 8,
+}
+COMMUTATIVE = {"add", "mul", "min", "max", "and", "or", "eq", "ne"}
+COMPARISONS = {"lt", "le", "eq", "ne"}
+MATH = ("exp", "log", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "abs", "floor")
+
+
+def dtype_bytes(dtype: str) -> int:
+    """Bytes one element of `dtype` takes in memory."""
+    return BITS[dtype] // 8
+
+
+class Expr:
+    """One node: an operator name, its operands (expressions or plain payload) and a dtype."""
+
+    __slots__ = ("__weakref__", "_hash", "_text", "args", "dtype", "op", "serial")
+    op: str
+    args: tuple[Any, ...]
+    dtype: str
+    serial: int
+
+    def __add__(self, other: Any) -> Expr:
+        return make("add", self, other)
+
+    def __radd__(self, other: Any) -> Expr:
+        return make("add", other, self)
+
+    def __sub__(self, other: Any) -> Expr:
+        return make("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Expr:
+        return make("sub", other, self)
+
+    def __mul__(self, other: Any) -> Expr:
+        return make("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expr:
+        return make("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Expr:
+        return make("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expr:
+        return make("div", other, self)
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return make("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Expr:
+        return make("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Expr:
+        return make("mod", self, other)
+
+    def __neg__(self) -> Expr:
+        return make("sub", const(0, self.dtype), self)
+
+    def __lt__(self, other: Any) -> Expr:
+        return make("lt", self, other)
+
+    def __le__(self, other: Any) -> Expr:
+        return make("le", self, other)
+
+    def __gt__(self, other: Any) -> Expr:
+        return make("lt", other, self)
+
+    def __ge__(self, other: Any) -> Expr:
+        return make("le", other, self)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"a symbolic expression has no truth value, but got {self}; use te.if_then_else or eq()")
+
+    def astype(self, dtype: str) -> Expr:
+        """This value converted to `dtype`."""
+        return cast(self, dtype)
+
+    @property
+    def is_const(self) -> bool:
+        return self.op == "const"
+
+    @property
+    def value(self) -> Any:
+        """The number of a constant."""
+        assert self.op == "const", self
+        return self.args[0]
+
+    @property
+    def operands(self) -> tuple[Expr, ...]:
+        """The arguments that are themselves expressions."""
+        return tuple(a for a in self.args if isinstance(a, Expr))
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = _render(self)
+        return self._text
+
+    __repr__ = __str__
+
+    _text: str | None
+    _hash: int
+
+
+_TABLE: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+_serial = 0
+
+
+def raw(op: str, dtype: str, *args: Any) -> Expr:
+    """The interned node, with no simplification."""
+    global _serial
+    key = (op, dtype, *(("#", a.serial) if isinstance(a, Expr) else (type(a).__name__, a) for a in args))
+    node = _TABLE.get(key)
+    if node is None:
+        node = Expr.__new__(Expr)
+        node.op, node.args, node.dtype, node._text = op, args, dtype, None
+        _serial += 1
+        node.serial = _serial
+        _TABLE[key] = node
+    return node
+
+
+def const(value: Any, dtype: str = INT) -> Expr:
+    """A literal; integers are kept exact, floats as Python floats."""
+    if dtype == BOOL:
+        return raw("const", BOOL, bool(value))
+    if dtype in FLOATS:
+        return raw("const", dtype, float(value))
+    return raw("const", dtype, int(value))
+
+
+def var(name: str, dtype: str = INT) -> Expr:
+    """A loop index or a decision variable; two variables of one name are the same variable."""
+    return raw("var", dtype, name)
+
+
+def lift(value: Any, dtype: str = INT) -> Expr:
+    """`value` as an expression: numbers become constants of `dtype`."""
+    if isinstance(value, Expr):
+        return value
+    if hasattr(value, "expr"):
+        return value.expr  # type: ignore[no-any-return]
+    if isinstance(value, (bool, np.bool_)):
+        return const(bool(value), BOOL)
+    return const(value, dtype)
+
+
+def load(buffer: Any, indices: Iterable[Any], dtype: str) -> Expr:
+    """The element of `buffer` (a te tensor, or a buffer's name after a schedule is made) at `indices`."""
+    return raw("load", dtype, buffer, *(lift(i) for i in indices))
+
+
+def cast(value: Any, dtype: str) -> Expr:
+    """`value` converted to `dtype` (float to int truncates, as in C)."""
+    value = lift(value, dtype)
+    if value.dtype == dtype:
+        return value
+    if value.op == "const" and dtype != "bfloat16" and dtype != "float16":
+        return const(value.value, dtype)
+    return raw("cast", dtype, value)
+
+
+def select(condition: Any, then: Any, otherwise: Any) -> Expr:
+    """`then` where `condition` holds, else `otherwise`; loads in the branch not taken are not performed."""
+    condition = lift(condition, BOOL)
+    then, otherwise = _balance(then, otherwise)
+    if condition.op == "const":
+        return then if condition.value else otherwise
+    if then is otherwise:
+        return then
+    return raw("select", then.dtype, condition, then, otherwise)
+
+
+def call(function: str, value: Any) -> Expr:
+    """A unary math function of `MATH`, element-wise."""
+    if function not in MATH:
+        raise ValueError(f"`function` must be one of {', '.join(MATH)}, but got function={function!r}")
+    value = lift(value, "float32")
+    return raw("call", value.dtype, function, value)
+
+
+def minimum(a: Any, b: Any) -> Expr:
+    return make("min", a, b)
+
+
+def maximum(a: Any, b: Any) -> Expr:
+    return make("max", a, b)
+
+
+def eq(a: Any, b: Any) -> Expr:
+    return make("eq", a, b)
+
+
+def logical_and(*conditions: Any) -> Expr:
+    result = const(True, BOOL)
+    for condition in conditions:
+        result = make("and", result, lift(condition, BOOL))
+    return result
+
+
+def ceildiv(a: Any, b: Any) -> Expr:
+    a, b = lift(a), lift(b)
+    if b.op == "const" and b.value == 1:
+        return a
+    return (a + (b - 1)) // b
+
+
+def product(values: Iterable[Any]) -> Expr:
+    result = const(1)
+    for value in values:
+        result = result * value
+    return result
+
+
+def total(values: Iterable[Any]) -> Expr:
+    result = const(0)
+    for value in values:
+        result = result + value
+    return result
+
+
+def _balance(a: Any, b: Any) -> tuple[Expr, Expr]:
+    if not isinstance(a, Expr) and hasattr(a, "expr"):
+        a = a.expr
+    if not isinstance(b, Expr) and hasattr(b, "expr"):
+        b = b.expr
+    if isinstance(a, Expr) and not isinstance(b, Expr):
+        b = lift(b, a.dtype)
+    elif isinstance(b, Expr) and not isinstance(a, Expr):
+        a = lift(a, b.dtype)
+    elif not isinstance(a, Expr):
+        dtype = "float32" if isinstance(a, float) or isinstance(b, float) else INT
+        a, b = lift(a, dtype), lift(b, dtype)
+    if a.dtype != b.dtype:
+        if a.op == "const":
+            a = const(a.value, b.dtype)
+        elif b.op == "const":
+            b = const(b.value, a.dtype)
+        else:
+            raise TypeError(f"operands must have one dtype, but got {a}: {a.dtype} and {b}: {b.dtype}")
+    return a, b
+
+
+def _truncdiv(a: Any, b: Any) -> Any:
+    return a / b
+
+
+FOLD: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": _truncdiv,
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "min": lambda a, b: min(a, b),
+    "max": lambda a, b: max(a, b),
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
+}
+
+
+def make(op: str, left: Any, right: Any) -> Expr:
+    """A binary node after constant folding and identities."""
+    a, b = _balance(left, right)
+    if op in ("floordiv", "mod") and b.op == "const" and b.value == 0:
+        raise ZeroDivisionError(f"the divisor must not be zero, but got {a} {op} 0")
+    dtype = BOOL if op in COMPARISONS else a.dtype
+    if a.op == "const" and b.op == "const" and (dtype != "float16" and dtype != "bfloat16"):
+        if not (op == "div" and b.value == 0):
+            return const(FOLD[op](a.value, b.value), dtype)
+    if op in COMMUTATIVE and a.op == "const":
+        a, b = b, a
+    simple = _identity(op, a, b)
+    if simple is not None:
+        return simple
+    return raw(op, dtype, a, b)
+
+
+def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
+    number = b.value if b.op == "const" else None
+    exact = a.dtype not in FLOATS  # x * 0 is not 0 for NaN, x + 0 loses -0.0 only
+    if op in ("add", "sub") and number == 0:
+        return a
+    if op in ("mul", "div", "floordiv") and number == 1:
+        return a
+    if op == "mul" and number == 0 and exact:
+        return b
+    if op == "mod" and number == 1:
+        return const(0, a.dtype)
+    if op in ("floordiv", "mod") and a.op == "const" and a.value == 0:
+        return a
+    if op == "sub" and a is b and exact:
+        return const(0, a.dtype)
+    if op in ("min", "max", "and", "or") and a is b:
+        return a
+    if op in ("eq", "le") and a is b and exact:
+        return const(True, BOOL)
+    if op in ("lt", "ne") and a is b and exact:
+        return const(False, BOOL)
+    if op == "and" and number is not None:
+        return a if number else b
+    if op == "or" and number is not None:
+        return b if number else a
+    if exact and number is not None and op in ("add", "mul") and a.op == op and a.args[1].op == "const":
+        return make(op, a.args[0], const(FOLD[op](a.args[1].value, number), a.dtype))
+    return None
+
+
+def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
+    """A node of `expr`'s kind over new arguments, simplified as if it were made anew."""
+    op = expr.op
+    if op in FOLD:
+        return make(op, *args)
+    if op == "select":
+        return select(*args)
+    if op == "cast":
+        return cast(args[0], expr.dtype)
+    return raw(op, expr.dtype, *args)
+
+
+def transform(expr: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
+    """Rewrites bottom-up; `visit` sees each node before its operands and may return its replacement."""
+    memo = {} if memo is None else memo
+
+    def go(node: Expr) -> Expr:
+        done = memo.get(node.serial)
+        if done is None:
+            done = visit(node)
+            if done is None:
+                args = tuple(go(a) if isinstance(a, Expr) else a for a in node.args)
+                same = all(x is y for x, y in zip(args, node.args, strict=True))
+                done = node if same else rebuild(node, args)
+            memo[node.serial] = done
+        return done
+
+    return go(expr)
+
+
+def substitute(expr: Expr, values: Mapping[str, Expr | int], memo: dict[int, Expr] | None = None) -> Expr:
+    """`expr` with variables replaced by name, all at once."""
+
+    def visit(node: Expr) -> Expr | None:
+        if node.op == "var":
+            return lift(values[node.args[0]]) if node.args[0] in values else node
+        return None
+
+    return transform(expr, visit, memo)
+
+
+def walk(expr: Expr) -> Iterable[Expr]:
+    """Every distinct node below and including `expr`, operands first."""
+    seen: set[int] = set()
+    order: list[Expr] = []
+
+    def go(node: Expr) -> None:
+        if node.serial not in seen:
+            seen.add(node.serial)
+            for arg in node.args:
+                if isinstance(arg, Expr):
+                    go(arg)
+            order.append(node)
+
+    go(expr)
+    return order
+
+
+def variables(expr: Expr) -> set[str]:
+    """Names of the variables `expr` mentions."""
+    return {node.args[0] for node in walk(expr) if node.op == "var"}
+
+
+_SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<="}
+_SYMBOL |= {"eq": "==", "ne": "!=", "and": "and", "or": "or"}
+_RANK = {"or": 1, "and": 2, "lt": 3, "le": 3, "eq": 3, "ne": 3, "add": 4, "sub": 4}
+_RANK |= {"mul": 5, "div": 5, "floordiv": 5, "mod": 5}
+
+
+def _render(e: Expr) -> str:
+    if e.op == "const":
+        if e.dtype in FLOATS:
+            return repr(e.value) if math.isfinite(e.value) else f"float('{e.value}')"
+        return str(e.value)
+    if e.op == "var":
+        return str(e.args[0])
+    if e.op == "load":
+        name = e.args[0] if isinstance(e.args[0], str) else e.args[0].name
+        return f"{name}[{', '.join(map(str, e.args[1:]))}]"
+    if e.op in _SYMBOL:
+        rank = _RANK[e.op]
+        left, right = (str(a) for a in e.args)
+        if _RANK.get(e.args[0].op, 9) < rank:
+            left = f"({left})"
+        if _RANK.get(e.args[1].op, 9) <= rank and not (e.op == "add" and e.args[1].op == "add"):
+            right = f"({right})"
+        return f"{left} {_SYMBOL[e.op]} {right}"
+    if e.op == "call":
+        return f"{e.args[0]}({e.args[1]})"
+    if e.op == "cast":
+        return f"{e.dtype}({e.args[0]})"
+    if e.op == "reduce":
+        return f"{e.args[0]}({e.args[1]}, axis=[{', '.join(str(a) for a in e.args[2])}])"
+    return f"{e.op}({', '.join(map(str, e.args))})"

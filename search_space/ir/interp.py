@@ -1,0 +1,141 @@
+"""The reference interpreter: executes a concrete loop program element by element. Slow, obvious, the oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.ir.expr import BOOL, FLOATS, FOLD, Expr
+from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The NumPy type that holds `dtype` (bfloat16 comes from ml_dtypes)."""
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(dtype)
+
+
+_CALLS = {
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "erf": lambda x: type(x)(math.erf(x)),
+    "sigmoid": lambda x: type(x)(1 / (1 + np.exp(-x))),
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: type(x)(1 / np.sqrt(x)),
+    "abs": np.abs,
+    "floor": np.floor,
+}
+
+
+def interpret(program: LoopProgram, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Runs the prologues, then the program.
+
+    Args:
+        program: every extent a number.
+        arrays: inputs by the name of the original (unpacked) parameter; outputs are allocated here.
+
+    Returns:
+        Every parameter by name, the outputs computed.
+
+    Raises:
+        IndexError: an access out of bounds: a bug in lowering.
+    """
+    memory: Arrays = dict(arrays)
+    for prologue in program.prologues:
+        memory |= interpret(prologue, {k: memory[k] for k in (prologue.params[0].name,)})
+    for buffer in program.params:
+        shape = tuple(int(e.value) for e in buffer.shape)
+        if buffer.name not in memory:
+            memory[buffer.name] = _undefined(shape, buffer.dtype)
+        elif memory[buffer.name].shape != shape:
+            raise ValueError(f"`{buffer.name}` must have shape {shape}, but got shape={memory[buffer.name].shape}")
+    with np.errstate(all="ignore"):
+        _run(program.body, {}, memory)
+    return memory
+
+
+def _undefined(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    array = np.empty(shape, numpy_dtype(dtype))
+    array[...] = np.nan if dtype in FLOATS else 77 % (2 if dtype == BOOL else 128)
+    return array
+
+
+def _run(stmt: Stmt, env: dict[str, int], memory: Arrays) -> None:
+    if isinstance(stmt, Seq):
+        for s in stmt.body:
+            _run(s, env, memory)
+    elif isinstance(stmt, For):
+        for i in range(int(evaluate(stmt.extent, env, memory))):
+            env[stmt.var] = i
+            _run(stmt.body, env, memory)
+    elif isinstance(stmt, Allocate):
+        shape = tuple(int(evaluate(e, env, memory)) for e in stmt.buffer.shape)
+        outer = memory.get(stmt.buffer.name)
+        memory[stmt.buffer.name] = _undefined(shape, stmt.buffer.dtype)
+        _run(stmt.body, env, memory)
+        if outer is None:
+            del memory[stmt.buffer.name]
+        else:
+            memory[stmt.buffer.name] = outer
+    elif isinstance(stmt, Store):
+        _store(stmt, env, memory)
+    else:
+        assert isinstance(stmt, Intrinsic), stmt
+        from search_space.schedule.intrinsics import get_intrinsic
+
+        get_intrinsic(stmt.name).execute(stmt, env, memory)
+
+
+def _store(stmt: Store, env: dict[str, int], memory: Arrays) -> None:
+    if stmt.predicate is not None and not evaluate(stmt.predicate, env, memory):
+        return
+    array = memory[stmt.buffer]
+    at = _index(stmt.buffer, stmt.indices, env, memory)
+    value = evaluate(stmt.value, env, memory)
+    if stmt.reducer is not None:
+        old = array[at]
+        combine = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[stmt.reducer]
+        value = FOLD[combine](old, array.dtype.type(value))
+    array[at] = value
+
+
+def _index(name: str, indices: tuple[Expr, ...], env: dict[str, int], memory: Arrays) -> tuple[int, ...]:
+    at = tuple(int(evaluate(i, env, memory)) for i in indices)
+    if any(not 0 <= i < n for i, n in zip(at, memory[name].shape, strict=True)):
+        raise IndexError(f"{name}[{', '.join(map(str, at))}] must lie in shape {memory[name].shape}")
+    return at
+
+
+def evaluate(e: Expr, env: Mapping[str, int], memory: Arrays) -> Any:
+    """The value of an expression, with the rounding of its dtype."""
+    op = e.op
+    if op == "const":
+        return e.value if e.dtype == "int64" else numpy_dtype(e.dtype).type(e.value)
+    if op == "var":
+        return env[e.args[0]]
+    if op == "load":
+        return memory[e.args[0]][_index(e.args[0], e.args[1:], env, memory)]
+    if op == "select":
+        return evaluate(e.args[1] if evaluate(e.args[0], env, memory) else e.args[2], env, memory)
+    if op == "cast":
+        return _cast(evaluate(e.args[0], env, memory), e.dtype)
+    if op == "call":
+        return _CALLS[e.args[0]](evaluate(e.args[1], env, memory))
+    a, b = (evaluate(x, env, memory) for x in e.args)
+    return FOLD[op](a, b)
+
+
+def _cast(value: Any, dtype: str) -> Any:
+    if dtype in ("int8", "uint8", "int32", "int64"):
+        return np.asarray(int(value)).astype(dtype)[()]
+    return numpy_dtype(dtype).type(value)

@@ -1,0 +1,47 @@
+"""Loop programs as text."""
+
+from __future__ import annotations
+
+from search_space.ir.expr import Expr
+from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
+
+_UPDATE = {"sum": "+=", "prod": "*=", "max": "max=", "min": "min="}
+
+
+def print_program(program: LoopProgram) -> str:
+    """The program as indented pseudo-code, prologues first."""
+    parts = [print_program(p) for p in program.prologues]
+    head = f"{program.name}({', '.join(_buffer(b) for b in program.params)}) -> {', '.join(program.outputs)}"
+    limits = [f"  require {c.left} <= {c.right}  # {c.name}" for c in program.constraints]
+    parts.append("\n".join([head, *limits, *_stmt(program.body, "  ")]))
+    return "\n\n".join(parts)
+
+
+def _buffer(buffer: Buffer) -> str:
+    note = "const " if buffer.constant else ""
+    return f"{buffer.name}: {note}{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+
+
+def _stmt(stmt: Stmt, indent: str) -> list[str]:
+    if isinstance(stmt, Seq):
+        return [line for s in stmt.body for line in _stmt(s, indent)]
+    if isinstance(stmt, For):
+        kind = "for" if stmt.kind == "serial" else f"{stmt.kind} for"
+        return [f"{indent}{kind} {stmt.var} in {stmt.extent}:", *_stmt(stmt.body, indent + "  ")]
+    if isinstance(stmt, Allocate):
+        return [f"{indent}alloc {_buffer(stmt.buffer)} in {stmt.buffer.scope}", *_stmt(stmt.body, indent)]
+    if isinstance(stmt, Store):
+        update = _UPDATE[stmt.reducer] if stmt.reducer else "="
+        guard = "" if stmt.predicate is None else f"  if {stmt.predicate}"
+        return [f"{indent}{stmt.buffer}[{_list(stmt.indices)}] {update} {stmt.value}{guard}"]
+    assert isinstance(stmt, Intrinsic), stmt
+    operands = ", ".join(_operand(o) for o in (stmt.output, *stmt.inputs))
+    return [f"{indent}{stmt.name}({operands})"]
+
+
+def _operand(operand: Operand) -> str:
+    return f"&{operand.buffer}[{_list(operand.indices)}]"
+
+
+def _list(exprs: tuple[Expr, ...]) -> str:
+    return ", ".join(map(str, exprs))

@@ -1,0 +1,192 @@
+"""Loop programs: what a schedule is lowered to, with symbolic extents until a candidate's numbers are put in.
+
+Grammar:
+    program := params buffers, body
+    stmt    := Seq stmt* | For var extent kind stmt | Allocate buffer stmt | Store buffer[indices] (reducer=) value
+               | Intrinsic name operands
+    kind    := serial | parallel | vectorize | unroll | vthread | a thread tag (blockIdx.x, threadIdx.x, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from search_space.ir.expr import Expr, lift, product, substitute
+
+THREAD_TAGS = tuple(f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz")
+KINDS = ("serial", "parallel", "vectorize", "unroll", "vthread", *THREAD_TAGS)
+SCOPES = ("global", "shared", "local", "input", "weight", "accumulator")
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """A dense row-major array; `scope` says in which memory: local is registers on a CPU or a GPU thread."""
+
+    name: str
+    shape: tuple[Expr, ...]
+    dtype: str
+    scope: str = "global"
+    constant: bool = False
+
+    @property
+    def size(self) -> Expr:
+        """Elements."""
+        return product(self.shape)
+
+    @property
+    def strides(self) -> tuple[Expr, ...]:
+        """Elements between neighbours along each dimension."""
+        return tuple(product(self.shape[i + 1 :]) for i in range(len(self.shape)))
+
+
+class Stmt:
+    """Base of the statement nodes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seq(Stmt):
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class For(Stmt):
+    """`for var in range(extent)`; a trip count of 0 is allowed (a peeled tail that a candidate does not need)."""
+
+    var: str
+    extent: Expr
+    kind: str
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
+class Allocate(Stmt):
+    """`buffer` lives for the duration of `body`; its contents start undefined."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
+class Store(Stmt):
+    """`buffer[indices] = value`, or `reducer(buffer[indices], value)`; skipped where `predicate` is false."""
+
+    buffer: str
+    indices: tuple[Expr, ...]
+    value: Expr
+    reducer: str | None = None
+    predicate: Expr | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """A tile of a buffer handed to an intrinsic: the index of its first element, and of the element at (#0, #1, ...)."""
+
+    buffer: str
+    indices: tuple[Expr, ...]
+    elements: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Intrinsic(Stmt):
+    """One call of a hardware instruction: `output` is updated (or, for `reset`, initialised) from `inputs`."""
+
+    name: str
+    output: Operand
+    inputs: tuple[Operand, ...]
+    reset: bool = False
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A legality rule `left <= right` under a name that error messages can show."""
+
+    name: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class LoopProgram:
+    """A kernel as loops. `prologues` re-lay constants once, before the first call; their output is a parameter here."""
+
+    name: str
+    params: tuple[Buffer, ...]
+    body: Stmt
+    outputs: tuple[str, ...]
+    constraints: tuple[Constraint, ...] = ()
+    prologues: tuple[LoopProgram, ...] = ()
+    buffers: Mapping[str, Buffer] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = {b.name: b for b in self.params}
+        for node in walk_stmt(self.body):
+            if isinstance(node, Allocate):
+                found[node.buffer.name] = node.buffer
+        object.__setattr__(self, "buffers", found)
+
+    def __str__(self) -> str:
+        from search_space.ir.printer import print_program
+
+        return print_program(self)
+
+
+def walk_stmt(stmt: Stmt) -> Iterator[Stmt]:
+    """Every statement, parents first."""
+    yield stmt
+    if isinstance(stmt, Seq):
+        for child in stmt.body:
+            yield from walk_stmt(child)
+    elif isinstance(stmt, (For, Allocate)):
+        yield from walk_stmt(stmt.body)
+
+
+def seq(*stmts: Stmt) -> Stmt:
+    """A sequence, flattened; a single statement stays bare."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        flat += stmt.body if isinstance(stmt, Seq) else (stmt,)
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def map_exprs(stmt: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
+    """The statement with `function` applied to every expression in it (extents, shapes, indices, values)."""
+
+    def each(exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(function(e) for e in exprs)
+
+    def operand(o: Operand) -> Operand:
+        return Operand(o.buffer, each(o.indices), each(o.elements))
+
+    if isinstance(stmt, Seq):
+        return Seq(tuple(map_exprs(s, function) for s in stmt.body))
+    if isinstance(stmt, For):
+        return For(stmt.var, function(stmt.extent), stmt.kind, map_exprs(stmt.body, function))
+    if isinstance(stmt, Allocate):
+        return Allocate(map_buffer(stmt.buffer, function), map_exprs(stmt.body, function))
+    if isinstance(stmt, Store):
+        predicate = None if stmt.predicate is None else function(stmt.predicate)
+        return Store(stmt.buffer, each(stmt.indices), function(stmt.value), stmt.reducer, predicate)
+    assert isinstance(stmt, Intrinsic), stmt
+    return replace(stmt, output=operand(stmt.output), inputs=tuple(operand(o) for o in stmt.inputs))
+
+
+def map_buffer(buffer: Buffer, function: Callable[[Expr], Expr]) -> Buffer:
+    return replace(buffer, shape=tuple(function(e) for e in buffer.shape))
+
+
+def substitute_program(program: LoopProgram, values: Mapping[str, int]) -> LoopProgram:
+    """The program with decision variables replaced by a candidate's numbers."""
+    memo: dict[int, Expr] = {}
+
+    def function(e: Expr) -> Expr:
+        return substitute(e, values, memo)
+
+    return LoopProgram(
+        program.name,
+        tuple(map_buffer(b, function) for b in program.params),
+        map_exprs(program.body, function),
+        program.outputs,
+        tuple(Constraint(c.name, function(lift(c.left)), function(lift(c.right))) for c in program.constraints),
+        tuple(substitute_program(p, values) for p in program.prologues),
+    )

@@ -1,0 +1,72 @@
+"""Tidies a concrete program: loops that run once or never, predicates that hold, indices in canonical form."""
+
+from __future__ import annotations
+
+from search_space.ir.expr import Expr, const, load, lift, select, substitute, transform
+from search_space.ir.simplify import Simplifier
+from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store, map_buffer, map_exprs, seq
+
+
+def cleanup(program: LoopProgram) -> LoopProgram:
+    """The same program without loops of extent 0 or 1, simplified under the ranges of the loops that stay."""
+    body = _tidy(program.body, {})
+    params = tuple(map_buffer(b, Simplifier({})) for b in program.params)
+    return LoopProgram(
+        program.name,
+        params,
+        body if body is not None else Seq(()),
+        program.outputs,
+        program.constraints,
+        tuple(cleanup(p) for p in program.prologues),
+    )
+
+
+def _tidy(stmt: Stmt, ranges: dict[str, Expr]) -> Stmt | None:
+    if isinstance(stmt, Seq):
+        done = [t for t in (_tidy(s, ranges) for s in stmt.body) if t is not None]
+        return seq(*done) if done else None
+    if isinstance(stmt, For):
+        return _tidy_loop(stmt, ranges)
+    if isinstance(stmt, Allocate):
+        body = _tidy(stmt.body, ranges)
+        return None if body is None else Allocate(map_buffer(stmt.buffer, Simplifier(ranges)), body)
+    simplify = Simplifier(ranges)
+    if isinstance(stmt, Intrinsic):
+        return map_exprs(stmt, simplify)
+    assert isinstance(stmt, Store), stmt
+    predicate = None if stmt.predicate is None else simplify(stmt.predicate)
+    if predicate is not None and predicate.is_const:
+        if not predicate.value:
+            return None
+        predicate = None
+    indices = tuple(simplify(i) for i in stmt.indices)
+    return Store(stmt.buffer, indices, simplify_value(stmt.value, simplify), stmt.reducer, predicate)
+
+
+def _tidy_loop(stmt: For, ranges: dict[str, Expr]) -> Stmt | None:
+    extent = Simplifier(ranges)(stmt.extent)
+    if extent.is_const and extent.value <= 0:
+        return None
+    if extent.is_const and extent.value == 1:
+        return _tidy(map_exprs(stmt.body, lambda e: substitute(e, {stmt.var: const(0)})), ranges)
+    body = _tidy(stmt.body, {**ranges, stmt.var: extent})
+    return None if body is None else For(stmt.var, extent, stmt.kind, body)
+
+
+def simplify_value(value: Expr, simplify: Simplifier) -> Expr:
+    """A stored value with its indices, conditions and integer parts simplified."""
+
+    def visit(node: Expr) -> Expr | None:
+        if node.op == "load":
+            return load(node.args[0], [simplify(i) for i in node.args[1:]], node.dtype)
+        if node.op == "select":
+            condition = simplify(node.args[0])
+            return select(condition, transform(node.args[1], visit), transform(node.args[2], visit))
+        if node.dtype == "int64":
+            return simplify(node)
+        return None
+
+    return transform(value, visit)
+
+
+__all__ = ["Operand", "cleanup", "lift", "simplify_value"]

@@ -1,0 +1,241 @@
+"""Bound inference: the domain, the loops and the index values of every stage, as expressions in the decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search_space.ir.expr import Expr, ceildiv, const, minimum, product, substitute, var, variables, walk
+from search_space.ir.simplify import Simplifier, canon, interval, poly
+from search_space.ir.stmt import Constraint
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.state import FuseRelation, SplitRelation, Stage, State
+
+
+def loop_var(stage: str, leaf: str) -> str:
+    """The program-wide name of a loop variable."""
+    return f"{stage}.{leaf}"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The part of a stage computed at its place: per axis the first index and the extent.
+
+    Attributes:
+        overrun: axes whose indices may pass the end of the tensor (under a guarded tail), so that reads need a check.
+    """
+
+    low: tuple[Expr, ...]
+    extent: tuple[Expr, ...]
+    overrun: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A stage's loops: extents by leaf, index values by axis (in program-wide loop variables), predicates.
+
+    Attributes:
+        local: index values relative to the domain's low corner; they address an attached stage's buffer.
+        spatial_guards: conditions of guarded splits of spatial axes.
+        reduce_guards: conditions of guarded splits of reduce axes.
+    """
+
+    extents: dict[str, Expr]
+    values: dict[str, Expr]
+    local: dict[str, Expr]
+    spatial_guards: tuple[Expr, ...]
+    reduce_guards: tuple[Expr, ...]
+
+
+class Bounds:
+    """Infers domains and nests, consumers before producers.
+
+    Attributes:
+        domains, nests: by stage name.
+        simplify: a simplifier that knows every loop's range.
+        constraints: what the splits demand of the decision variables.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.ranges: dict[str, Expr] = {}
+        self.simplify = Simplifier(self.ranges)
+        self.domains: dict[str, Domain] = {}
+        self.nests: dict[str, Nest] = {}
+        self.constraints: list[Constraint] = []
+        for stage in reversed(state.stages):
+            domain = self._root(stage) if stage.attach.kind == "root" else self._attached(stage)
+            self.domains[stage.name] = domain
+            self.nests[stage.name] = self._nest(stage, domain)
+
+    def path(self, stage: Stage) -> list[str]:
+        """Loop variables around a stage's place, outermost first."""
+        if stage.attach.kind == "root":
+            return []
+        target = self.state.stage(stage.attach.stage)
+        inner = target.leaves[: target.leaves.index(stage.attach.leaf) + 1]
+        return self.path(target) + [loop_var(target.name, leaf) for leaf in inner]
+
+    def _root(self, stage: Stage) -> Domain:
+        zeros = tuple(const(0) for _ in stage.axes)
+        return Domain(zeros, tuple(a.extent for a in stage.axes), frozenset())
+
+    def _attached(self, stage: Stage) -> Domain:
+        outside = set(self.path(stage))
+        lows: list[list[tuple[Expr, Expr]]] = [[] for _ in stage.axes]
+        overrun: set[str] = set()
+        for consumer in self.state.consumers(stage.name):
+            nest = self.nests[consumer.name]
+            inside = self.path(consumer) + [loop_var(consumer.name, leaf) for leaf in consumer.leaves]
+            relaxed = {v: self.ranges[v] for v in inside if v not in outside}
+            whole = self._whole_parents(consumer, relaxed)
+            relaxed |= {loop_var(consumer.name, p): nest.extents[p] for p in whole}
+            values = self._values(consumer, nest.extents, self.domains[consumer.name], whole)
+            loose = self._overrun_axes(consumer, whole)
+            for node in walk(consumer.body):
+                if node.op != "load" or node.args[0] != stage.name:
+                    continue
+                for axis, index, found in zip(stage.axes, node.args[1:], lows, strict=True):
+                    bounds = interval(substitute(index, values), relaxed, self.simplify)
+                    found.append((bounds.low, bounds.width))
+                    if variables(index) & loose:
+                        overrun.add(axis.name)
+        low, extent = [], []
+        for axis, found in zip(stage.axes, lows, strict=True):
+            first, size = self._union(stage, axis.name, found)
+            if axis.name not in overrun:
+                clipped = self.simplify(minimum(size, axis.extent))
+                if clipped is not size:
+                    first = self.simplify(minimum(first, axis.extent - clipped))
+                size = clipped
+            low.append(first)
+            extent.append(size)
+        return Domain(tuple(low), tuple(extent), frozenset(overrun))
+
+    def _union(self, stage: Stage, axis: str, found: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
+        base, width = found[0]
+        for low, other in found[1:]:
+            shift = poly(canon(low - base))
+            if any(m for m in shift):
+                raise ScheduleError(
+                    f"reads of an attached stage must lie a fixed distance apart, but {stage.name}.{axis} is read "
+                    f"from {base} and from {low}"
+                )
+            distance = shift.get((), 0)
+            if distance < 0:
+                base, width = low, self._larger(canon(width - distance), other)
+            else:
+                width = self._larger(width, canon(other + distance))
+        return base, canon(width + 1)
+
+    def _larger(self, a: Expr, b: Expr) -> Expr:
+        return self.simplify.extremum("max", a, b)
+
+    def _overrun_axes(self, stage: Stage, whole: frozenset[str]) -> set[str]:
+        """Axes of `stage` that run past their end at some point of its loops."""
+        loose = set(self.domains[stage.name].overrun)
+        for relation in reversed(stage.relations):
+            names = set(relation.children) if isinstance(relation, SplitRelation) else {relation.child}
+            if isinstance(relation, SplitRelation):
+                open_tail = relation.tail in ("guard", "peel") and relation.parent not in whole
+                if open_tail or names & loose:
+                    loose.add(relation.parent)
+            elif names & loose:
+                loose |= set(relation.parents)
+        return loose
+
+    def _nest(self, stage: Stage, domain: Domain) -> Nest:
+        extents = {a.name: e for a, e in zip(stage.axes, domain.extent, strict=True)}
+        extents |= {a.name: a.extent for a in stage.reduce_axes}
+        for relation in stage.relations:
+            if isinstance(relation, FuseRelation):
+                extents[relation.child] = canon(product(extents[p] for p in relation.parents))
+            else:
+                self._split_extents(stage, relation, extents)
+        for leaf in stage.leaves:
+            self.ranges[loop_var(stage.name, leaf)] = extents[leaf]
+        local = self._local(stage, extents, frozenset())
+        spatial: list[Expr] = []
+        reduced: list[Expr] = []
+        for relation in reversed(stage.relations):
+            if isinstance(relation, SplitRelation) and relation.tail == "guard":
+                condition = self.simplify(local[relation.parent] < extents[relation.parent])
+                (reduced if stage.is_reduce(relation.children[0]) else spatial).append(condition)
+        local = {a.name: self.simplify(local[a.name]) for a in (*stage.axes, *stage.reduce_axes)}
+        values = self._shift(stage, local, domain)
+        return Nest(extents, values, local, tuple(spatial), tuple(reduced))
+
+    def _local(self, stage: Stage, extents: dict[str, Expr], whole: frozenset[str]) -> dict[str, Expr]:
+        """Every axis and loop of `stage` in its innermost loop variables; those in `whole` stay variables."""
+        local: dict[str, Expr] = {leaf: var(loop_var(stage.name, leaf)) for leaf in (*stage.leaves, *whole)}
+        for relation in reversed(stage.relations):
+            if isinstance(relation, FuseRelation):
+                rest = local[relation.child]
+                for parent in reversed(relation.parents[1:]):
+                    local[parent] = rest % extents[parent]
+                    rest = rest // extents[parent]
+                local[relation.parents[0]] = rest
+            elif relation.parent not in whole:
+                local[relation.parent] = self._split_value(relation, local, extents)
+        return local
+
+    def _values(
+        self, stage: Stage, extents: dict[str, Expr], domain: Domain, whole: frozenset[str]
+    ) -> dict[str, Expr]:
+        local = self._local(stage, extents, whole)
+        for name in whole:
+            self.ranges[loop_var(stage.name, name)] = extents[name]
+        return self._shift(stage, {a.name: self.simplify(local[a.name]) for a in (*stage.axes, *stage.reduce_axes)}, domain)
+
+    def _shift(self, stage: Stage, local: dict[str, Expr], domain: Domain) -> dict[str, Expr]:
+        low = {a.name: x for a, x in zip(stage.axes, domain.low, strict=True)}
+        return {name: canon(value + low[name]) if name in low else value for name, value in local.items()}
+
+    def _whole_parents(self, stage: Stage, relaxed: dict[str, Expr]) -> frozenset[str]:
+        """Peeled or clamped parents all of whose loops run: together these cover the parent exactly."""
+        running = {leaf for leaf in stage.leaves if loop_var(stage.name, leaf) in relaxed}
+        found: set[str] = set()
+        for relation in reversed(stage.relations):
+            if isinstance(relation, FuseRelation):
+                if relation.child in running:
+                    running |= set(relation.parents)
+            elif running.issuperset(relation.children):
+                running.add(relation.parent)
+                if relation.tail in ("peel", "clamp"):
+                    found.add(relation.parent)
+        return frozenset(found)
+
+    def _split_extents(self, stage: Stage, relation: SplitRelation, extents: dict[str, Expr]) -> None:
+        extent, inner = extents[relation.parent], product(relation.factors)
+        where = f"{stage.name}.{relation.parent}"
+        if relation.tail in ("exact", "peel"):
+            outer = self.simplify(extent // inner)
+            if relation.tail == "exact":
+                rest = self.simplify(extent % inner)
+                if rest.is_const and rest.value:
+                    raise ScheduleError(f"`factor` must divide extent, but got factor={inner}, extent={extent} ({where})")
+                if not rest.is_const:
+                    self.constraints.append(Constraint(f"{where} is divided", rest, const(0)))
+        else:
+            outer = self.simplify(ceildiv(extent, inner))
+        if relation.tail == "clamp":
+            tile = relation.factors[-1]
+            if tile.is_const and extent.is_const and tile.value > extent.value:
+                raise ScheduleError(
+                    f"`factor` must be at most extent where tail=clamp, but got factor={tile}, extent={extent} ({where})"
+                )
+            if not (tile.is_const and extent.is_const):
+                self.constraints.append(Constraint(f"{where} holds a tile", tile, extent))
+            if tile.op == "var" and extent.is_const:
+                self.simplify.limits[tile.args[0]] = extent.value
+        extents[relation.children[0]] = outer
+        extents.update(zip(relation.children[1:], relation.factors, strict=True))
+
+    def _split_value(self, relation: SplitRelation, local: dict[str, Expr], extents: dict[str, Expr]) -> Expr:
+        value = local[relation.children[0]]
+        for child, factor in zip(relation.children[1:-1], relation.factors[:-1], strict=True):
+            value = value * factor + local[child]
+        tile = relation.factors[-1]
+        start = value * tile
+        if relation.tail == "clamp":
+            start = minimum(start, extents[relation.parent] - tile)
+        return start + local[relation.children[-1]]

@@ -1,0 +1,220 @@
+"""From schedule state to loop program: once per sketch, symbolically; or for concrete numbers, the same way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from search_space.ir.expr import Expr, const, load, logical_and, select, substitute, transform, var, variables
+from search_space.ir.simplify import canon
+from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
+from search_space.lower.domains import Bounds, loop_var
+from search_space.lower.inline import inline_stages
+from search_space.lower.pack import pack_program, packed_buffer, packed_indices, source_buffer
+from search_space.lower.tensorize import tensorized
+from search_space.schedule.state import IDENTITY, SplitRelation, Stage, State
+
+
+def lower(state: State, name: str = "kernel") -> LoopProgram:
+    """The loop program of a schedule.
+
+    Args:
+        state: its steps may hold decision variables; then so do the program's extents, shapes and constraints.
+        name: the kernel's name.
+
+    Raises:
+        ScheduleError: a region that cannot be inferred, or numbers that break a split's rule.
+    """
+    return _Lowering(inline_stages(state)).program(name)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a peeled tail changes for the loops inside it: fixed outer indices and shorter inner extents."""
+
+    values: dict[str, Expr]
+    extents: dict[str, Expr]
+
+
+class _Lowering:
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.bounds = Bounds(state)
+        self.simplify = self.bounds.simplify
+        self.inputs = {i.name: i for i in state.inputs}
+        self.stages = {s.name: s for s in state.stages}
+
+    def program(self, name: str) -> LoopProgram:
+        outputs = [self.buffer(self.stages[o]) for o in self.state.outputs]
+        params = [
+            source_buffer(i) if i.layout is None else packed_buffer(i, self.simplify) for i in self.state.inputs
+        ]
+        body: Stmt = seq(*(self.build(s) for s in self.state.stages if s.attach.kind == "root"))
+        for stage in reversed(self.state.stages):
+            if stage.attach.kind == "root" and stage.name not in self.state.outputs:
+                body = Allocate(self.buffer(stage), body)
+        prologues = [pack_program(i, self.simplify) for i in self.state.inputs if i.layout is not None]
+        return LoopProgram(
+            name,
+            (*params, *outputs),
+            body,
+            self.state.outputs,
+            tuple(dict.fromkeys(self.bounds.constraints)),
+            tuple(prologues),
+        )
+
+    def buffer(self, stage: Stage) -> Buffer:
+        return Buffer(stage.name, self.bounds.domains[stage.name].extent, stage.dtype, stage.scope)
+
+    def build(self, stage: Stage) -> Stmt:
+        return self.loops(stage, 0, _Place({}, {}))
+
+    def loops(self, stage: Stage, depth: int, place: _Place) -> Stmt:
+        """The loops of `stage` from `depth` inward; the initialisation stands before the first reduce loop."""
+        init: Stmt | None = None
+        if stage.reducer and depth == self.first_reduce(stage):
+            init = self.init(stage, depth, place)
+        if stage.tensorized and depth < len(stage.leaves) and stage.leaves[depth] == stage.tensorized[0]:
+            main: Stmt = tensorized(stage, depth, self.update(stage, place), self.bounds, stage.tensorized[1])
+        elif depth == len(stage.leaves):
+            main = self.update(stage, place)
+        else:
+            main = self.loop(stage, depth, place)
+        return main if init is None else seq(init, main)
+
+    def loop(self, stage: Stage, depth: int, place: _Place) -> Stmt:
+        leaf = stage.leaves[depth]
+        name = loop_var(stage.name, leaf)
+        extent = place.extents.get(leaf, self.bounds.nests[stage.name].extents[leaf])
+        kind = stage.kinds.get(leaf, "serial")
+        peel = self.peeled(stage, leaf)
+        main = For(name, extent, kind, self.attached(stage, leaf, self.loops(stage, depth + 1, place)))
+        if peel is None:
+            return main
+        whole = self.bounds.nests[stage.name].extents[peel.parent]
+        rest = self.simplify(whole - extent * peel.factors[0])
+        if rest.is_const and rest.value == 0:
+            return main
+        tail = _Place({**place.values, name: extent}, {**place.extents, peel.children[1]: rest})
+        return seq(main, self.attached(stage, leaf, self.loops(stage, depth + 1, tail), {name: extent}))
+
+    def peeled(self, stage: Stage, leaf: str) -> SplitRelation | None:
+        for r in stage.relations:
+            if isinstance(r, SplitRelation) and r.tail == "peel" and r.children[0] == leaf:
+                return r
+        return None
+
+    def attached(self, stage: Stage, leaf: str, body: Stmt, values: dict[str, Expr] | None = None) -> Stmt:
+        """`body` after the stages computed at this loop, each with its buffer around both."""
+        for producer in reversed(self.state.stages):
+            at = producer.attach
+            if at.kind == "at" and at.stage == stage.name and at.leaf == leaf:
+                built = self.loops(producer, 0, _Place(values or {}, {}))
+                body = Allocate(self.buffer(producer), seq(built, body))
+        return body
+
+    def first_reduce(self, stage: Stage) -> int:
+        return next((i for i, leaf in enumerate(stage.leaves) if stage.is_reduce(leaf)), len(stage.leaves))
+
+    def init(self, stage: Stage, depth: int, place: _Place) -> Stmt:
+        nest = self.bounds.nests[stage.name]
+        identity = const(_identity(stage), stage.dtype)
+        body: Stmt = Store(stage.name, self.target(stage), identity, None, _predicate(nest.spatial_guards))
+        for leaf in reversed([leaf for leaf in stage.leaves[depth:] if not stage.is_reduce(leaf)]):
+            kind = stage.kinds.get(leaf, "serial")
+            body = For(loop_var(stage.name, leaf), place.extents.get(leaf, nest.extents[leaf]), kind, body)
+        return body
+
+    def target(self, stage: Stage) -> tuple[Expr, ...]:
+        nest = self.bounds.nests[stage.name]
+        values = nest.values if stage.attach.kind == "root" else nest.local
+        return tuple(self.simplify(values[a.name]) for a in stage.axes)
+
+    def update(self, stage: Stage, place: _Place) -> Store:
+        nest = self.bounds.nests[stage.name]
+        loose = self.loose_variables(stage)
+        value = self.read(substitute(stage.body, nest.values), loose)
+        for guard in nest.reduce_guards:
+            value = select(guard, value, const(_identity(stage), stage.dtype))
+        store = Store(stage.name, self.target(stage), value, stage.reducer, _predicate(nest.spatial_guards))
+        if not place.values:
+            return store
+        return Store(
+            store.buffer,
+            tuple(self.simplify(substitute(i, place.values)) for i in store.indices),
+            self.indices_simplified(substitute(store.value, place.values)),
+            store.reducer,
+            None if store.predicate is None else self.simplify(substitute(store.predicate, place.values)),
+        )
+
+    def loose_variables(self, stage: Stage) -> frozenset[str]:
+        """Loop variables under which an index may pass the end of a tensor, so that reads are checked."""
+        nest, loose = self.bounds.nests[stage.name], self.bounds.domains[stage.name].overrun
+        found: set[str] = set()
+        for axis in loose:
+            found |= variables(nest.values[axis])
+        return frozenset(found)
+
+    def read(self, body: Expr, loose: frozenset[str]) -> Expr:
+        """`body` with every load addressed in the buffer it reads, indices simplified."""
+
+        def visit(node: Expr) -> Expr | None:
+            if node.op != "load":
+                return None
+            name = node.args[0]
+            indices = [self.simplify(transform(i, visit)) for i in node.args[1:]]
+            if name in self.stages:
+                producer = self.stages[name]
+                if producer.attach.kind == "at":
+                    low = self.bounds.domains[name].low
+                    shifted = [self.simplify(canon(i - at)) for i, at in zip(indices, low, strict=True)]
+                    return load(name, shifted, node.dtype)
+                return self.checked(load(name, indices, node.dtype), producer.shape, loose)
+            source = self.inputs[name]
+            if source.layout is None:
+                return self.checked(load(name, indices, node.dtype), [const(s) for s in source.shape], loose)
+            buffer = packed_buffer(source, self.simplify)
+            packed = packed_indices(source, indices, self.simplify)
+            return self.checked(load(buffer.name, packed, node.dtype), buffer.shape, loose)
+
+        return self.indices_simplified(transform(body, visit))
+
+    def checked(self, node: Expr, shape: tuple[Expr, ...] | list[Expr], loose: frozenset[str]) -> Expr:
+        """The load, or zero where an index that may overrun has done so."""
+        conditions = [
+            self.simplify(index < extent)
+            for index, extent in zip(node.args[1:], shape, strict=True)
+            if variables(index) & loose
+        ]
+        return select(logical_and(*conditions), node, const(0, node.dtype))
+
+    def indices_simplified(self, body: Expr) -> Expr:
+        def visit(node: Expr) -> Expr | None:
+            if node.op == "load":
+                return load(node.args[0], [self.simplify(i) for i in node.args[1:]], node.dtype)
+            if node.op == "select":
+                condition = self.simplify(node.args[0])
+                return select(condition, transform(node.args[1], visit), transform(node.args[2], visit))
+            if node.dtype == "int64":
+                return self.simplify(node)
+            return None
+
+        return transform(body, visit)
+
+
+def _identity(stage: Stage) -> float:
+    assert stage.reducer is not None
+    from search_space.ir.expr import BITS, FLOATS
+
+    if stage.dtype in FLOATS or stage.reducer in ("sum", "prod"):
+        return IDENTITY[stage.reducer]
+    bits, signed = BITS[stage.dtype], not stage.dtype.startswith("u")
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    return low if stage.reducer == "max" else high
+
+
+def _predicate(guards: tuple[Expr, ...]) -> Expr | None:
+    condition = logical_and(*guards)
+    return None if condition.is_const and condition.value else condition
+
+
+__all__ = ["lower", "replace", "var"]

@@ -1,0 +1,60 @@
+"""Tensorize: matches the loops inside an axis with an instruction and replaces them by one call."""
+
+from __future__ import annotations
+
+from search_space.ir.expr import Expr, const, substitute, var, variables, walk
+from search_space.ir.simplify import canon
+from search_space.ir.stmt import Intrinsic, Operand, Store
+from search_space.lower.domains import Bounds, loop_var
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.intrinsics import get_intrinsic
+from search_space.schedule.state import Stage
+
+
+def tensorized(stage: Stage, depth: int, update: Store, bounds: Bounds, name: str) -> Intrinsic:
+    """The call that does what `update` does under the loops from `depth` inward.
+
+    Raises:
+        ScheduleError: the loops' extents or the expression are not the instruction's.
+    """
+    intrinsic = get_intrinsic(name)
+    leaves = stage.leaves[depth:]
+    extents = [bounds.nests[stage.name].extents[leaf] for leaf in leaves]
+    if tuple(e.value if e.is_const else e for e in extents) != intrinsic.extents:
+        got = ", ".join(f"{leaf}={e}" for leaf, e in zip(leaves, extents, strict=True))
+        raise ScheduleError(f"`intrinsic` {name} must run over extents {intrinsic.extents}, but got {got}")
+    loops = [loop_var(stage.name, leaf) for leaf in leaves]
+    if shape_of(update.value, loops) != intrinsic.pattern or update.reducer != intrinsic.reducer:
+        raise ScheduleError(f"`intrinsic` {name} must compute {intrinsic.pattern}, but the loops hold {update.value}")
+    if update.predicate is not None:
+        raise ScheduleError(f"`intrinsic` {name} must run unguarded, but got predicate {update.predicate}")
+    loads = [n for n in walk(update.value) if n.op == "load"]
+    ordered = sorted(loads, key=lambda n: intrinsic.operand_order(_pattern_of_load(n, loops)))
+    output = _operand(update.buffer, update.indices, loops)
+    return Intrinsic(name, output, tuple(_operand(n.args[0], n.args[1:], loops) for n in ordered))
+
+
+def _operand(buffer: str, indices: tuple[Expr, ...], loops: list[str]) -> Operand:
+    zero = {loop: const(0) for loop in loops}
+    base = tuple(canon(substitute(i, zero)) for i in indices)
+    point = {loop: var(f"#{i}") for i, loop in enumerate(loops)}
+    return Operand(buffer, base, tuple(canon(substitute(i, point)) for i in indices))
+
+
+def _pattern_of_load(node: Expr, loops: list[str]) -> str:
+    used = [f"#{i}" for i, loop in enumerate(loops) if any(loop in variables(x) for x in node.args[1:])]
+    return f"{node.dtype}({','.join(used)})"
+
+
+def shape_of(value: Expr, loops: list[str]) -> str:
+    """The expression with loads reduced to their dtype and the loops they depend on."""
+    if value.op == "load":
+        return _pattern_of_load(value, loops)
+    if value.op == "cast":
+        return f"{value.dtype}<{shape_of(value.args[0], loops)}>"
+    if value.op in ("add", "sub", "mul"):
+        left, right = (shape_of(a, loops) for a in value.args)
+        if value.op != "sub" and right < left:
+            left, right = right, left
+        return f"({left} {value.op} {right})"
+    return str(value)

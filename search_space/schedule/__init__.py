@@ -1,0 +1,1 @@
+"""Schedules: immutable states, the steps that transform them, and traces that replay."""

@@ -1,0 +1,123 @@
+"""Hardware instructions as data: what one computes, on which tile, and how a target spells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from search_space import te
+from search_space.ir.expr import substitute, var, walk
+from search_space.schedule.errors import ScheduleError
+
+if TYPE_CHECKING:
+    from search_space.ir.stmt import Intrinsic
+
+
+@dataclass(frozen=True, eq=False)
+class TensorIntrin:
+    """An instruction declared by the tensor expression of one tile.
+
+    Attributes:
+        name: what traces call it.
+        op: the computation on one tile; the order of its inputs is the order of the operands.
+        emit: target name → the function that emits it (set by the target that has the instruction).
+        feature: the hardware feature it needs (`avx512_vnni`), or "".
+    """
+
+    name: str
+    op: te.Operation
+    feature: str = ""
+    emit: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+
+    @property
+    def loops(self) -> list[str]:
+        return [a.name for a in (*self.op.axis, *self.op.reduce_axis)]
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """Trip counts of the loops it replaces, outermost first."""
+        return tuple(a.extent for a in (*self.op.axis, *self.op.reduce_axis))
+
+    @property
+    def reducer(self) -> str | None:
+        return self.op.reducer
+
+    @property
+    def pattern(self) -> str:
+        from search_space.lower.tensorize import shape_of
+
+        assert self.op.body is not None
+        return shape_of(self.op.body, self.loops)
+
+    def operand_order(self, load_pattern: str) -> int:
+        """The position of an operand among the instruction's inputs."""
+        from search_space.lower.tensorize import _pattern_of_load
+
+        assert self.op.body is not None
+        loads = [n for n in walk(self.op.body) if n.op == "load"]
+        order = {t: i for i, t in enumerate(self.op.inputs)}
+        found = {_pattern_of_load(n, self.loops): order[n.args[0]] for n in loads}
+        return found[load_pattern]
+
+    def execute(self, call: Intrinsic, env: Mapping[str, int], memory: dict[str, NDArray[Any]]) -> None:
+        """The instruction's meaning: runs its tensor expression element by element on the operands' tiles."""
+        from itertools import product
+
+        from search_space.ir.interp import _index, evaluate
+
+        assert self.op.body is not None
+        operands = dict(zip(self.op.inputs, call.inputs, strict=True))
+        for point in product(*(range(e) for e in self.extents)):
+            inner = {**env, **{f"#{i}": p for i, p in enumerate(point)}}
+
+            def read(operand: Any, inner: Mapping[str, int] = inner) -> Any:
+                return memory[operand.buffer][_index(operand.buffer, operand.elements, dict(inner), memory)]
+
+            values = {t: read(o) for t, o in operands.items()}
+            value = _evaluate_body(self.op.body, values, evaluate, dict(inner), memory)
+            at = _index(call.output.buffer, call.output.elements, dict(inner), memory)
+            target = memory[call.output.buffer]
+            target[at] = value if self.reducer is None else target[at] + target.dtype.type(value)
+
+
+def _evaluate_body(body: Any, values: Mapping[Any, Any], evaluate: Any, env: Any, memory: Any) -> Any:
+    from search_space.ir.expr import load, transform
+
+    scratch = dict(memory)
+    names: dict[Any, str] = {}
+    for i, (tensor, value) in enumerate(values.items()):
+        import numpy as np
+
+        names[tensor] = f"%{i}"
+        scratch[f"%{i}"] = np.asarray(value).reshape(1)
+
+    def visit(node: Any) -> Any:
+        return load(names[node.args[0]], [0], node.dtype) if node.op == "load" else None
+
+    return evaluate(transform(body, visit), env, scratch)
+
+
+_INTRINSICS: dict[str, TensorIntrin] = {}
+
+
+def register_intrinsic(intrinsic: TensorIntrin) -> TensorIntrin:
+    """Makes an instruction known by its name to traces and lowering."""
+    _INTRINSICS[intrinsic.name] = intrinsic
+    return intrinsic
+
+
+def get_intrinsic(name: str) -> TensorIntrin:
+    """The instruction of that name.
+
+    Raises:
+        ScheduleError: none is registered.
+    """
+    if name not in _INTRINSICS:
+        raise ScheduleError(f"`intrinsic` must be one of {', '.join(_INTRINSICS) or 'none'}, but got {name!r}")
+    return _INTRINSICS[name]
+
+
+__all__ = ["TensorIntrin", "get_intrinsic", "register_intrinsic", "substitute", "var"]

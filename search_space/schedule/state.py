@@ -1,0 +1,205 @@
+"""The immutable state a schedule is in: stages, the loops of each, and where each is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from search_space import te
+from search_space.ir.expr import Expr, const, load, transform, walk
+from search_space.schedule.errors import ScheduleError
+
+TAILS = ("exact", "guard", "clamp", "peel")
+IDENTITY = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A dimension of a stage's domain before any loop transformation."""
+
+    name: str
+    extent: Expr
+    reduce: bool = False
+
+
+@dataclass(frozen=True)
+class SplitRelation:
+    """`parent` is iterated as a nest of `children`, outermost first; `factors` are the extents of all but the first."""
+
+    parent: str
+    children: tuple[str, ...]
+    factors: tuple[Expr, ...]
+    tail: str
+
+
+@dataclass(frozen=True)
+class FuseRelation:
+    """`parents`, outermost first, are iterated as the one loop `child`."""
+
+    parents: tuple[str, ...]
+    child: str
+
+
+@dataclass(frozen=True)
+class Attach:
+    """Where a stage is computed: at the root, inlined into its consumers, or inside `stage`'s loop `leaf`."""
+
+    kind: str = "root"
+    stage: str = ""
+    leaf: str = ""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A constant's packed layout: each dimension is split by `factors`, the parts ordered by `order`.
+
+    The parts of dimension d are (d, 0), (d, 1), ...; a dimension that its factors do not divide is padded with zeros.
+    """
+
+    factors: tuple[tuple[Expr, ...], ...]
+    order: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A placeholder; `layout` says how a constant is packed before the first call."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    constant: bool = False
+    layout: Layout | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One computed tensor: its definition over `axes`, its loops (`leaves`), and its place."""
+
+    name: str
+    dtype: str
+    axes: tuple[Axis, ...]
+    reduce_axes: tuple[Axis, ...]
+    body: Expr
+    reducer: str | None
+    leaves: tuple[str, ...]
+    relations: tuple[SplitRelation | FuseRelation, ...] = ()
+    kinds: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    attach: Attach = Attach()
+    scope: str = "global"
+    tensorized: tuple[str, str] | None = None
+    pragmas: tuple[tuple[str, str, int], ...] = ()
+    tag: str = ""
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        return tuple(a.extent for a in self.axes)
+
+    def reads(self) -> tuple[str, ...]:
+        """Names of the tensors the body loads, in order of first appearance."""
+        return tuple(dict.fromkeys(n.args[0] for n in walk(self.body) if n.op == "load"))
+
+    def is_reduce(self, leaf: str) -> bool:
+        """Whether `leaf` comes from a reduce axis."""
+        roots = {leaf}
+        for relation in reversed(self.relations):
+            if isinstance(relation, SplitRelation):
+                if roots & set(relation.children):
+                    roots = roots - set(relation.children) | {relation.parent}
+            elif relation.child in roots:
+                roots = roots - {relation.child} | set(relation.parents)
+        return any(a.name in roots for a in self.reduce_axes)
+
+
+@dataclass(frozen=True)
+class State:
+    """A whole schedule: inputs, and stages with every producer before its consumers."""
+
+    inputs: tuple[Input, ...]
+    stages: tuple[Stage, ...]
+    outputs: tuple[str, ...]
+
+    def stage(self, name: str) -> Stage:
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise ScheduleError(
+            f"`stage` must be one of {', '.join(s.name for s in self.stages)}, but got stage={name!r}"
+        )
+
+    def input(self, name: str) -> Input | None:
+        return next((i for i in self.inputs if i.name == name), None)
+
+    def update(self, stage: Stage) -> State:
+        """The state with the stage of that name replaced."""
+        return replace(self, stages=tuple(stage if s.name == stage.name else s for s in self.stages))
+
+    def consumers(self, name: str) -> tuple[Stage, ...]:
+        """Stages that read `name`."""
+        return tuple(s for s in self.stages if name in s.reads())
+
+
+def make_stage(
+    name: str,
+    dtype: str,
+    axes: Sequence[Axis],
+    reduce_axes: Sequence[Axis],
+    body: Expr,
+    reducer: str | None,
+    scope: str = "global",
+    tag: str = "",
+) -> Stage:
+    """A stage with its axes as loops, in order, reduce axes innermost."""
+    leaves = tuple(a.name for a in (*axes, *reduce_axes))
+    if len(set(leaves)) != len(leaves):
+        raise ScheduleError(f"axes of a stage must have distinct names, but got {', '.join(leaves)} in {name}")
+    return Stage(name, dtype, tuple(axes), tuple(reduce_axes), body, reducer, leaves, scope=scope, tag=tag)
+
+
+def initial_state(outputs: Sequence[te.Tensor], names: dict[te.Operation, str] | None = None) -> State:
+    """The schedule in which every computation stands at the root, in the order of its axes.
+
+    Args:
+        outputs: the tensors to compute; everything they read comes along.
+        names: filled with each operation's unique name when given.
+    """
+    order: list[te.Operation] = []
+
+    def visit(op: te.Operation) -> None:
+        if op not in order:
+            for tensor in op.inputs:
+                visit(tensor.op)
+            order.append(op)
+
+    for tensor in outputs:
+        visit(tensor.op)
+    names = {} if names is None else names
+    taken: set[str] = set()
+    for op in order:
+        unique, count = op.name, 1
+        while unique in taken:
+            unique, count = f"{op.name}_{count}", count + 1
+        taken.add(unique)
+        names[op] = unique
+    inputs = [Input(names[op], op.shape, op.dtype, op.constant) for op in order if op.body is None]
+    stages = [_stage_of(op, names) for op in order if op.body is not None]
+    return State(tuple(inputs), tuple(stages), tuple(names[t.op] for t in outputs))
+
+
+def _stage_of(op: te.Operation, names: Mapping[te.Operation, str]) -> Stage:
+    assert op.body is not None
+    body = rename_loads(op.body, {te.Tensor(o): n for o, n in names.items()})
+    axes = [Axis(a.name, const(a.extent)) for a in op.axis]
+    reduced = [Axis(a.name, const(a.extent), True) for a in op.reduce_axis]
+    return make_stage(names[op], op.dtype, axes, reduced, body, op.reducer, tag=op.tag)
+
+
+def rename_loads(body: Expr, names: Mapping[object, str]) -> Expr:
+    """`body` reading other tensors: each loaded tensor in `names` is replaced, its indices kept."""
+
+    def visit(node: Expr) -> Expr | None:
+        if node.op == "load" and node.args[0] in names:
+            return load(names[node.args[0]], [transform(i, visit) for i in node.args[1:]], node.dtype)
+        return None
+
+    return transform(body, visit)

@@ -1,0 +1,68 @@
+"""Traces: a schedule as the tuple of its steps. Cache key, record, mutation target and replay script in one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from search_space.schedule.state import State
+from search_space.schedule.steps import Step, step_from_json
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Steps in the order they are applied; symbolic while decision variables stand in it."""
+
+    steps: tuple[Step, ...] = ()
+
+    def apply(self, state: State) -> State:
+        """The state after every step.
+
+        Raises:
+            ScheduleError: a step that is illegal where it stands.
+        """
+        for step in self.steps:
+            state = step.apply(state)
+        return state
+
+    def then(self, *steps: Step) -> Trace:
+        """The trace with `steps` appended."""
+        return Trace(self.steps + steps)
+
+    def substitute(self, values: Mapping[str, int]) -> Trace:
+        """The concrete trace of a candidate."""
+        return Trace(tuple(s.substitute(values) for s in self.steps))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [s.to_json() for s in self.steps]
+
+    @staticmethod
+    def from_json(data: Iterable[Mapping[str, Any]]) -> Trace:
+        """The trace that `to_json` wrote.
+
+        Raises:
+            ScheduleError: a step that is not known or not whole.
+        """
+        return Trace(tuple(step_from_json(d) for d in data))
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of the canonical JSON: the same over versions and processes."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def __str__(self) -> str:
+        lines = []
+        for step in self.steps:
+            arguments = ", ".join(f"{k}={_show(v)}" for k, v in vars(step).items())
+            lines.append(f"{step.name}({arguments})")
+        return "\n".join(lines)
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_show(v) for v in value) + "]"
+    return str(value)

@@ -1,0 +1,1 @@
+"""Sketches: schedules with decision variables, derived by rules."""

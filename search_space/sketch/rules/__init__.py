@@ -1,0 +1,27 @@
+"""Sketch rules in the order they are tried. A new rule is one file and one line here (or `register_rule`)."""
+
+from __future__ import annotations
+
+from search_space.sketch.base import SketchRule
+from search_space.sketch.rules.elementwise import Elementwise
+from search_space.sketch.rules.inline import AlwaysInline
+from search_space.sketch.rules.pad import PadHandling
+from search_space.sketch.rules.rowwise import RowWise
+from search_space.sketch.rules.tiling import MultiLevelTiling
+
+RULES: list[SketchRule] = [PadHandling(), AlwaysInline(), RowWise(), MultiLevelTiling(), Elementwise()]
+
+
+def register_rule(rule: SketchRule, before: str | None = None) -> None:
+    """Adds a rule of one's own, in front of the rule named `before` or first of all.
+
+    Raises:
+        ValueError: no rule has that name.
+    """
+    names = [r.name for r in RULES]
+    if before is not None and before not in names:
+        raise ValueError(f"`before` must be one of {', '.join(names)}, but got before={before!r}")
+    RULES.insert(0 if before is None else names.index(before), rule)
+
+
+__all__ = ["RULES", "register_rule"]

@@ -1,0 +1,62 @@
+"""Pad handling: the padded input is written out whole, computed a tile at a time, or read through a condition."""
+
+from __future__ import annotations
+
+from search_space.hardware import Hardware
+from search_space.ir.expr import variables, walk
+from search_space.schedule.state import Stage
+from search_space.schedule.steps import Annotate, ComputeAt, ComputeInline, Fuse, Split, Step
+from search_space.sketch.base import Draft, SketchRule
+
+
+class PadHandling(SketchRule):
+    """Variants for a stage tagged `pad`, once its consumer is tiled."""
+
+    name = "pad"
+
+    def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
+        return stage.tag == "pad" and stage.name not in draft.state.outputs
+
+    def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        consumers = draft.state.consumers(stage.name)
+        anchors = draft.anchors.get(consumers[0].name, ()) if len(consumers) == 1 else ()
+        out = [self.written(draft, stage, hardware).variant("pad_root").finish(stage.name)]
+        for target, leaf in anchors:
+            attached = draft.apply(ComputeAt(stage.name, target, leaf))
+            out.append(self.vectors(attached, stage, hardware).variant(f"pad_at_{leaf}").finish(stage.name))
+        if all(self.reads_vectors(c, stage) for c in consumers):
+            out.append(draft.apply(ComputeInline(stage.name)).variant("pad_inline").finish(stage.name))
+        return out
+
+    def reads_vectors(self, consumer: Stage, stage: Stage) -> bool:
+        """Whether the padded input is read in vectors, so that one condition serves all lanes."""
+        reduced = {a.name for a in consumer.reduce_axes}
+        loads = [n for n in walk(consumer.body) if n.op == "load" and n.args[0] == stage.name]
+        return not any(variables(n.args[-1]) & reduced for n in loads)
+
+    def written(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
+        """At the root: rows in parallel."""
+        outer = [a.name for a in stage.axes if a.extent.value > 1][:-1]
+        rows = outer[:-1] or outer
+        if not rows:
+            return self.vectors(draft, stage, hardware)
+        steps: list[Step] = []
+        loop = rows[0]
+        if len(rows) > 1:
+            steps.append(Fuse(stage.name, tuple(rows)))
+            loop = "_".join(rows)
+        steps.append(Annotate(stage.name, loop, "parallel"))
+        return self.vectors(draft.apply(*steps), stage, hardware)
+
+    def vectors(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
+        """Vectors along the last axis; a short one is fused with its neighbour, contiguous in both buffers."""
+        lanes = hardware.float_lanes
+        last = stage.axes[-1]
+        axis = last.name
+        if last.extent.value < lanes and len(stage.axes) > 1:
+            axis = f"{stage.axes[-2].name}_{axis}"
+            draft = draft.apply(Fuse(stage.name, (stage.axes[-2].name, last.name)))
+        tail = "exact" if axis == last.name and last.extent.value % lanes == 0 else "guard"
+        split = Split(stage.name, axis, (lanes,), tail)
+        return draft.apply(split, Annotate(stage.name, f"{axis}.1", "vectorize"))
+

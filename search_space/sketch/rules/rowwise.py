@@ -1,0 +1,107 @@
+"""Row-wise operators (softmax, layer norm, reductions along the last axis): a row at a time, in vectors, in cache."""
+
+from __future__ import annotations
+
+from search_space.hardware import Hardware
+from search_space.ir.expr import Expr, lift, variables, walk
+from search_space.schedule.state import Stage
+from search_space.schedule.steps import Annotate, ComputeAt, Fuse, Reorder, Rfactor, SetScope, Split, Step
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.tables import DecisionGroup
+
+MAX_ACCUMULATORS = 8
+
+
+class RowWise(SketchRule):
+    """Rows in parallel; every stage of a row attached to it; reductions kept in vectors of partial results."""
+
+    name = "row_wise"
+
+    def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
+        if stage.name not in draft.state.outputs:
+            return False
+        group = self.group(draft, stage)
+        return group is not None and any(s.reducer is not None for s in group)
+
+    def group(self, draft: Draft, output: Stage) -> list[Stage] | None:
+        """All stages of the row, producers first, if each has the output's leading axes; else None."""
+        live = [s for s in draft.state.stages if s.attach.kind != "inline"]
+        reductions = [s for s in live if s.reducer is not None]
+        if not reductions or any(not along_last(s) for s in reductions):
+            return None
+        rows = len(reductions[0].axes)
+        if rows == 0 or any(len(s.axes) != rows for s in reductions):
+            return None
+        for stage in live:
+            same = [a.extent for a in stage.axes[:rows]] == [a.extent for a in output.axes[:rows]]
+            if not same or len(stage.axes) > rows + 1:
+                return None
+        return live
+
+    def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        group = self.group(draft, stage)
+        assert group is not None
+        lanes = hardware.float_lanes
+        rows = len(next(s for s in group if s.reducer is not None).axes)
+        draft, row = self.rows(draft, stage, rows)
+        draft, (accumulators,) = draft.decide(
+            DecisionGroup.of("accumulators", ("accumulators",), [(u,) for u in (1, 2, 4, MAX_ACCUMULATORS)])
+        )
+        draft, (unroll,) = draft.decide(DecisionGroup.of("unroll", ("unroll",), [(u,) for u in (1, 2, 4, 8)]))
+        for member in reversed(group):
+            if member.name != stage.name:
+                draft = draft.apply(ComputeAt(member.name, stage.name, row))
+            if member.reducer is not None:
+                draft = self.reduction(draft, member.name, stage.name, row, accumulators, lanes)
+            elif len(member.axes) > rows:
+                draft = self.vectors(draft, member.name, member.axes[-1].name, unroll, lanes)
+        return [draft.variant("rows").finish(*(s.name for s in group))]
+
+    def rows(self, draft: Draft, stage: Stage, count: int) -> tuple[Draft, str]:
+        axes = tuple(a.name for a in stage.axes[:count])
+        steps: list[Step] = [Fuse(stage.name, axes)] if count > 1 else []
+        row = "_".join(axes)
+        return draft.apply(*steps, Annotate(stage.name, row, "parallel")), row
+
+    def vectors(self, draft: Draft, name: str, axis: str, unroll: Expr | int, lanes: int) -> Draft:
+        return draft.apply(
+            Split(name, axis, (unroll, lanes), "guard"),
+            Annotate(name, f"{axis}.1", "unroll"),
+            Annotate(name, f"{axis}.2", "vectorize"),
+        )
+
+    def reduction(self, draft: Draft, name: str, output: str, row: str, accumulators: Expr | int, lanes: int) -> Draft:
+        """`accumulators` vectors of partial results over the row, then one horizontal reduction."""
+        stage = draft.state.stage(name)
+        axis = stage.reduce_axes[0].name
+        inner = f"{axis}.1"
+        draft = draft.apply(Split(name, axis, (lift(accumulators) * lanes,), "guard"), Rfactor(name, inner))
+        stages = draft.state.stages
+        partial = stages[stages.index(draft.state.stage(name)) - 1].name
+        loops = draft.state.stage(partial).leaves
+        spatial = tuple(leaf for leaf in loops if leaf not in (f"{axis}.0", inner))
+        draft = draft.apply(
+            SetScope(partial, "local"),
+            ComputeAt(partial, output, row) if name != output else ComputeAt(partial, name, row),
+            Reorder(partial, (*spatial, f"{axis}.0", inner)),
+            Split(partial, inner, (lanes,), "exact"),
+            Annotate(partial, f"{inner}.0", "unroll"),
+            Annotate(partial, f"{inner}.1", "vectorize"),
+            Split(name, inner, (lanes,), "exact"),
+            Annotate(name, f"{inner}.0", "unroll"),
+            Annotate(name, f"{inner}.1", "vectorize"),
+        )
+        return draft if name == output else draft.apply(SetScope(name, "local"))
+
+
+def along_last(stage: Stage) -> bool:
+    """Whether a reduction runs along the last dimension of all it reads, over one axis."""
+    if len(stage.reduce_axes) != 1:
+        return False
+    axis = stage.reduce_axes[0].name
+    reads = [n for n in walk(stage.body) if n.op == "load"]
+    wide = [n for n in reads if any(axis in variables(i) for i in n.args[1:])]
+    spatial = {a.name for a in stage.axes}
+    return bool(wide) and all(
+        variables(n.args[-1]) == {axis} and all(variables(i) <= spatial for i in n.args[1:-1]) for n in wide
+    )

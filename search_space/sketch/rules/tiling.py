@@ -1,0 +1,278 @@
+"""Multi-level tiling: a reduction into a tile of registers, its epilogue fused, its constants packed.
+
+The structure is Ansor's SSRSRS with the innermost spatial level held in registers: an output tile of (rows x vectors)
+is accumulated over the whole reduction, then written through the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from search_space.hardware import Hardware
+from search_space.intrinsics import available
+from search_space.ir.expr import Expr, lift, product, var, variables, walk
+from search_space.lower.tensorize import shape_of
+from search_space.schedule.intrinsics import TensorIntrin
+from search_space.schedule.state import Axis, Stage
+from search_space.schedule.steps import (
+    Annotate,
+    CacheWrite,
+    ComputeAt,
+    Fuse,
+    Pack,
+    Reorder,
+    SetScope,
+    Split,
+    Step,
+    Tensorize,
+)
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.tables import DecisionGroup, clamped_tiles, reduce_tiles, vector_tiles
+
+MAX_TILE = 28
+MAX_VECTORS = 8
+MAX_UNROLL = 768
+MAX_REDUCE_UNROLL = 16
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Loops and register-tile factors the rule has made.
+
+    Attributes:
+        parallel, serial: outer loops of the output; inner: its register-tile loops, outermost first.
+        factors: register-tile size by axis (vectors, for the vector axis).
+    """
+
+    parallel: tuple[str, ...]
+    serial: tuple[str, ...]
+    inner: tuple[str, ...]
+    factors: dict[str, Expr | int]
+
+
+def vector_axis(stage: Stage) -> bool:
+    """Whether the last spatial axis runs along the last dimension of something read (so that loads are vectors)."""
+    if not stage.axes:
+        return False
+    last = stage.axes[-1].name
+    reads = [n for n in walk(stage.body) if n.op == "load" and len(n.args) > 1]
+    return any(last in variables(n.args[-1]) for n in reads)
+
+
+class MultiLevelTiling(SketchRule):
+    """Tiles a reduction whose last axis can be vectorized, together with an element-wise consumer of its shape."""
+
+    name = "multi_level_tiling"
+
+    def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
+        if stage.name not in draft.state.outputs:
+            return False
+        producer = self.reduction(draft, stage)
+        return producer is not None and vector_axis(producer)
+
+    def reduction(self, draft: Draft, stage: Stage) -> Stage | None:
+        """The reduction to tile: the output itself, or the one reduction its epilogue reads at its own indices."""
+        if stage.reducer is not None:
+            return stage
+        reads = [draft.state.stage(r) for r in stage.reads() if draft.state.input(r) is None]
+        found = [r for r in reads if r.reducer is not None]
+        if len(found) == 1 and found[0].shape == stage.shape and len(draft.state.consumers(found[0].name)) == 1:
+            return found[0]
+        return None
+
+    def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        producer = self.reduction(draft, stage)
+        assert producer is not None
+        if producer is stage:
+            draft = draft.apply(CacheWrite(stage.name, "local"))
+            accumulator = draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
+        else:
+            draft = draft.apply(SetScope(producer.name, "local"))
+            accumulator = producer.name
+        draft, tile = self.spatial(draft, stage.name, producer.axes, hardware)
+        out = []
+        reduced = [a for a in producer.reduce_axes]
+        intrinsic = matching_intrinsic(draft, producer, hardware)
+        for reduce_order in self.reduce_orders(reduced):
+            for order in self.serial_orders(tile):
+                done = self.loops(draft, stage.name, tile, order)
+                nest = _Reduction(accumulator, reduce_order, intrinsic)
+                done = self.accumulate(done, stage.name, nest, tile, order, hardware)
+                label = f"{'>'.join(order) or 'flat'}/{'>'.join(a.name for a in reduce_order)}"
+                out.append(done.variant(label).finish(stage.name, accumulator))
+        return out
+
+    # ------------------------------------------------------------------ the output's loops
+    def spatial(self, draft: Draft, name: str, axes: Sequence[Axis], hardware: Hardware) -> tuple[Draft, _Tile]:
+        """Splits the output's axes; the first long one and the vector axis get a parallel level."""
+        lanes = hardware.float_lanes
+        long = [a for a in axes[:-1] if a.extent.value > 1]
+        parallel = [a.name for a in axes[:-1] if a.extent.value == 1]
+        serial: list[str] = []
+        inner: list[str] = []
+        factors: dict[str, Expr | int] = {}
+        for i, axis in enumerate(long):
+            extent, columns = int(axis.extent.value), (f"{name}.{axis.name}.blocks", f"{name}.{axis.name}.tile")
+            levels = 2 if i == 0 else 1
+            rows = clamped_tiles(extent, MAX_TILE, levels)
+            group = DecisionGroup.of(f"{name}.{axis.name}", columns[-levels:], rows)
+            draft, values = draft.decide(group)
+            draft = draft.apply(Split(name, axis.name, values, "clamp"))
+            if levels == 2:
+                parallel.append(f"{axis.name}.0")
+            serial.append(f"{axis.name}.{levels - 1}")
+            inner.append(f"{axis.name}.{levels}")
+            factors[axis.name] = values[-1]
+        last = axes[-1]
+        rows = vector_tiles(int(last.extent.value), lanes, MAX_VECTORS)
+        columns = (f"{name}.{last.name}.blocks", f"{name}.{last.name}.vectors")
+        draft, (blocks, vectors) = draft.decide(DecisionGroup.of(f"{name}.{last.name}", columns, rows))
+        draft = draft.apply(Split(name, last.name, (blocks, vectors, lanes), "guard"))
+        factors[last.name] = vectors
+        parallel.append(f"{last.name}.0")
+        serial.append(f"{last.name}.1")
+        inner += [f"{last.name}.2", f"{last.name}.3"]
+        tile = _Tile(tuple(parallel), tuple(serial), tuple(inner), factors)
+        registers = lift(product(factors.values()))
+        needed = registers + vectors + 1
+        draft = draft.require("registers", needed, hardware.vector_registers)
+        return draft, tile
+
+    def serial_orders(self, tile: _Tile) -> list[tuple[str, ...]]:
+        """Channels innermost (the input tile is reused at once), or rows innermost (the weights are)."""
+        if len(tile.serial) == 1:
+            return [tile.serial]
+        return [tile.serial, (tile.serial[-1], *tile.serial[:-1])]
+
+    def loops(self, draft: Draft, name: str, tile: _Tile, order: Sequence[str]) -> Draft:
+        steps: list[Step] = [Reorder(name, (*tile.parallel, *order, *tile.inner))]
+        loop = tile.parallel[0]
+        if len(tile.parallel) > 1:
+            steps.append(Fuse(name, tile.parallel))
+            loop = "_".join(tile.parallel)
+        steps.append(Annotate(name, loop, "parallel"))
+        steps += [Annotate(name, leaf, "unroll") for leaf in tile.inner[:-1]]
+        steps.append(Annotate(name, tile.inner[-1], "vectorize"))
+        return draft.apply(*steps)
+
+    # ------------------------------------------------------------------ the accumulators' loops
+    def reduce_orders(self, axes: Sequence[Axis]) -> list[tuple[Axis, ...]]:
+        """Window axes around the channels, or the long axis outermost."""
+        long = longest(axes)
+        others = tuple(a for a in axes if a is not long)
+        if not others:
+            return [(long,)]
+        if long.extent.value <= MAX_REDUCE_UNROLL:
+            return [(*others, long)]
+        return [(*others[:1], long, *others[1:]), (long, *others)]
+
+    def accumulate(
+        self, draft: Draft, output: str, nest: _Reduction, tile: _Tile, serial: Sequence[str], hardware: Hardware
+    ) -> Draft:
+        lanes, name = hardware.float_lanes, nest.stage
+        draft = draft.apply(ComputeAt(name, output, serial[-1]))
+        outer: list[str] = []
+        unrolled: list[str] = []
+        factors: dict[str, tuple[Expr | int, ...]] = {}
+        for axis in nest.order:
+            extent = int(axis.extent.value)
+            depth = nest.depth(axis)
+            if extent == depth:
+                outer.append(axis.name)
+                continue
+            rows = reduce_tiles(extent // depth, MAX_REDUCE_UNROLL)
+            group = DecisionGroup.of(f"{output}.{axis.name}", (f"{output}.{axis.name}.unroll",), rows)
+            draft, (factor,) = draft.decide(group)
+            tail = "exact" if all((extent // depth) % r[0] == 0 for r in rows) else "peel"
+            factors[axis.name] = (factor, depth) if depth > 1 else (factor,)
+            draft = draft.apply(Split(name, axis.name, factors[axis.name], tail))
+            outer.append(f"{axis.name}.0")
+            unrolled.append(f"{axis.name}.1")
+        spatial = [a.name for a in draft.state.stage(name).axes]
+        last = spatial.pop()
+        tensor = () if nest.intrinsic is None else (f"{nest.long.name}.2",)
+        loops = (*outer, *unrolled, *spatial, f"{last}.0", f"{last}.1", *tensor)
+        draft = draft.apply(Split(name, last, (lanes,), "exact"), Reorder(name, loops))
+        draft = draft.apply(*(Annotate(name, leaf, "unroll") for leaf in (*unrolled, *spatial, f"{last}.0")))
+        draft = draft.apply(Annotate(name, f"{last}.1", "vectorize"))
+        if nest.intrinsic is not None:
+            draft = draft.apply(Tensorize(name, f"{last}.1", nest.intrinsic.name))
+        body = lift(product(tile.factors.values())) * product(f[0] for f in factors.values())
+        draft = draft.require("unrolled operations", body, MAX_UNROLL)
+        draft = self.pack_constants(draft, nest, last, factors, lift(tile.factors[last]) * lanes)
+        parallel = "_".join(tile.parallel)
+        anchors = tuple((output, leaf) for leaf in (parallel, serial[0]))
+        return _with_anchors(draft, name, anchors if len(serial) > 1 else anchors[:1])
+
+    def pack_constants(
+        self, draft: Draft, nest: _Reduction, last: str, factors: dict[str, tuple[Expr | int, ...]], block: Expr
+    ) -> Draft:
+        """Lays weights out in the order they are read: vector blocks outermost, then the reduction as it is looped."""
+        names = [a.name for a in nest.order]
+        for node in walk(draft.state.stage(nest.stage).body):
+            if node.op != "load":
+                continue
+            source = draft.state.input(node.args[0])
+            if source is None or not source.constant or source.layout is not None:
+                continue
+            axes = [i.args[0] if i.op == "var" else None for i in node.args[1:]]
+            if last not in axes or len(set(axes)) != len(axes) or not set(axes) <= {*names, last}:
+                continue
+            split = {**factors, last: (block,)}
+            parts = [(axes.index(last), 0)]
+            for level in (0, 1):
+                parts += [(axes.index(a), level) for a in names if a in axes and level <= len(factors.get(a, ()))]
+            parts.append((axes.index(last), 1))
+            parts += [(axes.index(a), 2) for a in names if a in axes and len(factors.get(a, ())) > 1]
+            packing = tuple(split.get(str(a), ()) for a in axes)
+            draft = draft.apply(Pack(source.name, packing, tuple(parts)))
+        return draft
+
+
+def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> TensorIntrin | None:
+    """An instruction of the machine that computes the stage's body over its last axis and its longest reduce axis.
+
+    The shared operand must run along the reduce axis in memory, the other be a constant, which packing lays out.
+    """
+    last, long = stage.axes[-1].name, longest(stage.reduce_axes)
+    loads = [n for n in walk(stage.body) if n.op == "load"]
+    shared = [n for n in loads if last not in {v for i in n.args[1:] for v in variables(i)}]
+    weights = [n for n in loads if n not in shared]
+    sources = [draft.state.input(n.args[0]) for n in weights]
+    for intrinsic in available(hardware):
+        depth = intrinsic.extents[1]
+        if (
+            stage.reducer == intrinsic.reducer
+            and int(long.extent.value) % depth == 0
+            and shape_of(stage.body, [last, long.name]) == intrinsic.pattern
+            and all(n.args[-1] is var(long.name) for n in shared)
+            and all(s is not None and s.constant for s in sources)
+        ):
+            return intrinsic
+    return None
+
+
+def longest(axes: Sequence[Axis]) -> Axis:
+    return max(axes, key=lambda a: int(a.extent.value))
+
+
+@dataclass(frozen=True)
+class _Reduction:
+    """The accumulating stage, its reduce axes outermost first, and the instruction its innermost loops become."""
+
+    stage: str
+    order: tuple[Axis, ...]
+    intrinsic: TensorIntrin | None
+
+    @property
+    def long(self) -> Axis:
+        return longest(self.order)
+
+    def depth(self, axis: Axis) -> int:
+        """Steps of `axis` one instruction takes."""
+        return self.intrinsic.extents[1] if self.intrinsic is not None and axis is self.long else 1
+
+
+def _with_anchors(draft: Draft, name: str, anchors: tuple[tuple[str, str], ...]) -> Draft:
+    return replace(draft, anchors={**draft.anchors, name: anchors})

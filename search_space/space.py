@@ -1,0 +1,161 @@
+"""The search space of a workload: sketches lowered once, candidates as rows of choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.hardware import Hardware
+from search_space.ir.columns import ColumnFunction, compile_columns
+from search_space.ir.stmt import Constraint, LoopProgram
+from search_space.lower import cleanup, lower
+from search_space.schedule.state import State, initial_state
+from search_space.schedule.trace import Trace
+from search_space.sketch.generate import derive
+from search_space.sketch.tables import DecisionGroup
+
+if TYPE_CHECKING:
+    from search_space.workloads import Workload
+
+__all__ = ["DecisionGroup", "SearchSpace", "Sketch", "generate", "program_of"]
+
+Choices = NDArray[np.int32]  # (candidates, groups)
+
+
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """A schedule whose numbers are decisions.
+
+    Attributes:
+        name: its variants.
+        algorithm: the definition of the workload it schedules.
+        groups: decision groups; a candidate is a row of `int32 (groups,)`, an index into each group's table.
+        steps: the symbolic trace.
+        limits: constraints besides those found in lowering.
+    """
+
+    name: str
+    algorithm: str
+    groups: tuple[DecisionGroup, ...]
+    steps: Trace
+    initial: State
+    limits: tuple[Constraint, ...] = ()
+    _cache: dict[str, ColumnFunction] = field(default_factory=dict, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Candidates, legal or not."""
+        out = 1
+        for group in self.groups:
+            out *= len(group.table)
+        return out
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the decision variables, in the order of `expand`'s rows."""
+        return tuple(c for g in self.groups for c in g.columns)
+
+    @cached_property
+    def program(self) -> LoopProgram:
+        """The loop program, its extents expressions in the decision variables."""
+        return lower(self.steps.apply(self.initial))
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        return (*self.limits, *self.program.constraints)
+
+    def expand(self, choices: Choices) -> NDArray[np.float64]:
+        """Values of the decision variables: choices (n, groups) → (columns, n)."""
+        if not self.groups:
+            return np.empty((0, len(choices)))
+        return np.concatenate([g.table[choices[:, i]] for i, g in enumerate(self.groups)], axis=1).T.astype(float)
+
+    def _broken(self, choices: Choices) -> NDArray[np.bool_]:
+        """(constraints, n): which limits each candidate breaks."""
+        if "limits" not in self._cache:
+            bounds = [c.left - c.right for c in self.constraints]
+            self._cache["limits"] = compile_columns(bounds, self.columns)
+        return self._cache["limits"](self.expand(choices)) > 0
+
+    def legal(self, choices: Choices) -> NDArray[np.bool_]:
+        """Whether each candidate keeps every limit: (n, groups) → (n,)."""
+        if not self.constraints:
+            return np.ones(len(choices), bool)
+        return ~self._broken(choices).any(axis=0)
+
+    def violations(self, choices: Choices) -> dict[str, int]:
+        """How many candidates broke each limit."""
+        if not self.constraints:
+            return {}
+        counts: dict[str, int] = {}
+        for constraint, broken in zip(self.constraints, self._broken(choices), strict=True):
+            counts[constraint.name] = counts.get(constraint.name, 0) + int(broken.sum())
+        return {name: count for name, count in counts.items() if count}
+
+    def values(self, choice: Sequence[int] | NDArray[np.int32]) -> dict[str, int]:
+        """A candidate's numbers by decision variable."""
+        return {
+            column: int(value)
+            for group, index in zip(self.groups, choice, strict=True)
+            for column, value in zip(group.columns, group.table[int(index)], strict=True)
+        }
+
+    def trace(self, choice: Sequence[int] | NDArray[np.int32]) -> Trace:
+        """A candidate's concrete trace."""
+        return self.steps.substitute(self.values(choice))
+
+
+@dataclass(frozen=True, eq=False)
+class SearchSpace:
+    """Every sketch of every algorithm of a workload. `dropped` sketches fell to the cap."""
+
+    workload: Workload
+    hardware: Hardware
+    sketches: tuple[Sketch, ...]
+    dropped: int = 0
+
+    @property
+    def size(self) -> int:
+        """Candidates of all sketches, legal or not."""
+        return sum(s.size for s in self.sketches)
+
+
+def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] | None = None) -> SearchSpace:
+    """The search space of a workload on a machine.
+
+    Args:
+        algorithms: a subset of the workload's definitions; those that have sketches on this machine by default.
+    """
+    sketches: list[Sketch] = []
+    dropped = 0
+    for algorithm in algorithms or workload.algorithms:
+        state = initial_state(workload.tensors(algorithm)[-1:])
+        drafts, more = derive(state, hardware)
+        dropped += more
+        sketches += [
+            Sketch(f"{algorithm}:{d.name or 'default'}", algorithm, d.groups, d.trace, state, d.constraints)
+            for d in drafts
+        ]
+    return SearchSpace(workload, hardware, tuple(sketches), dropped)
+
+
+def program_of(workload: Workload, algorithm: str, trace: Trace) -> LoopProgram:
+    """The concrete loop program of a trace.
+
+    Raises:
+        ScheduleError: the trace does not fit the workload.
+    """
+    state = initial_state(workload.tensors(algorithm)[-1:])
+    return cleanup(lower(trace.apply(state)))
+
+
+def concrete(sketch: Sketch, values: Mapping[str, int]) -> LoopProgram:
+    """A candidate's program by substitution into the symbolic one (the same program as its trace lowers to)."""
+    from search_space.ir.stmt import substitute_program
+
+    return cleanup(substitute_program(sketch.program, values))

@@ -1,0 +1,282 @@
+"""Tensor expressions, as Halide and TVM write them: what is computed, with no word on how."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from search_space.ir import expr as ir
+from search_space.ir.expr import Expr, const, eq, lift, load, logical_and, select, var
+
+if TYPE_CHECKING:
+    from search_space.schedule.facade import Schedule, TensorIntrin
+
+__all__ = [
+    "Reduction",
+    "Tensor",
+    "all",
+    "compute",
+    "const",
+    "create_schedule",
+    "decl_tensor_intrin",
+    "eq",
+    "if_then_else",
+    "max",
+    "min",
+    "placeholder",
+    "prod",
+    "reduce_axis",
+    "sum",
+    "thread_axis",
+]
+
+_sum, _max, _min, _all = sum, max, min, all
+REDUCERS = ("sum", "max", "min", "prod")
+
+
+@dataclass(frozen=True, eq=False)
+class IterVar:
+    """An axis: a variable that runs over `range(extent)`, spatial or reduced, or a thread tag to bind loops to."""
+
+    name: str
+    extent: int
+    kind: str = "spatial"  # spatial, reduce, thread
+
+    @property
+    def expr(self) -> Expr:
+        return var(self.name)
+
+    def __add__(self, other: Any) -> Expr:
+        return self.expr + other
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Expr:
+        return self.expr - other
+
+    def __rsub__(self, other: Any) -> Expr:
+        return lift(other) - self.expr
+
+    def __mul__(self, other: Any) -> Expr:
+        return self.expr * other
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Expr:
+        return self.expr // other
+
+    def __mod__(self, other: Any) -> Expr:
+        return self.expr % other
+
+    def __lt__(self, other: Any) -> Expr:
+        return self.expr < other
+
+    def __le__(self, other: Any) -> Expr:
+        return self.expr <= other
+
+    def __ge__(self, other: Any) -> Expr:
+        return self.expr >= other
+
+    def __gt__(self, other: Any) -> Expr:
+        return self.expr > other
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """The definition behind a tensor: a placeholder (no body) or a computation over its axes."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    axis: tuple[IterVar, ...] = ()
+    reduce_axis: tuple[IterVar, ...] = ()
+    body: Expr | None = None
+    reducer: str | None = None
+    constant: bool = False
+    tag: str = ""
+    inputs: tuple[Tensor, ...] = field(default=())
+
+    def output(self, index: int = 0) -> Tensor:
+        return Tensor(self)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A multi-dimensional value; indexing it inside a `compute` reads an element."""
+
+    op: Operation
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.op.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.op.dtype
+
+    def __getitem__(self, indices: Any) -> Expr:
+        indices = indices if isinstance(indices, tuple) else (indices,)
+        if len(indices) != len(self.shape):
+            raise ValueError(
+                f"`{self.name}` must be indexed with {len(self.shape)} indices, but got {len(indices)} indices"
+            )
+        return load(self, indices, self.dtype)
+
+    def __call__(self, *indices: Any) -> Expr:
+        return self[indices]
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction:
+    """`reducer` over `axes` of `value`; only the outermost node of a compute may be one."""
+
+    reducer: str
+    value: Expr
+    axes: tuple[IterVar, ...]
+
+
+def placeholder(shape: Sequence[int], dtype: str = "float32", name: str = "placeholder", constant: bool = False) -> Tensor:
+    """An input. `constant` marks weights, whose layout may be changed for free before the first call."""
+    _check_dtype(dtype)
+    return Tensor(Operation(name, _check_shape(shape, name), dtype, constant=constant))
+
+
+def reduce_axis(domain: tuple[int, int], name: str = "k") -> IterVar:
+    """An axis summed (or otherwise reduced) over; `domain` is (0, extent) as TVM writes it."""
+    low, high = domain
+    if low != 0 or high < 1:
+        raise ValueError(f"`domain` must be (0, extent) with extent >= 1, but got domain={tuple(domain)}")
+    return IterVar(name, int(high), "reduce")
+
+
+def thread_axis(tag: str) -> IterVar:
+    """A hardware thread dimension (`blockIdx.x`, `threadIdx.y`, ...) or `vthread`, to bind a loop to."""
+    if tag not in ir_thread_tags():
+        raise ValueError(f"`tag` must be one of {', '.join(ir_thread_tags())}, but got tag={tag!r}")
+    return IterVar(tag, 0, "thread")
+
+
+def ir_thread_tags() -> tuple[str, ...]:
+    from search_space.ir.stmt import THREAD_TAGS
+
+    return (*THREAD_TAGS, "vthread")
+
+
+def compute(
+    shape: Sequence[int], function: Callable[..., Any], name: str = "compute", tag: str = "", dtype: str | None = None
+) -> Tensor:
+    """A tensor whose element at (i, j, ...) is `function(i, j, ...)`.
+
+    Raises:
+        ValueError: a shape that is not positive, or a function of another number of indices.
+        TypeError: operands of different dtypes.
+    """
+    shape = _check_shape(shape, name)
+    names = [p.name for p in inspect.signature(function).parameters.values() if p.kind != p.VAR_POSITIONAL]
+    variadic = any(p.kind == p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values())
+    if variadic:
+        names += [f"i{d}" for d in range(len(names), len(shape))]
+    if len(names) != len(shape):
+        raise ValueError(f"`function` must take {len(shape)} indices for shape={shape}, but takes {len(names)}")
+    probe = function(*(IterVar(n, e) for n, e in zip(names, shape, strict=True)))
+    taken = {a.name for a in probe.axes} if isinstance(probe, Reduction) else set()
+    names = [n if n not in taken else f"{n}_" for n in names]
+    axis = tuple(IterVar(n, e) for n, e in zip(names, shape, strict=True))
+    value = function(*axis) if taken & {n.rstrip("_") for n in names} else probe
+    if isinstance(value, Reduction):
+        body, reducer, reduced = value.value, value.reducer, value.axes
+    else:
+        body, reducer, reduced = lift(value, dtype or "float32"), None, ()
+    if dtype is not None:
+        body = body.astype(dtype)
+    inputs = tuple(dict.fromkeys(n.args[0] for n in ir.walk(body) if n.op == "load"))
+    return Tensor(Operation(name, shape, body.dtype, axis, reduced, body, reducer, tag=tag, inputs=inputs))
+
+
+def _reduction(reducer: str) -> Callable[..., Reduction]:
+    def reduce(value: Any, axis: IterVar | Sequence[IterVar]) -> Reduction:
+        axes = (axis,) if isinstance(axis, IterVar) else tuple(axis)
+        for a in axes:
+            if not isinstance(a, IterVar) or a.kind != "reduce":
+                raise ValueError(f"`axis` must be made by reduce_axis, but got axis={a}")
+        return Reduction(reducer, lift(value, "float32"), axes)
+
+    reduce.__name__ = reducer
+    reduce.__doc__ = f"The {reducer} of `value` over `axis`."
+    return reduce
+
+
+sum = _reduction("sum")
+max = _reduction("max")
+min = _reduction("min")
+prod = _reduction("prod")
+
+
+def if_then_else(condition: Any, then: Any, otherwise: Any) -> Expr:
+    """`then` where `condition`, else `otherwise`; the branch not taken is not read, so padding may be written so."""
+    return select(condition, then, otherwise)
+
+
+def all(*conditions: Any) -> Expr:
+    """Whether every condition holds."""
+    return logical_and(*conditions)
+
+
+def _function(name: str) -> Callable[[Any], Expr]:
+    def apply(value: Any) -> Expr:
+        return ir.call(name, value)
+
+    apply.__name__ = name
+    apply.__doc__ = f"{name}(value), element-wise."
+    return apply
+
+
+exp, log, tanh, erf, sigmoid, sqrt, rsqrt, abs, floor = (_function(n) for n in ir.MATH)
+
+
+def maximum(a: Any, b: Any) -> Expr:
+    """The larger of two values."""
+    return ir.maximum(a, b)
+
+
+def minimum(a: Any, b: Any) -> Expr:
+    """The smaller of two values."""
+    return ir.minimum(a, b)
+
+
+def create_schedule(ops: Operation | Sequence[Operation]) -> Schedule:
+    """A schedule of everything `ops` depend on, each stage at the root with its axes as loops."""
+    from search_space.schedule.facade import Schedule
+
+    return Schedule.of(ops)
+
+
+def decl_tensor_intrin(op: Operation, name: str, emit: Any = None) -> TensorIntrin:
+    """Declares a hardware instruction: `op` says what it computes on one tile."""
+    from search_space.schedule.facade import TensorIntrin
+
+    return TensorIntrin(name, op)
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype not in ir.DTYPES:
+        raise ValueError(f"`dtype` must be one of {', '.join(ir.DTYPES)}, but got dtype={dtype!r}")
+
+
+def _check_shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
+    try:
+        out = tuple(int(s) for s in shape)
+    except TypeError:
+        raise ValueError(f"`shape` of {name} must be a sequence of integers, but got shape={shape!r}") from None
+    if any(s < 1 for s in out):
+        raise ValueError(f"`shape` of {name} must be positive in every dimension, but got shape={out}")
+    return out

@@ -1,0 +1,133 @@
+"""What a target is: it builds loop programs to modules of plain data, and loads modules as kernels that run."""
+
+from __future__ import annotations
+
+import json
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.hardware import Hardware
+from search_space.ir.stmt import LoopProgram
+
+
+class BuildError(RuntimeError):
+    """A loop program that this target cannot turn into code."""
+
+
+class RunError(RuntimeError):
+    """Arguments a kernel cannot be run on."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One array a kernel takes: its shape and dtype; `packed_from` names the source of a re-laid constant."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    constant: bool = False
+    packed_from: str | None = None
+
+
+@dataclass(frozen=True)
+class Module:
+    """A built kernel as plain data, to be sent to whatever runs it."""
+
+    name: str
+    target: str
+    object_code: bytes
+    llvm_ir: str
+    parameters: tuple[Parameter, ...]
+    outputs: tuple[str, ...]
+    sources: tuple[Parameter, ...]
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """A JSON header, its length in front, then the object code."""
+        header = json.dumps(
+            {
+                "name": self.name,
+                "target": self.target,
+                "llvm_ir": self.llvm_ir,
+                "parameters": [vars(p) for p in self.parameters],
+                "outputs": self.outputs,
+                "sources": [vars(p) for p in self.sources],
+                "metadata": self.metadata,
+            }
+        ).encode()
+        return struct.pack("<Q", len(header)) + header + self.object_code
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Module:
+        """The module `to_bytes` wrote."""
+        (length,) = struct.unpack_from("<Q", data)
+        header = json.loads(data[8 : 8 + length])
+
+        def parameters(items: list[dict[str, Any]]) -> tuple[Parameter, ...]:
+            return tuple(Parameter(**{**p, "shape": tuple(p["shape"])}) for p in items)
+
+        return Module(
+            header["name"],
+            header["target"],
+            bytes(data[8 + length :]),
+            header["llvm_ir"],
+            parameters(header["parameters"]),
+            tuple(header["outputs"]),
+            parameters(header["sources"]),
+            header["metadata"],
+        )
+
+
+class Bound(ABC):
+    """A kernel with its inputs in place: constants packed, an output to write to."""
+
+    @abstractmethod
+    def run(self, threads: int | None = None) -> NDArray[Any]:
+        """One execution; the output array (the same array every time)."""
+
+    @abstractmethod
+    def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
+        """Seconds of each of `iterations` executions, measured in native code."""
+
+
+class Kernel(ABC):
+    """A loaded module."""
+
+    module: Module
+
+    @abstractmethod
+    def __call__(self, *arrays: NDArray[Any]) -> None:
+        """Runs on inputs..., outputs...; the outputs are written in place."""
+
+    @abstractmethod
+    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> Bound:
+        """Puts inputs in place; `copies` rotated copies of the constants make every execution find them cold."""
+
+
+class Target(ABC):
+    """One kind of machine: its limits, its code emitter, its runner."""
+
+    name: str
+    hardware: Hardware
+
+    @abstractmethod
+    def build(self, program: LoopProgram, name: str = "kernel") -> Module:
+        """Machine code for a concrete loop program.
+
+        Raises:
+            BuildError: the program holds something this target has no code for.
+        """
+
+    @abstractmethod
+    def load(self, module: Module) -> Kernel:
+        """The module, ready to run in this process."""
+
+    @abstractmethod
+    def assembly(self, module: Module) -> str:
+        """The module's machine code as assembly text."""

@@ -1,0 +1,417 @@
+"""Loop programs as LLVM text: vectors and register tiles in SSA form already, so that no optimisation pass is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from search_space.ir.expr import Expr, const, substitute, variables, walk
+from search_space.ir.simplify import poly
+from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
+from targets.base import BuildError
+from targets.cpu.storage import Loops, Storage, loops_of, place
+from targets.cpu.text import LLVM_TYPE, Scope, Text, Value, llvm_type
+from targets.cpu.values import Values, _suffix
+
+MAX_UNROLLED_STORES = 8192
+IntrinsicEmitter = Callable[["Function", Intrinsic], None]
+INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """LLVM text of a program, and the workspace it needs (bytes: shared by all threads, and for each)."""
+
+    text: str
+    shared_bytes: int
+    scratch_bytes: int
+
+
+def emit_program(program: LoopProgram, name: str, attributes: str) -> Emitted:
+    """LLVM functions for a concrete program: `void name(ptr arguments, i32 threads, ptr workspace)`.
+
+    Raises:
+        BuildError: an expression or loop the CPU has no code for.
+    """
+    storage, shared, scratch = place(program)
+    unit = _Unit(program, name, storage, loops_of(program), shared, scratch)
+    functions = [unit.kernel()]
+    functions += unit.bodies
+    head = sorted(unit.declared)
+    text = "\n".join([*head, "", *functions])
+    return Emitted(text.replace("#attributes", attributes), shared, scratch)
+
+
+class _Unit:
+    """One program being emitted: the kernel and the bodies of its parallel loops."""
+
+    def __init__(
+        self, program: LoopProgram, name: str, storage: dict[str, Storage], loops: Loops, shared: int, scratch: int
+    ) -> None:
+        self.program, self.name, self.storage, self.loops = program, name, storage, loops
+        self.shared, self.scratch = shared, scratch
+        self.bodies: list[str] = []
+        self.declared = {
+            "declare i64 @llvm.smin.i64(i64, i64)",
+            "declare i64 @llvm.smax.i64(i64, i64)",
+            "declare void @autotune_parallel_for(ptr, ptr, i32)",
+        }
+        self.unrolled = 0
+
+    def kernel(self) -> str:
+        function = Function(self, "%workspace", "%workspace")
+        function.parameters("%arguments")
+        function.stmt(self.program.body)
+        lines = function.finish()
+        head = f"define void @{self.name}(ptr %arguments, i32 %threads, ptr %workspace) #attributes {{\nentry:"
+        return "\n".join([head, *function.entry, *lines, "  ret void", "}"])
+
+    def parallel(self, caller: Function, loop: For) -> str:
+        """Emits the body function of a parallel loop; its context: arguments, workspace, the loops around."""
+        captured = sorted(_free_variables(loop) & {v for s in caller.text.scopes for v in s.variables})
+        name = f"{self.name}.parallel{len(self.bodies)}"
+        self.bodies.append("")
+        slot = len(self.bodies) - 1
+        function = Function(self, "%workspace", "%scratch")
+        function.values.integers.ranges.update(caller.values.integers.ranges)
+        function.values.env = caller.values.env
+        entry = function.entry
+        entry.append("  %arguments = load ptr, ptr %context")
+        entry.append("  %workspace.at = getelementptr ptr, ptr %context, i64 1")
+        entry.append("  %workspace = load ptr, ptr %workspace.at")
+        for i, variable in enumerate(captured):
+            entry.append(f"  %captured.at{i} = getelementptr i64, ptr %context, i64 {2 + i}")
+            entry.append(f"  %captured{i} = load i64, ptr %captured.at{i}")
+            function.text.scopes[0].variables[variable] = Value(f"%captured{i}", "int64")
+        extent = int(loop.extent.value)
+        entry += [
+            "  %thread64 = sext i32 %thread to i64",
+            "  %threads64 = sext i32 %threads to i64",
+            f"  %scratch.offset = mul i64 %thread64, {self.scratch}",
+            f"  %scratch.start = add i64 %scratch.offset, {self.shared}",
+            "  %scratch = getelementptr i8, ptr %workspace, i64 %scratch.start",
+            f"  %low.scaled = mul i64 %thread64, {extent}",
+            "  %low = udiv i64 %low.scaled, %threads64",
+            "  %next = add i64 %thread64, 1",
+            f"  %high.scaled = mul i64 %next, {extent}",
+            "  %high = udiv i64 %high.scaled, %threads64",
+            "  %any = icmp ult i64 %low, %high",
+        ]
+        function.parameters("%arguments")
+        function.serial(loop, low="%low", high="%high", guard="%any")
+        lines = function.finish()
+        head = f"define internal void @{name}(ptr %context, i32 %thread, i32 %threads) #attributes {{\nentry:"
+        self.bodies[slot] = "\n".join([head, *entry, *lines, "  ret void", "}"])
+        caller.call_parallel(name, captured)
+        return name
+
+
+class Function:
+    """Emits statements into one LLVM function."""
+
+    def __init__(self, unit: _Unit, shared: str, scratch: str) -> None:
+        self.unit = unit
+        self.text = Text()
+        self.entry: list[str] = []
+        self.text.push()
+        self.values = Values(self.text, unit.loops, unit.storage)
+        self.areas = {"shared": shared, "scratch": scratch}
+        self._labels = 0
+        self._written: dict[int, set[str]] = {}
+
+    def finish(self) -> list[str]:
+        self.unit.declared |= self.values.math.declared
+        return self.text.flat()
+
+    def parameters(self, arguments: str) -> None:
+        """Loads the pointers of the program's parameters, and finds those into the workspace."""
+        for i, buffer in enumerate(self.unit.program.params):
+            self.entry.append(f"  %argument.at{i} = getelementptr ptr, ptr {arguments}, i64 {i}")
+            self.entry.append(f"  %argument{i} = load ptr, ptr %argument.at{i}")
+            self.values.pointers[buffer.name] = f"%argument{i}"
+        placed = [(n, s) for n, s in self.unit.storage.items() if s.kind in self.areas]
+        for i, (name, storage) in enumerate(placed):
+            area = self.areas[storage.kind]
+            self.entry.append(f"  %buffer{i} = getelementptr i8, ptr {area}, i64 {storage.offset}")
+            self.values.pointers[name] = f"%buffer{i}"
+
+    def label(self, hint: str) -> str:
+        self._labels += 1
+        return f"{hint}{self._labels}"
+
+    # ------------------------------------------------------------------ statements
+    def stmt(self, stmt: Stmt) -> None:
+        if isinstance(stmt, Seq):
+            for s in stmt.body:
+                self.stmt(s)
+        elif isinstance(stmt, For):
+            self.loop(stmt)
+        elif isinstance(stmt, Allocate):
+            self.stmt(stmt.body)
+            for key in [k for k in self.values.registers if k[0] == stmt.buffer.name]:
+                del self.values.registers[key]
+        elif isinstance(stmt, Store):
+            self.store(stmt)
+        else:
+            assert isinstance(stmt, Intrinsic), stmt
+            if stmt.name not in INTRINSIC_EMITTERS:
+                raise BuildError(f"`intrinsic` must be one of {', '.join(INTRINSIC_EMITTERS)}, but got {stmt.name}")
+            INTRINSIC_EMITTERS[stmt.name](self, stmt)
+
+    def loop(self, loop: For) -> None:
+        extent = int(loop.extent.value)
+        if loop.kind == "vectorize":
+            self.vectorized(loop, extent)
+        elif loop.kind == "unroll":
+            for i in range(extent):
+                self.values.env[loop.var] = i
+                self.stmt(loop.body)
+            del self.values.env[loop.var]
+        elif loop.kind == "parallel" and self.areas["scratch"] == "%workspace" and self.values.lane is None:
+            self.unit.parallel(self, loop)
+            self._bump(loop)
+        else:
+            self.serial(loop)
+
+    def vectorized(self, loop: For, extent: int) -> None:
+        if self.values.lane is not None:
+            raise BuildError(f"vectorized loops must not nest, but got {loop.var} inside {self.values.lane[0]}")
+        if any(isinstance(s, Allocate) for s in walk_stmt(loop.body)):
+            raise BuildError(f"nothing must be computed at a vectorized loop, but got a buffer inside {loop.var}")
+        self.values.lane = (loop.var, extent)
+        self.values.integers.ranges[loop.var] = const(extent)
+        self.stmt(loop.body)
+        self.values.lane = None
+
+    def serial(self, loop: For, low: str = "0", high: str | None = None, guard: str | None = None) -> None:
+        """A counted loop; registers written in it are carried by phis."""
+        text, registers = self.text, self.values.registers
+        high = high or str(int(loop.extent.value))
+        body, after, latch = self.label("loop"), self.label("after"), self.label("latch")
+        before = text.label
+        text.emit(f"  br i1 {guard}, label %{body}, label %{after}" if guard else f"  br label %{body}")
+        text.start_block(body)
+        phis: list[str] = []
+        text.lines.append(phis)
+        self._bump(loop)
+        scope = text.push()
+        index = text.name("i")
+        scope.variables[loop.var] = Value(index, "int64")
+        self.values.integers.ranges[loop.var] = loop.extent
+        carried: dict[tuple[str, int], tuple[Value, Value]] = {}
+        for key, value in registers.items():
+            if key[0] in self._writes(loop):
+                phi = Value(text.name("acc"), value.dtype, value.lanes)
+                carried[key] = (value, phi)
+        for key, (_, phi) in carried.items():
+            registers[key] = phi
+        self.stmt(loop.body)
+        text.emit(f"  br label %{latch}")
+        text.start_block(latch)
+        text.emit(f"  {index}.next = add nuw nsw i64 {index}, 1")
+        text.emit(f"  {index}.more = icmp slt i64 {index}.next, {high}")
+        text.emit(f"  br i1 {index}.more, label %{body}, label %{after}")
+        phis.append(f"  {index} = phi i64 [ {low}, %{before} ], [ {index}.next, %{latch} ]")
+        for key, (start, phi) in carried.items():
+            end = registers[key]
+            phis.append(f"  {phi.text} = phi {phi.type} [ {start.text}, %{before} ], [ {end.text}, %{latch} ]")
+        text.pop()
+        self._bump(loop)
+        text.start_block(after)
+
+    def _writes(self, loop: Stmt) -> set[str]:
+        known = self._written.get(id(loop))
+        if known is None:
+            known = set()
+            for s in walk_stmt(loop):
+                if isinstance(s, Store):
+                    known.add(s.buffer)
+                elif isinstance(s, Intrinsic):
+                    known.add(s.output.buffer)
+            self._written[id(loop)] = known
+        return known
+
+    def _bump(self, stmt: Stmt) -> None:
+        """What was read before of buffers that `stmt` writes is stale from here on."""
+        for name in self._writes(stmt):
+            self.values.versions[name] = self.values.versions.get(name, 0) + 1
+
+    def call_parallel(self, name: str, captured: list[str]) -> None:
+        count = 2 + len(captured)
+        context = f"%context.{len(self.unit.bodies)}.{self._labels}"
+        self.entry.append(f"  {context} = alloca [{count} x i64], align 16")
+        text = self.text
+        text.emit(f"  store ptr %arguments, ptr {context}")
+        at = text.value(f"getelementptr i64, ptr {context}, i64 1", "ptr").text
+        text.emit(f"  store ptr %workspace, ptr {at}")
+        for i, variable in enumerate(captured):
+            at = text.value(f"getelementptr i64, ptr {context}, i64 {2 + i}", "ptr").text
+            value = self.values.integers.scalar(_variable(variable))
+            text.emit(f"  store i64 {value}, ptr {at}")
+        text.emit(f"  call void @autotune_parallel_for(ptr @{name}, ptr {context}, i32 %threads)")
+
+    # ------------------------------------------------------------------ stores
+    def store(self, stmt: Store) -> None:
+        self.unit.unrolled += 1
+        if self.unit.unrolled > MAX_UNROLLED_STORES:
+            raise BuildError(f"unrolled statements must be at most {MAX_UNROLLED_STORES}, but got more")
+        values = self.values
+        if stmt.predicate is None:
+            self._store(stmt, None)
+            return
+        condition = values.condition(stmt.predicate)
+        if condition.text == "true":
+            self._store(stmt, None)
+        elif condition.text == "false":
+            return
+        elif condition.lanes or values.storage[stmt.buffer].kind == "register":
+            values.mask = condition
+            self._store(stmt, condition)
+            values.mask = None
+        else:
+            self._branch(stmt, condition)
+
+    def _branch(self, stmt: Store, condition: Value) -> None:
+        text = self.text
+        inside, after = self.label("then"), self.label("join")
+        text.emit(f"  br i1 {condition.text}, label %{inside}, label %{after}")
+        text.start_block(inside)
+        text.push()
+        self._store(stmt, None)
+        text.pop()
+        text.emit(f"  br label %{after}")
+        text.start_block(after)
+
+    def _store(self, stmt: Store, mask: Value | None) -> None:
+        values = self.values
+        storage, plan = values.storage[stmt.buffer], values.plan(stmt.buffer, stmt.indices)
+        over_lanes = bool(values.lane) and (plan.lane != 0 or bool(plan.gather))
+        value = None if self._is_product(stmt) and not self._reduces_lanes(stmt, over_lanes) else self._stored(stmt)
+        terms, constant = values.offset(plan)
+        if value is not None and value.lanes and not over_lanes:
+            if stmt.reducer is None:
+                raise BuildError(f"a vectorized loop must index what it stores, but got {stmt.buffer}[...]")
+            if mask is not None and mask.lanes:
+                raise BuildError("a masked reduction over lanes must be guarded by select, but got a predicate")
+            value = values.horizontal(stmt.reducer, value)
+        if storage.kind == "register":
+            self._to_register(stmt, (stmt.buffer, constant), value, mask, over_lanes)
+        elif over_lanes and (plan.gather or plan.lane != 1):
+            self._scatter(stmt, plan, terms, constant, value, mask)
+        else:
+            pointer = values.pointer(stmt.buffer, terms, constant)
+            lanes = values.lane[1] if over_lanes and values.lane else 0
+            self._to_memory(stmt, storage, pointer, value, mask, lanes)
+        values.versions[stmt.buffer] = values.versions.get(stmt.buffer, 0) + 1
+
+    def _is_product(self, stmt: Store) -> bool:
+        return stmt.reducer == "sum" and stmt.value.op == "mul" and stmt.value.dtype == "float32"
+
+    def _reduces_lanes(self, stmt: Store, over_lanes: bool) -> bool:
+        return self.values.lane is not None and not over_lanes and self.values.facts(stmt.value)[2]
+
+    def _stored(self, stmt: Store) -> Value:
+        return self.values.cast(self.values.value(stmt.value), self.values.storage[stmt.buffer].dtype)
+
+    def _updated(self, stmt: Store, old: Value, value: Value | None) -> Value:
+        """`old` combined with the stored value; a product is fused into one operation."""
+        values = self.values
+        if value is None:
+            a, b = (values.value(x) for x in stmt.value.args)
+            return values.fma(a, b, old)
+        assert stmt.reducer is not None
+        op = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[stmt.reducer]
+        a, b = values.same_lanes(old, value)
+        return values.combine(op, a, b, a.dtype)
+
+    def _to_register(
+        self, stmt: Store, key: tuple[str, int], value: Value | None, mask: Value | None, over_lanes: bool
+    ) -> None:
+        values = self.values
+        old = values.registers.get(key)
+        if stmt.reducer is not None:
+            if old is None:
+                raise BuildError(f"a register must be initialised before it is updated, but got {stmt.buffer}")
+            value = self._updated(stmt, old, value)
+        assert value is not None
+        if over_lanes and values.lane:
+            value = values.vector(value, values.lane[1])
+        if mask is not None and old is not None:
+            line = f"select {mask.type} {mask.text}, {value.type} {value.text}, {old.type} {old.text}"
+            value = self.text.value(line, value.dtype, value.lanes)
+        values.registers[key] = value
+
+    def _to_memory(
+        self, stmt: Store, storage: Storage, pointer: str, value: Value | None, mask: Value | None, lanes: int
+    ) -> None:
+        values, text = self.values, self.text
+        kind = f"<{lanes} x {LLVM_TYPE[storage.dtype]}>" if lanes else LLVM_TYPE[storage.dtype]
+        align = 1 if storage.dtype in ("bool", "int8", "uint8") else int(_suffix(storage.dtype).lstrip("bfi")) // 8
+        suffix = f"v{lanes}{_suffix(storage.dtype)}"
+        if stmt.reducer is not None:
+            if mask is not None:
+                values.math.declared.add(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, <{lanes} x i1>, {kind})")
+                line = f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, <{lanes} x i1> {mask.text}, {kind} zeroinitializer)"
+            else:
+                line = f"load {kind}, ptr {pointer}, align {align}"
+            value = self._updated(stmt, text.value(line, storage.dtype, lanes), value)
+        assert value is not None
+        value = values.vector(value, lanes)
+        if storage.dtype == "bool":
+            value = Value(text.value(f"zext {value.type} {value.text} to {kind}", "uint8", lanes).text, "uint8", lanes)
+        if mask is not None:
+            values.math.declared.add(f"declare void @llvm.masked.store.{suffix}.p0({kind}, ptr, <{lanes} x i1>)")
+            bits = values.vector(mask, lanes).text
+            text.emit(f"  call void @llvm.masked.store.{suffix}.p0({kind} {value.text}, ptr align {align} {pointer}, <{lanes} x i1> {bits})")
+        else:
+            text.emit(f"  store {kind} {value.text}, ptr {pointer}, align {align}")
+
+    def _scatter(self, stmt: Store, plan, terms, constant: int, value: Value | None, mask: Value | None) -> None:  # type: ignore[no-untyped-def]
+        """Lanes that lie apart in memory: one masked scatter."""
+        values, text = self.values, self.text
+        storage = values.storage[stmt.buffer]
+        assert values.lane is not None
+        lanes = values.lane[1]
+        pointers = values.lane_pointers(stmt.buffer, plan, terms, constant)
+        kind, suffix = llvm_type(storage.dtype, lanes), f"v{lanes}{_suffix(storage.dtype)}"
+        if storage.dtype == "bool":
+            raise BuildError(f"a bool buffer must be written contiguously, but got a scatter to {stmt.buffer}")
+        bits = "splat (i1 true)" if mask is None else values.vector(mask, lanes).text
+        align = max(1, int(_suffix(storage.dtype).lstrip("bfi")) // 8)
+        if stmt.reducer is not None:
+            values.math.declared.add(
+                f"declare {kind} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr>, <{lanes} x i1>, {kind})"
+            )
+            line = f"call {kind} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr> align {align} {pointers}, <{lanes} x i1> {bits}, {kind} zeroinitializer)"
+            value = self._updated(stmt, text.value(line, storage.dtype, lanes), value)
+        assert value is not None
+        value = values.vector(value, lanes)
+        values.math.declared.add(
+            f"declare void @llvm.masked.scatter.{suffix}.v{lanes}p0({kind}, <{lanes} x ptr>, <{lanes} x i1>)"
+        )
+        text.emit(f"  call void @llvm.masked.scatter.{suffix}.v{lanes}p0({kind} {value.text}, <{lanes} x ptr> align {align} {pointers}, <{lanes} x i1> {bits})")
+
+
+def _variable(name: str) -> Expr:
+    from search_space.ir.expr import var
+
+    return var(name)
+
+
+def _free_variables(loop: For) -> set[str]:
+    """Loop variables used inside `loop`."""
+    names: set[str] = set()
+    for stmt in walk_stmt(loop):
+        exprs: list[Expr] = []
+        if isinstance(stmt, Store):
+            exprs = [*stmt.indices, stmt.value] + ([] if stmt.predicate is None else [stmt.predicate])
+        elif isinstance(stmt, Intrinsic):
+            exprs = [e for o in (stmt.output, *stmt.inputs) for e in (*o.indices, *o.elements)]
+        elif isinstance(stmt, For):
+            exprs = [stmt.extent]
+        for e in exprs:
+            names |= variables(e)
+    return names
+
+
+__all__ = ["INTRINSIC_EMITTERS", "Emitted", "Function", "Scope", "emit_program", "poly", "substitute", "walk"]

@@ -1,0 +1,171 @@
+"""Loaded kernels: object code linked into this process, arrays in place, timing in native code."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.ir.interp import numpy_dtype
+from targets.base import Bound, Kernel, Module, Parameter, RunError
+from targets.cpu.runtime import initialise, shim_text
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
+_TIMER = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
+
+
+def _machine(opt: int = 1) -> llvm.TargetMachine:
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=opt, codemodel="default"
+    )
+
+
+@cache
+def _shim() -> tuple[bytes, bool]:
+    parallel = initialise()
+    machine = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="default")
+    return machine.emit_object(llvm.parse_assembly(shim_text(parallel))), parallel
+
+
+def aligned(shape: Sequence[int], dtype: str) -> NDArray[Any]:
+    """A zeroed array that starts on a 64-byte boundary."""
+    kind = numpy_dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(kind).reshape(shape)
+
+
+class CpuKernel(Kernel):
+    """A module linked into this process."""
+
+    def __init__(self, module: Module, cores: int) -> None:
+        shim, self.parallel = _shim()
+        self.module = module
+        self.threads = cores
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        self._objects = [llvm.ObjectFileRef.from_data(code) for code in (shim, module.object_code)]
+        for code in self._objects:
+            self._engine.add_object_file(code)
+        self._engine.finalize_object()
+        self.address = self._engine.get_function_address(module.name)
+        self.run = _KERNEL(self.address)
+        self.timer = _TIMER(self._engine.get_function_address("autotune_time"))
+
+    def workspace(self, threads: int) -> NDArray[np.uint8]:
+        """Memory for intermediate buffers of `threads` threads."""
+        facts = self.module.metadata
+        return aligned((facts["shared_bytes"] + threads * facts["scratch_bytes"] + 64,), "uint8")
+
+    def pack(self, index: int, source: NDArray[Any], target: NDArray[Any]) -> None:
+        """Fills a packed constant from its source."""
+        address = self._engine.get_function_address(f"{self.module.name}_pack{index}")
+        table = _table([source, target])
+        _KERNEL(address)(table.ctypes.data, 1, 0)
+
+    def __call__(self, *arrays: NDArray[Any]) -> None:
+        outputs = len(self.module.outputs)
+        bound = self.bind(arrays[: len(arrays) - outputs])
+        for mine, theirs in zip(bound.outputs, arrays[len(arrays) - outputs :], strict=True):
+            _check(theirs, next(p for p in self.module.parameters if p.shape == mine.shape), "output")
+            bound.run()
+            theirs[...] = mine
+
+    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> CpuBound:
+        if len(inputs) != len(self.module.sources):
+            names = ", ".join(p.name for p in self.module.sources)
+            raise RunError(f"a kernel must be given its {len(self.module.sources)} inputs ({names}), but got {len(inputs)}")
+        for array, parameter in zip(inputs, self.module.sources, strict=True):
+            _check(array, parameter, "input")
+        return CpuBound(self, inputs, copies)
+
+
+def _check(array: NDArray[Any], parameter: Parameter, what: str) -> None:
+    if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
+        raise RunError(
+            f"{what} `{parameter.name}` must be {parameter.dtype} of shape {parameter.shape}, "
+            f"but got {array.dtype} of shape {array.shape}"
+        )
+
+
+def _table(arrays: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
+    return np.array([a.ctypes.data for a in arrays], np.uint64)
+
+
+class CpuBound(Bound):
+    """Arrays in place. Activations are shared, constants exist `copies` times and rotate from run to run."""
+
+    def __init__(self, kernel: CpuKernel, inputs: Sequence[NDArray[Any]], copies: int) -> None:
+        self.kernel = kernel
+        module = kernel.module
+        given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
+        packs = [p.packed_from for p in module.parameters if p.packed_from]
+        self.outputs = [aligned(p.shape, p.dtype) for p in module.parameters if p.name in module.outputs]
+        outputs = dict(zip(module.outputs, self.outputs, strict=True))
+        shared: dict[str, NDArray[Any]] = dict(outputs)
+        self._tables: list[NDArray[np.uint64]] = []
+        self._arrays: list[list[NDArray[Any]]] = []
+        packed: dict[str, NDArray[Any]] = {}
+        order = [p for p in module.metadata.get("pack_order", packs)]
+        for parameter in module.parameters:
+            if parameter.name in outputs:
+                continue
+            array = aligned(parameter.shape, parameter.dtype)
+            if parameter.packed_from:
+                source = np.ascontiguousarray(given[parameter.packed_from])
+                kernel.pack(order.index(parameter.packed_from), source, array)
+                packed[parameter.name] = array
+            else:
+                array[...] = given[parameter.name]
+                (packed if parameter.constant else shared)[parameter.name] = array
+        for copy in range(copies):
+            mine = packed if copy == 0 else {name: _copy(a) for name, a in packed.items()}
+            arrays = [{**shared, **mine}[p.name] for p in module.parameters]
+            self._arrays.append(arrays)
+            self._tables.append(_table(arrays))
+        self._pointers = np.array([t.ctypes.data for t in self._tables], np.uint64)
+        self._workspace: tuple[int, NDArray[np.uint8]] = (0, np.zeros(0, np.uint8))
+
+    def _space(self, threads: int) -> int:
+        if self._workspace[0] < threads:
+            self._workspace = (threads, self.kernel.workspace(threads))
+        return int(self._workspace[1].ctypes.data)
+
+    def run(self, threads: int | None = None) -> NDArray[Any]:
+        threads = threads or self.kernel.threads
+        self.kernel.run(self._tables[0].ctypes.data, threads, self._space(threads))
+        return self.outputs[0]
+
+    def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
+        threads = threads or self.kernel.threads
+        out = np.zeros(iterations, np.int64)
+        self.kernel.timer(
+            self.kernel.address,
+            self._pointers.ctypes.data,
+            len(self._pointers),
+            iterations,
+            threads,
+            self._space(threads),
+            out.ctypes.data,
+        )
+        return out * 1e-9
+
+
+def _copy(array: NDArray[Any]) -> NDArray[Any]:
+    out = aligned(array.shape, str(array.dtype))
+    out[...] = array
+    return out

@@ -1,0 +1,124 @@
+"""The native side every kernel shares: parallel loops on an OpenMP runtime that is already there, and timing."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import importlib.metadata
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+ZEROS = "@zeros = internal constant [64 x i64] zeroinitializer, align 64\n"
+
+# A parallel loop over GOMP_parallel, and the timing loop: seconds are taken around every single execution.
+SHIM = """
+%pair = type { ptr, ptr }
+declare void @GOMP_parallel(ptr, ptr, i32, i32)
+declare i32 @omp_get_thread_num()
+declare i32 @omp_get_num_threads()
+declare i32 @clock_gettime(i32, ptr)
+
+define internal void @team(ptr %p) {
+  %f = load ptr, ptr %p
+  %c.at = getelementptr %pair, ptr %p, i32 0, i32 1
+  %c = load ptr, ptr %c.at
+  %t = call i32 @omp_get_thread_num()
+  %n = call i32 @omp_get_num_threads()
+  call void %f(ptr %c, i32 %t, i32 %n)
+  ret void
+}
+"""
+
+PARALLEL = """
+define void @autotune_parallel_for(ptr %f, ptr %c, i32 %threads) {
+entry:
+  %one = icmp sle i32 %threads, 1
+  br i1 %one, label %serial, label %team
+serial:
+  call void %f(ptr %c, i32 0, i32 1)
+  ret void
+team:
+  %p = alloca %pair
+  store ptr %f, ptr %p
+  %c.at = getelementptr %pair, ptr %p, i32 0, i32 1
+  store ptr %c, ptr %c.at
+  call void @GOMP_parallel(ptr @team, ptr %p, i32 %threads, i32 0)
+  ret void
+}
+"""
+
+SERIAL = """
+declare i32 @clock_gettime(i32, ptr)
+define void @autotune_parallel_for(ptr %f, ptr %c, i32 %threads) {
+  call void %f(ptr %c, i32 0, i32 1)
+  ret void
+}
+"""
+
+TIMER = """
+define internal i64 @now() {
+  %t = alloca [2 x i64]
+  %r = call i32 @clock_gettime(i32 1, ptr %t)
+  %s = load i64, ptr %t
+  %n.at = getelementptr i64, ptr %t, i64 1
+  %n = load i64, ptr %n.at
+  %a = mul i64 %s, 1000000000
+  %b = add i64 %a, %n
+  ret i64 %b
+}
+define void @autotune_time(ptr %f, ptr %tables, i64 %count, i64 %iterations, i32 %threads, ptr %workspace, ptr %out) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
+  %k = urem i64 %i, %count
+  %t.at = getelementptr ptr, ptr %tables, i64 %k
+  %t = load ptr, ptr %t.at
+  %start = call i64 @now()
+  call void %f(ptr %t, i32 %threads, ptr %workspace)
+  %end = call i64 @now()
+  %d = sub i64 %end, %start
+  %o = getelementptr i64, ptr %out, i64 %i
+  store i64 %d, ptr %o
+  %i.next = add i64 %i, 1
+  %more = icmp ult i64 %i.next, %iterations
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+
+def openmp_library() -> str | None:
+    """Path or soname of an OpenMP runtime with GOMP's entry points: the system's, or one inside a wheel."""
+    found = ctypes.util.find_library("gomp")
+    if found:
+        return found
+    for package in ("scikit-learn", "lightgbm"):
+        try:
+            files = importlib.metadata.files(package) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for file in files:
+            if Path(str(file)).name.startswith("libgomp"):
+                return str(file.locate())
+    return None
+
+
+@cache
+def initialise() -> bool:
+    """Makes the native target and the OpenMP runtime available; whether loops can run in parallel."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    library = openmp_library()
+    if library is None:
+        return False
+    llvm.load_library_permanently(library)
+    return llvm.address_of_symbol("GOMP_parallel") is not None
+
+
+def shim_text(parallel: bool) -> str:
+    """LLVM text of the shared native side."""
+    return (SHIM + PARALLEL if parallel else SERIAL) + TIMER

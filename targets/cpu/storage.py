@@ -1,0 +1,184 @@
+"""Where each buffer lives: a parameter, scratch memory, or registers when every access is known at compile time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from search_space.ir.expr import Expr, dtype_bytes, total, variables, walk
+from search_space.ir.simplify import from_poly, poly
+from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
+
+MAX_REGISTER_VALUES = 1024
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A placed buffer.
+
+    Attributes:
+        kind: `param` (pointer argument), `shared` or `scratch` (one or per thread, in the workspace), `register`.
+        offset: bytes into the workspace area, for shared and scratch.
+        strides: elements, by dimension.
+        lanes: vector width of a register buffer's values; 0 for scalars.
+    """
+
+    kind: str
+    dtype: str
+    strides: tuple[int, ...]
+    offset: int = 0
+    lanes: int = 0
+
+
+@dataclass(frozen=True)
+class Loops:
+    """The loop variables of a program by what happens to them."""
+
+    unrolled: frozenset[str]
+    lanes: dict[str, int]
+
+
+def loops_of(program: LoopProgram) -> Loops:
+    """Names of unrolled loops, and of vectorized ones with their extents."""
+    unrolled, lanes = set(), {}
+
+    def go(stmt: Stmt) -> None:
+        if isinstance(stmt, For):
+            if stmt.kind == "unroll":
+                unrolled.add(stmt.var)
+            if stmt.kind == "vectorize":
+                lanes[stmt.var] = int(stmt.extent.value)
+            go(stmt.body)
+        elif isinstance(stmt, Seq):
+            for s in stmt.body:
+                go(s)
+        elif isinstance(stmt, Allocate):
+            go(stmt.body)
+
+    go(program.body)
+    return Loops(frozenset(unrolled - lanes.keys()), lanes)
+
+
+def accesses(stmt: Stmt) -> Iterator[tuple[str, tuple[Expr, ...], bool]]:
+    """Every access below: buffer, indices, and whether an instruction makes it."""
+    if isinstance(stmt, Seq):
+        for s in stmt.body:
+            yield from accesses(s)
+    elif isinstance(stmt, (For, Allocate)):
+        yield from accesses(stmt.body)
+    elif isinstance(stmt, Store):
+        yield stmt.buffer, stmt.indices, False
+        for root in (stmt.value, *(() if stmt.predicate is None else (stmt.predicate,))):
+            for node in walk(root):
+                if node.op == "load":
+                    yield node.args[0], node.args[1:], False
+    elif isinstance(stmt, Intrinsic):
+        for operand in (stmt.output, *stmt.inputs):
+            yield operand.buffer, operand.elements, True
+
+
+def strides_of(buffer: Buffer) -> tuple[int, ...]:
+    """Row-major strides in elements of a buffer of known shape."""
+    return tuple(int(s.value) for s in buffer.strides)
+
+
+def flat_index(indices: tuple[Expr, ...], strides: tuple[int, ...]) -> Expr:
+    """The element offset, with x // c * c + x % c put together again."""
+    flat = total(i * s for i, s in zip(indices, strides, strict=True))
+    return merge_divisions(flat)
+
+
+def merge_divisions(flat: Expr) -> Expr:
+    """Replaces c * k * (x // c) + k * (x % c) by k * x."""
+    terms = poly(flat)
+    changed = True
+    while changed:
+        changed = False
+        for monomial, k in list(terms.items()):
+            if len(monomial) != 1 or monomial[0].op != "mod" or not monomial[0].args[1].is_const:
+                continue
+            x, c = monomial[0].args
+            twin = ((x // c),)
+            if terms.get(twin) == k * c.value:
+                del terms[monomial], terms[twin]
+                for m, d in poly(x).items():
+                    terms[m] = terms.get(m, 0) + k * d
+                changed = True
+                break
+    return from_poly({m: c for m, c in terms.items() if c})
+
+
+def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
+    """Storage by buffer name, bytes of the shared area, bytes of scratch a thread."""
+    loops = loops_of(program)
+    out = {b.name: Storage("param", b.dtype, strides_of(b)) for b in program.params}
+    used: dict[str, list[tuple[tuple[Expr, ...], bool]]] = {}
+    for name, indices, by_instruction in accesses(program.body):
+        used.setdefault(name, []).append((indices, by_instruction))
+    sizes = {"shared": 0, "scratch": 0}
+
+    def go(stmt: Stmt, area: str) -> None:
+        if isinstance(stmt, Seq):
+            for s in stmt.body:
+                go(s, area)
+        elif isinstance(stmt, For):
+            go(stmt.body, "scratch" if stmt.kind == "parallel" else area)
+        elif isinstance(stmt, Allocate):
+            buffer = stmt.buffer
+            strides = strides_of(buffer)
+            register = None
+            if buffer.scope == "local" and not _has_parallel(stmt.body):
+                register = _register_lanes(buffer, strides, used.get(buffer.name, []), loops)
+            if register is not None:
+                out[buffer.name] = Storage("register", buffer.dtype, strides, lanes=register)
+            else:
+                size = int(buffer.size.value) * dtype_bytes(buffer.dtype)
+                out[buffer.name] = Storage(area, buffer.dtype, strides, sizes[area])
+                sizes[area] += -(-size // 64) * 64 + 64
+            go(stmt.body, area)
+
+    go(program.body, "shared")
+    return out, sizes["shared"], sizes["scratch"]
+
+
+def _has_parallel(stmt: Stmt) -> bool:
+    if isinstance(stmt, For):
+        return stmt.kind == "parallel" or _has_parallel(stmt.body)
+    if isinstance(stmt, Seq):
+        return any(_has_parallel(s) for s in stmt.body)
+    return isinstance(stmt, Allocate) and _has_parallel(stmt.body)
+
+
+def _register_lanes(
+    buffer: Buffer, strides: tuple[int, ...], used: list[tuple[tuple[Expr, ...], bool]], loops: Loops
+) -> int | None:
+    """The vector width under which all accesses are to whole registers; None where memory is needed."""
+    found: set[int] = set()
+    for indices, by_instruction in used:
+        flat = flat_index(indices, strides)
+        if by_instruction:
+            free = {v for v in variables(flat) if not v.startswith("#")}
+            if free - loops.unrolled:
+                return None
+            found.add(_tile_lanes(flat))
+            continue
+        width = 0
+        for monomial, coefficient in poly(flat).items():
+            names = {v for atom in monomial for v in variables(atom)}
+            lane = names & loops.lanes.keys()
+            if lane:
+                if len(monomial) != 1 or monomial[0].op != "var" or coefficient != 1:
+                    return None
+                width = loops.lanes[monomial[0].args[0]]
+            elif names - loops.unrolled:
+                return None
+        found.add(width)
+        if width and any(c % width for m, c in poly(flat).items() if not (m and m[0].args[0] in loops.lanes)):
+            return None
+    count = int(buffer.size.value) // max(1, *found) if found else 0
+    return found.pop() if len(found) == 1 and count <= MAX_REGISTER_VALUES else None
+
+
+def _tile_lanes(flat: Expr) -> int:
+    """An instruction's output tile occupies one register of as many lanes as #0 runs over (16 int32)."""
+    return 16 if "#0" in variables(flat) else 0

@@ -1,0 +1,99 @@
+"""The CPU target: emits, compiles and loads loop programs on this host or for another x86-64 or AArch64 processor."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from search_space.hardware import Hardware
+from search_space.ir.stmt import Buffer, LoopProgram
+from targets.base import BuildError, Module, Parameter, Target
+from targets.cpu.emit import emit_program
+from targets.cpu.host import host_hardware
+from targets.cpu.kernel import CpuKernel
+from targets.cpu.runtime import ZEROS, initialise
+from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
+
+
+class CpuTarget(Target):
+    """Code for one CPU.
+
+    Args:
+        cpu: an LLVM processor name; this host's by default.
+        features: LLVM feature string; this host's by default.
+    """
+
+    def __init__(self, cpu: str | None = None, features: str | None = None, name: str = "cpu") -> None:
+        initialise()
+        self.name = name
+        self.cpu = cpu or llvm.get_host_cpu_name()
+        self.features = features if features is not None else "" if cpu else llvm.get_host_cpu_features().flatten()
+        self.hardware: Hardware = host_hardware(name, self.features, self.cpu)
+        self.machine = llvm.Target.from_default_triple().create_target_machine(
+            cpu=self.cpu, features=self.features, opt=2, reloc="pic", codemodel="default"
+        )
+
+    def header(self) -> str:
+        return f'target datalayout = "{self.machine.target_data}"\ntarget triple = "{self.machine.triple}"\n'
+
+    def attributes(self) -> str:
+        bits = self.hardware.vector_bytes * 8
+        widths = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" ' if bits > 128 else ""
+        return f'nounwind {widths}"target-cpu"="{self.cpu}"'
+
+    def llvm_ir(self, program: LoopProgram, name: str = "kernel") -> tuple[str, int, int]:
+        """The module's LLVM text, shared and per-thread workspace bytes."""
+        main = emit_program(program, name, self.attributes())
+        parts = [main.text]
+        for i, prologue in enumerate(program.prologues):
+            parts.append(emit_program(prologue, f"{name}_pack{i}", self.attributes()).text)
+        lines = list(dict.fromkeys(line for part in parts for line in part.splitlines() if line.startswith("declare")))
+        rest = ["\n".join(x for x in part.splitlines() if not x.startswith("declare")) for part in parts]
+        text = "\n".join([self.header(), ZEROS, *lines, *rest])
+        return text, main.shared_bytes, main.scratch_bytes
+
+    def build(self, program: LoopProgram, name: str = "kernel") -> Module:
+        text, shared, scratch = self.llvm_ir(program, name)
+        try:
+            module = llvm.parse_assembly(text)
+            code = self.machine.emit_object(module)
+        except RuntimeError as error:
+            raise BuildError(f"LLVM must accept the emitted code, but said: {error}") from error
+        packed = {p.outputs[0]: p.params[0].name for p in program.prologues}
+        sources = {p.outputs[0]: p.params[0] for p in program.prologues}
+        return Module(
+            name,
+            self.name,
+            code,
+            text,
+            tuple(_parameter(b, packed.get(b.name)) for b in program.params),
+            program.outputs,
+            tuple(_parameter(sources.get(b.name, b)) for b in program.params if b.name not in program.outputs),
+            {"shared_bytes": shared, "scratch_bytes": scratch, "cpu": self.cpu},
+        )
+
+    def load(self, module: Module) -> CpuKernel:
+        return CpuKernel(module, self.hardware.cores)
+
+    def assembly(self, module: Module) -> str:
+        return str(self.machine.emit_assembly(llvm.parse_assembly(module.llvm_ir)))
+
+    def export(self, module: Module, folder: Any, name: str) -> list[str]:
+        """Writes `name`.o, .so and .h to `folder`; the files' names. See `targets.cpu.export`."""
+        from targets.cpu.export import export
+
+        return export(self, module, folder, name)
+
+
+def _parameter(buffer: Buffer, packed_from: str | None = None) -> Parameter:
+    shape = tuple(int(e.value) for e in buffer.shape)
+    return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
+
+
+@cache
+def get_target(spec: str = "cpu") -> CpuTarget:
+    """`cpu` (this host) or `cpu:NAME` with an LLVM processor name."""
+    _, _, cpu = spec.partition(":")
+    return CpuTarget(cpu or None, name=spec)

@@ -1,0 +1,464 @@
+"""Expressions as LLVM values: scalars, vectors over the vectorized loop, masks under conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from search_space.ir.expr import BITS, FLOATS, Expr, const, substitute, variables, walk
+from search_space.ir.simplify import Monomial, canon, poly
+from targets.base import BuildError
+from targets.cpu.integers import Integers
+from targets.cpu.storage import Loops, Storage, flat_index
+from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
+from targets.cpu.vector_math import VectorMath
+
+Terms = tuple[tuple[Monomial, int], ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An access's offset, sorted by when each part is known (elements).
+
+    Attributes:
+        constant, unrolled: known while emitting; lane: the coefficient of the vectorized loop.
+        runtime: known in the loops; mixed: divisions or minima that hold unrolled variables; gather: that hold lanes.
+    """
+
+    constant: int
+    unrolled: tuple[tuple[str, int], ...]
+    lane: int
+    runtime: Terms
+    mixed: Terms
+    gather: Terms
+
+
+class Values:
+    """Emits scalar and vector expressions of one function."""
+
+    def __init__(self, text: Text, loops: Loops, storage: dict[str, Storage]) -> None:
+        self.text, self.loops, self.storage = text, loops, storage
+        self.integers = Integers(text)
+        self.math = VectorMath(text)
+        self.pointers: dict[str, str] = {}
+        self.env: dict[str, int] = {}
+        self.lane: tuple[str, int] | None = None
+        self.mask: Value | None = None
+        self.registers: dict[tuple[str, int], Value] = {}
+        self.versions: dict[str, int] = {}
+        self._plans: dict[tuple[str, Any], Plan] = {}
+        self._facts: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
+
+    # ------------------------------------------------------------------ facts about nodes
+    def facts(self, e: Expr) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+        """Unrolled variables, buffers read, and whether the vectorized loop is mentioned."""
+        known = self._facts.get(e.serial)
+        if known is None:
+            names = variables(e)
+            unrolled = tuple(sorted(names & self.loops.unrolled))
+            buffers = tuple(sorted({n.args[0] for n in walk(e) if n.op == "load"}))
+            known = (unrolled, buffers, bool(names & self.loops.lanes.keys()))
+            self._facts[e.serial] = known
+        return known
+
+    def fixed(self, e: Expr) -> Expr:
+        """`e` with unrolled variables replaced by their numbers."""
+        unrolled = self.facts(e)[0]
+        if not unrolled:
+            return e
+        return self.integers.simplify(substitute(e, {n: self.env[n] for n in unrolled}))
+
+    # ------------------------------------------------------------------ addresses
+    def plan(self, buffer: str, indices: tuple[Expr, ...]) -> Plan:
+        key = (buffer, tuple(i.serial for i in indices))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._make_plan(flat_index(indices, self.storage[buffer].strides))
+        return plan
+
+    def _make_plan(self, flat: Expr) -> Plan:
+        constant, lane = 0, 0
+        unrolled, runtime, mixed, gather = [], [], [], []
+        for monomial, c in poly(flat).items():
+            names = {v for atom in monomial for v in variables(atom)}
+            bare = monomial[0].args[0] if len(monomial) == 1 and monomial[0].op == "var" else None
+            if not monomial:
+                constant = c
+            elif bare in self.loops.lanes:
+                lane = c
+            elif names & self.loops.lanes.keys():
+                gather.append((monomial, c))
+            elif bare in self.loops.unrolled:
+                unrolled.append((str(bare), c))
+            elif names & self.loops.unrolled:
+                mixed.append((monomial, c))
+            else:
+                runtime.append((monomial, c))
+        return Plan(constant, tuple(unrolled), lane, tuple(runtime), tuple(mixed), tuple(gather))
+
+    def offset(self, plan: Plan) -> tuple[Terms, int]:
+        """Terms computed at run time, and the constant, at the current unrolled point."""
+        constant = plan.constant + sum(c * self.env[v] for v, c in plan.unrolled)
+        if not plan.mixed:
+            return plan.runtime, constant
+        terms = dict(plan.runtime)
+        for monomial, c in plan.mixed:
+            whole = const(c)
+            for atom in monomial:
+                whole = whole * self.fixed(atom)
+            for m, d in poly(canon(whole)).items():
+                if m:
+                    terms[m] = terms.get(m, 0) + d
+                else:
+                    constant += d
+        return tuple((m, c) for m, c in terms.items() if c), constant
+
+    def pointer(self, buffer: str, terms: Terms, constant: int) -> str:
+        """A pointer to element (terms + constant); the varying part is kept per loop level."""
+        base = self.pointers[buffer]
+        element = LLVM_TYPE[self.storage[buffer].dtype]
+        levels: dict[int, list[tuple[Monomial, int]]] = {}
+        for monomial, c in terms:
+            depth = max(self.integers.depth(atom) for atom in monomial)
+            levels.setdefault(depth, []).append((monomial, c))
+        key: tuple[Any, ...] = ("pointer", buffer)
+        for depth in sorted(levels):
+            part = sorted(levels[depth], key=lambda t: str(t[0]))
+            key = (*key, tuple((tuple(a.serial for a in m), c) for m, c in part))
+            known = self.text.lookup(key)
+            if known is None:
+                scope = self.text.scopes[depth]
+                step = self.integers.sum(dict(part), scope)
+                line = f"getelementptr {element}, ptr {base}, i64 {step}"
+                known = self.text.value(line, "ptr", at=scope).text
+                scope.memo[key] = known
+            base = known
+        if constant:
+            key = (*key, constant)
+            known = self.text.lookup(key)
+            if known is None:
+                known = self.text.value(f"getelementptr {element}, ptr {base}, i64 {constant}", "ptr").text
+                self.text.remember(key, known)
+            base = known
+        return str(base)
+
+    # ------------------------------------------------------------------ values
+    def value(self, e: Expr) -> Value:
+        """The value of `e` at the current unrolled point: a vector where it varies over the lanes."""
+        unrolled, buffers, _ = self.facts(e)
+        key = (
+            "value",
+            e.serial,
+            tuple(self.env[n] for n in unrolled),
+            tuple(self.versions.get(b, 0) for b in buffers),
+            self.mask if buffers else None,
+        )
+        known = self.text.lookup(key)
+        return known if known is not None else self.text.remember(key, self._value(e))
+
+    def _value(self, e: Expr) -> Value:
+        if e.op == "const":
+            return self.literal(e.value, e.dtype)
+        if e.op == "load":
+            return self.load(e)
+        if not self.facts(e)[1] and e.dtype == "int64":
+            return self.index_value(e)
+        if e.op == "select":
+            return self.select(e)
+        if e.op == "cast":
+            return self.cast(self.value(e.args[0]), e.dtype)
+        if e.op == "call":
+            return self.call(e.args[0], self.value(e.args[1]))
+        return self.binary(e)
+
+    def literal(self, value: Any, dtype: str) -> Value:
+        if dtype in FLOATS:
+            return Value(float_literal(float(value), dtype), dtype)
+        return Value(str(value).lower() if dtype == "bool" else str(int(value)), dtype)
+
+    def index_value(self, e: Expr) -> Value:
+        """A loop-index expression as a value: i64, or <lanes x i32> where it varies over the lanes."""
+        if not self.facts(e)[2]:
+            return Value(self.integers.scalar(self.fixed(e)), "int64")
+        assert self.lane is not None
+        width = self.lane[1]
+        if e.op == "var":
+            return Value("<" + ", ".join(f"i32 {i}" for i in range(width)) + ">", "int32", width)
+        a, b = (self._narrow(self.index_value(x), width) for x in e.args)
+        if e.op in ("min", "max"):
+            return self.minmax(e.op, a, b)
+        if e.op in ("floordiv", "mod"):
+            bound = self.integers.simplify.upper(canon(-self.fixed(e.args[0])))
+            if bound is None or not self.integers.simplify.proved(bound):
+                raise BuildError(f"a division by lanes must have a dividend >= 0, but got {e}")
+        name = {"add": "add", "sub": "sub", "mul": "mul", "floordiv": "udiv", "mod": "urem"}[e.op]
+        return self.text.value(f"{name} {a.type} {a.text}, {b.text}", "int32", width)
+
+    def _narrow(self, x: Value, lanes: int) -> Value:
+        if x.dtype == "int64":
+            x = self.cast(x, "int32") if x.text.startswith("%") else Value(x.text, "int32", x.lanes)
+        return self.vector(x, lanes)
+
+    def vector(self, x: Value, lanes: int) -> Value:
+        """`x` in every lane."""
+        if x.lanes or not lanes:
+            return x
+        if not x.text.startswith("%"):
+            return Value(f"splat ({x.type} {x.text})", x.dtype, lanes)
+        key = ("splat", x.text, lanes)
+        known = self.text.lookup(key)
+        if known is None:
+            kind = llvm_type(x.dtype, lanes)
+            one = self.text.value(f"insertelement {kind} poison, {x.type} {x.text}, i32 0", x.dtype, lanes)
+            line = f"shufflevector {kind} {one.text}, {kind} poison, <{lanes} x i32> zeroinitializer"
+            known = self.text.remember(key, self.text.value(line, x.dtype, lanes))
+        return known  # type: ignore[no-any-return]
+
+    def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
+        lanes = a.lanes or b.lanes
+        return self.vector(a, lanes), self.vector(b, lanes)
+
+    def load(self, e: Expr) -> Value:
+        name = e.args[0]
+        storage, plan = self.storage[name], self.plan(name, e.args[1:])
+        terms, constant = self.offset(plan)
+        if storage.kind == "register":
+            assert not terms, e
+            known = self.registers.get((name, constant))
+            if known is None:
+                raise BuildError(f"a register must be written before it is read, but got {e}")
+            return known
+        if plan.gather or plan.lane not in (0, 1):
+            return self.gather(name, plan, terms, constant)
+        lanes = self.lane[1] if plan.lane and self.lane else 0
+        pointer = self.pointer(name, terms, constant)
+        kind = llvm_type(storage.dtype, lanes) if storage.dtype != "bool" else (f"<{lanes} x i8>" if lanes else "i8")
+        align = BITS[storage.dtype] // 8
+        if self.mask is not None and self.mask.lanes and lanes:
+            suffix = f"v{lanes}{_suffix(storage.dtype)}"
+            self.math.declared.add(
+                f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, <{lanes} x i1>, {kind})"
+            )
+            line = f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, <{lanes} x i1> {self.mask.text}, {kind} zeroinitializer)"
+            found = self.text.value(line, storage.dtype, lanes)
+        else:
+            if self.mask is not None:
+                pointer = self.safe_pointer(pointer)
+            found = self.text.value(f"load {kind}, ptr {pointer}, align {align}", storage.dtype, lanes)
+        return self._from_memory(found, kind)
+
+    def safe_pointer(self, pointer: str) -> str:
+        """The pointer, or one to zeros where the mask is off (or off in every lane)."""
+        assert self.mask is not None
+        condition = self.mask.text
+        if self.mask.lanes:
+            self.math.declared.add(
+                f"declare i1 @llvm.vector.reduce.or.v{self.mask.lanes}i1(<{self.mask.lanes} x i1>)"
+            )
+            line = f"call i1 @llvm.vector.reduce.or.v{self.mask.lanes}i1({self.mask.type} {condition})"
+            condition = self.text.value(line, "bool").text
+        return self.text.value(f"select i1 {condition}, ptr {pointer}, ptr @zeros", "ptr").text
+
+    def _from_memory(self, x: Value, kind: str) -> Value:
+        if x.dtype != "bool":
+            return x
+        zero = "zeroinitializer" if x.lanes else "0"
+        return self.text.value(f"icmp ne {kind} {x.text}, {zero}", "bool", x.lanes)
+
+    def gather(self, name: str, plan: Plan, terms: Terms, constant: int) -> Value:
+        """A load whose lanes lie apart: one masked gather."""
+        assert self.lane is not None
+        width, dtype = self.lane[1], self.storage[name].dtype
+        if dtype == "bool":
+            raise BuildError(f"a bool buffer must be read contiguously, but got a gather from {name}")
+        pointers = self.lane_pointers(name, plan, terms, constant)
+        kind, suffix = llvm_type(dtype, width), f"v{width}{_suffix(dtype)}"
+        mask = "splat (i1 true)" if self.mask is None else self.vector(self.mask, width).text
+        self.math.declared.add(
+            f"declare {kind} @llvm.masked.gather.{suffix}.v{width}p0(<{width} x ptr>, <{width} x i1>, {kind})"
+        )
+        line = (
+            f"call {kind} @llvm.masked.gather.{suffix}.v{width}p0(<{width} x ptr> align {BITS[dtype] // 8} {pointers}, "
+            f"<{width} x i1> {mask}, {kind} zeroinitializer)"
+        )
+        return self.text.value(line, dtype, width)
+
+    def lane_pointers(self, name: str, plan: Plan, terms: Terms, constant: int) -> str:
+        """Pointers of the single lanes, as a vector."""
+        assert self.lane is not None
+        width = self.lane[1]
+        base = self.pointer(name, terms, constant)
+        offsets = Value("<" + ", ".join(f"i32 {i * plan.lane}" for i in range(width)) + ">", "int32", width)
+        for monomial, c in plan.gather:
+            value = Value(f"splat (i32 {c})", "int32", width)
+            for atom in monomial:
+                factor = self._narrow(self.index_value(self._lane_fixed(atom)), width)
+                value = self.text.value(f"mul {value.type} {value.text}, {factor.text}", "int32", width)
+            offsets = self.text.value(f"add {value.type} {value.text}, {offsets.text}", "int32", width)
+        element = LLVM_TYPE[self.storage[name].dtype]
+        line = f"getelementptr {element}, ptr {base}, <{width} x i32> {offsets.text}"
+        return self.text.value(line, "ptr", width).text
+
+    def _lane_fixed(self, atom: Expr) -> Expr:
+        return self.fixed(atom)
+
+    def select(self, e: Expr) -> Value:
+        condition = self.condition(e.args[0])
+        if condition.text in ("true", "false"):
+            return self.value(e.args[1] if condition.text == "true" else e.args[2])
+        outer = self.mask
+        then = self._under(condition, e.args[1])
+        otherwise = e.args[2]
+        if self.facts(otherwise)[1]:
+            negated = self.negate(condition)
+            other = self._under(negated, otherwise)
+        else:
+            other = self.value(otherwise)
+        self.mask = outer
+        if other.text in ("0x0000000000000000", "0") and self._masked_load(e.args[1], condition, then):
+            return then
+        lanes = condition.lanes or then.lanes or other.lanes
+        then, other = self.vector(then, lanes), self.vector(other, lanes)
+        if then.dtype != other.dtype:
+            other = self.cast(other, then.dtype)
+        return self.text.value(
+            f"select {condition.type} {condition.text}, {then.type} {then.text}, {other.type} {other.text}",
+            then.dtype,
+            lanes,
+        )
+
+    def _masked_load(self, e: Expr, condition: Value, value: Value) -> bool:
+        """Whether `value` is a load that already yields zero where the condition fails."""
+        if e.op != "load" or self.storage[e.args[0]].kind == "register" or self.mask is not None:
+            return False
+        return not condition.lanes or bool(value.lanes)
+
+    def _under(self, condition: Value, e: Expr) -> Value:
+        outer = self.mask
+        self.mask = condition if outer is None else self.both(outer, condition)
+        try:
+            return self.value(e)
+        finally:
+            self.mask = outer
+
+    def both(self, a: Value, b: Value) -> Value:
+        a, b = self.same_lanes(a, b)
+        return self.text.value(f"and {a.type} {a.text}, {b.text}", "bool", a.lanes)
+
+    def negate(self, a: Value) -> Value:
+        true = "splat (i1 true)" if a.lanes else "true"
+        return self.text.value(f"xor {a.type} {a.text}, {true}", "bool", a.lanes)
+
+    def condition(self, e: Expr) -> Value:
+        """A condition: one bit, or one a lane."""
+        _, buffers, varies = self.facts(e)
+        if not buffers and not varies and all(n.dtype in ("int64", "bool") for n in walk(e)):
+            return Value(self.integers.condition(self.fixed(e)), "bool")
+        return self.value(self.fixed(e) if not buffers else e)
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        if x.dtype == dtype:
+            return x
+        to = llvm_type(dtype, x.lanes)
+        from_float, to_float = x.dtype in FLOATS, dtype in FLOATS
+        if from_float and to_float:
+            if BITS[x.dtype] == BITS[dtype]:
+                return self.cast(self.cast(x, "float32"), dtype)
+            name = "fptrunc" if BITS[dtype] < BITS[x.dtype] else "fpext"
+        elif from_float:
+            if dtype == "bool":
+                zero = "zeroinitializer" if x.lanes else float_literal(0.0, x.dtype)
+                return self.text.value(f"fcmp une {x.type} {x.text}, {zero}", "bool", x.lanes)
+            name = "fptoui" if dtype == "uint8" else "fptosi"
+        elif to_float:
+            name = "uitofp" if x.dtype in ("uint8", "bool") else "sitofp"
+        elif dtype == "bool":
+            return self.text.value(f"icmp ne {x.type} {x.text}, {'zeroinitializer' if x.lanes else 0}", "bool", x.lanes)
+        else:
+            narrow = BITS[dtype] < (1 if x.dtype == "bool" else BITS[x.dtype])
+            name = "trunc" if narrow else "zext" if x.dtype in ("uint8", "bool") else "sext"
+            if not narrow and x.dtype != "bool" and BITS[dtype] == BITS[x.dtype]:
+                return Value(x.text, dtype, x.lanes)
+        return self.text.value(f"{name} {x.type} {x.text} to {to}", dtype, x.lanes)
+
+    def call(self, function: str, x: Value) -> Value:
+        """A math function, computed in float32."""
+        single = self.cast(x, "float32")
+        return self.cast(self.math.apply(function, single), x.dtype)
+
+    def binary(self, e: Expr) -> Value:
+        op = e.op
+        if op in ("add", "sub") and e.dtype == "float32":
+            fused = self.fused(e)
+            if fused is not None:
+                return fused
+        a, b = self.condition_or_value(e.args[0]), self.condition_or_value(e.args[1])
+        if {a.dtype, b.dtype} == {"int32", "int64"}:  # an index that varies over the lanes is kept in 32 bits
+            a, b = (self._narrow(x, a.lanes or b.lanes) for x in (a, b))
+        a, b = self.same_lanes(a, b)
+        return self.combine(op, a, b, e.args[0].dtype)
+
+    def condition_or_value(self, e: Expr) -> Value:
+        return self.condition(e) if e.dtype == "bool" else self.value(e)
+
+    def fused(self, e: Expr) -> Value | None:
+        """a * b + c as one operation."""
+        left, right = e.args
+        if e.op == "add" and right.op == "mul" and left.op != "mul":
+            left, right = right, left
+        if e.op != "add" or left.op != "mul":
+            return None
+        return self.fma(self.value(left.args[0]), self.value(left.args[1]), self.value(right))
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        lanes = a.lanes or b.lanes or c.lanes
+        return self.math.intrinsic("fma", self.vector(a, lanes), self.vector(b, lanes), self.vector(c, lanes))
+
+    def combine(self, op: str, a: Value, b: Value, dtype: str) -> Value:
+        """A binary operation on values of one type; `dtype` decides signedness."""
+        floating = dtype in FLOATS
+        if op in ("lt", "le", "eq", "ne"):
+            unsigned = dtype in ("uint8", "bool")
+            code = {"lt": "ult" if unsigned else "slt", "le": "ule" if unsigned else "sle", "eq": "eq", "ne": "ne"}[op]
+            if floating:
+                code = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}[op]
+            return self.text.value(f"{'fcmp' if floating else 'icmp'} {code} {a.type} {a.text}, {b.text}", "bool", a.lanes)
+        if op in ("min", "max"):
+            return self.minmax(op, a, b)
+        names = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+        if not floating:
+            names = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
+            names |= {"floordiv": "udiv", "mod": "urem"} if dtype == "uint8" else {}
+        if op not in names:
+            raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
+        return self.text.value(f"{names[op]} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
+
+    def minmax(self, op: str, a: Value, b: Value) -> Value:
+        if a.dtype in FLOATS:
+            code = "olt" if op == "min" else "ogt"
+            c = self.text.value(f"fcmp {code} {a.type} {a.text}, {b.text}", "bool", a.lanes)
+        else:
+            sign = "u" if a.dtype in ("uint8", "bool") else "s"
+            c = self.text.value(f"icmp {sign}{'lt' if op == 'min' else 'gt'} {a.type} {a.text}, {b.text}", "bool", a.lanes)
+        return self.text.value(f"select {c.type} {c.text}, {a.type} {a.text}, {b.type} {b.text}", a.dtype, a.lanes)
+
+    def horizontal(self, reducer: str, x: Value) -> Value:
+        """All lanes reduced to one scalar."""
+        kind, scalar = x.type, llvm_type(x.dtype)
+        suffix = f"v{x.lanes}{_suffix(x.dtype)}"
+        if x.dtype in FLOATS and reducer in ("sum", "prod"):
+            name, start = ("fadd", float_literal(-0.0, x.dtype)) if reducer == "sum" else ("fmul", float_literal(1.0, x.dtype))
+            self.math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar}, {kind})")
+            line = f"call reassoc {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar} {start}, {kind} {x.text})"
+            return self.text.value(line, x.dtype)
+        if x.dtype in FLOATS:
+            name = "fmin" if reducer == "min" else "fmax"
+        else:
+            sign = "u" if x.dtype in ("uint8", "bool") else "s"
+            name = {"sum": "add", "prod": "mul", "min": f"{sign}min", "max": f"{sign}max"}[reducer]
+        self.math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({kind})")
+        return self.text.value(f"call {scalar} @llvm.vector.reduce.{name}.{suffix}({kind} {x.text})", x.dtype)
+
+
+def _suffix(dtype: str) -> str:
+    return {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "bool": "i8"}.get(dtype, f"i{BITS[dtype]}")

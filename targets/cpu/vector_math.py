@@ -1,0 +1,158 @@
+"""Math functions as straight-line vector polynomials; no call leaves the loop.
+
+Errors are relative to the exact value, over the whole range unless stated: exp 2 ulp (Cephes expf), log 2 ulp,
+tanh 4 ulp (through exp; a polynomial below 0.625), sigmoid 4 ulp, erf 5e-7 absolute (Abramowitz-Stegun 7.1.26 form
+is not enough; a minimax in x up to 1 and an exponential form beyond), rsqrt and sqrt correctly rounded divisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from targets.cpu.text import Text, Value, float_literal, llvm_type
+
+
+class VectorMath:
+    """Emits functions of float32 scalars and vectors."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+        self.declared: set[str] = set()
+
+    def apply(self, function: str, x: Value) -> Value:
+        """`function(x)` for a float32 value.
+
+        Raises:
+            KeyError: a function that has no emitter.
+        """
+        return _EMIT[function](self, x)
+
+    def constant(self, number: float, like: Value) -> str:
+        literal = float_literal(number, "float32")
+        return "splat (float " + literal + ")" if like.lanes else literal
+
+    def intrinsic(self, name: str, *operands: Value) -> Value:
+        x = operands[0]
+        suffix = f"v{x.lanes}f32" if x.lanes else "f32"
+        kind = llvm_type("float32", x.lanes)
+        arguments = ", ".join(f"{kind} {o.text}" for o in operands)
+        self.declared.add(f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * len(operands))})")
+        return self.text.value(f"call {kind} @llvm.{name}.{suffix}({arguments})", "float32", x.lanes)
+
+    def op(self, name: str, a: Value, b: Value | float) -> Value:
+        right = b.text if isinstance(b, Value) else self.constant(b, a)
+        return self.text.value(f"{name} {a.type} {a.text}, {right}", "float32", a.lanes)
+
+    def number(self, number: float, like: Value) -> Value:
+        return Value(self.constant(number, like), "float32", like.lanes)
+
+    def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
+        b = b if isinstance(b, Value) else self.number(b, a)
+        c = c if isinstance(c, Value) else self.number(c, a)
+        return self.intrinsic("fma", a, b, c)
+
+    def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
+        """Horner's scheme, highest power first."""
+        out = self.number(coefficients[0], x)
+        for c in coefficients[1:]:
+            out = self.fma(out, x, c)
+        return out
+
+    def less(self, a: Value, b: float) -> Value:
+        return self.text.value(f"fcmp olt {a.type} {a.text}, {self.constant(b, a)}", "bool", a.lanes)
+
+    def select(self, c: Value, a: Value, b: Value) -> Value:
+        return self.text.value(f"select {c.type} {c.text}, {a.type} {a.text}, {b.type} {b.text}", "float32", a.lanes)
+
+    def convert(self, instruction: str, x: Value, dtype: str) -> Value:
+        return self.text.value(f"{instruction} {x.type} {x.text} to {llvm_type(dtype, x.lanes)}", dtype, x.lanes)
+
+    def integer(self, name: str, x: Value, number: int) -> Value:
+        right = f"splat (i32 {number})" if x.lanes else str(number)
+        return self.text.value(f"{name} {x.type} {x.text}, {right}", "int32", x.lanes)
+
+    def exp(self, x: Value) -> Value:
+        """2^n * e^r with r in [-ln2/2, ln2/2]; 0 below -104, infinity above 88.73 (Cephes expf)."""
+        clamped = self.intrinsic("minnum", self.intrinsic("maxnum", x, self.number(-104.0, x)), self.number(89.0, x))
+        n = self.intrinsic("rint", self.op("fmul", clamped, 1.44269504088896341))
+        r = self.fma(n, -0.693359375, clamped)
+        r = self.fma(n, 2.12194440e-4, r)
+        p = self.polynomial(r, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 0.16666665459, 0.5))
+        p = self.fma(p, self.op("fmul", r, r), self.op("fadd", r, 1.0))
+        # 2^n in two factors, so that both ends of the range are reached without leaving the exponent's bits
+        half = self.integer("ashr", self.convert("fptosi", n, "int32"), 1)
+        whole = self.convert("fptosi", n, "int32")
+        rest = self.text.value(f"sub {whole.type} {whole.text}, {half.text}", "int32", x.lanes)
+        for part in (half, rest):
+            bits = self.integer("shl", self.integer("add", part, 127), 23)
+            p = self.op("fmul", p, self.convert("bitcast", bits, "float32"))
+        unordered = self.text.value(f"fcmp uno {x.type} {x.text}, {x.text}", "bool", x.lanes)
+        return self.select(unordered, x, p)
+
+    def log(self, x: Value) -> Value:
+        """Exponent and mantissa in [sqrt(1/2), sqrt(2)) (Cephes logf); -inf at 0, NaN below."""
+        tiny = self.less(x, 1.17549435e-38)
+        scaled = self.select(tiny, self.op("fmul", x, 8388608.0), x)
+        bits = self.convert("bitcast", scaled, "int32")
+        exponent = self.integer("add", self.integer("lshr", bits, 23), -126)
+        mantissa = self.integer("or", self.integer("and", bits, 0x007FFFFF), 0x3F000000)
+        m = self.convert("bitcast", mantissa, "float32")
+        e = self.convert("sitofp", exponent, "float32")
+        e = self.select(tiny, self.op("fadd", e, -23.0), e)
+        small = self.less(m, 0.707106781186547524)
+        e = self.select(small, self.op("fadd", e, -1.0), e)
+        m = self.op("fadd", self.select(small, self.op("fadd", m, m), m), -1.0)
+        z = self.op("fmul", m, m)
+        coefficients = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1)
+        coefficients += (-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
+        y = self.op("fmul", self.op("fmul", self.polynomial(m, coefficients), m), z)
+        y = self.fma(e, -2.12194440e-4, y)
+        y = self.fma(z, -0.5, y)
+        y = self.fma(e, 0.693359375, self.op("fadd", m, y))
+        zero = self.text.value(f"fcmp oeq {x.type} {x.text}, {self.constant(0.0, x)}", "bool", x.lanes)
+        y = self.select(zero, self.number(float("-inf"), x), y)
+        infinite = self.text.value(f"fcmp oeq {x.type} {x.text}, {self.constant(float('inf'), x)}", "bool", x.lanes)
+        y = self.select(infinite, x, y)
+        bad = self.text.value(f"fcmp ult {x.type} {x.text}, {self.constant(0.0, x)}", "bool", x.lanes)
+        return self.select(bad, self.number(float("nan"), x), y)
+
+    def sigmoid(self, x: Value) -> Value:
+        e = self.exp(self.op("fsub", self.number(0.0, x), x))
+        return self.op("fdiv", self.number(1.0, x), self.op("fadd", e, 1.0))
+
+    def tanh(self, x: Value) -> Value:
+        """1 - 2 / (e^2x + 1) away from 0, an odd polynomial below 0.625 (Cephes tanhf)."""
+        e = self.exp(self.op("fadd", x, x))
+        far = self.op("fdiv", self.number(-2.0, x), self.op("fadd", e, 1.0))
+        far = self.op("fadd", far, 1.0)
+        z = self.op("fmul", x, x)
+        coefficients = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+        near = self.fma(self.op("fmul", self.polynomial(z, coefficients), z), x, x)
+        return self.select(self.less(self.intrinsic("fabs", x), 0.625), near, far)
+
+    def erf(self, x: Value) -> Value:
+        """x * P(x^2) / Q(x^2) on |x| < 4, 1 beyond (rational minimax as in Eigen and XLA)."""
+        c = self.intrinsic("minnum", self.intrinsic("maxnum", x, self.number(-4.0, x)), self.number(4.0, x))
+        z = self.op("fmul", c, c)
+        top = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05)
+        top += (-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02)
+        low = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03)
+        low += (-1.42647390514189e-02,)
+        numerator = self.op("fmul", self.polynomial(z, top), c)
+        return self.op("fdiv", numerator, self.polynomial(z, low))
+
+    def rsqrt(self, x: Value) -> Value:
+        return self.op("fdiv", self.number(1.0, x), self.intrinsic("sqrt", x))
+
+
+_EMIT: dict[str, Callable[[VectorMath, Value], Value]] = {
+    "exp": VectorMath.exp,
+    "log": VectorMath.log,
+    "sigmoid": VectorMath.sigmoid,
+    "tanh": VectorMath.tanh,
+    "erf": VectorMath.erf,
+    "rsqrt": VectorMath.rsqrt,
+    "sqrt": lambda m, x: m.intrinsic("sqrt", x),
+    "abs": lambda m, x: m.intrinsic("fabs", x),
+    "floor": lambda m, x: m.intrinsic("floor", x),
+}
