@@ -41,7 +41,7 @@ def dtype_bytes(dtype: str) -> int:
 class Expr:
     """One node: an operator name, its operands (expressions or plain payload) and a dtype."""
 
-    __slots__ = ("__weakref__", "_hash", "_text", "args", "dtype", "op", "serial")
+    __slots__ = ("__weakref__", "_names", "_text", "args", "dtype", "op", "serial")
     op: str
     args: tuple[Any, ...]
     dtype: str
@@ -125,7 +125,7 @@ class Expr:
     __repr__ = __str__
 
     _text: str | None
-    _hash: int
+    _names: frozenset[str] | None
 
 
 _TABLE: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
@@ -139,7 +139,7 @@ def raw(op: str, dtype: str, *args: Any) -> Expr:
     node = _TABLE.get(key)
     if node is None:
         node = Expr.__new__(Expr)
-        node.op, node.args, node.dtype, node._text = op, args, dtype, None
+        node.op, node.args, node.dtype, node._text, node._names = op, args, dtype, None, None
         _serial += 1
         node.serial = _serial
         _TABLE[key] = node
@@ -394,9 +394,16 @@ def walk(expr: Expr) -> Iterable[Expr]:
     return order
 
 
-def variables(expr: Expr) -> set[str]:
+def variables(expr: Expr) -> frozenset[str]:
     """Names of the variables `expr` mentions."""
-    return {node.args[0] for node in walk(expr) if node.op == "var"}
+    names = expr._names
+    if names is None:
+        if expr.op == "var":
+            names = frozenset(expr.args)
+        else:
+            names = frozenset().union(*(variables(a) for a in expr.args if isinstance(a, Expr)))
+        expr._names = names
+    return names
 
 
 _SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<="}

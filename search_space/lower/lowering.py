@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from search_space.ir.expr import Expr, const, load, logical_and, select, substitute, transform, var, variables
+from search_space.ir.expr import Expr, const, load, logical_and, minimum, select, substitute, transform, var, variables
 from search_space.ir.simplify import canon
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
 from search_space.lower.domains import Bounds, loop_var
@@ -131,8 +131,7 @@ class _Lowering:
 
     def update(self, stage: Stage, place: _Place) -> Store:
         nest = self.bounds.nests[stage.name]
-        loose = self.loose_variables(stage)
-        value = self.read(substitute(stage.body, nest.values), loose)
+        value = self.read(stage)
         for guard in nest.reduce_guards:
             value = select(guard, value, const(_identity(stage), stage.dtype))
         store = Store(stage.name, self.target(stage), value, stage.reducer, _predicate(nest.spatial_guards))
@@ -146,44 +145,50 @@ class _Lowering:
             None if store.predicate is None else self.simplify(substitute(store.predicate, place.values)),
         )
 
-    def loose_variables(self, stage: Stage) -> frozenset[str]:
-        """Loop variables under which an index may pass the end of a tensor, so that reads are checked."""
-        nest, loose = self.bounds.nests[stage.name], self.bounds.domains[stage.name].overrun
-        found: set[str] = set()
-        for axis in loose:
-            found |= variables(nest.values[axis])
-        return frozenset(found)
+    def read(self, stage: Stage) -> Expr:
+        """The stage's body with every load addressed in the buffer it reads, indices simplified.
 
-    def read(self, body: Expr, loose: frozenset[str]) -> Expr:
-        """`body` with every load addressed in the buffer it reads, indices simplified."""
+        Only a dimension indexed by an axis that may overrun needs a check.
+        """
+        values, loose = self.bounds.nests[stage.name].values, self.bounds.domains[stage.name].overrun
 
         def visit(node: Expr) -> Expr | None:
+            if node.op == "var":
+                return values.get(node.args[0], node)
             if node.op != "load":
                 return None
             name = node.args[0]
             indices = [self.simplify(transform(i, visit)) for i in node.args[1:]]
+            open_dims = [bool(variables(i) & loose) for i in node.args[1:]]
             if name in self.stages:
                 producer = self.stages[name]
                 if producer.attach.kind == "at":
                     low = self.bounds.domains[name].low
                     shifted = [self.simplify(canon(i - at)) for i, at in zip(indices, low, strict=True)]
                     return load(name, shifted, node.dtype)
-                return self.checked(load(name, indices, node.dtype), producer.shape, loose)
+                return self.checked(load(name, indices, node.dtype), producer.shape, open_dims)
             source = self.inputs[name]
             if source.layout is None:
-                return self.checked(load(name, indices, node.dtype), [const(s) for s in source.shape], loose)
+                shape = tuple(const(s) for s in source.shape)
+                return self.checked(load(name, indices, node.dtype), shape, open_dims)
             buffer = packed_buffer(source, self.simplify)
-            packed = packed_indices(source, indices, self.simplify)
-            return self.checked(load(buffer.name, packed, node.dtype), buffer.shape, loose)
+            packed = [
+                # past the end any block will do: what is computed from it is never stored
+                self.simplify(minimum(i, extent - 1)) if open_dims[dim] and part == 0 else i
+                for (dim, part), i, extent in zip(
+                    source.layout.order, packed_indices(source, indices, self.simplify), buffer.shape, strict=True
+                )
+            ]
+            return load(buffer.name, packed, node.dtype)
 
-        return self.indices_simplified(transform(body, visit))
+        return self.indices_simplified(transform(stage.body, visit))
 
-    def checked(self, node: Expr, shape: tuple[Expr, ...] | list[Expr], loose: frozenset[str]) -> Expr:
+    def checked(self, node: Expr, shape: tuple[Expr, ...], open_dims: list[bool]) -> Expr:
         """The load, or zero where an index that may overrun has done so."""
         conditions = [
             self.simplify(index < extent)
-            for index, extent in zip(node.args[1:], shape, strict=True)
-            if variables(index) & loose
+            for index, extent, is_open in zip(node.args[1:], shape, open_dims, strict=True)
+            if is_open
         ]
         return select(logical_and(*conditions), node, const(0, node.dtype))
 

@@ -118,6 +118,7 @@ class Function:
         self.areas = {"shared": shared, "scratch": scratch}
         self._labels = 0
         self._written: dict[int, set[str]] = {}
+        self._indexing: dict[int, bool] = {}
 
     def finish(self) -> list[str]:
         self.unit.declared |= self.values.math.declared
@@ -163,8 +164,11 @@ class Function:
         if loop.kind == "vectorize":
             self.vectorized(loop, extent)
         elif loop.kind == "unroll":
+            reduced = not self._indexes_stores(loop)
             for i in range(extent):
                 self.values.env[loop.var] = i
+                if reduced and i:
+                    self._forget_reads()
                 self.stmt(loop.body)
             del self.values.env[loop.var]
         elif loop.kind == "parallel" and self.areas["scratch"] == "%workspace" and self.values.lane is None:
@@ -229,6 +233,20 @@ class Function:
                 elif isinstance(s, Intrinsic):
                     known.add(s.output.buffer)
             self._written[id(loop)] = known
+        return known
+
+    def _forget_reads(self) -> None:
+        """Reading again from cache is free, keeping what was read alive over a whole tile spills it: an empty
+        instruction that may touch memory stops LLVM, as the epoch stops us, from reusing what was read before."""
+        self.values.epoch += 1
+        self.text.emit('  call void asm sideeffect "", "~{memory}"()')
+
+    def _indexes_stores(self, loop: For) -> bool:
+        """Whether the loop's variable says which element is stored (false for the loops of a reduction)."""
+        known = self._indexing.get(id(loop))
+        if known is None:
+            stores = [s for s in walk_stmt(loop.body) if isinstance(s, Store)]
+            known = self._indexing[id(loop)] = any(loop.var in variables(i) for s in stores for i in s.indices)
         return known
 
     def _bump(self, stmt: Stmt) -> None:

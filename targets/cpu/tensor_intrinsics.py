@@ -42,7 +42,7 @@ def _loaded(function: Function, operand: Operand, kind: str, broadcast: bool) ->
     """The operand's tile as one register: `kind` loaded whole, or its first 32 bits in every lane."""
     text, values = function.text, function.values
     pointer = _pointer(function, operand)
-    key = ("tile", pointer, kind, values.versions.get(operand.buffer, 0))
+    key = ("tile", pointer, kind, values.versions.get(operand.buffer, 0), values.epoch)
     known = text.lookup(key)
     if known is None:
         if broadcast:

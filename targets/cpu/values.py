@@ -46,6 +46,7 @@ class Values:
         self.mask: Value | None = None
         self.registers: dict[tuple[str, int], Value] = {}
         self.versions: dict[str, int] = {}
+        self.epoch = 0
         self._plans: dict[tuple[str, Any], Plan] = {}
         self._facts: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
 
@@ -115,6 +116,23 @@ class Values:
 
     def pointer(self, buffer: str, terms: Terms, constant: int) -> str:
         """A pointer to element (terms + constant); the varying part is kept per loop level."""
+        lookup = self.text.lookup
+        key: tuple[Any, ...] = ("at", buffer, terms, constant)
+        known = lookup(key)
+        if known is None:
+            varying = ("base", buffer, terms)
+            base = lookup(varying)
+            if base is None:
+                base = self.text.remember(varying, self._base(buffer, terms))
+            known = base
+            if constant:
+                element = LLVM_TYPE[self.storage[buffer].dtype]
+                known = self.text.value(f"getelementptr {element}, ptr {base}, i64 {constant}", "ptr").text
+            self.text.remember(key, known)
+        return str(known)
+
+    def _base(self, buffer: str, terms: Terms) -> str:
+        """The varying part of an address: one step a loop level, each kept at the head of its loop."""
         base = self.pointers[buffer]
         element = LLVM_TYPE[self.storage[buffer].dtype]
         levels: dict[int, list[tuple[Monomial, int]]] = {}
@@ -133,14 +151,7 @@ class Values:
                 known = self.text.value(line, "ptr", at=scope).text
                 scope.memo[key] = known
             base = known
-        if constant:
-            key = (*key, constant)
-            known = self.text.lookup(key)
-            if known is None:
-                known = self.text.value(f"getelementptr {element}, ptr {base}, i64 {constant}", "ptr").text
-                self.text.remember(key, known)
-            base = known
-        return str(base)
+        return base
 
     # ------------------------------------------------------------------ values
     def value(self, e: Expr) -> Value:
@@ -151,7 +162,7 @@ class Values:
             e.serial,
             tuple(self.env[n] for n in unrolled),
             tuple(self.versions.get(b, 0) for b in buffers),
-            self.mask if buffers else None,
+            (self.mask, self.epoch) if buffers else None,
         )
         known = self.text.lookup(key)
         return known if known is not None else self.text.remember(key, self._value(e))

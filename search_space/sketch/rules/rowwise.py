@@ -55,7 +55,7 @@ class RowWise(SketchRule):
                 draft = self.reduction(draft, member.name, stage.name, row, accumulators, lanes)
             elif len(member.axes) > rows:
                 draft = self.vectors(draft, member.name, member.axes[-1].name, unroll, lanes)
-        return [draft.variant("rows").finish(*(s.name for s in group))]
+        return [draft.variant("rows").finish(*(s.name for s in draft.state.stages))]
 
     def rows(self, draft: Draft, stage: Stage, count: int) -> tuple[Draft, str]:
         axes = tuple(a.name for a in stage.axes[:count])

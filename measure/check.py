@@ -1,0 +1,106 @@
+"""Comparing a kernel's output with the reference, and poisoning the output before the run that is checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Outcome of a comparison.
+
+    Attributes:
+        ok: every element is within tolerance.
+        max_error: largest absolute difference / largest absolute reference value; NaN if an element is NaN.
+        message: what is wrong, in one sentence; empty if nothing is.
+    """
+
+    ok: bool
+    max_error: float
+    message: str = ""
+
+
+class Oracle:
+    """The reference output of one task with its tolerance, worked out once and compared with often.
+
+    An element is right if |actual - expected| <= atol + rtol * |expected|.
+
+    Args:
+        expected: the reference output.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+
+    Raises:
+        ValueError: the reference holds a NaN, so that nothing can be told from it.
+    """
+
+    def __init__(self, expected: NDArray[Any], rtol: float, atol: float) -> None:
+        self.shape, self.dtype, self.rtol, self.atol = expected.shape, expected.dtype, rtol, atol
+        self._expected = np.ascontiguousarray(_wide(expected))
+        if np.isnan(self._expected).any():
+            raise ValueError(
+                f"`reference` must be free of NaN to check against, "
+                f"but got nan={int(np.isnan(self._expected).sum())} of {expected.size}"
+            )
+        size = np.abs(self._expected)
+        finite = np.isfinite(size)
+        self._finite = bool(finite.all())
+        self._limit = np.where(finite, atol + rtol * size, 0).astype(self._expected.dtype)
+        self._scale = float(np.max(size, initial=0.0, where=finite)) or 1.0
+        self._error = np.empty_like(self._expected)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, bytes."""
+        return self._expected.nbytes * 3
+
+    def poison(self, output: NDArray[Any]) -> None:
+        """Overwrites `output` so that an element the kernel does not write is wrong, whatever it held before.
+
+        NaN for floating point; for integers and booleans the complement of the expected value.
+        """
+        if output.shape != self.shape or output.dtype != self.dtype:
+            return  # `compare` refuses it
+        if output.dtype.kind in "iub":
+            np.invert(self._expected.astype(output.dtype), out=output)
+        else:
+            output[...] = np.nan
+
+    def compare(self, actual: NDArray[Any]) -> Comparison:
+        """Compares one output with the reference."""
+        if actual.shape != self.shape or actual.dtype != self.dtype:
+            return Comparison(
+                False,
+                float("nan"),
+                f"`output` must be {self.dtype}{list(self.shape)}, "
+                f"but got {actual.dtype}{list(actual.shape)}",
+            )
+        with np.errstate(invalid="ignore", over="ignore"):
+            wide = _wide(actual)
+            error = np.subtract(wide, self._expected, out=self._error)
+            np.abs(error, out=error)
+        if not self._finite:
+            error[wide == self._expected] = 0  # equal infinities
+        max_error = float(error.max(initial=0)) / self._scale
+        right = error <= self._limit  # False for NaN
+        if right.all():
+            return Comparison(True, max_error)
+        return Comparison(False, max_error, self._complaint(right, wide))
+
+    def _complaint(self, right: NDArray[np.bool_], wide: NDArray[Any]) -> str:
+        first = np.unravel_index(int(np.argmin(right)), right.shape)
+        place = ", ".join(str(int(index)) for index in first)
+        return (
+            f"`output` must match the reference within rtol={self.rtol:g}, atol={self.atol:g}, but got "
+            f"{right.size - int(right.sum())} of {right.size} elements wrong, first at [{place}]: "
+            f"expected {self._expected[first]:g}, got {wide[first]:g}"
+        )
+
+
+def _wide(array: NDArray[Any]) -> NDArray[Any]:
+    """float32 stays, whatever else becomes float64: exact for integers up to 2**53, and free of overflow."""
+    return array if array.dtype == np.float32 else array.astype(np.float64)

@@ -1,0 +1,106 @@
+"""A disposable worker process: started fresh (never forked), spoken to over one socket, killed at will.
+
+It is started as a new interpreter and not through `multiprocessing`, because that would import the user's
+main module into every worker, and with it whatever that module imports. Messages are JSON and bytes, never
+pickles.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from measure.errors import ErrorClass
+from measure.host import worker_environment
+from measure.wire import pack, unpack
+
+_COMMAND = "from measure.worker import main; main()"
+_TAIL_BYTES = 2000
+
+
+class Child:
+    """One worker process.
+
+    Args:
+        options: what `measure.worker.main` reads: role, executor, cores, memory limit.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        ours, theirs = socket.socketpair()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
+        with theirs:
+            arguments = json.dumps({**options, "descriptor": theirs.fileno()})
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _COMMAND, arguments],
+                env=worker_environment([path or "." for path in sys.path]),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=self._output,
+                start_new_session=True,  # Ctrl-C is the parent's to handle
+            )
+        self.connection: Connection[Any, Any] = Connection(ours.detach())
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def send(self, header: Mapping[str, Any], blob: bytes = b"") -> None:
+        """Sends a message; to a dead process it is lost, which the next `receive` tells."""
+        with suppress(OSError):
+            self.connection.send_bytes(pack(header, blob))
+
+    def receive(self) -> tuple[dict[str, Any], bytes] | None:
+        """Receives a message; None when the process has died."""
+        try:
+            return unpack(self.connection.recv_bytes())
+        except (EOFError, OSError):
+            return None
+
+    def kill(self) -> int:
+        """Ends the process, however stuck it is, and returns its exit code (negative: a signal)."""
+        self.connection.close()
+        self._process.kill()
+        return self._process.wait()
+
+    def reap(self) -> int:
+        """Exit code of a process that has closed its end of the socket."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=1.0)
+        return self.kill()
+
+    def last_words(self) -> str:
+        """End of what the process wrote to its standard streams."""
+        size = self._output.seek(0, 2)
+        self._output.seek(max(0, size - _TAIL_BYTES))
+        return self._output.read().decode(errors="replace").strip()
+
+    def close(self) -> None:
+        """Ends the process and frees what belongs to it."""
+        self.kill()
+        self._output.close()
+
+
+def cause_of_death(code: int, last_words: str) -> tuple[ErrorClass, str]:
+    """Error class and description of a process that died of itself.
+
+    Args:
+        code: exit code, negative for a signal.
+        last_words: end of its output.
+    """
+    name = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+    said = f": {last_words[-500:]}" if last_words else ""
+    if -code == signal.SIGKILL:
+        return ErrorClass.out_of_memory, f"was killed by the system, most likely for its memory{said}"
+    if any(hint in last_words.lower() for hint in ("out of memory", "bad_alloc", "memoryerror")):
+        return ErrorClass.out_of_memory, f"ran out of memory ({name}){said}"
+    return ErrorClass.crash, f"died ({name}){said}"

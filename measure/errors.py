@@ -1,0 +1,43 @@
+"""How a trial may fail (the field's error classes), and the exceptions of this package."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ErrorClass(StrEnum):
+    """Outcome of one trial; the value is what a record holds."""
+
+    ok = "ok"
+    instantiation = "instantiation"
+    """The trace does not apply to the workload."""
+    compile = "compile"
+    """The target refuses the program."""
+    build_timeout = "build_timeout"
+    run_timeout = "run_timeout"
+    crash = "crash"
+    """The process of the builder or of the kernel died; the message says which."""
+    wrong_output = "wrong_output"
+    out_of_memory = "out_of_memory"
+    unknown = "unknown"
+
+
+class MeasureError(Exception):
+    """Base of the exceptions that this package raises to its user."""
+
+
+class RecordError(MeasureError, ValueError):
+    """A records file that cannot be read or written, or that holds something else than it should."""
+
+
+class PoolError(MeasureError, RuntimeError):
+    """A pool that is used wrongly or that cannot start its workers; never a failure of one trial."""
+
+
+class TrialFailure(Exception):
+    """Raised by an executor inside a worker: this one trial failed, and the class says how."""
+
+    def __init__(self, error: ErrorClass, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message

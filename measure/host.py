@@ -1,0 +1,107 @@
+"""Facts about the machine that measures: what it is, which cores a kernel gets, how noisy it is now."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_SYSTEM = Path("/sys/devices/system/cpu")
+_TUNING_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_")
+
+
+def allowed_cores() -> tuple[int, ...]:
+    """Logical cores that this process may use, one of each physical core first."""
+    allowed = sorted(os.sched_getaffinity(0))
+    rank = {core: _siblings(core).index(core) for core in allowed}
+    return tuple(sorted(allowed, key=lambda core: (rank[core], core)))
+
+
+def cores_for(threads: int) -> tuple[int, ...]:
+    """Logical cores for a kernel of `threads` threads; all where it has more threads than there are cores."""
+    return allowed_cores()[:threads]
+
+
+def last_level_cache_bytes() -> int:
+    """Size of the largest cache of the first core, in bytes; 32 MiB where the system does not say."""
+    sizes = [_cache_bytes(path) for path in (_SYSTEM / "cpu0" / "cache").glob("index*/size")]
+    return max(sizes, default=32 << 20)
+
+
+def describe_host() -> dict[str, Any]:
+    """JSON-able description for records and summaries; the same as long as the machine is the same."""
+    return {
+        "machine": platform.machine(),
+        "cpu": _cpu_name(),
+        "cores": len(allowed_cores()),
+        "affinity": list(allowed_cores()),
+        "last_level_cache_bytes": last_level_cache_bytes(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
+def noise_of_host(samples: int = 200) -> float:
+    """Relative noise of timings on this machine now: (p90 - p10) / median of one short fixed kernel.
+
+    The kernel is arithmetic on 16 KiB, about 100 microseconds, so that only the clock rate and other users of
+    the core can change its time.
+    """
+    values = np.full(4096, 1.0, np.float32)  # (elements,)
+    seconds = np.empty(samples)  # (samples,)
+    for sample in range(-samples // 10, samples):  # those below 0 warm the core up
+        start = time.perf_counter_ns()
+        for _ in range(100):
+            np.multiply(values, values, out=values)
+        if sample >= 0:
+            seconds[sample] = (time.perf_counter_ns() - start) * 1e-9
+    low, middle, high = np.quantile(seconds, (0.1, 0.5, 0.9))
+    return float((high - low) / middle)
+
+
+def worker_environment(python_path: list[str]) -> dict[str, str]:
+    """Environment of a worker: no setting of a threading library leaks in from the user's shell.
+
+    NumPy's own matrix library gets one thread: its idle threads would spin beside the kernel that is timed.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_TUNING_PREFIXES)}
+    return {
+        **kept,
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": os.pathsep.join(python_path),
+    }
+
+
+def _siblings(core: int) -> list[int]:
+    """Logical cores on the same physical core."""
+    try:
+        text = (_SYSTEM / f"cpu{core}" / "topology" / "thread_siblings_list").read_text()
+    except OSError:
+        return [core]
+    found: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found if core in found else [core]
+
+
+def _cache_bytes(path: Path) -> int:
+    text = path.read_text().strip()
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,68 @@
+"""Lock shared by all runs on one host: many may build at a time, one may time, and never both."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from pathlib import Path
+
+_MODES = {"build": fcntl.LOCK_SH, "time": fcntl.LOCK_EX}
+
+
+class HostLock:
+    """Advisory lock on a file, let go by the system if its holder dies.
+
+    Args:
+        path: the lock file; runs that name the same one exclude each other.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = Path(path) if path is not None else default_path()
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self.held: str | None = None
+
+    def acquire(self, phase: str, timeout: float) -> bool:
+        """Takes the lock for `build` (shared) or `time` (exclusive), in exchange for what is held.
+
+        Args:
+            phase: `build` or `time`.
+            timeout: seconds to wait at most.
+
+        Returns:
+            Whether the lock is held for `phase` now.
+        """
+        if self.held == phase:
+            return True
+        self.release()  # the exchange is not atomic in the system either
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                fcntl.flock(self._descriptor, _MODES[phase] | fcntl.LOCK_NB)
+            except BlockingIOError:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0:
+                    return False
+                time.sleep(min(0.005, remaining))
+            else:
+                self.held = phase
+                return True
+
+    def release(self) -> None:
+        """Lets others build and time."""
+        if self.held:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            self.held = None
+
+    def close(self) -> None:
+        """Lets go of the lock for good; may be called twice."""
+        self.release()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def default_path() -> Path:
+    """Lock file of this user on this host."""
+    return Path(tempfile.gettempdir()) / f"autotune-measure-{os.getuid()}.lock"

@@ -1,0 +1,64 @@
+"""What a worker needs of the code that builds and runs kernels: a small protocol, injected by import path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measure.pool import Trial
+
+
+class Bound(Protocol):
+    """A kernel with its arrays."""
+
+    def run(self, threads: int | None = None) -> NDArray[Any]:
+        """Runs once and returns the output buffer, the same one each time."""
+
+    def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
+        """Seconds of each iteration, `(iterations,)`, timed in native code."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all trials of one workload and seed share.
+
+    Attributes:
+        inputs: the input arrays.
+        expected: the reference output.
+        rtol, atol: tolerance of the comparison.
+        constant_bytes: bytes of the inputs that are constants.
+        cache_bytes: size of the target's last-level cache.
+    """
+
+    inputs: Sequence[NDArray[Any]]
+    expected: NDArray[Any]
+    rtol: float
+    atol: float
+    constant_bytes: int = 0
+    cache_bytes: int = 32 << 20
+
+
+class Executor(Protocol):
+    """Builds in one process and runs in another; a trial that fails is a `TrialFailure` with its class."""
+
+    def build(self, trial: Trial) -> bytes:
+        """Compiles a trial to a self-contained module."""
+
+    def prepare(self, trial: Trial) -> Task:
+        """Makes inputs and reference of the trial's task; kept by the worker for the next trials."""
+
+    def bind(self, trial: Trial, module: bytes, task: Task, copies: int) -> Bound:
+        """Loads a module and binds it to the inputs, its constants in `copies` rotated copies."""
+
+
+def load_executor(path: str) -> Executor:
+    """Makes the executor that `path`, "module:Class", names."""
+    module, _, name = path.partition(":")
+    if not module or not name:
+        raise ValueError(f"`executor` must be 'module:Class', but got executor={path!r}")
+    return cast(Executor, getattr(import_module(module), name)())

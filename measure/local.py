@@ -1,0 +1,217 @@
+"""Pool on this host: trials are built by several processes and timed by one, and never both at a time.
+
+Work goes on only inside `results`, which runs one event loop without threads: while a kernel is timed, this
+process sleeps. A batch is built whole, then timed whole. Every process is isolated and disposable; a trial
+that fails in a process which an earlier kernel may have damaged is tried once more in a fresh one before it
+is blamed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from multiprocessing.connection import wait
+from typing import Any
+
+from measure.errors import ErrorClass, PoolError
+from measure.host import allowed_cores, cores_for
+from measure.hostlock import HostLock
+from measure.pool import MeasurePool, Trial, TrialResult
+from measure.settings import LocalSettings
+from measure.station import Job, Outcome, Station
+
+
+class LocalPool(MeasurePool):
+    """Measures trials in child processes of this host.
+
+    Args:
+        settings: how; the defaults suit a machine that is otherwise idle.
+    """
+
+    def __init__(self, settings: LocalSettings | None = None) -> None:
+        self.settings = settings or LocalSettings()
+        options = {
+            "executor": self.settings.executor,
+            "memory_bytes": self.settings.memory_bytes,
+            "task_bytes": self.settings.task_bytes,
+            "cores": allowed_cores(),
+        }
+        builders = self.settings.builders or len(allowed_cores())
+        self._builders = [
+            Station({**options, "role": "build"}, self.settings.start_timeout) for _ in range(builders)
+        ]
+        self._runner = Station({**options, "role": "run"}, self.settings.start_timeout)
+        self._lock = HostLock(self.settings.host_lock)
+        self._phase = "build"
+        self._waiting: deque[Job] = deque()
+        self._built: deque[Job] = deque()
+        self._done: list[TrialResult] = []
+        self._best: dict[tuple[str, str, int, str], float] = {}  # family -> seconds
+        self._submitted = 0
+        self._closed = False
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Queues trials; they are worked on inside `results`."""
+        if self._closed:
+            raise PoolError("`submit` must be called on an open pool, but got closed=True")
+        for trial in trials:
+            self._waiting.append(Job(self._submitted, trial))
+            self._submitted += 1
+
+    @property
+    def outstanding(self) -> int:
+        """Trials submitted whose results were not returned yet."""
+        busy = sum(station.job is not None for station in self._stations)
+        return len(self._waiting) + len(self._built) + len(self._done) + busy
+
+    def results(self, timeout: float | None = None) -> list[TrialResult]:
+        """Works until at least one result is there, or `timeout` seconds have passed; see the base class."""
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while self.outstanding and not self._done:
+            if self._dispatch(end - time.monotonic()):
+                self._attend(end)
+            if time.monotonic() >= end:
+                break
+        if not self._busy:
+            self._lock.release()
+        done, self._done = self._done, []
+        return done
+
+    def cancel(self) -> None:
+        """Kills what is under way and forgets it; finished results can still be fetched."""
+        for station in self._busy:
+            station.retire()
+        self._waiting.clear()
+        self._built.clear()
+        self._lock.release()
+
+    def close(self) -> None:
+        """Kills the child processes; may be called twice."""
+        self.cancel()
+        for station in self._stations:
+            station.retire()
+        self._done.clear()
+        self._lock.close()
+        self._closed = True
+
+    @property
+    def _stations(self) -> list[Station]:
+        return [*self._builders, self._runner]
+
+    @property
+    def _busy(self) -> list[Station]:
+        return [station for station in self._stations if station.job is not None]
+
+    def _dispatch(self, timeout: float) -> bool:
+        """Gives work of one phase to idle stations; False where another run holds the host all the time."""
+        if not self._busy:
+            goes_on = self._phase == "time" and self._built
+            fits = self._waiting and len(self._built) < self.settings.batch
+            self._phase = "build" if fits and not goes_on else "time"
+            if not self._lock.acquire(self._phase, max(0.0, timeout)):
+                return False
+        if self._phase == "build":
+            self._dispatch_builds()
+        elif self._built and self._runner.job is None:
+            self._dispatch_run(self._built.popleft())
+        return True
+
+    def _dispatch_builds(self) -> None:
+        if self._waiting and not self._runner.alive:  # comes up while nothing is timed
+            self._runner.start(cores_for(self._waiting[0].trial.threads))
+        for station in self._builders:
+            if (
+                station.job is None
+                and self._waiting
+                and len(self._built) + len(self._busy) < self.settings.batch
+            ):
+                job = self._waiting.popleft()
+                limit = job.trial.build_timeout
+                station.assign(
+                    job, {"trial": job.trial.to_json()}, b"", (limit, limit), ErrorClass.build_timeout
+                )
+
+    def _dispatch_run(self, job: Job) -> None:
+        trial = job.trial
+        best = min(trial.best_seconds or math.inf, self._best.get(trial.family, math.inf))
+        if best < math.inf:
+            trial = replace(trial, best_seconds=best)
+        self._runner.start(cores_for(trial.threads))
+        request = {"trial": trial.to_json(), "timing": self.settings.timing.to_json()}
+        self._runner.assign(
+            job,
+            request,
+            job.module,
+            (self.settings.prepare_timeout, trial.run_timeout),
+            ErrorClass.run_timeout,
+        )
+
+    def _attend(self, end: float) -> None:
+        """Waits for the next message or deadline and deals with it."""
+        busy = self._busy
+        until = min([end, *(station.deadline for station in busy)])
+        pause = None if until == math.inf else max(0.0, until - time.monotonic())
+        ready = wait([station.connection for station in busy], pause)
+        for station in busy:
+            if station.connection in ready:
+                outcome = station.receive()
+            elif time.monotonic() >= station.deadline:
+                outcome = station.expire()
+            else:
+                continue
+            if outcome is not None:
+                self._settle(station, outcome)
+
+    def _settle(self, station: Station, outcome: Outcome) -> None:
+        """Sends a job on to its next stage, or makes it a result."""
+        job, header = outcome.job, outcome.header
+        error = ErrorClass(header.get("error", ErrorClass.ok))
+        if error is ErrorClass.out_of_memory:
+            station.retire()
+        if station is not self._runner:
+            if error is ErrorClass.ok:
+                job.module, job.build_span = outcome.blob, tuple(header["span"])
+                self._built.append(job)
+            else:
+                self._done.append(_result(job, error, header, built=True))
+            return
+        if error is ErrorClass.wrong_output:
+            station.retire()  # a kernel that computes wrongly may have written where it should not
+        if error in (ErrorClass.wrong_output, ErrorClass.crash) and not outcome.first and not job.doubted:
+            job.doubted = True
+            self._built.appendleft(job)
+            return
+        result = _result(job, error, header)
+        if result.ok:
+            family = job.trial.family
+            self._best[family] = min(result.seconds, self._best.get(family, math.inf))
+        self._done.append(result)
+
+
+def _result(job: Job, error: ErrorClass, header: Mapping[str, Any], built: bool = False) -> TrialResult:
+    """Result of a job whose last message was `header`; `built`: it ended in the build."""
+    span = tuple(header["span"]) if "span" in header else None
+    build_span = span if built else job.build_span
+    run_span = None if built else span
+    return TrialResult(
+        trial=job.trial,
+        index=job.index,
+        error=error,
+        message=header.get("message", ""),
+        latencies=tuple(header.get("latencies", ())),
+        seconds=header.get("seconds", math.nan),
+        spread=header.get("spread", math.nan),
+        max_error=header.get("max_error", math.nan),
+        rotation_bytes=header.get("rotation_bytes", 0),
+        build_span=build_span,
+        run_span=run_span,
+        build_seconds=_length(build_span),
+        run_seconds=_length(run_span),
+    )
+
+
+def _length(span: tuple[float, ...] | None) -> float:
+    return math.nan if span is None else span[1] - span[0]

@@ -1,0 +1,215 @@
+"""The measuring interface: a trial, its result, and the pool that turns one into the other."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, get_args
+
+from measure.errors import ErrorClass, PoolError
+
+Cache = Literal["warm", "network"]
+"""`warm`: all tensors stay in cache between iterations. `network`: constants come from rotated copies."""
+
+
+class HasKeyAndJson(Protocol):
+    """What a trial needs of a workload or a trace."""
+
+    @property
+    def key(self) -> str: ...
+
+    def to_json(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate to build, check and time: plain data, so that it travels to any kind of worker.
+
+    Attributes:
+        workload: the workload's JSON form.
+        algorithm: which equal definition of the workload the trace schedules.
+        trace: the schedule's JSON form, numbers included.
+        target: a name of `targets.registry`.
+        threads: threads that the kernel runs on.
+        cache: state of the caches during timing, see `Cache`.
+        seed: of the random inputs.
+        build_timeout: seconds until a build is killed.
+        run_timeout: seconds until check and timing together are killed.
+        best_seconds: latency to beat; a trial that is several times slower is cut short. None: no cut.
+        workload_key: the workload's stable key; worked out from the JSON form where empty.
+        trace_key: the trace's stable key; worked out from the JSON form where empty.
+    """
+
+    workload: Mapping[str, Any]
+    algorithm: str
+    trace: Sequence[Mapping[str, Any]]
+    target: str = "cpu"
+    threads: int = 1
+    cache: Cache = "warm"
+    seed: int = 0
+    build_timeout: float = 15.0
+    run_timeout: float = 10.0
+    best_seconds: float | None = None
+    workload_key: str = ""
+    trace_key: str = ""
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise ValueError(f"`threads` must be at least 1, but got threads={self.threads}")
+        if self.cache not in get_args(Cache):
+            raise ValueError(
+                f"`cache` must be one of {', '.join(get_args(Cache))}, but got cache={self.cache!r}"
+            )
+        for name in ("build_timeout", "run_timeout"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be positive seconds, but got {name}={getattr(self, name)}")
+        if self.best_seconds is not None and not self.best_seconds > 0:
+            raise ValueError(
+                f"`best_seconds` must be positive or None, but got best_seconds={self.best_seconds}"
+            )
+        if not self.workload_key:
+            object.__setattr__(self, "workload_key", _workload_key(self.workload))
+        if not self.trace_key:
+            object.__setattr__(self, "trace_key", _trace_key(self.trace))
+
+    @classmethod
+    def of(cls, workload: HasKeyAndJson, algorithm: str, trace: HasKeyAndJson, **options: Any) -> Trial:
+        """Trial of a `Workload` and a `Trace`; `options` are the other fields."""
+        return cls(
+            workload.to_json(),
+            algorithm,
+            trace.to_json(),
+            workload_key=workload.key,
+            trace_key=trace.key,
+            **options,
+        )
+
+    @property
+    def family(self) -> tuple[str, str, int, str]:
+        """What two trials must share for their latencies to be comparable."""
+        return (self.workload_key, self.target, self.threads, self.cache)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain form; `from_json` gives the equal trial back."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Trial:
+        """Trial of its plain form."""
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What came of one trial.
+
+    Attributes:
+        trial: the trial.
+        index: its place in the order of submission to the pool, from 0.
+        latencies: seconds of each sample, in order of time; empty on failure.
+        seconds: the median of `latencies`; NaN on failure.
+        error: `ErrorClass.ok` or the class of the failure.
+        message: one sentence on the failure, or on a trial that was cut short; else empty.
+        build_seconds: wall time of the build; NaN where there was none.
+        run_seconds: wall time of check and timing; NaN where there was none.
+        spread: (75th percentile - 25th percentile) / median of `latencies`; NaN on failure.
+        max_error: largest absolute difference to the reference / largest absolute reference value.
+        rotation_bytes: bytes of rotated constants in the `network` state, 0 where nothing was rotated.
+        build_span: start and end of the build on the host's monotonic clock in seconds.
+        run_span: the same of the timing.
+    """
+
+    trial: Trial
+    index: int
+    latencies: tuple[float, ...] = ()
+    seconds: float = math.nan
+    error: ErrorClass = ErrorClass.ok
+    message: str = ""
+    build_seconds: float = math.nan
+    run_seconds: float = math.nan
+    spread: float = math.nan
+    max_error: float = math.nan
+    rotation_bytes: int = 0
+    build_span: tuple[float, float] | None = None
+    run_span: tuple[float, float] | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the trial was measured and its output right."""
+        return self.error is ErrorClass.ok
+
+    @property
+    def min_seconds(self) -> float:
+        """Fastest sample; NaN on failure."""
+        return min(self.latencies, default=math.nan)
+
+
+class MeasurePool(ABC):
+    """Measures trials. Ask/tell from the other side: submit some, take results as they complete.
+
+    A pool never raises for a bad trial: the result's `error` says what went wrong, and the pool goes on.
+    `PoolError` is for wrong use and for workers that cannot be started at all.
+    """
+
+    @abstractmethod
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Takes trials in; may be called with results outstanding."""
+
+    @abstractmethod
+    def results(self, timeout: float | None = None) -> list[TrialResult]:
+        """Waits for results and returns all that are there, as they completed.
+
+        Args:
+            timeout: seconds to wait at most; None waits for at least one.
+
+        Returns:
+            Results not returned before; empty at once where none is outstanding, or on time-out.
+        """
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Forgets the trials that are not finished; the pool can be used again."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the workers; results not fetched are lost. May be called twice."""
+
+    @property
+    @abstractmethod
+    def outstanding(self) -> int:
+        """Trials submitted whose results were not returned yet."""
+
+    def run(self, trials: Sequence[Trial]) -> list[TrialResult]:
+        """Measures `trials` and returns their results in the order of `trials`."""
+        if self.outstanding:
+            raise PoolError(
+                f"`run` must start with no result outstanding, but got outstanding={self.outstanding}"
+            )
+        self.submit(trials)
+        done: list[TrialResult] = []
+        while self.outstanding:
+            done += self.results()
+        return sorted(done, key=lambda result: result.index)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _workload_key(workload: Mapping[str, Any]) -> str:
+    from search_space.workloads import Workload
+
+    return str(Workload.from_json(dict(workload)).key)
+
+
+def _trace_key(trace: Sequence[Mapping[str, Any]]) -> str:
+    from search_space.schedule.trace import Trace
+
+    return str(Trace.from_json(list(trace)).key)  # type: ignore[arg-type,unused-ignore]

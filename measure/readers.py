@@ -1,0 +1,82 @@
+"""Strict readers of JSON values: each returns the value or raises a `TypeError` that says what it must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from measure.errors import ErrorClass, RecordError
+
+
+def text(value: Any) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise TypeError("a string")
+    return value
+
+
+def integer(value: Any) -> int:
+    """An integer; booleans are none."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError("an integer")
+    return value
+
+
+def number(value: Any) -> float:
+    """A number; booleans are none."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise TypeError("a number")
+    return float(value)
+
+
+def measured(value: Any) -> float:
+    """A number, or null for what was not measured: NaN."""
+    return math.nan if value is None else number(value)
+
+
+def numbers(value: Any) -> tuple[float, ...]:
+    """A list of numbers."""
+    if not isinstance(value, list):
+        raise TypeError("a list of numbers")
+    return tuple(map(number, value))
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """A JSON object."""
+    if not isinstance(value, dict):
+        raise TypeError("an object")
+    return value
+
+
+def steps(value: Any) -> tuple[dict[str, Any], ...]:
+    """A list of JSON objects."""
+    if not isinstance(value, list):
+        raise TypeError("a list of objects")
+    return tuple(map(mapping, value))
+
+
+def error_class(value: Any) -> ErrorClass:
+    """An error class by its value."""
+    if value not in list(ErrorClass):
+        raise TypeError(f"one of {', '.join(ErrorClass)}")
+    return ErrorClass(value)
+
+
+def read(reader: Callable[[Any], Any], name: str, value: Any, where: str) -> Any:
+    """Value of a field through its reader.
+
+    Raises:
+        RecordError: names `where`, the field, the rule and the value.
+    """
+    try:
+        return reader(value)
+    except TypeError as error:
+        raise RecordError(f"{where}: `{name}` must be {error}, but got {name}={short(repr(value))}") from None
+
+
+def short(text: bytes | str) -> str:
+    """Beginning of a text, for messages."""
+    shown = text.decode(errors="replace") if isinstance(text, bytes) else text
+    shown = shown.strip()
+    return shown if len(shown) <= 60 else shown[:60] + "..."

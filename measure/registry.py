@@ -1,0 +1,37 @@
+"""Kinds of measuring pools by name; each is imported when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+
+from measure.pool import MeasurePool
+
+
+def _local() -> type[MeasurePool]:
+    from measure.local import LocalPool
+
+    return LocalPool
+
+
+def _replay() -> type[MeasurePool]:
+    from measure.replay import ReplayPool
+
+    return ReplayPool
+
+
+POOLS: dict[str, Callable[[], type[MeasurePool]]] = {"local": _local, "replay": _replay}
+"""Name -> importer of the class."""
+
+
+def get(name: str) -> type[MeasurePool]:
+    """Class of the pool called `name`.
+
+    Raises:
+        ValueError: no such pool; names the nearest one.
+    """
+    if name not in POOLS:
+        near = get_close_matches(name, POOLS, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"`pool` must be one of {', '.join(sorted(POOLS))}, but got pool={name!r}{hint}")
+    return POOLS[name]()

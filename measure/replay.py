@@ -1,0 +1,106 @@
+"""Replay pool: trials answered from a table, so that searches compare with no hardware and no clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from measure.errors import ErrorClass, PoolError
+from measure.pool import MeasurePool, Trial, TrialResult
+from measure.record import Record
+
+
+class ReplayError(PoolError, KeyError):
+    """A trial that the table has no answer to."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class ReplayPool(MeasurePool):
+    """Answers at once, in the order of submission, always the same.
+
+    Args:
+        table: trace key -> seconds; NaN for a candidate that failed.
+    """
+
+    def __init__(self, table: Mapping[str, float]) -> None:
+        self._answers: dict[tuple[str, ...], TrialResult | float] = {
+            (key,): value for key, value in table.items()
+        }
+        self._ready: list[TrialResult] = []
+        self._submitted = 0
+        self._closed = False
+
+    @classmethod
+    def from_records(cls, records: Iterable[Record]) -> ReplayPool:
+        """Pool that knows what the records know; of several records of one candidate the first answers.
+
+        Candidates are told apart by workload, target, threads, cache state and trace.
+        """
+        pool = cls({})
+        for record in records:
+            trial = record.to_trial()
+            result = TrialResult(
+                trial,
+                0,
+                record.latencies,
+                record.seconds,
+                record.error,
+                record.message,
+                record.build_seconds,
+                record.run_seconds,
+                record.spread,
+                record.max_error,
+                record.rotation_bytes,
+            )
+            pool._answers.setdefault(_identity(trial), result)
+        return pool
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Answers the trials.
+
+        Raises:
+            ReplayError: a trial outside the table; none of `trials` is taken in then.
+        """
+        if self._closed:
+            raise PoolError("`submit` must be called on an open pool, but got closed=True")
+        answers = [self._answer(trial, self._submitted + place) for place, trial in enumerate(trials)]
+        self._ready += answers
+        self._submitted += len(answers)
+
+    def results(self, timeout: float | None = None) -> list[TrialResult]:
+        """All answers not fetched before; never waits."""
+        ready, self._ready = self._ready, []
+        return ready
+
+    def cancel(self) -> None:
+        """Does nothing: every trial is finished when it is submitted."""
+
+    def close(self) -> None:
+        """Takes no more trials; may be called twice."""
+        self._ready.clear()
+        self._closed = True
+
+    @property
+    def outstanding(self) -> int:
+        """Trials submitted whose results were not returned yet."""
+        return len(self._ready)
+
+    def _answer(self, trial: Trial, index: int) -> TrialResult:
+        found = self._answers.get(_identity(trial), self._answers.get((trial.trace_key,)))
+        if found is None:
+            raise ReplayError(
+                f"`trace` must be in the replay table of {len(self._answers)} entries, "
+                f"but got trace_key={trial.trace_key}, workload={trial.workload_key}"
+            )
+        if isinstance(found, TrialResult):
+            return TrialResult(**{**vars(found), "trial": trial, "index": index})
+        if math.isnan(found):
+            return TrialResult(trial, index, error=ErrorClass.unknown, message="failed in the replay table")
+        return TrialResult(trial, index, (found,), found, spread=0.0, max_error=0.0)
+
+
+def _identity(trial: Trial) -> tuple[str, ...]:
+    workload_key, target, threads, cache = trial.family
+    return (workload_key, target, str(threads), cache, trial.algorithm, trial.trace_key)

@@ -1,0 +1,174 @@
+"""A place of work in the local pool: at most one child process with at most one job, and its deadline."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from measure.child import Child, cause_of_death
+from measure.errors import ErrorClass, PoolError
+from measure.pool import Trial
+
+
+@dataclass
+class Job:
+    """One trial on its way through the pool.
+
+    Attributes:
+        index: place in the order of submission.
+        trial: the trial.
+        module: machine code, once built.
+        build_span: start and end of the build, monotonic seconds.
+        doubted: failed once in a process that may have been damaged by an earlier kernel.
+    """
+
+    index: int
+    trial: Trial
+    module: bytes = b""
+    build_span: tuple[float, float] | None = None
+    doubted: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """End of a job at a station: the worker's last message, or how the process ended instead."""
+
+    job: Job
+    header: Mapping[str, Any]
+    blob: bytes = b""
+    first: bool = True
+    """Whether the process had done no job before this one."""
+
+
+class Station:
+    """Starts its child when there is work, and replaces it when it has died.
+
+    Args:
+        options: of the child, see `measure.worker`.
+        start_timeout: seconds for a child to come up.
+    """
+
+    def __init__(self, options: Mapping[str, Any], start_timeout: float) -> None:
+        self._options = options
+        self._start_timeout = start_timeout
+        self._child: Child | None = None
+        self._ready = False
+        self._jobs_done = 0
+        self._timeouts = (math.inf, math.inf)  # until prepared, from then on; seconds
+        self._limit = math.inf  # that of these which holds now
+        self._timeout_error = ErrorClass.run_timeout
+        self.cores: tuple[int, ...] = tuple(options["cores"])
+        self.job: Job | None = None
+        self.deadline = math.inf  # monotonic seconds
+
+    @property
+    def connection(self) -> Any:
+        """The child's socket, to wait on."""
+        assert self._child is not None
+        return self._child.connection
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a child."""
+        return self._child is not None
+
+    def start(self, cores: tuple[int, ...] | None = None) -> None:
+        """Has a child at hand on `cores`; one on other cores is replaced."""
+        if cores is not None and cores != self.cores:
+            self.retire()
+            self.cores = cores
+        if self._child is None:
+            self._child = Child({**self._options, "cores": self.cores})
+            self._ready, self._jobs_done = False, 0
+
+    def assign(
+        self,
+        job: Job,
+        request: Mapping[str, Any],
+        blob: bytes,
+        timeouts: tuple[float, float],
+        timeout_error: ErrorClass,
+    ) -> None:
+        """Gives the child a job.
+
+        Args:
+            job: the job.
+            request: header of the request.
+            blob: bytes that go with it.
+            timeouts: seconds until the task is prepared, and from then until the outcome.
+            timeout_error: class of the failure when they pass.
+        """
+        self.start()
+        assert self._child is not None
+        self.job, self._timeouts, self._timeout_error = job, timeouts, timeout_error
+        self._child.send({**request, "prepare_timeout": timeouts[0], "timeout": timeouts[1]}, blob)
+        self._allow(timeouts[0] if self._ready else self._start_timeout)
+
+    def receive(self) -> Outcome | None:
+        """Takes a message of the child; the outcome, if that is what it is."""
+        assert self._child is not None
+        message = self._child.receive()
+        if message is None:
+            return self._died()
+        header, blob = message
+        if header["stage"] == "ready":
+            self._ready = True
+            self._allow(self._timeouts[0] if self.job else math.inf)
+            return None
+        if header["stage"] == "prepared":
+            self._allow(self._timeouts[1])
+            return None
+        outcome = self._end(header, blob)
+        self._jobs_done += 1
+        return outcome
+
+    def expire(self) -> Outcome:
+        """Kills the child, whose deadline has passed."""
+        if not self._ready:
+            self._start_failed(f"was not ready after {self._start_timeout:g} s")
+        outcome = self._end({"error": self._timeout_error, "message": self._overtime()})
+        self.retire()
+        return outcome
+
+    def retire(self) -> None:
+        """Ends the child; the next job gets a fresh one."""
+        if self._child is not None:
+            self._child.close()
+        self._child, self.job, self.deadline = None, None, math.inf
+
+    def _allow(self, seconds: float) -> None:
+        self._limit, self.deadline = seconds, time.monotonic() + seconds
+
+    def _end(self, header: Mapping[str, Any], blob: bytes = b"") -> Outcome:
+        assert self.job is not None
+        outcome = Outcome(self.job, header, blob, self._jobs_done == 0)
+        self.job, self.deadline = None, math.inf
+        return outcome
+
+    def _died(self) -> Outcome | None:
+        assert self._child is not None
+        code, words = self._child.reap(), self._child.last_words()
+        error, how = cause_of_death(code, words)
+        if not self._ready:
+            self._start_failed(how)
+        if self.job is None:
+            self.retire()
+            return None
+        if -code == signal.SIGALRM:  # it noticed the time-out before us
+            error, how = self._timeout_error, self._overtime()
+        else:
+            how = f"the {self._options['role']} process {how}"
+        outcome = self._end({"error": error, "message": how})
+        self.retire()
+        return outcome
+
+    def _overtime(self) -> str:
+        return f"the {self._options['role']} process was killed after its time-out of {self._limit:g} s"
+
+    def _start_failed(self, how: str) -> None:
+        self.retire()
+        raise PoolError(f"a {self._options['role']} process must start, but {how}")

@@ -1,0 +1,136 @@
+"""Repeated timing until the figure is stable, and what is reported of the samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Timer = Callable[[int], NDArray[np.float64]]
+"""iterations -> seconds of each, `(iterations,)`, timed in native code."""
+
+
+@dataclass(frozen=True)
+class TimingPolicy:
+    """When to stop repeating.
+
+    Attributes:
+        budget_seconds: time spent on samples once the minimum is in.
+        min_samples: samples that every trial gets that is not cut short.
+        max_samples: most samples of one trial.
+        stable_samples: from this many on, stop early when the timing is stable.
+        stable_spread: stable means (p25 - min) / min of the samples is at most this.
+        cut_ratio: a first sample over this many times the best latency ends the trial.
+        keep: most latencies reported; more samples are reported as medians of consecutive groups.
+        rotation_bytes: most memory for rotated copies of constants, bytes.
+    """
+
+    budget_seconds: float = 0.015
+    min_samples: int = 3
+    max_samples: int = 2000
+    stable_samples: int = 10
+    stable_spread: float = 0.002
+    cut_ratio: float = 3.0
+    keep: int = 32
+    rotation_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        for name in ("min_samples", "stable_samples", "keep", "rotation_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, but got {name}={getattr(self, name)}")
+        if self.max_samples < self.min_samples:
+            raise ValueError(
+                f"`max_samples` must be at least min_samples={self.min_samples}, "
+                f"but got max_samples={self.max_samples}"
+            )
+        if not self.budget_seconds >= 0:
+            raise ValueError(
+                f"`budget_seconds` must not be negative, but got budget_seconds={self.budget_seconds}"
+            )
+        if not self.cut_ratio > 1:
+            raise ValueError(f"`cut_ratio` must be over 1, but got cut_ratio={self.cut_ratio}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain form, for the worker and for records."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What repeated timing found.
+
+    Attributes:
+        latencies: seconds, in order of time: every sample, or medians of consecutive groups of equal size.
+        seconds: median of `latencies`.
+        spread: (p75 - p25) / median of `latencies`.
+        cut: whether the trial was ended early as a clear loser; its figures are then of one sample.
+    """
+
+    latencies: tuple[float, ...]
+    seconds: float
+    spread: float
+    cut: bool = False
+
+
+def measure(
+    time: Timer, policy: TimingPolicy, best_seconds: float | None = None, checked_seconds: float = math.inf
+) -> Timing:
+    """Samples until the timing is stable or the budget is spent.
+
+    Args:
+        time: the native timer; caches are warm already.
+        policy: when to stop.
+        best_seconds: latency to beat, or None.
+        checked_seconds: wall time of the checked run before; a loser is cut only where this agrees, so that
+            one interrupt does not cost a good candidate its place.
+    """
+    samples = time(1)  # (samples,) seconds
+    if best_seconds is not None and min(float(samples[0]), checked_seconds) > policy.cut_ratio * best_seconds:
+        return _summary(samples, policy.keep, cut=True)
+    while len(samples) < policy.max_samples and not _enough(samples, policy):
+        samples = np.concatenate([samples, time(_batch(samples, policy))])
+    return _summary(samples, policy.keep)
+
+
+def rotation_copies(constant_bytes: int, cache_bytes: int, rotation_bytes: int) -> int:
+    """Copies of the constants to rotate through so that each is cold when its turn comes.
+
+    They fill 1.5 last-level caches, but at most `rotation_bytes`; a constant larger than that is cold anyway.
+    """
+    if constant_bytes <= 0:
+        return 1
+    return max(1, math.ceil(min(1.5 * cache_bytes, rotation_bytes) / constant_bytes))
+
+
+def _enough(samples: NDArray[np.float64], policy: TimingPolicy) -> bool:
+    if len(samples) < policy.min_samples:
+        return False
+    if samples.sum() >= policy.budget_seconds:
+        return True
+    low = float(samples.min())
+    return (
+        len(samples) >= policy.stable_samples
+        and float(np.quantile(samples, 0.25)) - low <= policy.stable_spread * low
+    )
+
+
+def _batch(samples: NDArray[np.float64], policy: TimingPolicy) -> int:
+    """Next batch: up to the minimum, then a quarter of the budget, to look at the stability in between."""
+    missing = policy.min_samples - len(samples)
+    typical = max(float(np.median(samples)), 1e-9)
+    remaining = policy.budget_seconds - float(samples.sum())
+    affordable = math.ceil(min(remaining, policy.budget_seconds / 4) / typical)
+    return min(max(1, missing, affordable), policy.max_samples - len(samples))
+
+
+def _summary(samples: NDArray[np.float64], keep: int, cut: bool = False) -> Timing:
+    group = math.ceil(len(samples) / keep)
+    whole = len(samples) // group * group  # the last, incomplete group is left out
+    latencies = np.median(samples[:whole].reshape(-1, group), axis=1)
+    low, middle, high = np.quantile(latencies, (0.25, 0.5, 0.75))
+    spread = float((high - low) / middle) if middle > 0 else 0.0
+    return Timing(tuple(latencies.tolist()), float(np.median(latencies)), spread, cut)

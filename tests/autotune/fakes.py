@@ -1,0 +1,198 @@
+"""A search space of synthetic tables with an analytic landscape, and what else the tuning loop needs, made up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from measure.errors import ErrorClass
+from measure.pool import MeasurePool, Trial, TrialResult
+from search_space.hardware import Hardware
+from search_space.sketch.tables import DecisionGroup
+
+HARDWARE = Hardware("fake", 2, 64, 32, 1 << 15, 1 << 20, 1 << 25, 200e9, 40e9)
+
+
+@dataclass(frozen=True)
+class FakeTrace:
+    """Numbers of a candidate."""
+
+    steps: tuple[dict[str, Any], ...]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return list(self.steps)
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(json.dumps(self.steps, sort_keys=True).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return str(self.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class FakeSketch:
+    """Tables of given lengths; a candidate is legal where the sum of its choices is at most `limit`."""
+
+    name: str
+    lengths: tuple[int, ...]
+    best: tuple[int, ...]
+    base: float = 1e-3
+    limit: float = math.inf
+    algorithm: str = "direct"
+    program: None = None
+
+    @property
+    def groups(self) -> tuple[DecisionGroup, ...]:
+        return tuple(
+            DecisionGroup(f"g{i}", (f"v{i}",), np.arange(1, length + 1, dtype=np.int64)[:, None])
+            for i, length in enumerate(self.lengths)
+        )
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.lengths)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(f"v{i}" for i in range(len(self.lengths)))
+
+    def expand(self, choices: np.ndarray) -> np.ndarray:
+        return (choices + 1).T.astype(np.float64)
+
+    def legal(self, choices: np.ndarray) -> np.ndarray:
+        assert choices.shape[1] == len(self.lengths)
+        return choices.sum(axis=1) <= self.limit
+
+    def violations(self, choices: np.ndarray) -> dict[str, int]:
+        broken = int((~self.legal(choices)).sum())
+        return {"registers": broken} if broken else {}
+
+    def trace(self, choice: Sequence[int]) -> FakeTrace:
+        return FakeTrace(({"sketch": self.name, "values": [int(value) + 1 for value in choice]},))
+
+    def seconds(self, choices: np.ndarray) -> np.ndarray:
+        """The landscape: a bowl around `best`, smooth in the tables' order."""
+        gap = (choices - np.array(self.best)) / np.array(self.lengths)
+        return self.base * (1.0 + 8.0 * (gap**2).sum(axis=1) + 0.5 * np.abs(gap).max(axis=1, initial=0.0))
+
+
+@dataclass(frozen=True)
+class FakeWorkload:
+    """A workload of some size."""
+
+    name: str = "fake"
+    flops: int = 10**8
+    operator: str = "fake"
+
+    @property
+    def key(self) -> str:
+        return f"fake(name={self.name})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"operator": "fake", "args": {"name": self.name}}
+
+
+@dataclass(frozen=True)
+class FakeSpace:
+    """What strategies know of a search space."""
+
+    sketches: tuple[FakeSketch, ...]
+    workload: FakeWorkload = field(default_factory=FakeWorkload)
+    hardware: Hardware = HARDWARE
+
+    def seconds(self, sketch: int, choices: Sequence[int]) -> float:
+        return float(self.sketches[sketch].seconds(np.array([choices], np.int32).reshape(1, -1))[0])
+
+
+def space(limit: float = math.inf) -> FakeSpace:
+    """Three sketches: a large good one, a large bad one, and one of a single candidate."""
+    return FakeSpace(
+        (
+            FakeSketch("good", (40, 30, 20, 10, 6), (31, 7, 12, 4, 2), limit=limit),
+            FakeSketch("bad", (50, 40, 30), (10, 20, 5), base=3e-3, limit=limit),
+            FakeSketch("call", (), (), base=2e-3),
+        )
+    )
+
+
+def small() -> FakeSpace:
+    """Two sketches of 12 and 1 candidates."""
+    return FakeSpace((FakeSketch("tiny", (4, 3), (1, 1)), FakeSketch("call", (), ())))
+
+
+def barren() -> FakeSpace:
+    """No legal candidate, in a listed and in a sampled sketch."""
+    return FakeSpace(
+        (
+            FakeSketch("tiny", (4, 3), (1, 1), limit=-1),
+            FakeSketch("large", (90, 80, 70, 60), (0, 0, 0, 0), limit=-1),
+        )
+    )
+
+
+def oracle(of: FakeSpace) -> Callable[[int, np.ndarray], np.ndarray]:
+    """A scorer that knows the landscape."""
+
+    def score(sketch: int, choices: np.ndarray) -> np.ndarray:
+        return -np.log(of.sketches[sketch].seconds(choices))
+
+    return score
+
+
+class FakePool(MeasurePool):
+    """Measures in no time: seconds by trace key out of the landscape, in a scrambled order.
+
+    Args:
+        of: the space.
+        fails: tells of a trial whether it fails.
+        interrupt_after: results after which the user presses Ctrl-C; None: never.
+    """
+
+    def __init__(
+        self,
+        of: FakeSpace,
+        fails: Callable[[Trial], bool] = lambda trial: False,
+        on_results: Callable[[int], None] = lambda done: None,
+    ) -> None:
+        self.of, self.fails, self.on_results = of, fails, on_results
+        self.measured: list[Trial] = []
+        self._waiting: list[tuple[int, Trial]] = []
+        self._submitted = 0
+        self.closed = False
+        self._rng = np.random.default_rng(5)
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            self._waiting.append((self._submitted, trial))
+            self._submitted += 1
+
+    def results(self, timeout: float | None = None) -> list[TrialResult]:
+        if not self._waiting:
+            return []
+        index, trial = self._waiting.pop(int(self._rng.integers(len(self._waiting))))
+        self.measured.append(trial)
+        self.on_results(len(self.measured))
+        if self.fails(trial):
+            return [TrialResult(trial, index, error=ErrorClass.wrong_output, message="is wrong")]
+        (step,) = trial.trace
+        sketch = [s.name for s in self.of.sketches].index(step["sketch"])
+        seconds = self.of.seconds(sketch, [value - 1 for value in step["values"]])
+        return [TrialResult(trial, index, (seconds,), seconds, spread=0.0, max_error=0.0)]
+
+    def cancel(self) -> None:
+        self._waiting.clear()
+
+    def close(self) -> None:
+        self._waiting.clear()
+        self.closed = True
+
+    @property
+    def outstanding(self) -> int:
+        return len(self._waiting)

@@ -1,0 +1,72 @@
+"""Turns, medians and means of comparisons."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+
+from benchmarks.interleave import geometric_mean, interleave
+from benchmarks.rows import ROWS, select
+
+
+@dataclass
+class Scripted:
+    """Answers from a list, the last for ever, and logs its turns."""
+
+    name: str
+    answers: list[float]
+    log: list[str]
+    asked: list[int] = field(default_factory=list)
+
+    def time(self, samples: int) -> list[float]:
+        self.log.append(self.name)
+        self.asked.append(samples)
+        return [self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]] * samples
+
+
+def test_peers_alternate_and_an_outlying_turn_does_not_count() -> None:
+    log: list[str] = []
+    slow, fast = Scripted("a", [1.0, 9.0, 1.0], log), Scripted("b", [2.0], log)
+    found = interleave({"a": slow, "b": fast}, repeat=10, pause=0.0)
+    assert found == {"a": 1.0, "b": 2.0}
+    assert log == ["a", "b"] * 11
+
+
+@pytest.mark.parametrize(("seconds", "samples"), [(1.0, 5), (1e-3, 30), (1e-7, 200)])
+def test_samples_fill_a_turn_within_limits(seconds: float, samples: int) -> None:
+    peer = Scripted("a", [seconds], [])
+    interleave({"a": peer}, turn_seconds=0.03, pause=0.0)
+    assert set(peer.asked[1:]) == {samples}
+
+
+def test_fewer_than_ten_rounds_are_refused() -> None:
+    with pytest.raises(ValueError, match="`repeat` must be at least 10, but got repeat=3"):
+        interleave({}, repeat=3)
+
+
+def test_geometric_mean() -> None:
+    assert geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
+    assert geometric_mean([1.0, 10.0, 100.0]) == pytest.approx(10.0)
+    assert math.isnan(geometric_mean([]))
+
+
+def test_rows_have_distinct_names_and_four_classes() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS) == 16
+    counts = {kind: sum(row.kind == kind for row in ROWS) for kind in {row.kind for row in ROWS}}
+    assert counts == {"convolution": 8, "depthwise": 2, "matmul": 4, "row-wise": 2}
+    flops = {row.name: row.make().flops for row in ROWS}
+    assert flops["conv3x3_56_64_64"] == 2 * 56 * 56 * 64 * 64 * 9
+    assert flops["conv7x7_224_3_64"] == 2 * 112 * 112 * 64 * 3 * 49
+    assert flops["depthwise3x3_112_96"] == 2 * 56 * 56 * 96 * 9
+    assert flops["matmul_1000_777_513"] == 2 * 1000 * 777 * 513
+
+
+def test_selection_keeps_order_and_names_what_there_is() -> None:
+    assert [row.name for row in select("matmul_512_512_512,conv3x3_7_512_512")] == [
+        "matmul_512_512_512",
+        "conv3x3_7_512_512",
+    ]
+    with pytest.raises(ValueError, match="must be of conv3x3_56_64_64, .*got rows='conv9'"):
+        select("conv9")

@@ -1,0 +1,53 @@
+"""Every peer computes what the workload says, in every variant it may be timed in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from search_space.workloads import Workload
+
+from benchmarks.peers.base import inputs_of
+from search_space import workloads
+
+WORKLOADS = [
+    workloads.conv2d(height=7, width=7, in_channels=16, out_channels=32, kernel=3, padding=1),
+    workloads.conv2d(
+        height=9,
+        width=9,
+        in_channels=3,
+        out_channels=16,
+        kernel=5,
+        stride=2,
+        padding=2,
+        bias=True,
+        activation="relu",
+    ),
+    workloads.depthwise_conv2d(1, 8, 8, 16, 3, 2, 1),
+    workloads.matmul(20, 6, 7),
+    workloads.dense(1, 8, 5),
+    workloads.dense(2, 8, 5, bias=True),
+    workloads.softmax(4, 9),
+    workloads.layer_norm(4, 9),
+]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.key)
+def test_torch(workload: Workload) -> None:
+    pytest.importorskip("torch", reason="needs the package torch")
+    import torch
+
+    from benchmarks.peers.torch_peer import TorchPeer
+
+    threads = torch.get_num_threads()
+    try:
+        variants = TorchPeer().prepare(workload, inputs_of(workload), 1, {})["variants"]
+        for variant in variants:
+            peer = TorchPeer()
+            peer.prepare(workload, inputs_of(workload), 1, {"variant": variant})
+            rtol, atol = workload.tolerance
+            np.testing.assert_allclose(
+                peer.output(), workload.reference(*inputs_of(workload)), rtol=rtol, atol=atol, err_msg=variant
+            )
+            assert (peer.time(4) > 0).all()
+    finally:
+        torch.set_num_threads(threads)

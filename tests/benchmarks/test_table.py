@@ -1,0 +1,120 @@
+"""Tables of results, and their place in a document."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import results, table, tables
+
+CONV = {
+    "title": "conv A",
+    "class": "convolution",
+    "flops": 200_000_000,
+    "constant_weight": True,
+    "seconds": {"ours": 1e-3, "torch": 1.2e-3, "onnxruntime": 1.1e-3, "onnxruntime_blocked": 0.9e-3},
+}
+OTHER = {
+    "title": "conv B",
+    "class": "convolution",
+    "flops": 100_000_000,
+    "constant_weight": True,
+    "seconds": {"ours": 1e-3, "onnxruntime": 1.0e-3},
+}
+DOCUMENT: dict[str, Any] = {
+    "host": {"cpu": "Some CPU", "cores": 2},
+    "peak_flops": 4e11,
+    "rows": {"unknown_b": OTHER, "conv3x3_56_64_64": CONV},
+}
+
+
+def test_operators_show_ratio_to_the_best_peer_share_of_peak_and_mean() -> None:
+    lines = tables.operators(DOCUMENT).splitlines()
+    assert lines[2] == "| conv A | 1.000 | 200 | 50 % | 1.200 | 1.100 | 0.900 | 1.10x | constant |"
+    assert lines[3] == "| conv B | 1.000 | 100 | 25 % |  | 1.000 |  | 1.00x | constant |"
+    assert lines[-1] == "| convolution | 1.05x | 1.00x | 2 |"
+
+
+def test_rows_without_ours_have_no_ratio() -> None:
+    peers_only = {**CONV, "seconds": {"torch": 1e-3}}
+    text = tables.operators({**DOCUMENT, "rows": {"a": peers_only}})
+    assert "| conv A |  |  |  | 1.000 |  |  |  | constant |" in text
+    assert "geometric mean" not in text
+
+
+def test_tvm_has_a_line_and_a_mean_for_every_number_of_trials() -> None:
+    def run(ours: float, theirs: float) -> dict[str, Any]:
+        took = {
+            "ours": {"seconds": 4.0, "trials_per_second": 16.0},
+            "tvm": {"seconds": 64.0, "trials_per_second": 1.0},
+        }
+        return {"seconds": {"ours": ours, "tvm": theirs}, "tuning": took}
+
+    row = {
+        "title": "conv A",
+        "class": "convolution",
+        "trials": {"256": run(1e-3, 1e-3), "64": run(1e-3, 1.5e-3)},
+    }
+    lines = tables.tvm({"rows": {"a": row}}).splitlines()
+    assert lines[2] == "| conv A | 64 | 1.000 | 1.500 | 1.50x | 4 | 64 | 16.0 | 1.0 |"
+    assert lines[3].startswith("| conv A | 256 |")
+    assert "| convolution, 64 trials | 1.50x | 1.50x | 1 |" in lines
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "operators.json").write_text(json.dumps(DOCUMENT))
+    return tmp_path
+
+
+TEXT = (
+    "before\n<!-- table:operators -->\nold\n<!-- /table -->\n"
+    "between\n<!-- table:tvm -->\n<!-- /table -->\nafter\n"
+)
+
+
+def test_tables_are_replaced_and_the_rest_is_kept(folder: Path) -> None:
+    text = table.regenerate(TEXT, folder)
+    assert text.startswith(
+        "before\n<!-- table:operators -->\nMeasured on Some CPU, 2 cores.\n\n| operator | ours ms |"
+    )
+    assert "old" not in text
+    assert (
+        "\n<!-- /table -->\nbetween\n<!-- table:tvm -->\nNot measured yet: `python -m benchmarks.tvm`.\n<!-- /table -->\nafter\n"
+        in text
+    )
+    assert table.regenerate(text, folder) == text
+
+
+def test_unknown_table(folder: Path) -> None:
+    with pytest.raises(ValueError, match="`table` must be one of operators, tvm, peak, but got table:speed"):
+        table.regenerate("<!-- table:speed -->\n<!-- /table -->", folder)
+
+
+def test_command_rewrites_and_check_only_tells(tmp_path: Path) -> None:
+    document = tmp_path / "README.md"
+    document.write_text("<!-- table:tvm -->\nstale\n<!-- /table -->\n")
+    assert table.main([str(document), "--check"]) == 1
+    assert "stale" in document.read_text()
+    assert table.main([str(document)]) == 0
+    assert "stale" not in document.read_text()
+    assert table.main([str(document), "--check"]) == 0
+
+
+def test_saved_rows_add_up_on_one_host_and_not_across_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results.save("x", {"rows": {"a": 1, "b": 1}}, tmp_path)
+    results.save("x", {"rows": {"b": 2}}, tmp_path)
+    saved = results.load("x", tmp_path)
+    assert saved is not None
+    assert saved["rows"] == {"a": 1, "b": 2}
+    monkeypatch.setattr(results, "describe_host", lambda: {"cpu": "another"})
+    results.save("x", {"rows": {"b": 3}}, tmp_path)
+    saved = results.load("x", tmp_path)
+    assert saved is not None
+    assert saved["rows"] == {"b": 3}
+    assert results.load("y", tmp_path) is None

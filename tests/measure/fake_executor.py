@@ -1,0 +1,149 @@
+"""An executor whose kernels misbehave on demand: the trace's one step says how.
+
+`build` and `run` of the step name a behaviour; `seconds` is the latency that the kernel reports or sleeps.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from measure.errors import ErrorClass, TrialFailure
+from measure.interface import Task
+
+
+def _segfault() -> None:
+    ctypes.string_at(0)
+
+
+def _hang() -> None:
+    ctypes.PyDLL(None).pause()  # stuck in C, the interpreter lock held
+
+
+def _eat() -> None:
+    hoard = []
+    while True:
+        hoard.append(bytearray(64 << 20))
+
+
+def _bug() -> None:
+    raise AttributeError("a fault in our own code")
+
+
+def _abort() -> None:
+    os.write(2, b"LLVM ERROR: cannot select\n")
+    os.abort()
+
+
+def _exhaust() -> None:
+    os.write(2, b"LLVM ERROR: out of memory\n")
+    os.abort()
+
+
+def _killed() -> None:
+    os.kill(os.getpid(), 9)
+
+
+_DEEDS = {
+    "segfault": _segfault,
+    "hang": _hang,
+    "eat": _eat,
+    "bug": _bug,
+    "abort": _abort,
+    "exhaust": _exhaust,
+    "killed": _killed,
+    "ok": lambda: None,
+}
+
+
+class FakeBound:
+    """A kernel over arrays that copies its input to its output."""
+
+    def __init__(self, step: dict[str, Any], task: Task) -> None:
+        self.step, self.task = step, task
+        self.output = np.empty_like(task.inputs[0])
+
+    def run(self, threads: int | None = None) -> np.ndarray:
+        how = self.step.get("run", "ok")
+        if how == "fresh_buffer":
+            return self.task.inputs[0].copy()
+        if how == "wrong_dtype":
+            return self.task.inputs[0].astype(np.float64)
+        _DEEDS.get(how, _DEEDS["ok"])()
+        if self.step.get("sleep"):
+            time.sleep(self.step["seconds"])
+        self.output[...] = self.task.inputs[0]
+        if how == "wrong":
+            self.output[1] += 1
+        if how == "poisoned":
+            self.output[2] = np.nan
+        if how == "spoil":  # writes where it should not, yet answers right
+            self.task.inputs[0][0] += 1
+        return self.output
+
+    def time(self, iterations: int, threads: int | None = None) -> np.ndarray:
+        seconds = self.step.get("seconds", 1e-3)
+        if self.step.get("sleep"):
+            time.sleep(seconds * iterations)
+        if self.step.get("run") == "spoil_late":  # checked already: nothing tells on it
+            self.task.inputs[0][0] += 1
+        return np.full(iterations, seconds)
+
+
+class LazyBound(FakeBound):
+    """Leaves an element unwritten, in memory that holds the right answer from before."""
+
+    def __init__(self, step: dict[str, Any], task: Task) -> None:
+        super().__init__(step, task)
+        self.output[...] = task.inputs[0]
+
+    def run(self, threads: int | None = None) -> np.ndarray:
+        self.output[:-1] = self.task.inputs[0][:-1]
+        return self.output
+
+
+class FakeExecutor:
+    """Plays the step of the trace."""
+
+    def build(self, trial: Any) -> bytes:
+        step = dict(trial.trace[0])
+        how = step.get("build", "ok")
+        if how == "slow":
+            time.sleep(step["build_seconds"])
+        elif how in ("instantiation", "compile"):
+            raise TrialFailure(ErrorClass(how), f"`factor` must divide extent, but got {how}")
+        else:
+            _DEEDS[how]()
+        return json.dumps(step).encode()
+
+    def prepare(self, trial: Any) -> Task:
+        args = trial.workload["args"]
+        if args.get("log"):
+            with Path(args["log"]).open("a") as log:
+                log.write("prepared\n")
+        if args.get("prepare") == "nan":
+            bad = np.full(4, np.nan, np.float32)
+            return Task([bad], bad, 0.0, 0.0)
+        if args.get("prepare") == "hang":
+            _hang()
+        values = np.random.default_rng(trial.seed).random(args.get("size", 4), dtype=np.float32)
+        return Task([values.copy()], values, 1e-6, 0.0, constant_bytes=1000, cache_bytes=1 << 20)
+
+    def bind(self, trial: Any, module: bytes, task: Task, copies: int) -> FakeBound:
+        step = json.loads(module)
+        if step.get("bind"):
+            raise TrialFailure(ErrorClass.crash, "the loader refuses it")
+        return (LazyBound if step.get("run") == "lazy" else FakeBound)(step, task)
+
+
+class BrokenExecutor:
+    """Cannot even be made."""
+
+    def __init__(self) -> None:
+        raise ImportError("no such accelerator")

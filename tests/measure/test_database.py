@@ -1,0 +1,206 @@
+"""The records file: append, query, torn and corrupt lines, merge."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+
+from measure.database import Database, merge
+from measure.errors import ErrorClass, RecordError
+from measure.pool import TrialResult
+from measure.record import Record
+from tests.measure.helpers import record, trial
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "records.jsonl"
+
+
+def fill(path, *records):
+    with Database(path) as database:
+        for item in records:
+            database.append(item)
+
+
+def failure(step=9):
+    return Record.of(TrialResult(trial(step_number=step), 0, error=ErrorClass.crash), time=0.0)
+
+
+def test_an_empty_file_answers(path):
+    with Database(path) as database:
+        assert len(database) == 0
+        assert list(database) == []
+        assert database.best("w", "cpu") is None
+        assert not database.has("w", "cpu", "t", "warm")
+        database.check_compatible("cpu")
+    assert path.read_bytes() == b""
+
+
+def test_records_come_back_in_order_after_reopening(path):
+    written = [record(step * 1e-3, step=step) for step in (3, 1, 2)]
+    fill(path, *written[:2])
+    fill(path, written[2])
+    with Database(path, readonly=True) as database:
+        assert list(database.records()) == written
+        assert list(database.records("other")) == []
+        assert list(database.records(target="cuda")) == []
+        assert len(database) == 3
+
+
+def test_best_is_the_fastest_that_worked(path):
+    fill(
+        path,
+        record(3e-3, step=1),
+        failure(),
+        record(2e-3, step=2),
+        record(1e-3, step=3, threads=4),
+        record(1.5e-3, step=4, target="cuda"),
+    )
+    with Database(path, readonly=True) as database:
+        key = record().workload_key
+        assert database.best(key, "cpu", threads=1).seconds == 2e-3
+        assert database.best(key, "cpu").threads == 4
+        assert database.best(key, "cuda").seconds == 1.5e-3
+        assert database.best(key, "vta") is None
+        assert database.best(key, "cpu", cache="network") is None
+
+
+def test_has_knows_failures_and_the_cache_state(path):
+    crashed = failure()
+    fill(path, crashed)
+    with Database(path) as database:
+        assert database.has(crashed.workload_key, "cpu", crashed.trace_key, "warm")
+        assert database.has(crashed.workload_key, "cpu", crashed.trace_key, "warm", threads=1)
+        assert not database.has(crashed.workload_key, "cpu", crashed.trace_key, "warm", threads=2)
+        assert not database.has(crashed.workload_key, "cpu", crashed.trace_key, "network")
+        assert not database.has(crashed.workload_key, "cuda", crashed.trace_key, "warm")
+
+
+def test_an_append_is_visible_at_once(path):
+    with Database(path) as database, Database(path, readonly=True):
+        database.append(record(1e-3))
+        assert database.best(record().workload_key, "cpu").seconds == 1e-3
+        assert path.read_bytes().endswith(b"\n")
+        with Database(path, readonly=True) as other:
+            assert len(other) == 1
+
+
+@pytest.mark.parametrize("cut", [1, 30, 200])
+def test_a_torn_last_line_is_cut_off_and_reported(path, cut, caplog):
+    fill(path, record(step=1), record(step=2))
+    whole = path.read_bytes()
+    lost = record(step=3).to_line()
+    path.write_bytes(whole + lost[: -cut - 1])
+    with caplog.at_level(logging.WARNING), Database(path) as database:
+        assert "the last line was torn" in database.repaired and "cut off" in database.repaired
+        assert database.repaired in caplog.text
+        assert len(database) == 2
+        database.append(record(step=4))
+    with Database(path, readonly=True) as database:
+        assert [item.order for item in database] == [1, 2, 4]
+        assert database.repaired is None
+
+
+def test_a_file_that_is_one_torn_line_becomes_empty(path):
+    path.write_bytes(b'{"schema"')
+    with Database(path) as database:
+        assert len(database) == 0
+    assert path.read_bytes() == b""
+
+
+def test_a_last_line_that_lost_only_its_newline_is_kept(path):
+    fill(path, record(step=1))
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    with Database(path) as database:
+        assert len(database) == 1 and "put back" in database.repaired
+        database.append(record(step=2))
+    with Database(path, readonly=True) as database:
+        assert [item.order for item in database] == [1, 2]
+
+
+def test_a_reader_leaves_a_torn_line_alone(path):
+    fill(path, record(step=1))
+    path.write_bytes(path.read_bytes() + b'{"torn')
+    before = path.read_bytes()
+    with Database(path, readonly=True) as database:
+        assert len(database) == 1 and "left out" in database.repaired
+        with pytest.raises(RecordError, match="opened for writing"):
+            database.append(record())
+    assert path.read_bytes() == before
+
+
+def test_a_corrupt_line_in_the_middle_is_named_and_the_file_untouched(path):
+    lines = [record(step=step).to_line() for step in range(3)]
+    path.write_bytes(lines[0] + b"garbage\n" + lines[2])
+    before = path.read_bytes()
+    with pytest.raises(
+        RecordError, match=r"records\.jsonl:2: a record must be one line of JSON, but got garbage"
+    ):
+        Database(path)
+    assert path.read_bytes() == before
+
+
+def test_another_schema_is_refused_with_its_line(path):
+    path.write_bytes(record().to_line() + record().to_line().replace(b"record/1", b"record/9"))
+    with pytest.raises(
+        RecordError, match=r"records\.jsonl:2: `schema` must be 'autotune.record/1'.*'autotune.record/9'"
+    ):
+        Database(path)
+
+
+def test_resuming_with_another_target_is_refused_but_reading_is_not(path):
+    fill(path, record(), record(step=1, target="cuda"))
+    with Database(path) as database:
+        assert database.targets == ("cpu", "cuda")
+        with pytest.raises(RecordError, match=r"jsonl:2: `target` must be .*'cpu', but got target='cuda'"):
+            database.check_compatible("cpu")
+
+
+def test_one_writer_at_a_time(path):
+    with (
+        Database(path),
+        pytest.raises(RecordError, match="`records` must have one writer at a time, but got .*jsonl"),
+    ):
+        Database(path)
+    Database(path).close()
+
+
+def test_an_unwritable_place_is_one_sentence(tmp_path):
+    with pytest.raises(
+        RecordError, match="`records` must be a writable file, but got .*/none/r.jsonl: No such file"
+    ):
+        Database(tmp_path / "none" / "r.jsonl")
+    with pytest.raises(RecordError, match="`records` must be a readable file"):
+        Database(tmp_path / "r.jsonl", readonly=True)
+    with pytest.raises(RecordError, match="`records` must be a writable file.*directory"):
+        Database(tmp_path)
+
+
+def test_merging_keeps_each_measurement_once(tmp_path):
+    first, second, into = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "all.jsonl"))
+    shared, same_candidate = record(1e-3, time=1.0), record(1.1e-3, time=2.0)
+    fill(first, shared, record(2e-3, step=2))
+    fill(second, shared, same_candidate, record(3e-3, target="cuda", step=3))
+    assert merge([first, second], into) == 4
+    assert merge([first, second], into) == 0
+    with Database(into, readonly=True) as database:
+        assert len(database) == 4
+        assert [item.seconds for item in database.records(shared.workload_key, "cpu")] == [1e-3, 2e-3, 1.1e-3]
+
+
+def test_a_bad_file_stops_a_merge_before_anything_is_added(tmp_path):
+    fill(tmp_path / "a.jsonl", record())
+    (tmp_path / "b.jsonl").write_bytes(b"garbage\n")
+    with pytest.raises(RecordError, match=r"b\.jsonl:1"):
+        merge([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "all.jsonl")
+    assert not os.path.exists(tmp_path / "all.jsonl")
+
+
+def test_a_long_record_is_read_whole(path):
+    long = Record.of(TrialResult(trial(text="x" * 200_000), 0, (1.0,), 1.0, spread=0.0), time=0.0)
+    fill(path, record(2.0, step=1), long, record(3.0, step=2))
+    with Database(path, readonly=True) as database:
+        assert list(database)[1].trace[0]["text"] == "x" * 200_000

@@ -1,0 +1,66 @@
+"""Facts of the machine, and the lock that its runs share."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+import measure
+from measure import host
+from measure.hostlock import HostLock
+
+
+def test_the_description_is_json_and_stable():
+    description = host.describe_host()
+    assert json.loads(json.dumps(description)) == description == host.describe_host()
+    assert description["cores"] == len(os.sched_getaffinity(0)) and description["cpu"]
+
+
+def test_cores_are_those_that_we_may_use():
+    assert set(host.allowed_cores()) == os.sched_getaffinity(0)
+    assert len(host.cores_for(1)) == 1
+    assert host.cores_for(10_000) == host.allowed_cores()
+
+
+def test_one_thread_of_each_physical_core_comes_first(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(host, "_siblings", lambda core: [core // 2 * 2, core // 2 * 2 + 1])
+    assert host.allowed_cores() == (0, 2, 1, 3)
+    assert host.cores_for(2) == (0, 2)
+
+
+def test_threading_settings_do_not_reach_a_worker(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("GOMP_CPU_AFFINITY", "0")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")
+    monkeypatch.setenv("COLOUR", "red")
+    environment = host.worker_environment(["/a", "/b"])
+    assert not [name for name in environment if name.startswith(("OMP_", "GOMP_", "KMP_"))]
+    assert environment["OPENBLAS_NUM_THREADS"] == "1" and environment["COLOUR"] == "red"
+    assert environment["PYTHONPATH"] == f"/a{os.pathsep}/b"
+
+
+def test_noise_is_a_small_positive_share():
+    assert 0 <= host.noise_of_host(50) < 10
+
+
+def test_builds_share_the_host_and_timing_has_it_alone(tmp_path):
+    one, two = HostLock(tmp_path / "lock"), HostLock(tmp_path / "lock")
+    assert one.acquire("build", 0) and two.acquire("build", 0)
+    assert not two.acquire("time", 0.01)
+    assert two.held is None
+    one.release()
+    assert two.acquire("time", 0) and two.acquire("time", 0)
+    assert not one.acquire("build", 0.01)
+    two.close()
+    two.close()
+    assert one.acquire("build", 0)
+    one.close()
+
+
+def test_the_public_names_of_the_package_are_there():
+    assert all(getattr(measure, name).__name__ == name for name in measure.__all__)
+    with pytest.raises(AttributeError, match="module 'measure' has no attribute 'Pool'"):
+        measure.Pool  # noqa: B018

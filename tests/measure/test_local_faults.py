@@ -1,0 +1,98 @@
+"""Faults on real processes: whatever a trial does, it gets its class and the next trial is measured."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from measure.errors import ErrorClass
+from measure.local import LocalPool
+from measure.settings import LocalSettings
+from tests.measure.helpers import EXECUTOR, trial
+
+QUICK = {"build_timeout": 0.4, "run_timeout": 0.4}
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    settings = LocalSettings(
+        builders=2,
+        executor=EXECUTOR,
+        memory_bytes=1 << 30,
+        prepare_timeout=0.6,
+        host_lock=str(tmp_path_factory.mktemp("lock") / "host.lock"),
+    )
+    with LocalPool(settings) as pool:
+        pool.run([trial()])  # workers are up
+        yield pool
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "message"),
+    [
+        ({"build": "instantiation"}, ErrorClass.instantiation, "`factor` must divide extent"),
+        ({"build": "compile"}, ErrorClass.compile, "but got compile"),
+        ({"build": "bug"}, ErrorClass.unknown, "AttributeError: a fault in our own code"),
+        ({"build": "segfault"}, ErrorClass.crash, "the build process died (SIGSEGV)"),
+        ({"build": "abort"}, ErrorClass.crash, "died (SIGABRT): LLVM ERROR: cannot select"),
+        (
+            {"build": "hang"},
+            ErrorClass.build_timeout,
+            "the build process was killed after its time-out of 0.4 s",
+        ),
+        ({"build": "eat"}, ErrorClass.out_of_memory, "ran out of memory"),
+        (
+            {"build": "exhaust"},
+            ErrorClass.out_of_memory,
+            "ran out of memory (SIGABRT): LLVM ERROR: out of memory",
+        ),
+        ({"run": "segfault"}, ErrorClass.crash, "the run process died (SIGSEGV)"),
+        ({"run": "hang"}, ErrorClass.run_timeout, "the run process was killed after its time-out of 0.4 s"),
+        ({"run": "eat"}, ErrorClass.out_of_memory, "ran out of memory"),
+        ({"run": "killed"}, ErrorClass.out_of_memory, "the run process was killed by the system"),
+        ({"run": "bug"}, ErrorClass.unknown, "AttributeError: a fault in our own code"),
+        ({"run": "wrong"}, ErrorClass.wrong_output, "1 of 4 elements wrong, first at [1]"),
+        ({"run": "poisoned"}, ErrorClass.wrong_output, "first at [2]"),
+        ({"run": "lazy"}, ErrorClass.wrong_output, "first at [3]: expected 0."),
+        ({"run": "wrong_dtype"}, ErrorClass.wrong_output, "`output` must be float32[4], but got float64[4]"),
+        ({"run": "fresh_buffer"}, ErrorClass.unknown, "`Bound.run` must return the same buffer each time"),
+        ({"bind": "refuse"}, ErrorClass.crash, "the loader refuses it"),
+    ],
+)
+def test_each_fault_has_its_class_and_the_run_goes_on(pool, step, error, message):
+    start = time.monotonic()
+    results = pool.run(
+        [trial(number=0), trial(options=QUICK if "hang" in step.values() else {}, **step), trial(number=1)]
+    )
+    assert time.monotonic() - start < 10
+    assert [result.error for result in results] == [ErrorClass.ok, error, ErrorClass.ok]
+    assert message in results[1].message
+    assert results[1].seconds != results[1].seconds and results[1].latencies == ()
+
+
+def test_a_reference_that_hangs_is_a_time_out(pool):
+    results = pool.run([trial({"prepare": "hang"}), trial()])
+    assert [result.error for result in results] == [ErrorClass.run_timeout, ErrorClass.ok]
+    assert "killed after its time-out of 0.6 s" in results[0].message
+
+
+def test_a_reference_that_checks_nothing_is_refused(pool):
+    (result,) = pool.run([trial({"prepare": "nan"})])
+    assert result.error is ErrorClass.unknown and "`reference` must be free of NaN" in result.message
+
+
+def test_a_kernel_that_spoils_the_inputs_is_not_blamed_on_the_next(pool):
+    results = pool.run([trial(run="spoil"), trial(number=1), trial(number=2)])
+    assert [result.error for result in results] == [ErrorClass.wrong_output, ErrorClass.ok, ErrorClass.ok]
+
+
+def test_the_victim_of_an_earlier_kernel_is_tried_again_before_it_is_blamed(pool):
+    pool.run([trial(number=0)])
+    results = pool.run([trial(run="spoil_late"), trial(number=1)])
+    assert [result.error for result in results] == [ErrorClass.ok, ErrorClass.ok]
+
+
+def test_many_crashes_in_a_row(pool):
+    results = pool.run([trial(run="segfault", number=place) for place in range(4)] + [trial()])
+    assert [result.error for result in results] == [ErrorClass.crash] * 4 + [ErrorClass.ok]

@@ -1,0 +1,110 @@
+"""When repeating stops, and which figures come of the samples."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from measure.timing import TimingPolicy, measure, rotation_copies
+
+
+class Clock:
+    """A timer over a made-up series of seconds; counts what it was asked for."""
+
+    def __init__(self, series):
+        self.series, self.asked = series, 0
+
+    def __call__(self, iterations):
+        samples = [self.series(self.asked + place) for place in range(iterations)]
+        self.asked += iterations
+        return np.array(samples)
+
+
+def noisy(scale, rng):
+    return lambda _: scale * (1 + 0.1 * rng.random())
+
+
+def test_a_slow_kernel_gets_the_minimum():
+    clock = Clock(lambda _: 0.5)
+    timing = measure(clock, TimingPolicy())
+    assert clock.asked == 3 and timing.seconds == 0.5 and timing.spread == 0 and not timing.cut
+
+
+def test_a_fast_noisy_kernel_uses_the_budget_and_little_more():
+    clock = Clock(noisy(1e-3, np.random.default_rng(0)))
+    measure(clock, TimingPolicy(budget_seconds=0.015))
+    assert 13 <= clock.asked <= 18
+
+
+def test_a_steady_kernel_stops_early():
+    clock = Clock(lambda _: 1e-5)
+    measure(clock, TimingPolicy(budget_seconds=0.015))
+    assert 10 <= clock.asked < 1000
+
+
+def test_the_number_of_samples_is_bounded_even_for_a_kernel_of_no_time():
+    clock = Clock(noisy(1e-9, np.random.default_rng(0)))
+    timing = measure(clock, TimingPolicy(max_samples=500))
+    assert clock.asked == 500 and len(timing.latencies) <= 32
+
+
+def test_a_clear_loser_is_cut_after_one_sample():
+    clock = Clock(lambda _: 4e-3)
+    timing = measure(clock, TimingPolicy(), best_seconds=1e-3, checked_seconds=4e-3)
+    assert clock.asked == 1 and timing.cut and timing.latencies == (4e-3,) and timing.seconds == 4e-3
+
+
+def test_one_interrupt_does_not_cut_a_good_candidate():
+    clock = Clock(lambda place: 4e-3 if place == 0 else 9e-4)
+    timing = measure(clock, TimingPolicy(), best_seconds=1e-3, checked_seconds=1e-3)
+    assert not timing.cut and timing.seconds == 9e-4
+
+
+def test_a_near_loser_is_measured_in_full():
+    assert measure(Clock(lambda _: 2.9e-3), TimingPolicy(), best_seconds=1e-3).latencies[1:]
+
+
+def test_the_figure_is_the_median_and_ignores_a_spike():
+    clock = Clock(lambda place: 1.0 if place == 1 else 1e-3)
+    timing = measure(clock, TimingPolicy(min_samples=9, budget_seconds=0))
+    assert timing.seconds == 1e-3 and timing.spread == 0
+
+
+def test_many_samples_are_reported_as_medians_of_groups():
+    clock = Clock(lambda place: 1e-3 + 1e-6 * place)
+    timing = measure(clock, TimingPolicy(min_samples=100, budget_seconds=0, keep=10))
+    assert len(timing.latencies) == 10
+    assert timing.latencies[0] == pytest.approx(1e-3 + 4.5e-6)
+    assert timing.seconds == pytest.approx(np.median(timing.latencies))
+    low, high = np.quantile(timing.latencies, (0.25, 0.75))
+    assert timing.spread == pytest.approx((high - low) / timing.seconds)
+
+
+@pytest.mark.parametrize(
+    ("constant", "cache", "limit", "copies"),
+    [
+        (0, 1 << 20, 1 << 26, 1),
+        (1 << 18, 1 << 20, 1 << 26, 6),
+        (1 << 20, 1 << 30, 1 << 26, 64),
+        (1 << 28, 1 << 20, 1 << 26, 1),
+    ],
+)
+def test_rotated_copies_overflow_the_cache_within_the_limit(constant, cache, limit, copies):
+    assert rotation_copies(constant, cache, limit) == copies
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"min_samples": 0}, "`min_samples` must be at least 1, but got min_samples=0"),
+        ({"max_samples": 2}, "`max_samples` must be at least min_samples=3, but got max_samples=2"),
+        ({"budget_seconds": -1.0}, "`budget_seconds` must not be negative"),
+        ({"budget_seconds": math.nan}, "`budget_seconds` must not be negative"),
+        ({"cut_ratio": 1.0}, "`cut_ratio` must be over 1"),
+    ],
+)
+def test_an_impossible_policy_is_refused(options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        TimingPolicy(**options)
