@@ -193,6 +193,7 @@ def compute(
     axis = tuple(IterVar(n, e) for n, e in zip(names, shape, strict=True))
     value = function(*axis) if taken & {n.rstrip("_") for n in names} else probe
     if isinstance(value, Reduction):
+        _check_reduction(value)
         body, reducer, reduced = value.value, value.reducer, value.axes
     else:
         body, reducer, reduced = lift(value, dtype or "float32"), None, ()
@@ -200,6 +201,14 @@ def compute(
         body = body.astype(dtype)
     inputs = tuple(dict.fromkeys(n.args[0] for n in ir.walk(body) if n.op == "load"))
     return Tensor(Operation(name, shape, body.dtype, axis, reduced, body, reducer, tag=tag, inputs=inputs))
+
+
+def _check_reduction(value: Reduction) -> None:
+    names = [a.name for a in value.axes]
+    if len(set(names)) != len(names):
+        raise ValueError(f"`axis` must be reduce axes of distinct names, but got axis={names}")
+    if value.value.dtype == ir.BOOL and value.reducer in ("sum", "prod"):
+        raise TypeError(f"`{value.reducer}` must be taken of numbers (use astype, max or min), but got {value.value}: bool")
 
 
 def _reduction(reducer: str) -> Callable[..., Reduction]:

@@ -197,7 +197,8 @@ def _softmax_te(rows, columns):  # type: ignore
     m = te.compute((rows,), lambda i: te.max(x[i, r], axis=r), name="maximum")
     e = te.compute((rows, columns), lambda i, j: te.exp(x[i, j] - m[i]), name="exponent")
     t = te.compute((rows,), lambda i: te.sum(e[i, q], axis=q), name="total")
-    return [x, te.compute((rows, columns), lambda i, j: e[i, j] / t[i], name="softmax")]
+    v = te.compute((rows,), lambda i: 1.0 / t[i], name="inverse")
+    return [x, te.compute((rows, columns), lambda i, j: e[i, j] * v[i], name="softmax")]
 
 
 def _softmax_ref(self: Workload, x: Array) -> Array:

@@ -8,6 +8,7 @@ the ranges of variables stands in `simplify`.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
@@ -41,7 +42,7 @@ def dtype_bytes(dtype: str) -> int:
 class Expr:
     """One node: an operator name, its operands (expressions or plain payload) and a dtype."""
 
-    __slots__ = ("__weakref__", "_names", "_text", "args", "dtype", "op", "serial")
+    __slots__ = ("__weakref__", "_names", "_poly", "_text", "args", "dtype", "op", "serial")
     op: str
     args: tuple[Any, ...]
     dtype: str
@@ -126,6 +127,7 @@ class Expr:
 
     _text: str | None
     _names: frozenset[str] | None
+    _poly: dict[tuple[Expr, ...], int] | None  # see `simplify.poly`
 
 
 _TABLE: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
@@ -135,24 +137,53 @@ _serial = 0
 def raw(op: str, dtype: str, *args: Any) -> Expr:
     """The interned node, with no simplification."""
     global _serial
-    key = (op, dtype, *(("#", a.serial) if isinstance(a, Expr) else (type(a).__name__, a) for a in args))
+    key = (op, dtype, *(("#", a.serial) if isinstance(a, Expr) else _payload_key(a) for a in args))
     node = _TABLE.get(key)
     if node is None:
         node = Expr.__new__(Expr)
-        node.op, node.args, node.dtype, node._text, node._names = op, args, dtype, None, None
+        node.op, node.args, node.dtype = op, args, dtype
+        node._text = node._names = node._poly = None
         _serial += 1
         node.serial = _serial
         _TABLE[key] = node
     return node
 
 
+def _payload_key(payload: Any) -> tuple[str, Any]:
+    """What tells payloads apart: 1, 1.0 and True, 0.0 and -0.0 differ; NaN equals itself."""
+    if isinstance(payload, float):
+        return ("float", struct.pack("d", payload))
+    return (type(payload).__name__, payload)
+
+
 def const(value: Any, dtype: str = INT) -> Expr:
-    """A literal; integers are kept exact, floats as Python floats."""
+    """A literal, rounded to float32 where that is its dtype.
+
+    Raises:
+        TypeError: a number that an integer `dtype` does not hold.
+    """
+    if dtype == INT and type(value) is int:
+        return raw("const", INT, value)
     if dtype == BOOL:
         return raw("const", BOOL, bool(value))
     if dtype in FLOATS:
-        return raw("const", dtype, float(value))
-    return raw("const", dtype, int(value))
+        return raw("const", dtype, _rounded(float(value)) if dtype == "float32" else float(value))
+    whole = int(value) if math.isfinite(value) else None
+    if whole is None or whole != value or wrapped(whole, dtype) != whole:
+        raise TypeError(f"`value` must be a number that {dtype} holds, but got value={value}")
+    return raw("const", dtype, whole)
+
+
+def _rounded(value: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+def wrapped(value: int, dtype: str) -> int:
+    """`value` modulo 2^bits, as integer arithmetic of `dtype` leaves it."""
+    bits = BITS[dtype]
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if dtype != "uint8" and value >> (bits - 1) else value
 
 
 def var(name: str, dtype: str = INT) -> Expr:
@@ -181,8 +212,11 @@ def cast(value: Any, dtype: str) -> Expr:
     value = lift(value, dtype)
     if value.dtype == dtype:
         return value
-    if value.op == "const" and dtype != "bfloat16" and dtype != "float16":
-        return const(value.value, dtype)
+    if value.op == "const" and not {dtype, value.dtype} & {"bfloat16", "float16"}:
+        if dtype == BOOL or dtype in FLOATS:
+            return const(value.value, dtype)
+        if math.isfinite(value.value):
+            return const(wrapped(int(value.value), dtype), dtype)
     return raw("cast", dtype, value)
 
 
@@ -202,6 +236,10 @@ def call(function: str, value: Any) -> Expr:
     if function not in MATH:
         raise ValueError(f"`function` must be one of {', '.join(MATH)}, but got function={function!r}")
     value = lift(value, "float32")
+    if value.dtype not in FLOATS and function == "abs" and value.dtype != BOOL:
+        return make("max", value, make("sub", const(0, value.dtype), value))
+    if value.dtype not in FLOATS:
+        raise TypeError(f"`value` of {function} must be floating-point, but got {value}: {value.dtype}")
     return raw("call", value.dtype, function, value)
 
 
@@ -267,15 +305,11 @@ def _balance(a: Any, b: Any) -> tuple[Expr, Expr]:
     return a, b
 
 
-def _truncdiv(a: Any, b: Any) -> Any:
-    return a / b
-
-
 FOLD: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
-    "div": _truncdiv,
+    "div": lambda a, b: a / b,
     "floordiv": lambda a, b: a // b,
     "mod": lambda a, b: a % b,
     "min": lambda a, b: min(a, b),
@@ -290,14 +324,19 @@ FOLD: dict[str, Callable[..., Any]] = {
 
 
 def make(op: str, left: Any, right: Any) -> Expr:
-    """A binary node after constant folding and identities."""
+    """A binary node after constant folding and identities.
+
+    Raises:
+        TypeError: operands of two dtypes, or of one the operator is not defined on.
+    """
     a, b = _balance(left, right)
+    _check_operands(op, a)
     if op in ("floordiv", "mod") and b.op == "const" and b.value == 0:
         raise ZeroDivisionError(f"the divisor must not be zero, but got {a} {op} 0")
     dtype = BOOL if op in COMPARISONS else a.dtype
     if a.op == "const" and b.op == "const" and (dtype != "float16" and dtype != "bfloat16"):
         if not (op == "div" and b.value == 0):
-            return const(FOLD[op](a.value, b.value), dtype)
+            return _fold(op, a, b, dtype)
     if op in COMMUTATIVE and a.op == "const":
         a, b = b, a
     simple = _identity(op, a, b)
@@ -306,18 +345,37 @@ def make(op: str, left: Any, right: Any) -> Expr:
     return raw(op, dtype, a, b)
 
 
+def _check_operands(op: str, a: Expr) -> None:
+    if op in ("and", "or"):
+        right = a.dtype == BOOL
+    elif op == "div":
+        right = a.dtype in FLOATS
+    else:
+        right = a.dtype != BOOL or op in ("min", "max") or op in COMPARISONS
+    if not right:
+        raise TypeError(f"operands of `{op}` must be {_OPERANDS.get(op, 'numbers')}, but got {a}: {a.dtype}")
+
+
+_OPERANDS = {"and": "bool", "or": "bool", "div": "floating-point (use // on integers)"}
+
+
+def _fold(op: str, a: Expr, b: Expr, dtype: str) -> Expr:
+    value = FOLD[op](a.value, b.value)
+    return const(value if dtype == BOOL or dtype in FLOATS else wrapped(value, dtype), dtype)
+
+
 def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
     number = b.value if b.op == "const" else None
     exact = a.dtype not in FLOATS  # x * 0 is not 0 for NaN, x + 0 loses -0.0 only
     if op in ("add", "sub") and number == 0:
         return a
-    if op in ("mul", "div", "floordiv") and number == 1:
+    if op in ("mul", "div") and number == 1 or op == "floordiv" and number == 1 and exact:
         return a
     if op == "mul" and number == 0 and exact:
         return b
-    if op == "mod" and number == 1:
+    if op == "mod" and number == 1 and exact:
         return const(0, a.dtype)
-    if op in ("floordiv", "mod") and a.op == "const" and a.value == 0:
+    if op in ("floordiv", "mod") and a.op == "const" and a.value == 0 and exact:
         return a
     if op == "sub" and a is b and exact:
         return const(0, a.dtype)
@@ -332,7 +390,7 @@ def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
     if op == "or" and number is not None:
         return b if number else a
     if exact and number is not None and op in ("add", "mul") and a.op == op and a.args[1].op == "const":
-        return make(op, a.args[0], const(FOLD[op](a.args[1].value, number), a.dtype))
+        return make(op, a.args[0], _fold(op, a.args[1], b, a.dtype))
     return None
 
 
@@ -415,7 +473,8 @@ _RANK |= {"mul": 5, "div": 5, "floordiv": 5, "mod": 5}
 def _render(e: Expr) -> str:
     if e.op == "const":
         if e.dtype in FLOATS:
-            return repr(e.value) if math.isfinite(e.value) else f"float('{e.value}')"
+            shown = str(np.float32(e.value)) if e.dtype == "float32" else repr(e.value)
+            return shown if math.isfinite(e.value) else f"float('{e.value}')"
         return str(e.value)
     if e.op == "var":
         return str(e.args[0])
@@ -434,6 +493,4 @@ def _render(e: Expr) -> str:
         return f"{e.args[0]}({e.args[1]})"
     if e.op == "cast":
         return f"{e.dtype}({e.args[0]})"
-    if e.op == "reduce":
-        return f"{e.args[0]}({e.args[1]}, axis=[{', '.join(str(a) for a in e.args[2])}])"
     return f"{e.op}({', '.join(map(str, e.args))})"

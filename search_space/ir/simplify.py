@@ -6,11 +6,14 @@ numbers make the atoms constants, so the same code serves symbolic and concrete 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from itertools import product as cartesian
 
-from search_space.ir.expr import BOOL, Expr, const, lift, make, maximum, minimum, product, raw, transform
+from search_space.ir.expr import BOOL, Expr, const, make, maximum, minimum, product, transform, variables, walk
 
+MAX_CHOICES = 8
 Monomial = tuple[Expr, ...]
 Poly = dict[Monomial, int]
 Ranges = Mapping[str, Expr]  # loop variable → extent: the variable runs over range(extent)
@@ -21,7 +24,13 @@ def _key(e: Expr) -> str:
 
 
 def poly(e: Expr) -> Poly:
-    """The polynomial of an integer expression."""
+    """The polynomial of an integer expression; shared, so not to be changed."""
+    if e._poly is None:
+        e._poly = _poly(e)
+    return e._poly
+
+
+def _poly(e: Expr) -> Poly:
     if e.op == "const":
         return {(): int(e.value)} if e.value else {}
     if e.op in ("add", "sub"):
@@ -65,7 +74,27 @@ def from_poly(p: Poly) -> Expr:
 
 def canon(e: Expr) -> Expr:
     """`e` with integer sums in canonical order, so that equal polynomials are the same node."""
+    if e.op not in ("add", "sub", "mul"):
+        return e
     return from_poly(poly(e))
+
+
+@dataclass(frozen=True)
+class AtomRange:
+    """How an atom varies.
+
+    Attributes:
+        varies: with the loops; otherwise it stands for itself.
+        nonnegative: proved not to be negative.
+        highs: upper bounds in decision variables, each of them valid.
+    """
+
+    varies: bool
+    nonnegative: bool
+    highs: tuple[Expr, ...] = ()
+
+
+UNKNOWN = AtomRange(True, False)
 
 
 @dataclass
@@ -83,6 +112,10 @@ class Simplifier:
     def __post_init__(self) -> None:
         self._memo: dict[int, Expr] = {}
         self._seen = (0, 0)
+
+    def forget(self) -> None:
+        """Drops remembered results: the range of a known loop has changed."""
+        self._memo.clear()
 
     def proved(self, e: Expr) -> bool:
         """Whether e <= 0 for all decision variables, their upper limits taken into account."""
@@ -111,11 +144,9 @@ class Simplifier:
         if e.op == "load" or e.op not in _INTEGER_OPS or (e.dtype != "int64" and e.dtype != BOOL):
             return None
         a, b = (self(x) for x in e.args)
-        if e.op in ("lt", "le"):
+        if e.op in ("lt", "le") and a.dtype == "int64":
             return self.compare(e.op, a, b)
-        if e.op in ("and", "or", "eq", "ne"):
-            return make(e.op, a, b)
-        if a.dtype != "int64":
+        if e.op in ("and", "or") or e.dtype == BOOL or a.dtype != "int64":
             return make(e.op, a, b)
         if e.op in ("min", "max"):
             return self.extremum(e.op, a, b)
@@ -127,21 +158,16 @@ class Simplifier:
 
     def compare(self, op: str, a: Expr, b: Expr) -> Expr:
         """`a < b` or `a <= b`, decided where the ranges allow."""
-        difference = canon(a - b)
-        bound = self.upper(difference)
-        limit = -1 if op == "lt" else 0
-        if bound is not None and self.proved(bound - limit):
+        if self.at_most_zero(canon(a - b) + (1 if op == "lt" else 0)):
             return const(True, BOOL)
-        low = self.upper(canon(b - a))
-        if low is not None and self.proved(low + (0 if op == "lt" else 1)):
+        if self.at_most_zero(canon(b - a) + (0 if op == "lt" else 1)):
             return const(False, BOOL)
         return make(op, a, b)
 
     def extremum(self, op: str, a: Expr, b: Expr) -> Expr:
-        low, high = self.upper(canon(a - b)), self.upper(canon(b - a))
-        if low is not None and self.proved(low):
+        if self.at_most_zero(canon(a - b)):
             return a if op == "min" else b
-        if high is not None and self.proved(high):
+        if self.at_most_zero(canon(b - a)):
             return b if op == "min" else a
         return make(op, a, b)
 
@@ -168,8 +194,7 @@ class Simplifier:
             else:
                 rest[m] = c
         remainder = from_poly({m: c for m, c in rest.items() if c})
-        upper, lower = self.upper(remainder - b), self.upper(const(0) - remainder)
-        if upper is None or lower is None or not self.proved(upper + 1) or not self.proved(lower):
+        if not self.at_most_zero(remainder - b + 1) or not self.at_most_zero(const(0) - remainder):
             return None
         return from_poly(quotient), remainder
 
@@ -187,58 +212,83 @@ class Simplifier:
             return parts[1]
         return make("mod", a, b)
 
+    def at_most_zero(self, e: Expr) -> bool:
+        """Whether e <= 0 is proved for all loop and decision variables in range."""
+        return any(self.proved(bound) for bound in self.uppers(e))
+
     def upper(self, e: Expr) -> Expr | None:
-        """An upper bound over the loop variables in range, in decision variables; None when none is found.
+        """An upper bound over the loop variables in range, in decision variables; None when none is found."""
+        return next(self.uppers(e), None)
+
+    def uppers(self, e: Expr) -> Iterator[Expr]:
+        """Upper bounds, one for each way to bound the minima in `e` by one of their sides.
 
         Every monomial is bounded alone: a loop variable by extent - 1 where its coefficient is positive, by 0 where
         it is negative; atoms that are not variables by their own bound.
         """
+        terms = poly(e)
+        bounds = {atom: self.atom_range(atom) for m in terms for atom in m}
+        minima = [a for a, bound in bounds.items() if bound.varies and len(bound.highs) > 1]
+        for choice in islice(cartesian(*(bounds[a].highs for a in minima)), MAX_CHOICES):
+            chosen = dict(zip(minima, choice, strict=True))
+            highs = {a: chosen.get(a, bound.highs[0] if bound.highs else None) for a, bound in bounds.items()}
+            found = self._upper(terms, bounds, highs)
+            if found is not None:
+                yield found
+
+    def _upper(self, terms: Poly, bounds: dict[Expr, AtomRange], highs: dict[Expr, Expr | None]) -> Expr | None:
         out: Poly = {}
-        for m, c in poly(e).items():
-            factors: list[Expr] = []
-            zero = False
-            for atom in m:
-                known, low, high = self.atom_range(atom)
-                if not known:
-                    factors.append(atom)
-                    if atom.op != "var" and not _positive(atom):
-                        return None
-                elif c > 0:
-                    if high is None:
-                        return None
-                    factors.append(high)
-                elif low is None:
-                    return None
-                elif low.is_const and low.value == 0:
-                    zero = True
-                else:
-                    factors.append(low)
-            if zero:
+        for m, c in terms.items():
+            varying = [a for a in m if bounds[a].varies]
+            still = [a for a in m if not bounds[a].varies]
+            if any(a.op != "var" and not _positive(a) for a in still):
+                return None
+            # A product of bounds bounds the product only where no factor can be negative.
+            if (c < 0 or len(m) > 1) and any(not bounds[a].nonnegative for a in varying):
+                return None
+            if c < 0 and varying:
                 continue
-            for n, d in poly(product(factors)).items():
+            tops = [highs[a] for a in varying]
+            if any(t is None for t in tops):
+                return None
+            for n, d in poly(product([*still, *tops])).items():
                 out[n] = out.get(n, 0) + c * d
         return from_poly({m: c for m, c in out.items() if c})
 
-    def atom_range(self, atom: Expr) -> tuple[bool, Expr | None, Expr | None]:
-        """Whether `atom` varies with the loops, and its (non-negative) least and greatest value."""
+    def atom_range(self, atom: Expr) -> AtomRange:
+        """How an atom varies with the loops."""
         if atom.op == "var":
-            if atom.args[0] in self.ranges:
-                return True, const(0), canon(self.ranges[atom.args[0]] - 1)
-            return False, None, None
+            name = atom.args[0]
+            if name in self.ranges:
+                return AtomRange(True, True, (canon(self.ranges[name] - 1),))
+            return AtomRange(name.startswith("#"), True)
         if atom.op == "mod":
-            return True, const(0), canon(atom.args[1] - 1)
+            return AtomRange(True, True, (canon(atom.args[1] - 1),)) if self.divisor(atom.args[1]) else UNKNOWN
         if atom.op == "floordiv":
-            top = self.upper(atom.args[0])
-            low = self.upper(canon(const(0) - atom.args[0]))
-            floor = const(0) if low is not None and self.proved(low) else None
-            return True, floor, None if top is None else self._bounded_div(top, atom.args[1])
+            if not self.divisor(atom.args[1]):
+                return UNKNOWN
+            tops = (self._bounded_div(t, atom.args[1]) for t in self.uppers(atom.args[0]))
+            return AtomRange(True, self.nonnegative(atom.args[0]), tuple(tops))
         if atom.op == "min":
-            tops = [t for t in (self.upper(x) for x in atom.args) if t is not None]
-            lows = [self.upper(canon(const(0) - x)) for x in atom.args]
-            floor = const(0) if all(x is not None and self.proved(x) for x in lows) else None
-            best = next((t for t in tops if t.is_const), tops[0] if tops else None)
-            return True, floor, best
-        return (True, None, None) if any(v in self.ranges for v in _names(atom)) else (False, None, None)
+            tops = tuple(t for x in atom.args for t in self.uppers(x))
+            return AtomRange(True, all(map(self.nonnegative, atom.args)), tuple(sorted(tops, key=lambda t: not t.is_const)))
+        if atom.op == "max":
+            return AtomRange(True, any(map(self.nonnegative, atom.args)), self._tops_of_max(*atom.args))
+        return UNKNOWN if atom.op != "var" and _names(atom) & self.ranges.keys() else AtomRange(False, True)
+
+    def nonnegative(self, e: Expr) -> bool:
+        return self.at_most_zero(canon(const(0) - e))
+
+    def divisor(self, e: Expr) -> bool:
+        """Whether `e` may be taken for positive: a number above 0, or a loop's extent (0 only where nothing runs)."""
+        return bool(e.value > 0) if e.is_const else not _names(e) & self.ranges.keys()
+
+    def _tops_of_max(self, a: Expr, b: Expr) -> tuple[Expr, ...]:
+        """A bound of one side that is proved to be no less than a bound of the other."""
+        tops = [tuple(self.uppers(x)) for x in (a, b)]
+        pairs = [(t, u) for t in tops[0] for u in tops[1]]
+        over = [t for t, u in pairs if self.proved(canon(u - t))] + [u for t, u in pairs if self.proved(canon(t - u))]
+        return tuple(dict.fromkeys(over))
 
     def _bounded_div(self, top: Expr, divisor: Expr) -> Expr:
         return Simplifier({}).floordiv(canon(top), divisor)
@@ -247,10 +297,7 @@ class Simplifier:
 _INTEGER_OPS = {"add", "sub", "mul", "floordiv", "mod", "min", "max", "lt", "le", "eq", "ne", "and", "or"}
 
 
-def _names(e: Expr) -> set[str]:
-    from search_space.ir.expr import variables
-
-    return variables(e)
+_names = variables
 
 
 def _positive(atom: Expr) -> bool:
@@ -298,57 +345,92 @@ class Interval:
     width: Expr
 
 
+class Unbounded(ValueError):
+    """An index whose region is not bounded by arithmetic over loop variables; the whole axis may be read."""
+
+
 def interval(e: Expr, relaxed: Ranges, simplify: Simplifier) -> Interval:
     """Bounds of `e` while the loop variables in `relaxed` run, the others standing still.
 
     The width bounds high - low and never depends on a variable that stands still, so that it can size a buffer:
     min(x, c) is no wider than x.
+
+    Raises:
+        Unbounded: a read from a tensor, or a product whose factors may be negative.
     """
-    zero = const(0)
     if e.op == "var":
         name = e.args[0]
-        return Interval(zero, canon(relaxed[name] - 1)) if name in relaxed else Interval(e, zero)
-    if e.op == "const" or not any(v in relaxed for v in _names(e)):
-        return Interval(e, zero)
-    if e.op == "add":
-        a, b = (interval(x, relaxed, simplify) for x in e.args)
+        return Interval(const(0), canon(relaxed[name] - 1)) if name in relaxed else Interval(e, const(0))
+    if any(n.op == "load" for n in walk(e)):
+        raise Unbounded(f"an index must be arithmetic over loop variables, but got {e}")
+    if not _names(e) & relaxed.keys():
+        return Interval(e, const(0))
+    if e.op not in _INTERVALS:
+        raise Unbounded(f"an index must be arithmetic over loop variables, but got {e}")
+    a, b = (interval(x, relaxed, simplify) for x in (e.args[1:] if e.op == "select" else e.args))
+    found = _INTERVALS[e.op](e.op, a, b, simplify)
+    return Interval(found.low, _without_loops(found.width, simplify))
+
+
+def _without_loops(width: Expr, simplify: Simplifier) -> Expr:
+    """The width, or a bound of it where it depends on a loop."""
+    if not _names(width) & simplify.ranges.keys():
+        return width
+    bound = simplify.upper(width)
+    if bound is None:
+        raise Unbounded(f"a region must have a width that no loop changes, but got {width}")
+    return bound
+
+
+def _interval_of_sum(op: str, a: Interval, b: Interval, simplify: Simplifier) -> Interval:
+    if op == "add":
         return Interval(canon(a.low + b.low), canon(a.width + b.width))
-    if e.op == "sub":
-        a, b = (interval(x, relaxed, simplify) for x in e.args)
-        return Interval(canon(a.low - b.low - b.width), canon(a.width + b.width))
-    if e.op == "mul":
-        a, b = (interval(x, relaxed, simplify) for x in e.args)
-        if b.width is not zero:
-            a, b = b, a
-        if b.width is zero:
-            if b.low.is_const and b.low.value < 0:
-                return Interval(canon((a.low + a.width) * b.low), canon(a.width * (const(0) - b.low)))
-            return Interval(canon(a.low * b.low), canon(a.width * b.low))
-    if e.op in ("min", "max"):
-        a, b = (interval(x, relaxed, simplify) for x in e.args)
-        width = a.width if b.width is zero else b.width if a.width is zero else maximum(a.width, b.width)
-        return Interval((minimum if e.op == "min" else maximum)(a.low, b.low), width)
-    if e.op in ("floordiv", "mod"):
-        a, b = (interval(x, relaxed, simplify) for x in e.args)
-        parts = simplify.split_multiple(a.low, b.low)
-        aligned = parts is not None and parts[1] is zero
-        if e.op == "floordiv":
-            width = simplify.floordiv(a.width, b.low) if aligned else simplify.floordiv(a.width, b.low) + 1
-            return Interval(simplify.floordiv(a.low, b.low), canon(width))
-        if aligned:
-            return Interval(zero, simplify(minimum(a.width, b.low - 1)))
-        return Interval(zero, canon(b.low - 1))
-    if e.op == "select":
-        a, b = (interval(x, relaxed, simplify) for x in e.args[1:])
-        low = simplify(minimum(a.low, b.low))
-        return Interval(low, canon(maximum(a.low + a.width, b.low + b.width) - low))
-    raise ValueError(f"an index must be arithmetic over loop variables, but got {e}")
+    return Interval(canon(a.low - b.low - b.width), canon(a.width + b.width))
 
 
-def lift_int(value: int | Expr) -> Expr:
-    return lift(value)
+def _interval_of_product(op: str, a: Interval, b: Interval, simplify: Simplifier) -> Interval:
+    if b.width is not const(0):
+        a, b = b, a
+    factor = b.low
+    if b.width is const(0) and factor.is_const and factor.value < 0:
+        return Interval(canon((a.low + a.width) * factor), canon(a.width * (const(0) - factor)))
+    if b.width is const(0) and simplify.nonnegative(factor):
+        return Interval(canon(a.low * factor), canon(a.width * factor))
+    if not simplify.nonnegative(a.low) or not simplify.nonnegative(factor):
+        raise Unbounded(f"factors of an index must not be negative, but got {a.low} and {factor}")
+    low = canon(a.low * factor)
+    return Interval(low, canon((a.low + a.width) * (factor + b.width) - low))
 
 
-def opaque(op: str, *args: Expr) -> Expr:
-    """A node kept as it stands, for tests of the simplifier."""
-    return raw(op, "int64", *args)
+def _interval_of_extremum(op: str, a: Interval, b: Interval, simplify: Simplifier) -> Interval:
+    width = simplify.extremum("max", a.width, b.width)
+    return Interval((minimum if op == "min" else maximum)(a.low, b.low), width)
+
+
+def _interval_of_division(op: str, a: Interval, b: Interval, simplify: Simplifier) -> Interval:
+    divisor = b.low
+    if b.width is not const(0) or not simplify.divisor(divisor):
+        raise Unbounded(f"the divisor of an index must be positive and stand still, but got {divisor}")
+    parts = simplify.split_multiple(a.low, divisor)
+    aligned = parts is not None and parts[1] is const(0)
+    if op == "floordiv":
+        width = simplify.floordiv(a.width, divisor)
+        return Interval(simplify.floordiv(a.low, divisor), width if aligned else canon(width + 1))
+    return Interval(const(0), simplify.extremum("min", a.width, divisor - 1) if aligned else canon(divisor - 1))
+
+
+def _interval_of_select(op: str, a: Interval, b: Interval, simplify: Simplifier) -> Interval:
+    low = simplify(minimum(a.low, b.low))
+    return Interval(low, simplify(maximum(a.low + a.width, b.low + b.width) - low))
+
+
+_INTERVALS = {
+    "add": _interval_of_sum,
+    "sub": _interval_of_sum,
+    "mul": _interval_of_product,
+    "min": _interval_of_extremum,
+    "max": _interval_of_extremum,
+    "floordiv": _interval_of_division,
+    "mod": _interval_of_division,
+    "select": _interval_of_select,
+}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from search_space.ir.expr import Expr, const, load, lift, select, substitute, transform
+from search_space.ir.expr import Expr, const, load, select, substitute, transform
 from search_space.ir.simplify import Simplifier
-from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store, map_buffer, map_exprs, seq
+from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, map_buffer, map_exprs, seq
 
 
 def cleanup(program: LoopProgram) -> LoopProgram:
@@ -67,6 +67,3 @@ def simplify_value(value: Expr, simplify: Simplifier) -> Expr:
         return None
 
     return transform(value, visit)
-
-
-__all__ = ["Operand", "cleanup", "lift", "simplify_value"]

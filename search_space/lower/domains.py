@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_space.ir.expr import Expr, ceildiv, const, minimum, product, substitute, var, variables, walk
-from search_space.ir.simplify import Simplifier, canon, interval, poly
+from search_space.ir.expr import Expr, ceildiv, const, maximum, minimum, product, substitute, var, variables, walk
+from search_space.ir.simplify import Simplifier, Unbounded, canon, interval, poly
 from search_space.ir.stmt import Constraint
 from search_space.schedule.errors import ScheduleError
-from search_space.schedule.state import FuseRelation, SplitRelation, Stage, State
+from search_space.schedule.state import Axis, FuseRelation, SplitRelation, Stage, State
 
 
 def loop_var(stage: str, leaf: str) -> str:
@@ -95,29 +95,46 @@ class Bounds:
                 if node.op != "load" or node.args[0] != stage.name:
                     continue
                 for axis, index, found in zip(stage.axes, node.args[1:], lows, strict=True):
-                    bounds = interval(substitute(index, values), relaxed, self.simplify)
-                    found.append((bounds.low, bounds.width))
+                    found.append(self._region(axis, substitute(index, values), relaxed))
                     if variables(index) & loose:
                         overrun.add(axis.name)
         low, extent = [], []
         for axis, found in zip(stage.axes, lows, strict=True):
-            first, size = self._union(stage, axis.name, found)
-            if axis.name not in overrun:
-                clipped = self.simplify(minimum(size, axis.extent))
-                if clipped is not size:
-                    first = self.simplify(minimum(first, axis.extent - clipped))
-                size = clipped
+            first, size = self._union(stage, axis, found)
+            if axis.name not in overrun or not self.simplify.nonnegative(first):
+                first, size = self._moved_inside(axis, first, size)
+                overrun.discard(axis.name)
             low.append(first)
             extent.append(size)
         return Domain(tuple(low), tuple(extent), frozenset(overrun))
 
-    def _union(self, stage: Stage, axis: str, found: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
+    def _region(self, axis: Axis, index: Expr, relaxed: dict[str, Expr]) -> tuple[Expr, Expr]:
+        """First index read and the width; the whole axis where arithmetic does not bound it."""
+        try:
+            bounds = interval(index, relaxed, self.simplify)
+        except Unbounded:
+            return const(0), canon(axis.extent - 1)
+        return bounds.low, bounds.width
+
+    def _moved_inside(self, axis: Axis, first: Expr, size: Expr) -> tuple[Expr, Expr]:
+        """The region shifted to lie in the tensor. What is read outside of it (under a false condition) is not needed."""
+        size = self.simplify(minimum(size, axis.extent))
+        if not self.simplify.at_most_zero(canon(first + size - axis.extent)):
+            first = self.simplify(minimum(first, axis.extent - size))
+        if not self.simplify.nonnegative(first):
+            first = self.simplify(maximum(first, const(0)))
+        return first, size
+
+    def _union(self, stage: Stage, axis: Axis, found: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
+        whole = (const(0), canon(axis.extent - 1))
+        if whole in found:
+            return const(0), axis.extent
         base, width = found[0]
         for low, other in found[1:]:
             shift = poly(canon(low - base))
             if any(m for m in shift):
                 raise ScheduleError(
-                    f"reads of an attached stage must lie a fixed distance apart, but {stage.name}.{axis} is read "
+                    f"reads of an attached stage must lie a fixed distance apart, but {stage.name}.{axis.name} is read "
                     f"from {base} and from {low}"
                 )
             distance = shift.get((), 0)
@@ -153,6 +170,9 @@ class Bounds:
                 self._split_extents(stage, relation, extents)
         for leaf in stage.leaves:
             self.ranges[loop_var(stage.name, leaf)] = extents[leaf]
+        for relation in stage.relations:
+            if isinstance(relation, SplitRelation) and relation.tail == "peel":
+                self._range_of_peeled(stage, relation, extents)
         local = self._local(stage, extents, frozenset())
         spatial: list[Expr] = []
         reduced: list[Expr] = []
@@ -163,6 +183,13 @@ class Bounds:
         local = {a.name: self.simplify(local[a.name]) for a in (*stage.axes, *stage.reduce_axes)}
         values = self._shift(stage, local, domain)
         return Nest(extents, values, local, tuple(spatial), tuple(reduced))
+
+    def _range_of_peeled(self, stage: Stage, relation: SplitRelation, extents: dict[str, Expr]) -> None:
+        """In the peeled rest the outer index is one past the loop's last."""
+        outer = relation.children[0]
+        rest = self.simplify(extents[relation.parent] - extents[outer] * relation.factors[0])
+        if not (rest.is_const and rest.value == 0):
+            self.ranges[loop_var(stage.name, outer)] = canon(extents[outer] + 1)
 
     def _local(self, stage: Stage, extents: dict[str, Expr], whole: frozenset[str]) -> dict[str, Expr]:
         """Every axis and loop of `stage` in its innermost loop variables; those in `whole` stay variables."""

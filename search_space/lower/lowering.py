@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from search_space.ir.expr import Expr, const, load, logical_and, minimum, select, substitute, transform, var, variables
+from search_space.ir.expr import (
+    Expr,
+    const,
+    load,
+    logical_and,
+    maximum,
+    minimum,
+    select,
+    substitute,
+    transform,
+    variables,
+)
 from search_space.ir.simplify import canon
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
 from search_space.lower.domains import Bounds, loop_var
 from search_space.lower.inline import inline_stages
+from search_space.lower.legality import check_schedule
 from search_space.lower.pack import pack_program, packed_buffer, packed_indices, source_buffer
 from search_space.lower.tensorize import tensorized
-from search_space.schedule.state import IDENTITY, SplitRelation, Stage, State
+from search_space.schedule.state import SplitRelation, Stage, State, identity_of
 
 
 def lower(state: State, name: str = "kernel") -> LoopProgram:
@@ -24,7 +36,9 @@ def lower(state: State, name: str = "kernel") -> LoopProgram:
     Raises:
         ScheduleError: a region that cannot be inferred, or numbers that break a split's rule.
     """
-    return _Lowering(inline_stages(state)).program(name)
+    state = inline_stages(state)
+    check_schedule(state)
+    return _Lowering(state).program(name)
 
 
 @dataclass(frozen=True)
@@ -87,7 +101,7 @@ class _Lowering:
         extent = place.extents.get(leaf, self.bounds.nests[stage.name].extents[leaf])
         kind = stage.kinds.get(leaf, "serial")
         peel = self.peeled(stage, leaf)
-        main = For(name, extent, kind, self.attached(stage, leaf, self.loops(stage, depth + 1, place)))
+        main = For(name, extent, kind, self.attached(stage, leaf, self.loops(stage, depth + 1, place), place))
         if peel is None:
             return main
         whole = self.bounds.nests[stage.name].extents[peel.parent]
@@ -95,7 +109,7 @@ class _Lowering:
         if rest.is_const and rest.value == 0:
             return main
         tail = _Place({**place.values, name: extent}, {**place.extents, peel.children[1]: rest})
-        return seq(main, self.attached(stage, leaf, self.loops(stage, depth + 1, tail), {name: extent}))
+        return seq(main, self.attached(stage, leaf, self.loops(stage, depth + 1, tail), tail))
 
     def peeled(self, stage: Stage, leaf: str) -> SplitRelation | None:
         for r in stage.relations:
@@ -103,12 +117,12 @@ class _Lowering:
                 return r
         return None
 
-    def attached(self, stage: Stage, leaf: str, body: Stmt, values: dict[str, Expr] | None = None) -> Stmt:
+    def attached(self, stage: Stage, leaf: str, body: Stmt, place: _Place) -> Stmt:
         """`body` after the stages computed at this loop, each with its buffer around both."""
         for producer in reversed(self.state.stages):
             at = producer.attach
             if at.kind == "at" and at.stage == stage.name and at.leaf == leaf:
-                built = self.loops(producer, 0, _Place(values or {}, {}))
+                built = self.loops(producer, 0, _Place(place.values, {}))
                 body = Allocate(self.buffer(producer), seq(built, body))
         return body
 
@@ -117,8 +131,9 @@ class _Lowering:
 
     def init(self, stage: Stage, depth: int, place: _Place) -> Stmt:
         nest = self.bounds.nests[stage.name]
-        identity = const(_identity(stage), stage.dtype)
-        body: Stmt = Store(stage.name, self.target(stage), identity, None, _predicate(nest.spatial_guards))
+        identity = const(identity_of(stage), stage.dtype)
+        store = Store(stage.name, self.target(stage), identity, None, _predicate(nest.spatial_guards))
+        body: Stmt = self.placed(store, place)
         for leaf in reversed([leaf for leaf in stage.leaves[depth:] if not stage.is_reduce(leaf)]):
             kind = stage.kinds.get(leaf, "serial")
             body = For(loop_var(stage.name, leaf), place.extents.get(leaf, nest.extents[leaf]), kind, body)
@@ -133,8 +148,12 @@ class _Lowering:
         nest = self.bounds.nests[stage.name]
         value = self.read(stage)
         for guard in nest.reduce_guards:
-            value = select(guard, value, const(_identity(stage), stage.dtype))
+            value = select(guard, value, const(identity_of(stage), stage.dtype))
         store = Store(stage.name, self.target(stage), value, stage.reducer, _predicate(nest.spatial_guards))
+        return self.placed(store, place)
+
+    def placed(self, store: Store, place: _Place) -> Store:
+        """The store where it stands: under a peeled tail the outer indices are fixed."""
         if not place.values:
             return store
         return Store(
@@ -163,9 +182,11 @@ class _Lowering:
             if name in self.stages:
                 producer = self.stages[name]
                 if producer.attach.kind == "at":
-                    low = self.bounds.domains[name].low
-                    shifted = [self.simplify(canon(i - at)) for i, at in zip(indices, low, strict=True)]
-                    return load(name, shifted, node.dtype)
+                    domain = self.bounds.domains[name]
+                    shifted = [self.simplify(canon(i - at)) for i, at in zip(indices, domain.low, strict=True)]
+                    # an axis that overruns along with its reader holds every index that is read
+                    cut = [d and a.name not in domain.overrun for d, a in zip(open_dims, producer.axes, strict=True)]
+                    return self.checked(load(name, shifted, node.dtype), domain.extent, cut)
                 return self.checked(load(name, indices, node.dtype), producer.shape, open_dims)
             source = self.inputs[name]
             if source.layout is None:
@@ -174,7 +195,7 @@ class _Lowering:
             buffer = packed_buffer(source, self.simplify)
             packed = [
                 # past the end any block will do: what is computed from it is never stored
-                self.simplify(minimum(i, extent - 1)) if open_dims[dim] and part == 0 else i
+                self.simplify(maximum(minimum(i, extent - 1), 0)) if open_dims[dim] and part == 0 else i
                 for (dim, part), i, extent in zip(
                     source.layout.order, packed_indices(source, indices, self.simplify), buffer.shape, strict=True
                 )
@@ -186,9 +207,9 @@ class _Lowering:
     def checked(self, node: Expr, shape: tuple[Expr, ...], open_dims: list[bool]) -> Expr:
         """The load, or zero where an index that may overrun has done so."""
         conditions = [
-            self.simplify(index < extent)
+            self.simplify(condition)
             for index, extent, is_open in zip(node.args[1:], shape, open_dims, strict=True)
-            if is_open
+            for condition in ((const(0) <= index, index < extent) if is_open else ())
         ]
         return select(logical_and(*conditions), node, const(0, node.dtype))
 
@@ -206,20 +227,6 @@ class _Lowering:
         return transform(body, visit)
 
 
-def _identity(stage: Stage) -> float:
-    assert stage.reducer is not None
-    from search_space.ir.expr import BITS, FLOATS
-
-    if stage.dtype in FLOATS or stage.reducer in ("sum", "prod"):
-        return IDENTITY[stage.reducer]
-    bits, signed = BITS[stage.dtype], not stage.dtype.startswith("u")
-    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-    return low if stage.reducer == "max" else high
-
-
 def _predicate(guards: tuple[Expr, ...]) -> Expr | None:
     condition = logical_and(*guards)
     return None if condition.is_const and condition.value else condition
-
-
-__all__ = ["lower", "replace", "var"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from search_space import te
-from search_space.ir.expr import Expr, const, load, transform, walk
+from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, load, transform, walk
 from search_space.schedule.errors import ScheduleError
 
 TAILS = ("exact", "guard", "clamp", "peel")
@@ -109,6 +109,18 @@ class Stage:
             elif relation.child in roots:
                 roots = roots - {relation.child} | set(relation.parents)
         return any(a.name in roots for a in self.reduce_axes)
+
+
+def identity_of(stage: Stage) -> float:
+    """What the stage's reduction starts from."""
+    assert stage.reducer is not None
+    if stage.dtype in FLOATS or stage.reducer in ("sum", "prod"):
+        return IDENTITY[stage.reducer]
+    if stage.dtype == BOOL:
+        return stage.reducer == "min"
+    bits, signed = BITS[stage.dtype], stage.dtype != "uint8"
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    return low if stage.reducer == "max" else high
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from search_space.ir.expr import BOOL, Expr, const, lift, load, logical_and, select, substitute, transform, var
+from search_space.ir.expr import Expr, ceildiv, const, lift, load, logical_and, product, select, substitute, var
 from search_space.ir.stmt import KINDS, SCOPES
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import (
-    IDENTITY,
     TAILS,
     Attach,
     Axis,
@@ -20,6 +19,7 @@ from search_space.schedule.state import (
     SplitRelation,
     Stage,
     State,
+    identity_of,
     make_stage,
     rename_loads,
 )
@@ -73,6 +73,43 @@ def _leaf(stage: Stage, leaf: str, field_name: str = "axis") -> int:
     return stage.leaves.index(leaf)
 
 
+def _unused(state: State, stage: Stage, leaf: str) -> None:
+    """Guards against replacing a loop that something refers to."""
+    if leaf in stage.kinds:
+        raise ScheduleError(
+            f"`axis` must be split and fused before it is annotated, but {stage.name}.{leaf} is {stage.kinds[leaf]}"
+        )
+    if stage.tensorized and stage.tensorized[0] == leaf or any(axis == leaf for axis, _, _ in stage.pragmas):
+        raise ScheduleError(f"`axis` must be split and fused before its pragmas are set, but got {stage.name}.{leaf}")
+    _no_attached(state, stage, leaf)
+
+
+def _no_attached(state: State, stage: Stage, leaf: str | None = None) -> None:
+    for other in state.stages:
+        at = other.attach
+        if at.kind == "at" and at.stage == stage.name and leaf in (None, at.leaf):
+            raise ScheduleError(
+                f"loops must be transformed before other stages are computed at them, but {other.name} is computed at "
+                f"{stage.name}.{at.leaf}"
+            )
+
+
+def _fresh_leaves(stage: Stage, names: tuple[str, ...]) -> None:
+    taken = {*stage.leaves, *(a.name for a in (*stage.axes, *stage.reduce_axes))}
+    clash = [n for n in names if n in taken]
+    if clash:
+        raise ScheduleError(f"new loops must have names of their own, but {stage.name} has {clash[0]} already")
+
+
+def _untouched(state: State, stage: Stage, step: str) -> None:
+    """Guards a step that gives a stage new loops."""
+    if stage.relations and step == "cache_write":
+        raise ScheduleError(f"`{step}` must come before loops are split or fused, but {stage.name} has some")
+    if stage.kinds or stage.tensorized or stage.pragmas:
+        raise ScheduleError(f"`{step}` must come before loops are annotated, but {stage.name} has some")
+    _no_attached(state, stage)
+
+
 def _root_extent(stage: Stage, leaf: str) -> Expr | None:
     """The extent of an untransformed axis of a root stage; None where bounds are inferred only in lowering."""
     if stage.attach.kind != "root":
@@ -117,7 +154,9 @@ class Split(Step):
             whole = whole * f.value if f.is_const and whole else 0
         if self.tail == "exact" and extent is not None and extent.is_const and whole and extent.value % whole:
             raise ScheduleError(f"`factor` must divide extent, but got factor={whole}, extent={extent.value}")
+        _unused(state, stage, self.axis)
         children = tuple(f"{self.axis}.{i}" for i in range(len(factors) + 1))
+        _fresh_leaves(stage, children)
         leaves = stage.leaves[:at] + children + stage.leaves[at + 1 :]
         relation = SplitRelation(self.axis, children, factors, self.tail)
         return state.update(replace(stage, leaves=leaves, relations=(*stage.relations, relation)))
@@ -140,7 +179,10 @@ class Fuse(Step):
             raise ScheduleError(f"`axes` must be adjacent loops, outermost first, but got axes={self.axes}")
         if len({stage.is_reduce(a) for a in self.axes}) > 1:
             raise ScheduleError(f"`axes` must be all spatial or all reduced, but got axes={self.axes}")
+        for axis in self.axes:
+            _unused(state, stage, axis)
         child = "_".join(self.axes)
+        _fresh_leaves(stage, (child,))
         leaves = stage.leaves[: at[0]] + (child,) + stage.leaves[at[-1] + 1 :]
         return state.update(
             replace(stage, leaves=leaves, relations=(*stage.relations, FuseRelation(self.axes, child)))
@@ -258,13 +300,13 @@ class CacheWrite(Step):
 
     def apply(self, state: State) -> State:
         stage = state.stage(self.stage)
-        if stage.relations:
-            raise ScheduleError(f"`cache_write` must come before loops are split or fused, but {self.stage} has some")
+        _untouched(state, stage, self.name)
         if self.scope not in SCOPES:
             raise ScheduleError(f"`scope` must be one of {', '.join(SCOPES)}, but got scope={self.scope!r}")
-        cached = replace(stage, name=_fresh(state, f"{stage.name}.{self.scope}"), scope=self.scope)
+        cached = replace(stage, name=_fresh(state, f"{stage.name}.{self.scope}"), scope=self.scope, attach=Attach())
         read = load(cached.name, [var(a.name) for a in stage.axes], stage.dtype)
         copy = make_stage(stage.name, stage.dtype, stage.axes, (), read, None, stage.scope, stage.tag)
+        copy = replace(copy, attach=stage.attach)
         stages = [s for s in state.stages if s.name != stage.name]
         at = state.stages.index(stage)
         return replace(state, stages=(*stages[:at], cached, copy, *stages[at:]))
@@ -285,6 +327,8 @@ class CacheRead(Step):
         source = state.input(self.tensor) or state.stage(self.tensor)
         shape = [lift(e) for e in source.shape]
         readers = [state.stage(r) for r in self.readers]
+        if not readers:
+            raise ScheduleError(f"`readers` must name at least one stage, but got none for tensor={self.tensor!r}")
         for reader in readers:
             if self.tensor not in reader.reads():
                 raise ScheduleError(f"`readers` must read {self.tensor}, but got reader={reader.name!r}")
@@ -321,12 +365,12 @@ class Rfactor(Step):
         _leaf(stage, self.axis)
         if stage.reducer is None or not stage.is_reduce(self.axis):
             raise ScheduleError(f"`axis` must be a reduce loop, but got axis={self.axis!r} of {self.stage}")
+        _untouched(state, stage, self.name)
         values, extents, conditions = _reduce_values(stage)
         others = [leaf for leaf in stage.leaves if stage.is_reduce(leaf) and leaf != self.axis]
         guard = logical_and(*conditions)
         body = substitute(stage.body, values)
-        identity = IDENTITY[stage.reducer]
-        body = select(guard, body, const(identity, stage.dtype)) if conditions else body
+        body = select(guard, body, const(identity_of(stage), stage.dtype)) if conditions else body
         new_axis = Axis(self.axis, extents[self.axis])
         partial = make_stage(
             _fresh(state, f"{stage.name}.rf"),
@@ -356,8 +400,6 @@ class Rfactor(Step):
 
 def _reduce_values(stage: Stage) -> tuple[dict[str, Expr], dict[str, Expr], list[Expr]]:
     """Root reduce axes in terms of leaves, extents of all loops, and the predicates of guarded splits."""
-    from search_space.ir.expr import ceildiv, product
-
     extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
     for relation in stage.relations:
         if isinstance(relation, FuseRelation) or not stage.is_reduce(relation.parent):
@@ -419,6 +461,9 @@ class Pack(Step):
             raise ScheduleError(
                 f"`factors` must have one entry a dimension, but got {len(self.factors)} for shape={source.shape}"
             )
+        for factor in (f for fs in self.factors for f in map(lift, fs)):
+            if factor.is_const and factor.value < 1:
+                raise ScheduleError(f"`factor` must be at least 1, but got factor={factor.value}")
         parts = {(d, p) for d, f in enumerate(self.factors) for p in range(len(f) + 1)}
         if set(self.order) != parts or len(self.order) != len(parts):
             raise ScheduleError(f"`order` must name each of {sorted(parts)} once, but got order={self.order}")
@@ -492,4 +537,4 @@ def _fresh(state: State, name: str) -> str:
     return unique
 
 
-__all__ = [cls.__name__ for cls in STEPS.values()] + ["BOOL", "STEPS", "Step", "step_from_json", "transform"]
+__all__ = [cls.__name__ for cls in STEPS.values()] + ["STEPS", "Step", "step_from_json"]

@@ -10,15 +10,17 @@ from search_space.sketch.base import Draft, SketchRule
 
 
 class AlwaysInline(SketchRule):
-    """Inlines cheap element-wise stages; one with a math function is inlined only into a single consumer."""
+    """Inlines cheap element-wise stages; one with a math function is inlined only where that repeats nothing."""
 
     name = "always_inline"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
         if stage.reducer is not None or stage.name in draft.state.outputs or stage.tag == "pad":
             return False
+        consumers = draft.state.consumers(stage.name)
         costly = any(n.op in ("call", "div") for n in walk(stage.body))
-        return not costly or len(draft.state.consumers(stage.name)) == 1
+        repeated = any(len(c.axes) + len(c.reduce_axes) > len(stage.axes) for c in consumers)
+        return not costly or (len(consumers) == 1 and not repeated)
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         return [draft.apply(ComputeInline(stage.name)).finish(stage.name)]

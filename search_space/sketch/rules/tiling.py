@@ -66,7 +66,7 @@ class MultiLevelTiling(SketchRule):
     name = "multi_level_tiling"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if stage.name not in draft.state.outputs:
+        if stage.name not in draft.state.outputs and stage.reducer is None:
             return False
         producer = self.reduction(draft, stage)
         return producer is not None and vector_axis(producer)

@@ -1,0 +1,1 @@
+"""Cost models: features of populations, and models that rank candidates by them."""

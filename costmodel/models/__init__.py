@@ -1,0 +1,1 @@
+"""Cost models; see `registry` for their names."""

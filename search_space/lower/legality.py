@@ -1,0 +1,90 @@
+"""What must hold of a whole schedule before it is lowered, whatever the numbers in it are."""
+
+from __future__ import annotations
+
+from search_space.ir.stmt import THREAD_TAGS
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.state import SplitRelation, Stage, State
+
+
+def check_schedule(state: State) -> None:
+    """Checks every stage of a schedule without inlined stages.
+
+    Raises:
+        ScheduleError: a schedule that would not compute what its expressions say.
+    """
+    for stage in state.stages:
+        if stage.attach.kind == "at":
+            _check_attached(state, stage)
+        for relation in stage.relations:
+            if isinstance(relation, SplitRelation) and relation.tail == "peel":
+                _check_peel(stage, relation)
+            if isinstance(relation, SplitRelation) and relation.tail == "clamp" and stage.reducer:
+                _check_clamped_reduction(stage, relation)
+
+
+def place_of(state: State, stage: Stage) -> tuple[tuple[str, str], ...]:
+    """The loops around a stage's place as (stage, leaf), outermost first."""
+    if stage.attach.kind == "root":
+        return ()
+    target = state.stage(stage.attach.stage)
+    if stage.attach.leaf not in target.leaves:
+        raise ScheduleError(
+            f"`axis` must be a loop of {target.name} ({', '.join(target.leaves)}), "
+            f"but {stage.name} is computed at {stage.attach.leaf!r}"
+        )
+    inner = target.leaves[: target.leaves.index(stage.attach.leaf) + 1]
+    return place_of(state, target) + tuple((target.name, leaf) for leaf in inner)
+
+
+def _check_attached(state: State, stage: Stage) -> None:
+    place = place_of(state, stage)
+    consumers = state.consumers(stage.name)
+    if not consumers:
+        raise ScheduleError(f"an attached stage must be read by another, but nothing reads {stage.name}")
+    for consumer in consumers:
+        around = place_of(state, consumer) + tuple((consumer.name, leaf) for leaf in consumer.leaves)
+        if around[: len(place)] != place:
+            raise ScheduleError(
+                f"every consumer must stand inside the loop a stage is computed at, but {consumer.name} reads "
+                f"{stage.name} outside of {stage.attach.stage}.{stage.attach.leaf}"
+            )
+
+
+def _check_peel(stage: Stage, relation: SplitRelation) -> None:
+    outer, inner = relation.children
+    for child in relation.children:
+        if child not in stage.leaves:
+            raise ScheduleError(f"a peeled loop must not be split or fused again, but got {stage.name}.{child}")
+    if stage.leaves.index(outer) > stage.leaves.index(inner):
+        raise ScheduleError(f"a peeled loop must keep its order, but got {stage.name}.{inner} around {outer}")
+
+
+def _check_clamped_reduction(stage: Stage, relation: SplitRelation) -> None:
+    """The overlap is computed twice, so each tile must be initialised and reduced before the next one starts."""
+    reduced = [i for i, leaf in enumerate(stage.leaves) if stage.is_reduce(leaf)]
+    starts = leaves_of(stage, set(relation.children[:-1]))
+    late = [leaf for leaf in starts if reduced and stage.leaves.index(leaf) > reduced[0]]
+    if late:
+        raise ScheduleError(
+            f"`tail` must not be clamp where a reduce loop runs outside of the tiles, but {stage.name}.{late[0]} "
+            f"stands inside {stage.leaves[reduced[0]]}: elements of two tiles would be reduced twice"
+        )
+    shared = [leaf for leaf in starts if stage.kinds.get(leaf) in ("parallel", *THREAD_TAGS)]
+    if shared and stage.attach.kind == "root":
+        raise ScheduleError(
+            f"`tail` must not be clamp on a parallel loop of a reduction in shared memory, but got {stage.name}."
+            f"{shared[0]}: two threads would reduce into the same elements (use cache_write)"
+        )
+
+
+def leaves_of(stage: Stage, loops: set[str]) -> list[str]:
+    """The leaves that `loops` have been split and fused into."""
+    found = set(loops)
+    for relation in stage.relations:
+        if isinstance(relation, SplitRelation):
+            if relation.parent in found:
+                found |= set(relation.children)
+        elif found & set(relation.parents):
+            found.add(relation.child)
+    return [leaf for leaf in stage.leaves if leaf in found]
