@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from search_space.ir.expr import Expr, const, substitute, variables, walk
-from search_space.ir.simplify import poly
+from search_space.ir.expr import Expr, const, dtype_bytes, var, variables
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 from targets.cpu.storage import Loops, Storage, loops_of, place
-from targets.cpu.text import LLVM_TYPE, Scope, Text, Value, llvm_type
+from targets.cpu.text import LLVM_TYPE, Text, Value, llvm_type
 from targets.cpu.values import Values, _suffix
 
 MAX_UNROLLED_STORES = 8192
@@ -183,7 +182,7 @@ class Function:
         if any(isinstance(s, Allocate) for s in walk_stmt(loop.body)):
             raise BuildError(f"nothing must be computed at a vectorized loop, but got a buffer inside {loop.var}")
         self.values.lane = (loop.var, extent)
-        self.values.integers.ranges[loop.var] = const(extent)
+        self.values.integers.run_over(loop.var, const(extent))
         self.stmt(loop.body)
         self.values.lane = None
 
@@ -201,7 +200,7 @@ class Function:
         scope = text.push()
         index = text.name("i")
         scope.variables[loop.var] = Value(index, "int64")
-        self.values.integers.ranges[loop.var] = loop.extent
+        self.values.integers.run_over(loop.var, loop.extent)
         carried: dict[tuple[str, int], tuple[Value, Value]] = {}
         for key, value in registers.items():
             if key[0] in self._writes(loop):
@@ -264,7 +263,7 @@ class Function:
         text.emit(f"  store ptr %workspace, ptr {at}")
         for i, variable in enumerate(captured):
             at = text.value(f"getelementptr i64, ptr {context}, i64 {2 + i}", "ptr").text
-            value = self.values.integers.scalar(_variable(variable))
+            value = self.values.integers.scalar(var(variable))
             text.emit(f"  store i64 {value}, ptr {at}")
         text.emit(f"  call void @autotune_parallel_for(ptr @{name}, ptr {context}, i32 %threads)")
 
@@ -304,14 +303,17 @@ class Function:
         values = self.values
         storage, plan = values.storage[stmt.buffer], values.plan(stmt.buffer, stmt.indices)
         over_lanes = bool(values.lane) and (plan.lane != 0 or bool(plan.gather))
-        value = None if self._is_product(stmt) and not self._reduces_lanes(stmt, over_lanes) else self._stored(stmt)
+        across = values.lane is not None and not over_lanes and stmt.reducer is not None
+        value = None if self._is_product(stmt) and not across else self._stored(stmt)
+        if across and values.lane and value:
+            value = values.vector(value, values.lane[1])
         terms, constant = values.offset(plan)
         if value is not None and value.lanes and not over_lanes:
             if stmt.reducer is None:
                 raise BuildError(f"a vectorized loop must index what it stores, but got {stmt.buffer}[...]")
-            if mask is not None and mask.lanes:
-                raise BuildError("a masked reduction over lanes must be guarded by select, but got a predicate")
             value = values.horizontal(stmt.reducer, value)
+        if mask is not None and mask.lanes and not over_lanes:
+            raise BuildError(f"a vectorized loop must index what it stores under a mask, but got {stmt.buffer}[...]")
         if storage.kind == "register":
             self._to_register(stmt, (stmt.buffer, constant), value, mask, over_lanes)
         elif over_lanes and (plan.gather or plan.lane != 1):
@@ -324,9 +326,6 @@ class Function:
 
     def _is_product(self, stmt: Store) -> bool:
         return stmt.reducer == "sum" and stmt.value.op == "mul" and stmt.value.dtype == "float32"
-
-    def _reduces_lanes(self, stmt: Store, over_lanes: bool) -> bool:
-        return self.values.lane is not None and not over_lanes and self.values.facts(stmt.value)[2]
 
     def _stored(self, stmt: Store) -> Value:
         return self.values.cast(self.values.value(stmt.value), self.values.storage[stmt.buffer].dtype)
@@ -364,15 +363,16 @@ class Function:
     ) -> None:
         values, text = self.values, self.text
         kind = f"<{lanes} x {LLVM_TYPE[storage.dtype]}>" if lanes else LLVM_TYPE[storage.dtype]
-        align = 1 if storage.dtype in ("bool", "int8", "uint8") else int(_suffix(storage.dtype).lstrip("bfi")) // 8
+        align = dtype_bytes(storage.dtype)
         suffix = f"v{lanes}{_suffix(storage.dtype)}"
         if stmt.reducer is not None:
             if mask is not None:
                 values.math.declared.add(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, <{lanes} x i1>, {kind})")
-                line = f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, <{lanes} x i1> {mask.text}, {kind} zeroinitializer)"
+                line = f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, <{lanes} x i1> {values.vector(mask, lanes).text}, {kind} zeroinitializer)"
             else:
                 line = f"load {kind}, ptr {pointer}, align {align}"
-            value = self._updated(stmt, text.value(line, storage.dtype, lanes), value)
+            old = values.from_memory(text.value(line, storage.dtype, lanes), kind)
+            value = self._updated(stmt, old, value)
         assert value is not None
         value = values.vector(value, lanes)
         if storage.dtype == "bool":
@@ -395,7 +395,7 @@ class Function:
         if storage.dtype == "bool":
             raise BuildError(f"a bool buffer must be written contiguously, but got a scatter to {stmt.buffer}")
         bits = "splat (i1 true)" if mask is None else values.vector(mask, lanes).text
-        align = max(1, int(_suffix(storage.dtype).lstrip("bfi")) // 8)
+        align = dtype_bytes(storage.dtype)
         if stmt.reducer is not None:
             values.math.declared.add(
                 f"declare {kind} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr>, <{lanes} x i1>, {kind})"
@@ -408,12 +408,6 @@ class Function:
             f"declare void @llvm.masked.scatter.{suffix}.v{lanes}p0({kind}, <{lanes} x ptr>, <{lanes} x i1>)"
         )
         text.emit(f"  call void @llvm.masked.scatter.{suffix}.v{lanes}p0({kind} {value.text}, <{lanes} x ptr> align {align} {pointers}, <{lanes} x i1> {bits})")
-
-
-def _variable(name: str) -> Expr:
-    from search_space.ir.expr import var
-
-    return var(name)
 
 
 def _free_variables(loop: For) -> set[str]:
@@ -430,6 +424,3 @@ def _free_variables(loop: For) -> set[str]:
         for e in exprs:
             names |= variables(e)
     return names
-
-
-__all__ = ["INTRINSIC_EMITTERS", "Emitted", "Function", "Scope", "emit_program", "poly", "substitute", "walk"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from search_space.ir.expr import Expr, variables
 from search_space.ir.simplify import Monomial, Poly, Simplifier, poly
+from targets.base import BuildError
 from targets.cpu.text import Scope, Text, Value
 
 
@@ -14,6 +15,12 @@ class Integers:
         self.text = text
         self.ranges: dict[str, Expr] = {}
         self.simplify = Simplifier(self.ranges)
+
+    def run_over(self, variable: str, extent: Expr) -> None:
+        """Enters a loop; what was concluded under another extent of its variable is forgotten."""
+        if self.ranges.get(variable) is not extent:
+            self.ranges[variable] = extent
+            self.simplify.forget()
 
     def depth(self, e: Expr) -> int:
         """Index of the innermost scope that defines a variable of `e`; 0 where it has none."""
@@ -55,13 +62,12 @@ class Integers:
             condition = self.condition(e.args[0])
             a, b = (self.scalar(x) for x in e.args[1:])
             return self.text.value(f"select i1 {condition}, i64 {a}, i64 {b}", "int64", at=at).text
-        raise ValueError(f"an index must be integer arithmetic, but got {e}")
+        raise BuildError(f"an index must be arithmetic over loop variables, but got {e}")
 
     def _division(self, e: Expr, at: Scope) -> str:
         a, b = e.args
         x, y = self.scalar(a), self.scalar(b)
-        bound = self.simplify.upper(-a)
-        if bound is not None and self.simplify.proved(bound):
+        if self.simplify.nonnegative(a):
             kind = "udiv" if e.op == "floordiv" else "urem"
             return self.text.value(f"{kind} i64 {x}, {y}", "int64", at=at).text
         rest = self.text.value(f"srem i64 {x}, {y}", "int64", at=at).text
@@ -112,9 +118,13 @@ class Integers:
         if e.op in ("and", "or"):
             a, b = (self.condition(x) for x in e.args)
             return self.text.value(f"{e.op} i1 {a}, {b}", "bool", at=at).text
+        if e.op == "select":
+            a, b, c = (self.condition(x) for x in e.args)
+            return self.text.value(f"select i1 {a}, i1 {b}, i1 {c}", "bool", at=at).text
+        if e.args[0].dtype == "bool":
+            a, b = (self.condition(x) for x in e.args)
+            name = {"eq": "icmp eq", "ne": "icmp ne", "min": "and", "max": "or"}[e.op]
+            return self.text.value(f"{name} i1 {a}, {b}", "bool", at=at).text
         predicate = {"lt": "slt", "le": "sle", "eq": "eq", "ne": "ne"}[e.op]
         a, b = (self.scalar(x) for x in e.args)
         return self.text.value(f"icmp {predicate} i64 {a}, {b}", "bool", at=at).text
-
-
-__all__ = ["Integers", "Value"]

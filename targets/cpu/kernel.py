@@ -78,11 +78,16 @@ class CpuKernel(Kernel):
         _KERNEL(address)(table.ctypes.data, 1, 0)
 
     def __call__(self, *arrays: NDArray[Any]) -> None:
-        outputs = len(self.module.outputs)
-        bound = self.bind(arrays[: len(arrays) - outputs])
-        for mine, theirs in zip(bound.outputs, arrays[len(arrays) - outputs :], strict=True):
-            _check(theirs, next(p for p in self.module.parameters if p.shape == mine.shape), "output")
-            bound.run()
+        split = len(arrays) - len(self.module.outputs)
+        if split != len(self.module.sources):
+            names = ", ".join([p.name for p in self.module.sources] + list(self.module.outputs))
+            raise RunError(f"a kernel must be given its inputs and outputs ({names}), but got {len(arrays)} arrays")
+        by_name = {p.name: p for p in self.module.parameters}
+        for array, name in zip(arrays[split:], self.module.outputs, strict=True):
+            _check(array, by_name[name], "output")
+        bound = self.bind(arrays[:split])
+        bound.run()
+        for mine, theirs in zip(bound.outputs, arrays[split:], strict=True):
             theirs[...] = mine
 
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> CpuBound:
@@ -114,7 +119,8 @@ class CpuBound(Bound):
         module = kernel.module
         given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
         packs = [p.packed_from for p in module.parameters if p.packed_from]
-        self.outputs = [aligned(p.shape, p.dtype) for p in module.parameters if p.name in module.outputs]
+        by_name = {p.name: p for p in module.parameters}
+        self.outputs = [aligned(by_name[n].shape, by_name[n].dtype) for n in module.outputs]
         outputs = dict(zip(module.outputs, self.outputs, strict=True))
         shared: dict[str, NDArray[Any]] = dict(outputs)
         self._tables: list[NDArray[np.uint64]] = []

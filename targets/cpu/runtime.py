@@ -10,7 +10,8 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-ZEROS = "@zeros = internal constant [64 x i64] zeroinitializer, align 64\n"
+ZEROS_BYTES = 512  # where loads that must not happen read instead
+ZEROS = f"@zeros = internal constant [{ZEROS_BYTES} x i8] zeroinitializer, align 64\n"
 
 # A parallel loop over GOMP_parallel, and the timing loop: seconds are taken around every single execution.
 SHIM = """

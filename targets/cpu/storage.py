@@ -10,6 +10,7 @@ from search_space.ir.simplify import from_poly, poly
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
 
 MAX_REGISTER_VALUES = 1024
+SEVERAL = -1
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,17 @@ class Loops:
 
 
 def loops_of(program: LoopProgram) -> Loops:
-    """Names of unrolled loops, and of vectorized ones with their extents."""
-    unrolled, lanes = set(), {}
+    """Names of unrolled loops, and of vectorized ones with their extents (SEVERAL: a peeled tail has another)."""
+    unrolled: set[str] = set()
+    lanes: dict[str, int] = {}
 
     def go(stmt: Stmt) -> None:
         if isinstance(stmt, For):
             if stmt.kind == "unroll":
                 unrolled.add(stmt.var)
             if stmt.kind == "vectorize":
-                lanes[stmt.var] = int(stmt.extent.value)
+                extent = int(stmt.extent.value)
+                lanes[stmt.var] = extent if lanes.get(stmt.var, extent) == extent else SEVERAL
             go(stmt.body)
         elif isinstance(stmt, Seq):
             for s in stmt.body:
@@ -90,7 +93,7 @@ def flat_index(indices: tuple[Expr, ...], strides: tuple[int, ...]) -> Expr:
 
 def merge_divisions(flat: Expr) -> Expr:
     """Replaces c * k * (x // c) + k * (x % c) by k * x."""
-    terms = poly(flat)
+    terms = dict(poly(flat))
     changed = True
     while changed:
         changed = False
@@ -170,6 +173,8 @@ def _register_lanes(
                 if len(monomial) != 1 or monomial[0].op != "var" or coefficient != 1:
                     return None
                 width = loops.lanes[monomial[0].args[0]]
+                if width == SEVERAL:
+                    return None
             elif names - loops.unrolled:
                 return None
         found.add(width)

@@ -9,11 +9,14 @@ from search_space.ir.expr import BITS, FLOATS, Expr, const, substitute, variable
 from search_space.ir.simplify import Monomial, canon, poly
 from targets.base import BuildError
 from targets.cpu.integers import Integers
+from targets.cpu.runtime import ZEROS_BYTES
 from targets.cpu.storage import Loops, Storage, flat_index
 from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
 
 Terms = tuple[tuple[Monomial, int], ...]
+INDEX_OPS = {"const", "var", "add", "sub", "mul", "floordiv", "mod", "min", "max", "select"}
+INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Values:
         self.epoch = 0
         self._plans: dict[tuple[str, Any], Plan] = {}
         self._facts: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
+        self._indices: dict[int, bool] = {}
 
     # ------------------------------------------------------------------ facts about nodes
     def facts(self, e: Expr) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
@@ -172,7 +176,7 @@ class Values:
             return self.literal(e.value, e.dtype)
         if e.op == "load":
             return self.load(e)
-        if not self.facts(e)[1] and e.dtype == "int64":
+        if e.dtype == "int64" and self.is_index(e):
             return self.index_value(e)
         if e.op == "select":
             return self.select(e)
@@ -187,28 +191,77 @@ class Values:
             return Value(float_literal(float(value), dtype), dtype)
         return Value(str(value).lower() if dtype == "bool" else str(int(value)), dtype)
 
+    def is_index(self, e: Expr) -> bool:
+        """Whether `e` is integer arithmetic over loop variables alone."""
+        known = self._indices.get(e.serial)
+        if known is None:
+            known = all(n.op in INDEX_OPS and n.dtype in ("int64", "bool") for n in walk(e))
+            self._indices[e.serial] = known
+        return known
+
     def index_value(self, e: Expr) -> Value:
-        """A loop-index expression as a value: i64, or <lanes x i32> where it varies over the lanes."""
+        """A loop-index expression as a value: i64, or <lanes x i32> where it varies over the lanes and fits."""
+        if not self.is_index(e):
+            raise BuildError(f"an index must be arithmetic over loop variables, but got {e}")
         if not self.facts(e)[2]:
             return Value(self.integers.scalar(self.fixed(e)), "int64")
+        return self._lane_index(e, "int32" if self._fits(e) else "int64")
+
+    def _fits(self, e: Expr) -> bool:
+        """Whether every step of an index expression lies within 32 bits."""
+        simplify = self.integers.simplify
+        for node in walk(self.fixed(e)):
+            if node.dtype == "int64":
+                for side in (node, canon(const(0) - node)):
+                    bound = simplify.upper(side)
+                    if bound is None or not bound.is_const or bound.value >= 1 << 31:
+                        return False
+        return True
+
+    def _lane_index(self, e: Expr, dtype: str) -> Value:
         assert self.lane is not None
         width = self.lane[1]
+        if not self.facts(e)[2]:
+            return self._resized(Value(self.integers.scalar(self.fixed(e)), "int64"), width, dtype)
         if e.op == "var":
-            return Value("<" + ", ".join(f"i32 {i}" for i in range(width)) + ">", "int32", width)
-        a, b = (self._narrow(self.index_value(x), width) for x in e.args)
+            return Value("<" + ", ".join(f"{LLVM_TYPE[dtype]} {i}" for i in range(width)) + ">", dtype, width)
+        a, b = (self._lane_index(x, dtype) for x in (e.args[1:] if e.op == "select" else e.args))
+        if e.op == "select":
+            condition = self.vector(self.condition(e.args[0]), width)
+            return self._choose(condition, a, b)
         if e.op in ("min", "max"):
             return self.minmax(e.op, a, b)
         if e.op in ("floordiv", "mod"):
-            bound = self.integers.simplify.upper(canon(-self.fixed(e.args[0])))
-            if bound is None or not self.integers.simplify.proved(bound):
-                raise BuildError(f"a division by lanes must have a dividend >= 0, but got {e}")
-        name = {"add": "add", "sub": "sub", "mul": "mul", "floordiv": "udiv", "mod": "urem"}[e.op]
-        return self.text.value(f"{name} {a.type} {a.text}, {b.text}", "int32", width)
+            return self._lane_division(e, a, b)
+        return self.text.value(f"{e.op} {a.type} {a.text}, {b.text}", dtype, width)
+
+    def _lane_division(self, e: Expr, a: Value, b: Value) -> Value:
+        """Floor division or its remainder; the divisor is positive."""
+        dtype, width = a.dtype, a.lanes
+        if self.integers.simplify.nonnegative(self.fixed(e.args[0])):
+            name = "udiv" if e.op == "floordiv" else "urem"
+            return self.text.value(f"{name} {a.type} {a.text}, {b.text}", dtype, width)
+        rest = self.text.value(f"srem {a.type} {a.text}, {b.text}", dtype, width)
+        negative = self.text.value(f"icmp slt {a.type} {rest.text}, zeroinitializer", "bool", width)
+        if e.op == "mod":
+            moved = self.text.value(f"add {a.type} {rest.text}, {b.text}", dtype, width)
+            return self._choose(negative, moved, rest)
+        quotient = self.text.value(f"sdiv {a.type} {a.text}, {b.text}", dtype, width)
+        less = self.text.value(f"sext {negative.type} {negative.text} to {a.type}", dtype, width)
+        return self.text.value(f"add {a.type} {quotient.text}, {less.text}", dtype, width)
+
+    def _choose(self, condition: Value, a: Value, b: Value) -> Value:
+        line = f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}"
+        return self.text.value(line, a.dtype, a.lanes)
+
+    def _resized(self, x: Value, lanes: int, dtype: str) -> Value:
+        """An index in every lane, as integers of another width."""
+        if x.dtype != dtype:
+            x = self.cast(x, dtype) if x.text.startswith("%") else Value(x.text, dtype, x.lanes)
+        return self.vector(x, lanes)
 
     def _narrow(self, x: Value, lanes: int) -> Value:
-        if x.dtype == "int64":
-            x = self.cast(x, "int32") if x.text.startswith("%") else Value(x.text, "int32", x.lanes)
-        return self.vector(x, lanes)
+        return self._resized(x, lanes, "int32")
 
     def vector(self, x: Value, lanes: int) -> Value:
         """`x` in every lane."""
@@ -245,18 +298,18 @@ class Values:
         pointer = self.pointer(name, terms, constant)
         kind = llvm_type(storage.dtype, lanes) if storage.dtype != "bool" else (f"<{lanes} x i8>" if lanes else "i8")
         align = BITS[storage.dtype] // 8
-        if self.mask is not None and self.mask.lanes and lanes:
+        if self.mask is not None and lanes and (self.mask.lanes or lanes * align > ZEROS_BYTES):
             suffix = f"v{lanes}{_suffix(storage.dtype)}"
             self.math.declared.add(
                 f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, <{lanes} x i1>, {kind})"
             )
-            line = f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, <{lanes} x i1> {self.mask.text}, {kind} zeroinitializer)"
+            line = f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, <{lanes} x i1> {self.vector(self.mask, lanes).text}, {kind} zeroinitializer)"
             found = self.text.value(line, storage.dtype, lanes)
         else:
             if self.mask is not None:
                 pointer = self.safe_pointer(pointer)
             found = self.text.value(f"load {kind}, ptr {pointer}, align {align}", storage.dtype, lanes)
-        return self._from_memory(found, kind)
+        return self.from_memory(found, kind)
 
     def safe_pointer(self, pointer: str) -> str:
         """The pointer, or one to zeros where the mask is off (or off in every lane)."""
@@ -270,7 +323,8 @@ class Values:
             condition = self.text.value(line, "bool").text
         return self.text.value(f"select i1 {condition}, ptr {pointer}, ptr @zeros", "ptr").text
 
-    def _from_memory(self, x: Value, kind: str) -> Value:
+    def from_memory(self, x: Value, kind: str) -> Value:
+        """A loaded value; bool is a byte in memory and a bit in registers."""
         if x.dtype != "bool":
             return x
         zero = "zeroinitializer" if x.lanes else "0"
@@ -303,15 +357,12 @@ class Values:
         for monomial, c in plan.gather:
             value = Value(f"splat (i32 {c})", "int32", width)
             for atom in monomial:
-                factor = self._narrow(self.index_value(self._lane_fixed(atom)), width)
+                factor = self._narrow(self.index_value(self.fixed(atom)), width)
                 value = self.text.value(f"mul {value.type} {value.text}, {factor.text}", "int32", width)
             offsets = self.text.value(f"add {value.type} {value.text}, {offsets.text}", "int32", width)
         element = LLVM_TYPE[self.storage[name].dtype]
         line = f"getelementptr {element}, ptr {base}, <{width} x i32> {offsets.text}"
         return self.text.value(line, "ptr", width).text
-
-    def _lane_fixed(self, atom: Expr) -> Expr:
-        return self.fixed(atom)
 
     def select(self, e: Expr) -> Value:
         condition = self.condition(e.args[0])
@@ -329,14 +380,9 @@ class Values:
         if other.text in ("0x0000000000000000", "0") and self._masked_load(e.args[1], condition, then):
             return then
         lanes = condition.lanes or then.lanes or other.lanes
-        then, other = self.vector(then, lanes), self.vector(other, lanes)
-        if then.dtype != other.dtype:
-            other = self.cast(other, then.dtype)
-        return self.text.value(
-            f"select {condition.type} {condition.text}, {then.type} {then.text}, {other.type} {other.text}",
-            then.dtype,
-            lanes,
-        )
+        if then.dtype != other.dtype:  # an index that varies over the lanes may be kept in 32 bits
+            then, other = self.cast(then, e.dtype), self.cast(other, e.dtype)
+        return self._choose(condition, self.vector(then, lanes), self.vector(other, lanes))
 
     def _masked_load(self, e: Expr, condition: Value, value: Value) -> bool:
         """Whether `value` is a load that already yields zero where the condition fails."""
@@ -363,7 +409,7 @@ class Values:
     def condition(self, e: Expr) -> Value:
         """A condition: one bit, or one a lane."""
         _, buffers, varies = self.facts(e)
-        if not buffers and not varies and all(n.dtype in ("int64", "bool") for n in walk(e)):
+        if not varies and self.is_index(e):
             return Value(self.integers.condition(self.fixed(e)), "bool")
         return self.value(self.fixed(e) if not buffers else e)
 
@@ -404,8 +450,9 @@ class Values:
             if fused is not None:
                 return fused
         a, b = self.condition_or_value(e.args[0]), self.condition_or_value(e.args[1])
-        if {a.dtype, b.dtype} == {"int32", "int64"}:  # an index that varies over the lanes is kept in 32 bits
-            a, b = (self._narrow(x, a.lanes or b.lanes) for x in (a, b))
+        if {a.dtype, b.dtype} == {"int32", "int64"}:  # an index that varies over the lanes may be kept in 32 bits
+            narrow = all(self.is_index(x) and self._fits(x) for x in e.args)
+            a, b = (self._resized(x, a.lanes or b.lanes, "int32" if narrow else "int64") for x in (a, b))
         a, b = self.same_lanes(a, b)
         return self.combine(op, a, b, e.args[0].dtype)
 
@@ -426,7 +473,13 @@ class Values:
         return self.math.intrinsic("fma", self.vector(a, lanes), self.vector(b, lanes), self.vector(c, lanes))
 
     def combine(self, op: str, a: Value, b: Value, dtype: str) -> Value:
-        """A binary operation on values of one type; `dtype` decides signedness."""
+        """A binary operation on values of one type; `dtype` decides signedness.
+
+        bfloat16 is computed in float32 and rounded: LLVM aborts on some of its vectors.
+        """
+        if a.dtype == "bfloat16":
+            wide = self.combine(op, self.cast(a, "float32"), self.cast(b, "float32"), "float32")
+            return self.cast(wide, "bfloat16") if wide.dtype == "float32" else wide
         floating = dtype in FLOATS
         if op in ("lt", "le", "eq", "ne"):
             unsigned = dtype in ("uint8", "bool")
@@ -454,9 +507,11 @@ class Values:
         return self.text.value(f"select {c.type} {c.text}, {a.type} {a.text}, {b.type} {b.text}", a.dtype, a.lanes)
 
     def horizontal(self, reducer: str, x: Value) -> Value:
-        """All lanes reduced to one scalar."""
+        """All lanes reduced to one scalar; 16-bit floats in float32."""
+        if x.dtype in ("float16", "bfloat16"):
+            return self.cast(self.horizontal(reducer, self.cast(x, "float32")), x.dtype)
         kind, scalar = x.type, llvm_type(x.dtype)
-        suffix = f"v{x.lanes}{_suffix(x.dtype)}"
+        suffix = f"v{x.lanes}{'i1' if x.dtype == 'bool' else _suffix(x.dtype)}"
         if x.dtype in FLOATS and reducer in ("sum", "prod"):
             name, start = ("fadd", float_literal(-0.0, x.dtype)) if reducer == "sum" else ("fmul", float_literal(1.0, x.dtype))
             self.math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar}, {kind})")

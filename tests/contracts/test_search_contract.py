@@ -14,7 +14,8 @@ def make(request):
     """Maker of the strategy on a space."""
 
     def strategy(space, seed=0, scorer=None, **options):
-        return get(request.param)(space, scorer or fakes.oracle(space), np.random.default_rng(seed), **options)
+        rng = np.random.default_rng(seed)
+        return get(request.param)(space, scorer or fakes.oracle(space), rng, **options)
 
     return strategy
 

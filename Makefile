@@ -1,0 +1,66 @@
+# Every command sets up what it needs in .venv first, from nothing but python3 and make.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
+VENV ?= .venv
+CONFIG ?= configs/resnet50.yaml
+ARGS ?=
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PEERS := $(VENV)/.peers
+
+.PHONY: help run test lint types check format bench tables clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@echo
+	@echo "  make run CONFIG=configs/matmul.yaml ARGS='--trials 32' runs another configuration with options"
+
+run: $(READY) ## tune every layer of ResNet-50 on this machine (at most 15 minutes)
+	$(BIN)/autotune run $(CONFIG) $(ARGS)
+
+test: $(READY) ## run every test
+	$(BIN)/python -m pytest --durations=20 $(ARGS)
+
+lint: $(READY) ## hold the style rules against the code
+	$(BIN)/ruff check .
+
+types: $(READY) ## check the types of the packages
+	$(BIN)/mypy
+
+check: lint types test ## everything a change must pass
+
+format: $(READY) ## sort imports and lay the code out
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+bench: $(PEERS) ## measure the operators beside PyTorch and ONNX Runtime, then beside TVM (hours)
+	$(BIN)/python -m benchmarks.peak
+	$(BIN)/python -m benchmarks.operators
+	$(BIN)/python -m benchmarks.tvm
+	$(MAKE) tables
+
+tables: $(READY) ## write the measured tables into README.md
+	$(BIN)/python -m benchmarks.table
+
+clean: ## remove the environment and what tools left behind
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Python must be at least 3.11, but found $$(python3 --version 2>&1); PYTHON=path/to/python3 chooses one" >&2; \
+		exit 1; fi
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Python must be at least 3.11, but $(PYTHON) is $$($(PYTHON) --version 2>&1)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) must have venv and ensurepip; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,reference]'
+	@touch $@
+
+$(PEERS): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	@touch $@

@@ -1,0 +1,32 @@
+"""Makes tensor programs fast by search: tune a workload or a network, lower and build hand-written schedules.
+
+The names are resolved on first use, so that `import autotune` and `autotune --help` are quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autotune.handwritten import build as build
+    from autotune.handwritten import lower as lower
+    from autotune.result import TuneResult as TuneResult
+    from autotune.tuner import tune as tune
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "TuneResult": "autotune.result",
+    "build": "autotune.handwritten",
+    "lower": "autotune.handwritten",
+    "tune": "autotune.tuner",
+}
+
+__all__ = ["TuneResult", "__version__", "build", "lower", "tune"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'autotune' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,50 @@
+"""What a tuning run tells while it goes on: subclass `Callback` and override what is of interest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from measure.record import Record
+
+if TYPE_CHECKING:
+    from autotune.result import TuneResult
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands.
+
+    Attributes:
+        task: name of the task that the event is about.
+        task_trials, task_total: trials of that task: done, and wanted.
+        trials, total: the same over all tasks; `total` shrinks where a space has fewer candidates.
+        best_seconds: fastest of the task so far; NaN where nothing has worked yet.
+        gflops: the same as 1e9 operations a second; NaN likewise.
+        peak_share: share of the machine's peak in [0, 1]; NaN likewise.
+        seconds: since the run began.
+    """
+
+    task: str
+    task_trials: int
+    task_total: int
+    trials: int
+    total: int
+    best_seconds: float
+    gflops: float
+    peak_share: float
+    seconds: float
+
+
+class Callback:
+    """Listener of a run; every method does nothing by default."""
+
+    def on_trial(self, progress: Progress, record: Record) -> None:
+        """A result came in and was written down; results of a round come in any order."""
+
+    def on_round(self, progress: Progress) -> None:
+        """A round of one task was measured, and its results applied."""
+
+    def on_finish(self, results: Sequence[TuneResult]) -> None:
+        """The run ended, or was interrupted."""

@@ -1,0 +1,175 @@
+"""The command line: `autotune run`, `lower` and `schema`. What a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from autotune import __version__
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any configuration key, dotted; again for more."),
+]
+
+
+def main() -> None:
+    """Entry point."""
+    app()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"autotune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Tensor programs made fast by search."""
+
+
+@app.command()
+def run(
+    config: Config,
+    trials: Annotated[int | None, typer.Option(help="Candidates to measure for each task.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,
+    overrides: Overrides = None,
+    pool: Annotated[str | None, typer.Option(help="local, or replay:FILE.")] = None,
+    output: Annotated[str | None, typer.Option(help="The run folder.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the records that are there.")] = False,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Write the summary here too; - for standard output."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing but problems.")] = False,
+) -> None:
+    """Tunes a network or an operator."""
+    with _bad_input():
+        from rich.console import Console
+
+        from autotune import run as runner
+        from autotune.folder import write_json
+        from autotune.progress import LiveProgress
+        from autotune.report import print_results
+
+        given = {"trials": trials, "seed": seed, "measure.pool": pool, "output": output}
+        loaded = _load(config, overrides, {key: value for key, value in given.items() if value is not None})
+        console = Console(stderr=str(json_file) == "-")
+        if not console.is_terminal:
+            console.width = 120
+        shown = [] if quiet else [LiveProgress(console)]
+
+        def say(text: str) -> None:
+            if not quiet:
+                console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+        outcome = runner.run(loaded, str(config), resume, shown, say)
+        for note in outcome.notes:
+            typer.echo(note, err=True)
+        if str(json_file) == "-":
+            typer.echo(json.dumps(outcome.document, indent=2))
+        elif json_file is not None:
+            write_json(outcome.document, json_file)
+        if not quiet:
+            print_results(console, outcome.results, outcome.references, outcome.seconds)
+            say(f"everything is in {outcome.folder}")
+    if outcome.interrupted:
+        arguments = [*sys.argv[1:], *([] if resume else ["--resume"])]
+        again = " ".join(arguments)
+        typer.echo(f"stopped; every finished trial is kept. To go on: autotune {again}", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if outcome.problems:
+        _fail("\n".join(outcome.problems))
+
+
+@app.command()
+def lower(
+    config: Config,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="A trace (JSON list) or a summary.json; by default a schedule of our own."),
+    ] = None,
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(help="schedule, program, llvm or assembly; again for more; all by default."),
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="Task of a model; the first by default.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Prints the program of a schedule at every stage, without running it."""
+    with _bad_input():
+        from autotune import stages
+        from autotune.config import ConfigError
+        from autotune.subject import settings_of, tasks_of
+
+        for name in stage or ():
+            if name not in stages.STAGES:
+                raise ConfigError(f"`--stage` must be one of {', '.join(stages.STAGES)}, but got {name!r}")
+        loaded = _load(config, overrides)
+        settings = settings_of(loaded, str(config))
+        chosen = stages.task_named(tasks_of(loaded, str(config)), task)
+        scheduled = stages.from_file(chosen, trace) if trace else stages.by_roofline(chosen, settings)
+        for name, text in stages.stages(scheduled, loaded.target, stage or stages.STAGES):
+            typer.echo(f"== {name}\n{text.rstrip()}\n")
+
+
+@app.command()
+def schema(
+    output: Annotated[Path | None, typer.Option(help="File to write; standard output by default.")] = None,
+) -> None:
+    """Prints the JSON schema of configuration files."""
+    with _bad_input():
+        from autotune.config import json_schema
+
+        text = json.dumps(json_schema(), indent=2) + "\n"
+        if output is None:
+            typer.echo(text, nl=False)
+        else:
+            output.write_text(text)
+
+
+def _load(path: Path, overrides: list[str] | None, given: dict[str, Any] | None = None) -> Any:
+    from autotune.config import load_config, parse_overrides
+
+    return load_config(path, {**parse_overrides(overrides or []), **(given or {})})
+
+
+@contextmanager
+def _bad_input() -> Iterator[None]:
+    """Ends the program with one clear sentence where the input is to blame."""
+    try:
+        yield
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except Exception as error:
+        if not isinstance(error, _blamable()):
+            raise
+        _fail(str(error))
+
+
+def _blamable() -> tuple[type[Exception], ...]:
+    from autotune.config import ConfigError
+    from measure.errors import MeasureError
+
+    return (ConfigError, MeasureError)
+
+
+def _fail(sentence: str) -> NoReturn:
+    typer.echo(sentence, err=True)
+    raise typer.Exit(BAD_INPUT)

@@ -1,0 +1,217 @@
+"""Configuration of a run: a closed set of keys, read from YAML, checked once and passed down frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+
+from autotune.naming import nearest
+
+Option = bool | int | float | str
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be run: one sentence for each mistake, `file:path: message`."""
+
+
+class Section(BaseModel):
+    """Part of a configuration: frozen, no unknown keys, no conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class WorkloadConfig(BaseModel):
+    """An operator and its sizes, by the names of `search_space.workloads`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    operator: str = Field(description="A function of search_space.workloads; its arguments stand beside it.")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Sizes by name."""
+        return dict(self.model_extra or {})
+
+
+class SearchConfig(Section):
+    """How candidates are proposed."""
+
+    strategy: str = Field(default="evolution", description="evolution, annealing or random.")
+    batch: int = Field(default=32, ge=1, le=4096, description="Trials of a round.")
+    options: dict[str, Option] = Field(default_factory=dict, description="Options of the strategy.")
+
+
+class CostModelConfig(Section):
+    """What candidates are judged by before they are measured."""
+
+    name: str = Field(default="lightgbm", description="A name of costmodel.models.registry.")
+    options: dict[str, Option] = Field(default_factory=dict, description="Options of the model.")
+
+
+class MeasureConfig(Section):
+    """How candidates are measured."""
+
+    pool: str = Field(default="local", description="local, or replay:FILE to answer from a records file.")
+    cache: Literal["warm", "network"] = Field(
+        default="warm", description="State of the caches: all warm, or weights cold as within a network."
+    )
+    timeout_s: float = Field(default=10.0, gt=0, description="Seconds for check and timing of a trial.")
+    build_timeout_s: float = Field(default=15.0, gt=0, description="Seconds for the build of a trial.")
+    threads: int | None = Field(default=None, ge=1, description="Threads of a kernel; null: one a core.")
+
+
+class TrackingConfig(Section):
+    """Where runs are tracked besides the run folder."""
+
+    backend: Literal["none"] = "none"
+
+
+class RunConfig(Section):
+    """A tuning run."""
+
+    name: str = Field(pattern=r"^[\w.-]+$", description="Of the run; by default that of the file.")
+    model: str | None = Field(default=None, description="A network: a name of the onnx model zoo, or a file.")
+    workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
+    target: str = Field(default="cpu", description="A name of targets.registry.")
+    trials: int = Field(default=64, ge=1, description="Candidates to measure for each task.")
+    seed: int = Field(default=0, ge=0, description="Of every random draw, and of the inputs.")
+    search: SearchConfig = SearchConfig()
+    cost_model: CostModelConfig = CostModelConfig()
+    measure: MeasureConfig = MeasureConfig()
+    records: str | None = Field(
+        default=None, description="Records file to append to; null: records.jsonl in the run folder."
+    )
+    output: str | None = Field(default=None, description="The run folder; null: runs/<name>.")
+    tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> Self:
+        if (self.model is None) == (self.workload is None):
+            found = "neither" if self.model is None else "both"
+            raise ValueError(f"a run must have one of `model` and `workload`, but got {found}")
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return Path(self.output or f"runs/{self.name}")
+
+    @property
+    def records_path(self) -> Path:
+        """The records file."""
+        return Path(self.records) if self.records else self.folder / "records.jsonl"
+
+
+def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+    """Reads a configuration file.
+
+    Args:
+        path: YAML file.
+        overrides: dotted key -> value, which win over the file.
+
+    Raises:
+        ConfigError: no such file, no YAML, or keys and values outside the schema.
+    """
+    try:
+        data = yaml.safe_load(Path(path).read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: a configuration must be a readable file, but: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: a configuration must be text in UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(
+            f"{path}{line}: a configuration must be YAML, but {getattr(error, 'problem', None) or error}"
+        ) from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: a configuration must be a mapping of keys, but got {type(data).__name__}")
+    data.setdefault("name", Path(path).stem)
+    for key, value in (overrides or {}).items():
+        _override(data, key, value, path)
+    return check_config(data, str(path))
+
+
+def check_config(data: Mapping[str, Any], where: str) -> RunConfig:
+    """Configuration of plain data; `where` is named in messages."""
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_sentences(error, where))) from None
+
+
+def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
+    """Dotted keys and YAML values of `key=value` texts."""
+    overrides: dict[str, Any] = {}
+    for item in items:
+        key, equals, text = item.partition("=")
+        if not key or not equals:
+            raise ConfigError(f"`--set` must be key=value, but got {item!r}")
+        try:
+            overrides[key] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ConfigError(f"`--set` must have a YAML value, but got {item!r}") from None
+    return overrides
+
+
+def json_schema() -> dict[str, Any]:
+    """The published JSON schema of a configuration file, in which `name` may be left out."""
+    schema = RunConfig.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema.pop("required", None)
+    schema["oneOf"] = [
+        {"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in ("model", "workload")
+    ]
+    return schema
+
+
+def _override(data: dict[str, Any], key: str, value: Any, path: str | Path) -> None:
+    *parents, last = key.split(".")
+    for depth, parent in enumerate(parents):
+        inner = data.get(parent)
+        if inner is None:
+            inner = data[parent] = {}
+        if not isinstance(inner, dict):
+            whole = ".".join(parents[: depth + 1])
+            raise ConfigError(f"{path}:{whole}: a key that holds others must be a mapping, but got {inner!r}")
+        data = inner
+    data[last] = value
+
+
+def _sentences(error: ValidationError, where: str) -> list[str]:
+    sentences: list[str] = []
+    for item in error.errors():
+        place = ":" + ".".join(map(str, item["loc"])) if item["loc"] else ""
+        if item["type"] == "extra_forbidden":
+            known = _fields_at(item["loc"][:-1])
+            name = str(item["loc"][-1])
+            told = f"must be one of the known keys{nearest(name, known) or ' ' + ', '.join(known)}"
+        elif item["type"] == "value_error":
+            told = str(item["ctx"]["error"])
+        elif item["type"] == "missing":
+            told = "must be given"
+        else:
+            told = f"{_rule(item['msg'])}, but got {item['input']!r}"
+        sentences.append(f"{where}{place}: {told}")
+    return sentences
+
+
+def _rule(message: str) -> str:
+    """pydantic's sentence as a rule: `Input should be x` -> `must be x`."""
+    return message.replace("Input should", "must", 1).replace("String should", "must", 1)
+
+
+def _fields_at(place: Sequence[int | str]) -> dict[str, FieldInfo]:
+    section: type[BaseModel] = RunConfig
+    for name in place:
+        kinds = [section.model_fields[str(name)].annotation]
+        inner = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+        if inner is None:
+            return {}
+        section = inner
+    return section.model_fields

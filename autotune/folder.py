@@ -1,0 +1,116 @@
+"""The run folder: records, summary, the best kernel of each task in every form, and the tuning curves."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.config import ConfigError, RunConfig
+from autotune.result import TuneResult
+from measure.host import describe_host
+from targets import registry
+from targets.base import BuildError
+
+SCHEMA = "autotune.summary/1"
+
+
+def make_folder(config: RunConfig) -> Path:
+    """The run folder, made and found writable.
+
+    Raises:
+        ConfigError: it cannot be written to.
+    """
+    folder = config.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable.{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(
+            f"`output` must be a folder to write to, but got {folder}: {error.strerror}"
+        ) from None
+    return folder
+
+
+def set_aside(path: Path) -> Path | None:
+    """Moves the records of an earlier run out of the way; where to, or None where there are none."""
+    if not path.exists() or not path.stat().st_size:
+        return None
+    number = 1
+    while (aside := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
+        number += 1
+    path.rename(aside)
+    return aside
+
+
+def summary(
+    config: RunConfig, results: Sequence[TuneResult], references: Sequence[float | None]
+) -> dict[str, Any]:
+    """The document that `summary.json` and `--json` hold."""
+    tasks = []
+    for result, seconds in zip(results, references, strict=True):
+        reference = None if seconds is None else "onnxruntime"
+        tasks.append({**result.summary(), "reference": reference, "reference_seconds": seconds})
+    return {
+        "schema": SCHEMA,
+        "config": config.model_dump(mode="json"),
+        "host": describe_host(),
+        "tasks": tasks,
+    }
+
+
+def write_json(document: Any, path: Path) -> None:
+    """Writes a file whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    partial.replace(path)
+
+
+def write_best(result: TuneResult, folder: Path) -> str | None:
+    """Writes schedule, program, LLVM IR, assembly, object, library and header of the best kernel of a task.
+
+    Returns:
+        What could not be written, in one sentence; None where everything was.
+    """
+    if result.best is None:
+        return None
+    place = folder / "best" / result.name
+    place.mkdir(parents=True, exist_ok=True)
+    head = f"# {result.workload.key}\n# algorithm: {result.algorithm}, {result.best_seconds * 1e6:.2f} us\n"
+    (place / "schedule.txt").write_text(f"{head}{result.trace}\n")
+    (place / "program.txt").write_text(f"{result.program}\n")
+    target: Any = registry.get(result.target)
+    try:
+        (place / "kernel.ll").write_text(result.module.llvm_ir)
+        (place / "kernel.s").write_text(target.assembly(result.module))
+        target.export(result.module, place, "kernel")
+    except BuildError as error:
+        return f"{result.name}: the best kernel could not be exported: {error}"
+    return None
+
+
+def draw_curves(results: Sequence[TuneResult], path: Path) -> None:
+    """Draws the best figure after each trial of every task."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    for result in results:
+        seconds, best = [], float("inf")
+        for record in result.records:
+            best = min(best, record.seconds) if record.ok else best
+            seconds.append(best)
+        rates = [result.workload.flops / value * 1e-9 for value in seconds]
+        axes.plot(range(1, len(rates) + 1), rates, drawstyle="steps-post", label=result.name)
+    axes.set(xlabel="trials", ylabel="best GFLOP/s", xlim=(0, None), ylim=(0, None))
+    axes.grid(alpha=0.3)
+    if len(results) <= 12:
+        axes.legend(fontsize="small")
+    figure.savefig(path, dpi=110)

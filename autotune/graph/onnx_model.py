@@ -1,0 +1,121 @@
+"""Reads ONNX graphs, by path or by the name of one the `onnx` package ships, with every shape inferred."""
+
+from __future__ import annotations
+
+import difflib
+from os import PathLike, fspath
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import checker, shape_inference
+
+ZOO = {
+    "alexnet": "bvlc_alexnet",
+    "densenet121": "densenet121",
+    "inception_v1": "inception_v1",
+    "inception_v2": "inception_v2",
+    "resnet50": "resnet50",
+    "shufflenet": "shufflenet",
+    "squeezenet": "squeezenet",
+    "vgg19": "vgg19",
+    "zfnet512": "zfnet512",
+}
+"""Name of a network → the model-zoo graph inside the `onnx` package; its weights are of one value."""
+
+
+class ModelError(ValueError):
+    """A model that cannot be read, or a layer in it that cannot be tuned."""
+
+
+def model_path(name_or_path: str | PathLike[str]) -> Path:
+    """File of a model.
+
+    Raises:
+        ModelError: neither a known name nor an existing file.
+    """
+    text = fspath(name_or_path)
+    if text in ZOO:
+        return Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{ZOO[text]}.onnx"
+    path = Path(text).expanduser()
+    if path.is_file():
+        return path
+    near = difflib.get_close_matches(text, ZOO, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ModelError(
+        f"`model` must be one of {', '.join(ZOO)} or the path of an .onnx file, but got model={text!r}{hint}"
+    )
+
+
+def load_model(name_or_path: str | PathLike[str]) -> onnx.ModelProto:
+    """Reads a model and infers the shape of every value in it.
+
+    Args:
+        name_or_path: a name of `ZOO`, or the path of an .onnx file.
+
+    Raises:
+        ModelError: an unknown name, a file that is no complete ONNX model, or inputs of dynamic shape.
+    """
+    path = model_path(name_or_path)
+    try:
+        model = onnx.load(path)
+    except (DecodeError, OSError, checker.ValidationError) as error:
+        raise ModelError(
+            f"`model` must be a complete ONNX file, but got model={str(path)!r}: {_first_line(error)}"
+        ) from error
+    if not model.graph.node or not model.opset_import:
+        raise ModelError(
+            f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none"
+        )
+    _check_inputs(model.graph)
+    try:
+        return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except (shape_inference.InferenceError, checker.ValidationError) as error:
+        raise ModelError(
+            f"`model` must be a graph whose shapes agree, but got model={str(path)!r}: {_first_line(error)}"
+        ) from error
+
+
+def shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
+    """Shape of every value of the model that has a fixed one, by name."""
+    graph = model.graph
+    found = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.type.tensor_type.HasField("shape"):
+            dims = value.type.tensor_type.shape.dim
+            if all(dim.HasField("dim_value") for dim in dims):
+                found.setdefault(value.name, tuple(dim.dim_value for dim in dims))
+    return found
+
+
+def constants(model: onnx.ModelProto) -> set[str]:
+    """Names of the values that depend on no input of the model: weights, and what is computed of them."""
+    graph = model.graph
+    known = (
+        {tensor.name for tensor in graph.initializer}
+        | {t.values.name for t in graph.sparse_initializer}
+        | {""}
+    )
+    for node in graph.node:  # in topological order, as the format demands
+        if all(name in known for name in node.input) and not node.op_type.startswith("Random"):
+            known.update(node.output)
+    return known - {""}
+
+
+def _check_inputs(graph: onnx.GraphProto) -> None:
+    weights = {tensor.name for tensor in graph.initializer}
+    for value in graph.input:
+        if value.name in weights:
+            continue
+        dims = value.type.tensor_type.shape.dim
+        if any(not dim.HasField("dim_value") or dim.dim_value < 1 for dim in dims):
+            shown = ", ".join(
+                dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?") for dim in dims
+            )
+            raise ModelError(
+                f"inputs of `model` must have fixed positive dimensions, but got {value.name}=({shown})"
+            )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,96 @@
+"""What a search goes by before it measures: first the roofline, then a cost model fitted on the records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.search.base import Candidate
+from costmodel.features import FeatureExtractor
+from costmodel.models.base import CostModel
+from search_space.space import SearchSpace
+
+LEAST_ROWS = 8
+"""Measured candidates below which the roofline is trusted more than a model."""
+
+
+class Guide:
+    """Scorer of a strategy, and the data that its cost model learns from.
+
+    Args:
+        space: of the task.
+        model: learns throughput, best seconds / seconds, 0 for a failure.
+        rng: noise over the roofline's order.
+        noise: its standard deviation on the logarithm of seconds.
+        extractor: makes a sketch's features, called as `FeatureExtractor`.
+
+    Attributes:
+        seconds: spent on scoring and fitting.
+        scored: candidates scored by the model.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        model: CostModel,
+        rng: np.random.Generator,
+        noise: float = 0.2,
+        extractor: Callable[..., Any] = FeatureExtractor,
+    ) -> None:
+        self.space, self.model, self.noise = space, model, noise
+        self.seconds, self.scored, self.fitted = 0.0, 0, False
+        self._rng, self._make = rng, extractor
+        self._extractors: dict[int, Any] = {}
+        self._features: list[NDArray[np.float32]] = []  # each (statements of its sketch, features)
+        self._latencies: list[float] = []  # seconds, NaN for a failure
+
+    def __call__(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
+        """Scores of candidates of one sketch: (n, groups) -> (n,), higher is better."""
+        with self._timed():
+            columns = self.space.sketches[sketch].expand(choices)
+            if not self.fitted:
+                order = -np.log(np.maximum(self._extractor(sketch).roofline(columns), 1e-12))
+                noisy: NDArray[np.float64] = order + self.noise * self._rng.standard_normal(len(order))
+                return noisy
+            self.scored += len(choices)
+            return np.asarray(self.model.predict(self._extractor(sketch)(columns)), np.float64)
+
+    def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
+        """Takes measured candidates in; NaN for a failure."""
+        with self._timed():
+            for sketch in sorted({candidate.sketch for candidate in candidates}):
+                places = [place for place, candidate in enumerate(candidates) if candidate.sketch == sketch]
+                groups = len(self.space.sketches[sketch].groups)
+                rows = np.array([candidates[place].choices for place in places], np.int32)
+                columns = self.space.sketches[sketch].expand(rows.reshape(len(places), groups))
+                self._features += list(self._extractor(sketch)(columns))
+                self._latencies += [float(seconds[place]) for place in places]
+
+    def refit(self) -> None:
+        """Fits the model on everything observed, if that is enough."""
+        latencies = np.array(self._latencies)
+        if np.isfinite(latencies).sum() < LEAST_ROWS:
+            return
+        with self._timed():
+            throughput = np.nan_to_num(np.nanmin(latencies) / latencies, nan=0.0)
+            self.model.fit(self._features, throughput)
+            self.fitted = True
+
+    def _extractor(self, sketch: int) -> Any:
+        if sketch not in self._extractors:
+            of = self.space.sketches[sketch]
+            self._extractors[sketch] = self._make(of.program, of.columns, self.space.hardware)
+        return self._extractors[sketch]
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - start

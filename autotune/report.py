@@ -1,0 +1,89 @@
+"""Results on the terminal: a table of the tasks, their sum beside the reference, where time went."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from autotune.result import TuneResult
+
+_TITLES = ("times", "algorithm", "trials", "failed", "ms", "GFLOP/s", "of peak", "ORT ms", "ratio")
+
+
+def print_results(
+    console: Console, results: Sequence[TuneResult], references: Sequence[float | None], wall: float
+) -> None:
+    """Prints the table and what belongs below it; `wall` is the run's duration in seconds."""
+    console.print(result_table(results, references))
+    phases: Counter[str] = Counter()
+    for result in results:
+        phases.update(dict(result.phases))
+        if result.problem:
+            console.print(f"{result.name}: {result.problem}", style="red", markup=False, highlight=False)
+    spent = sum(phases.values())
+    if spent:
+        shares = ", ".join(f"{name} {seconds / spent:.1%}" for name, seconds in phases.items())
+        measured = sum(result.measured for result in results)
+        console.print(
+            f"{measured} trials in {spent:.1f} s ({measured / spent:.1f} a second; {shares}), "
+            f"{wall:.1f} s in all",
+            highlight=False,
+        )
+
+
+def result_table(results: Sequence[TuneResult], references: Sequence[float | None]) -> Table:
+    """A row a task, and one for their weighted sum."""
+    table = Table(box=None, header_style="bold")
+    table.add_column("task", no_wrap=True)
+    for title in _TITLES:
+        table.add_column(title, justify="right", no_wrap=True)
+    for result, seconds in zip(results, references, strict=True):
+        table.add_row(
+            result.name,
+            str(result.weight),
+            result.algorithm or "-",
+            str(len(result.records)),
+            str(sum(result.errors.values())),
+            *_figures(result.best_seconds, result.gflops, result.peak_share),
+            *_against(seconds, result.best_seconds),
+        )
+    if len(results) > 1:
+        table.add_section()
+        table.add_row(*_total(results, references), style="bold")
+    return table
+
+
+def _total(results: Sequence[TuneResult], references: Sequence[float | None]) -> list[str]:
+    """Weighted sum over the tasks; of the reference only where it has all of them."""
+    ours = sum(result.weight * result.best_seconds for result in results)
+    flops = sum(result.weight * result.workload.flops for result in results)
+    shares = sum(result.weight * result.best_seconds * result.peak_share for result in results)
+    theirs = sum(
+        result.weight * (math.nan if seconds is None else seconds)
+        for result, seconds in zip(results, references, strict=True)
+    )
+    return [
+        "weighted sum",
+        str(sum(result.weight for result in results)),
+        "",
+        str(sum(len(result.records) for result in results)),
+        str(sum(sum(result.errors.values()) for result in results)),
+        *_figures(ours, flops / ours * 1e-9, shares / ours),
+        *_against(None if math.isnan(theirs) else theirs, ours),
+    ]
+
+
+def _figures(seconds: float, gflops: float, share: float) -> tuple[str, str, str]:
+    if math.isnan(seconds):
+        return ("-", "-", "-")
+    return (f"{seconds * 1e3:.4f}", f"{gflops:.1f}", f"{share:.0%}")
+
+
+def _against(reference: float | None, ours: float) -> tuple[str, str]:
+    if reference is None:
+        return ("-", "-")
+    return (f"{reference * 1e3:.4f}", "-" if math.isnan(ours) else f"{reference / ours:.2f}x")

@@ -1,0 +1,175 @@
+"""What tuning a task came to: the best schedule, the kernel it makes, and every record."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measure.errors import ErrorClass
+from measure.record import Record
+from search_space.hardware import Hardware
+from search_space.ir.interp import numpy_dtype
+from search_space.ir.stmt import LoopProgram
+from search_space.schedule.trace import Trace
+from search_space.space import program_of
+from search_space.workloads import Workload
+from targets import registry
+from targets.base import Kernel, Module
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """Outcome of one task.
+
+    Attributes:
+        name: of the task.
+        workload: what was tuned.
+        target: name of the target.
+        hardware: its limits, for the share of peak.
+        weight: how often the task occurs.
+        threads: that the kernels ran on.
+        cache: state of the caches during timing.
+        seed: of the run.
+        records: every trial, those of the run that this one resumed included, in order.
+        phases: wall seconds of this run by phase: `search`, `model`, `measure`.
+        measured: trials of this run, without those resumed.
+        scored: candidates created, checked, featurised and scored by the cost model.
+        scoring_seconds: wall time of those.
+        interrupted: whether the user stopped it early.
+        problem: why there is no schedule; empty where there is one.
+    """
+
+    name: str
+    workload: Workload
+    target: str
+    hardware: Hardware
+    weight: int
+    threads: int
+    cache: str
+    seed: int
+    records: tuple[Record, ...]
+    phases: Mapping[str, float] = field(default_factory=dict)
+    measured: int = 0
+    scored: int = 0
+    scoring_seconds: float = 0.0
+    interrupted: bool = False
+    problem: str = ""
+
+    @cached_property
+    def best(self) -> Record | None:
+        """Record of the fastest correct candidate; the first of equals."""
+        return min((record for record in self.records if record.ok), key=lambda r: r.seconds, default=None)
+
+    @property
+    def best_seconds(self) -> float:
+        """Latency of the best candidate; NaN where none worked."""
+        return self.best.seconds if self.best else math.nan
+
+    @property
+    def gflops(self) -> float:
+        """1e9 operations a second of the best candidate; NaN where none worked."""
+        return self.workload.flops / self.best_seconds * 1e-9
+
+    @property
+    def peak_share(self) -> float:
+        """`gflops` as a share of the float32 peak of the cores that were used."""
+        return self.gflops * 1e9 / peak_flops(self.hardware, self.threads)
+
+    @property
+    def algorithm(self) -> str | None:
+        """Definition of the workload that won."""
+        return self.best.algorithm if self.best else None
+
+    @property
+    def trace(self) -> Trace:
+        """The best schedule."""
+        return Trace.from_json(self._winner.trace)
+
+    @cached_property
+    def program(self) -> LoopProgram:
+        """The best loop program."""
+        return program_of(self.workload, self._winner.algorithm, self.trace)
+
+    @cached_property
+    def module(self) -> Module:
+        """The best program, built."""
+        return registry.get(self.target).build(self.program)
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """Error class -> trials that ended so."""
+        return dict(Counter(str(r.error) for r in self.records if r.error is not ErrorClass.ok))
+
+    def kernel(self, *arrays: NDArray[Any]) -> NDArray[Any]:
+        """Runs the best kernel.
+
+        Args:
+            arrays: the workload's inputs, and, if it shall be written in place, the output.
+
+        Returns:
+            The output.
+        """
+        inputs = len(self.workload.inputs)
+        if len(arrays) not in (inputs, inputs + 1):
+            raise ValueError(
+                f"`arrays` must be {inputs} inputs, or those and the output, but got {len(arrays)} arrays"
+            )
+        output = self.workload.output
+        if len(arrays) == inputs:
+            arrays = (*arrays, np.empty(output.shape, numpy_dtype(output.dtype)))
+        self._kernel(*arrays)
+        return arrays[-1]
+
+    def summary(self) -> dict[str, Any]:
+        """The task's entry of `summary.json`; what was not measured is None."""
+        spent = sum(self.phases.values())
+        return {
+            "name": self.name,
+            "workload": self.workload.to_json(),
+            "target": self.target,
+            "weight": self.weight,
+            "algorithm": self.algorithm,
+            "trials": len(self.records),
+            "best_seconds": known(self.best_seconds),
+            "gflops": known(self.gflops),
+            "peak_share": known(self.peak_share),
+            "spread": known(self.best.spread) if self.best else None,
+            "cache": self.cache,
+            "trials_per_second": self.measured / spent if self.measured else None,
+            "candidates_per_second": self.scored / self.scoring_seconds if self.scored else None,
+            "correct": True if self.best else None,
+            "errors": self.errors,
+            "reference": None,
+            "reference_seconds": None,
+            "seed": self.seed,
+            "trace": [dict(step) for step in self.best.trace] if self.best else None,
+        }
+
+    @cached_property
+    def _kernel(self) -> Kernel:
+        return registry.get(self.target).load(self.module)
+
+    @property
+    def _winner(self) -> Record:
+        if self.best is None:
+            counts = ", ".join(f"{count} {name}" for name, count in self.errors.items())
+            reason = self.problem or counts or "no trials"
+            raise LookupError(f"{self.name} must have a working candidate, but got none: {reason}")
+        return self.best
+
+
+def known(value: float) -> float | None:
+    """None for NaN."""
+    return None if math.isnan(value) else value
+
+
+def peak_flops(hardware: Hardware, threads: int) -> float:
+    """float32 operations a second of the cores that `threads` threads use."""
+    return hardware.peak_flops * min(threads, hardware.cores) / hardware.cores

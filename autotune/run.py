@@ -1,0 +1,126 @@
+"""A run of the command line: configuration to tasks, tuning, reference timings and the run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune import folder as run_folder
+from autotune.callbacks import Callback
+from autotune.config import ConfigError, RunConfig
+from autotune.loop import run_rounds
+from autotune.pools import make_pool
+from autotune.result import TuneResult
+from autotune.subject import blamed, settings_of, tasks_of
+from autotune.task import Task
+from autotune.tuner import known, prepare
+from autotune.tuning import Settings
+from measure.database import Database
+from measure.hostlock import HostLock
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        results: of each task.
+        references: seconds of each task on ONNX Runtime; None where it was not timed.
+        document: the content of `summary.json`.
+        folder: the run folder.
+        notes: what the user should know of, a sentence each.
+        seconds: wall time of the run.
+    """
+
+    results: Sequence[TuneResult]
+    references: Sequence[float | None]
+    document: dict[str, Any]
+    folder: Path
+    notes: Sequence[str]
+    seconds: float
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user stopped it early."""
+        return any(result.interrupted for result in self.results)
+
+    @property
+    def problems(self) -> list[str]:
+        """Tasks that have no legal schedule."""
+        return [f"{result.name}: {result.problem}" for result in self.results if result.problem]
+
+
+def run(
+    config: RunConfig,
+    where: str,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    say: Callable[[str], None] = lambda text: None,
+) -> Outcome:
+    """Runs a configuration.
+
+    Args:
+        config: what to do.
+        where: name of its file, for messages.
+        resume: go on with the records that are there; otherwise those in the run folder are set aside.
+        callbacks: who is told of the progress.
+        say: shows a sentence to the user.
+
+    Raises:
+        ConfigError: something in the configuration cannot be done.
+        MeasureError: records that cannot be used, or a pool that cannot start.
+    """
+    start = time.perf_counter()
+    settings = settings_of(config, where)
+    tasks = tasks_of(config, where)
+    folder = run_folder.make_folder(config)
+    notes: list[str] = []
+    with blamed(f"{where}:measure.pool"):
+        pool = make_pool(config.measure.pool)
+    if not resume and config.records is None and (aside := run_folder.set_aside(config.records_path)):
+        say(f"records of an earlier run are kept as {aside}; --resume would have gone on with them")
+    with pool, Database(config.records_path) as database:
+        notes += [database.repaired] if database.repaired else []
+        if resume:
+            database.check_compatible(settings.target)
+        tunings = [
+            prepare(task, settings, known(database, task.workload, settings) if resume else [])
+            for task in tasks
+        ]
+        results = run_rounds(tunings, pool, database, callbacks)
+    if config.measure.pool == "local" and not any(result.interrupted for result in results):
+        references, note = _references(tasks, settings, say)
+        notes += [note] if note else []
+    else:
+        references = [None] * len(tasks)
+    document = run_folder.summary(config, results, references)
+    run_folder.write_json(document, folder / "summary.json")
+    for result in results:
+        note = run_folder.write_best(result, folder)
+        notes += [note] if note else []
+    run_folder.draw_curves(results, folder / "curve.png")
+    return Outcome(results, references, document, folder, notes, time.perf_counter() - start)
+
+
+def _references(
+    tasks: Sequence[Task], settings: Settings, say: Callable[[str], None]
+) -> tuple[Sequence[float | None], str | None]:
+    """Seconds of each task on ONNX Runtime, while nothing else of ours runs; or why there are none."""
+    from autotune.graph.reference import ReferenceFailure, onnxruntime_seconds
+
+    say(f"timing {'the same layers' if len(tasks) > 1 else 'the same layer'} on ONNX Runtime")
+    lock = HostLock()
+    try:
+        lock.acquire("time", 600.0)
+        seconds = onnxruntime_seconds([task.workload for task in tasks], settings.threads, settings.cache)
+    except ReferenceFailure as error:
+        return [None] * len(tasks), f"no reference timings: {error}"
+    finally:
+        lock.close()
+    return seconds, None
+
+
+__all__ = ["ConfigError", "Outcome", "run"]

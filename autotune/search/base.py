@@ -1,0 +1,90 @@
+"""The search interface: candidates by ask and tell, with any number of results outstanding."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.naming import nearest
+
+Options = TypeVar("Options")
+Scorer = Callable[[int, NDArray[np.int32]], NDArray[np.float64]]
+"""(sketch, choices (n, groups)) -> (n,), higher is better: what a strategy knows before measuring."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A point of a search space: a sketch, and an index into the table of each of its decision groups."""
+
+    sketch: int
+    choices: tuple[int, ...]
+
+
+class NoLegalSchedule(ValueError):
+    """No candidate of a search space keeps every limit.
+
+    Attributes:
+        tried: candidates drawn.
+        violations: limit -> how many of those broke it; one candidate may break several.
+    """
+
+    def __init__(self, workload: str, tried: int, violations: Mapping[str, int]) -> None:
+        self.tried = tried
+        self.violations = dict(violations)
+        broken = sorted(self.violations.items(), key=lambda item: -item[1])
+        told = ", ".join(f"{name} failed for {count}" for name, count in broken) or "there is no sketch"
+        super().__init__(
+            f"a workload must have at least one legal schedule, but got none among {tried} candidates "
+            f"of {workload}: {told}"
+        )
+
+
+class SearchStrategy(ABC):
+    """Proposes candidates. Every random draw comes from the generator that it is made with."""
+
+    @abstractmethod
+    def ask(self, n: int) -> list[Candidate]:
+        """Proposes candidates, none of which was asked for or told before; results may be outstanding.
+
+        Returns:
+            At most `n`; fewer, or none, where the space has no more.
+
+        Raises:
+            NoLegalSchedule: the space has no legal candidate at all.
+        """
+
+    @abstractmethod
+    def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
+        """Takes in measurements: any part of what was asked for, or candidates known from elsewhere.
+
+        Args:
+            candidates: what was measured.
+            seconds: their latencies `(candidates,)`; NaN for a failure.
+        """
+
+
+def make_options(kind: type[Options], given: Mapping[str, Any], owner: str) -> Options:
+    """Options dataclass of a strategy from keywords.
+
+    Raises:
+        ValueError: an unknown key (names the nearest), or a value of another type.
+    """
+    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    for name, value in given.items():
+        if name not in known:
+            hint = nearest(name, known)
+            options = ", ".join(known) or "none"
+            raise ValueError(f"`{owner}` must have options among {options}, but got {name!r}{hint}")
+        _check_type(owner, name, value, type(known[name].default))
+    return kind(**given)
+
+
+def _check_type(owner: str, name: str, value: object, kind: type) -> None:
+    allowed = (int, float) if kind is float else (kind,)
+    if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"`{name}` of {owner} must be of type {kind.__name__}, but got {name}={value!r}")

@@ -1,0 +1,132 @@
+"""A schedule at every stage on its way to machine code, without running it: what `autotune lower` prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune import search
+from autotune.config import ConfigError
+from autotune.naming import nearest
+from autotune.search.base import NoLegalSchedule
+from autotune.task import Task
+from autotune.tuning import Settings
+from costmodel.features import FeatureExtractor
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.trace import Trace
+from search_space.space import SearchSpace, generate, program_of
+from targets import registry
+from targets.base import BuildError
+
+STAGES = ("schedule", "program", "llvm", "assembly")
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A workload with a concrete schedule."""
+
+    task: Task
+    algorithm: str
+    trace: Trace
+
+
+def stages(scheduled: Scheduled, target: str, wanted: Sequence[str] = STAGES) -> Iterator[tuple[str, str]]:
+    """Yields (stage, text) of the wanted stages in order.
+
+    Raises:
+        ConfigError: the schedule does not fit the workload, or the target has no code for it.
+    """
+    workload = scheduled.task.workload
+    if "schedule" in wanted:
+        yield "schedule", f"# {workload.key}\n# algorithm: {scheduled.algorithm}\n{scheduled.trace}"
+    try:
+        program = program_of(workload, scheduled.algorithm, scheduled.trace)
+        if "program" in wanted:
+            yield "program", str(program)
+        if {"llvm", "assembly"} & set(wanted):
+            on = registry.get(target)
+            module = on.build(program)
+            if "llvm" in wanted:
+                yield "llvm", module.llvm_ir
+            if "assembly" in wanted:
+                yield "assembly", on.assembly(module)
+    except (ScheduleError, BuildError) as error:
+        raise ConfigError(f"a schedule must fit its workload and target, but {error}") from None
+
+
+def task_named(tasks: Sequence[Task], name: str | None) -> Task:
+    """The task called `name`; the first one by default.
+
+    Raises:
+        ConfigError: no such task; names the nearest one.
+    """
+    found = {task.name: task for task in tasks}
+    if name is None:
+        return tasks[0]
+    if name not in found:
+        raise ConfigError(
+            f"`--task` must be one of {', '.join(found)}, but got {name!r}{nearest(name, found)}"
+        )
+    return found[name]
+
+
+def by_roofline(task: Task, settings: Settings) -> Scheduled:
+    """The schedule that a search would begin with: the best of a sample by the roofline.
+
+    Raises:
+        ConfigError: no candidate is legal.
+    """
+    space: SearchSpace = generate(task.workload, registry.get(settings.target).hardware)
+
+    def score(sketch: int, choices: Any) -> Any:
+        of = space.sketches[sketch]
+        return -FeatureExtractor(of.program, of.columns, space.hardware).roofline(of.expand(choices))
+
+    rng = settings.generator(task.workload.key, "lower")
+    try:
+        (chosen,) = search.get("evolution")(space, score, rng, first_epsilon=0.0, first_sample=2048).ask(1)
+    except NoLegalSchedule as error:
+        raise ConfigError(str(error)) from None
+    of = space.sketches[chosen.sketch]
+    return Scheduled(task, of.algorithm, of.trace(np.array(chosen.choices, np.int32)))
+
+
+def from_file(task: Task, path: Path) -> Scheduled:
+    """The schedule in a file: a trace as a JSON list, or a summary.json, which holds one for each task.
+
+    Raises:
+        ConfigError: no such file, no trace in it, or none for this task.
+    """
+    try:
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: a trace must be a readable file, but got: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: a trace must be JSON, but {error}") from None
+    algorithms: tuple[str, ...] = task.workload.algorithms
+    if isinstance(data, dict):
+        entry = _entry(task, data, path)
+        data, algorithms = entry["trace"], (entry["algorithm"],)
+    if not isinstance(data, list) or not all(isinstance(step, dict) for step in data):
+        raise ConfigError(f"{path}: a trace must be a list of steps, but got {str(data)[:60]}")
+    problems: list[str] = []
+    for algorithm in algorithms:
+        try:
+            trace = Trace.from_json(data)
+            program_of(task.workload, algorithm, trace)
+            return Scheduled(task, algorithm, trace)
+        except ScheduleError as error:
+            problems.append(f"{algorithm}: {error}")
+    raise ConfigError(f"{path}: a trace must fit {task.workload.key}, but {'; '.join(problems)}")
+
+
+def _entry(task: Task, document: dict[str, Any], path: Path) -> dict[str, Any]:
+    for entry in document.get("tasks", []):
+        if entry.get("workload") == task.workload.to_json() and entry.get("trace") is not None:
+            return dict(entry)
+    raise ConfigError(f"{path}: a summary must hold a trace of {task.workload.key}, but it does not")

@@ -1,0 +1,111 @@
+"""What a configuration is about: its tasks and how to tune them, checked before anything runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from autotune import search
+from autotune.config import ConfigError, RunConfig, WorkloadConfig
+from autotune.models import make_model
+from autotune.naming import nearest
+from autotune.search.base import make_options
+from autotune.task import Task
+from autotune.tuning import Settings
+from search_space import workloads
+from search_space.workloads import Workload
+from targets import registry as targets
+
+
+def tasks_of(config: RunConfig, where: str) -> list[Task]:
+    """Tasks of a run.
+
+    Args:
+        config: of the run.
+        where: name of its file, for messages.
+
+    Raises:
+        ConfigError: an unknown operator or model, or sizes that do not go together.
+    """
+    if config.workload is not None:
+        with blamed(f"{where}:workload"):
+            workload = workload_of(config.workload)
+            workload.tensors(workload.algorithms[0])  # states what is wrong with impossible sizes
+        return [Task(config.name, workload)]
+    from autotune.graph.onnx_model import load_model
+    from autotune.graph.tasks import extract
+
+    with blamed(f"{where}:model"):
+        found = extract(load_model(str(config.model)))
+    if not found:
+        raise ConfigError(f"{where}:model: a model must have layers to tune, but {config.model} has none")
+    return [Task(task.name, task.workload, task.weight) for task in found]
+
+
+def settings_of(config: RunConfig, where: str) -> Settings:
+    """How the tasks of a run are tuned.
+
+    Raises:
+        ConfigError: an unknown target, strategy or model, or an option that they do not have.
+    """
+    with blamed(f"{where}:target"):
+        hardware = targets.get(config.target).hardware
+    with blamed(f"{where}:search"):
+        kind = search.get(config.search.strategy)
+        make_options(kind.Options, config.search.options, config.search.strategy)
+    with blamed(f"{where}:cost_model"):
+        make_model(config.cost_model.name, config.cost_model.options, config.seed)
+    return Settings(
+        target=config.target,
+        trials=config.trials,
+        seed=config.seed,
+        batch=config.search.batch,
+        strategy=config.search.strategy,
+        strategy_options=config.search.options,
+        cost_model=config.cost_model.name,
+        cost_model_options=config.cost_model.options,
+        threads=config.measure.threads or hardware.cores,
+        cache=config.measure.cache,
+        build_timeout=config.measure.build_timeout_s,
+        run_timeout=config.measure.timeout_s,
+    )
+
+
+def workload_of(config: WorkloadConfig) -> Workload:
+    """The workload that a configuration describes.
+
+    Raises:
+        ValueError: states the rule and the value.
+    """
+    if config.operator not in workloads.OPERATORS:
+        hint = nearest(config.operator, workloads.OPERATORS)
+        raise ValueError(
+            f"`operator` must be one of {', '.join(workloads.OPERATORS)}, "
+            f"but got operator={config.operator!r}{hint}"
+        )
+    parameters = inspect.signature(getattr(workloads, config.operator)).parameters
+    for name in config.arguments:
+        if name not in parameters:
+            hint = nearest(name, parameters)
+            raise ValueError(
+                f"`{config.operator}` must have arguments among {', '.join(parameters)}, "
+                f"but got {name!r}{hint}"
+            )
+    missing = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty and name not in config.arguments
+    ]
+    if missing:
+        raise ValueError(f"`{config.operator}` must be given {', '.join(missing)}")
+    return Workload.from_json({"operator": config.operator, "args": config.arguments})
+
+
+@contextmanager
+def blamed(where: str) -> Iterator[None]:
+    """Turns a refusal of values into a ConfigError that says where the values stand."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{where}: {error}") from error

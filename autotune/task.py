@@ -1,0 +1,22 @@
+"""A task: one workload to tune, and how much it counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search_space.workloads import Workload
+
+
+@dataclass(frozen=True)
+class Task:
+    """A workload of a run.
+
+    Attributes:
+        name: readable, unique in the run, fit for a folder's name.
+        workload: what is computed.
+        weight: how often it occurs in what is being tuned.
+    """
+
+    name: str
+    workload: Workload
+    weight: int = 1

@@ -1,0 +1,133 @@
+"""`tune`: from a workload to a kernel, with everything at its default unless it is said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from autotune import search
+from autotune.callbacks import Callback
+from autotune.guide import Guide
+from autotune.loop import run_rounds
+from autotune.models import make_model
+from autotune.pools import make_pool
+from autotune.result import TuneResult
+from autotune.task import Task
+from autotune.tuning import Settings, TaskTuning
+from measure.database import Database
+from measure.host import describe_host
+from measure.pool import Cache, MeasurePool
+from measure.record import Record
+from search_space.space import SearchSpace, generate
+from search_space.workloads import Workload
+from targets import registry as targets
+
+
+def tune(
+    workload: Workload,
+    target: str = "cpu",
+    trials: int = 64,
+    seed: int = 0,
+    *,
+    strategy: str = "evolution",
+    strategy_options: Mapping[str, Any] | None = None,
+    cost_model: str = "lightgbm",
+    cost_model_options: Mapping[str, Any] | None = None,
+    batch: int = 32,
+    threads: int | None = None,
+    cache: Cache = "warm",
+    pool: MeasurePool | str = "local",
+    records: str | os.PathLike[str] | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> TuneResult:
+    """Searches the schedules of a workload for the fastest one on this machine.
+
+    Args:
+        workload: what to compute, see `search_space.workloads`.
+        target: a name of `targets.registry`.
+        trials: candidates to measure.
+        seed: of every random draw, and of the inputs.
+        strategy: a name of `autotune.search.STRATEGIES`, with its options.
+        cost_model: a name of `costmodel.models.registry`, with its options.
+        batch: trials of a round.
+        threads: that a kernel runs on; None: one a core.
+        cache: `warm`, or `network` with weights that are cold.
+        pool: what measures: an open pool, which is left open, or a name as in the configuration.
+        records: file to append records to. What it holds of this workload is not measured again.
+        callbacks: who is told of the progress.
+
+    Returns:
+        The result; after Ctrl-C with what was measured by then.
+
+    Raises:
+        NoLegalSchedule: no candidate keeps the target's limits.
+        ValueError: an unknown target, strategy, model or pool, or an option out of range.
+        RecordError: `records` cannot be used.
+    """
+    settings = Settings(
+        target=target,
+        trials=trials,
+        seed=seed,
+        batch=batch,
+        strategy=strategy,
+        strategy_options=strategy_options or {},
+        cost_model=cost_model,
+        cost_model_options=cost_model_options or {},
+        threads=threads or targets.get(target).hardware.cores,
+        cache=cache,
+    )
+    with opened(records) as database:
+        tuning = prepare(Task(workload.operator, workload), settings, known(database, workload, settings))
+        if isinstance(pool, MeasurePool):
+            (result,) = run_rounds([tuning], pool, database, callbacks)
+        else:
+            with make_pool(pool) as own:
+                (result,) = run_rounds([tuning], own, database, callbacks)
+    if tuning.failure is not None:
+        raise tuning.failure
+    return result
+
+
+def prepare(
+    task: Task, settings: Settings, records: Sequence[Record] = (), space: SearchSpace | None = None
+) -> TaskTuning:
+    """A task ready to be tuned.
+
+    Args:
+        task: what to tune.
+        settings: how.
+        records: what an earlier run measured of it.
+        space: where to search; the workload's whole space by default.
+    """
+    space = space or generate(task.workload, targets.get(settings.target).hardware)
+    key = task.workload.key
+    model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)
+    guide = Guide(space, model, settings.generator(key, "guide"))
+    kind = search.get(settings.strategy)
+    strategy = kind(space, guide, settings.generator(key, "search"), **settings.strategy_options)
+    tuning = TaskTuning(task, space, settings, strategy, guide, describe_host())
+    tuning.replay(records)
+    return tuning
+
+
+def known(database: Database | None, workload: Workload, settings: Settings) -> list[Record]:
+    """Records of a workload that a run with these settings need not measure again."""
+    if database is None:
+        return []
+    return [
+        record
+        for record in database.records(workload.key, settings.target)
+        if record.threads == settings.threads and record.cache == settings.cache
+    ]
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str] | None) -> Iterator[Database | None]:
+    """The database of a records file; None where no file is wanted."""
+    if path is None:
+        yield None
+    else:
+        with Database(path) as database:
+            yield database

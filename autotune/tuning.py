@@ -1,0 +1,257 @@
+"""The tuning of one task: propose a round of trials, take its results in, refit; resume from records."""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autotune.guide import Guide
+from autotune.result import TuneResult
+from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
+from autotune.task import Task
+from measure.pool import Cache, Trial, TrialResult
+from measure.record import Record
+from search_space.space import SearchSpace
+
+_CHOICES = "choices="
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a task is tuned.
+
+    Attributes:
+        target: name of the target.
+        trials: candidates to measure, those resumed included.
+        seed: of every random draw, and of the inputs.
+        batch: trials of a round.
+        strategy, strategy_options: see `autotune.search`.
+        cost_model, cost_model_options: see `costmodel.models`.
+        threads: that a kernel runs on.
+        cache: state of the caches during timing, see `measure.pool.Cache`.
+        build_timeout, run_timeout: seconds.
+    """
+
+    target: str = "cpu"
+    trials: int = 64
+    seed: int = 0
+    batch: int = 32
+    strategy: str = "evolution"
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    cost_model: str = "lightgbm"
+    cost_model_options: Mapping[str, Any] = field(default_factory=dict)
+    threads: int = 1
+    cache: Cache = "warm"
+    build_timeout: float = 15.0
+    run_timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "batch", "threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, but got {name}={getattr(self, name)}")
+        if self.seed < 0:
+            raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
+
+    def generator(self, task_key: str, use: str) -> np.random.Generator:
+        """Random numbers for one use in one task: the same whatever else is in the run."""
+        return np.random.default_rng([self.seed, zlib.crc32(task_key.encode()), zlib.crc32(use.encode())])
+
+
+class TaskTuning:
+    """State of one task in a run. Results are applied in the order in which their trials were asked for.
+
+    Args:
+        task: what to tune.
+        space: its search space.
+        settings: how.
+        strategy: proposes candidates; made on `guide` as its scorer.
+        guide: knows the cost model.
+        host: description of the machine, for the records.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        space: SearchSpace,
+        settings: Settings,
+        strategy: SearchStrategy,
+        guide: Guide,
+        host: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.task, self.space, self.settings = task, space, settings
+        self.strategy, self.guide, self.host = strategy, guide, dict(host or {})
+        self.records: list[Record] = []
+        self.best_seconds = math.nan
+        self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
+        self.failure: NoLegalSchedule | None = None
+        self._workload = task.workload.to_json()
+        self._known: dict[str, float] = {}  # trace key -> seconds, NaN for a failure
+        self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
+        self._exhausted = False
+        self._resumed = self._round = self._scored = 0
+        self._scoring_seconds = 0.0
+
+    @property
+    def total(self) -> int:
+        """Trials that this task will have."""
+        return len(self.records) if self._exhausted else self.settings.trials
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to measure."""
+        return len(self.records) >= self.total
+
+    def replay(self, records: Sequence[Record]) -> None:
+        """Takes in what an earlier run measured, so that it is not measured again."""
+        known: list[tuple[Candidate, float]] = []
+        for record in sorted(records, key=lambda record: record.order):
+            if record.trace_key in self._known:
+                continue
+            self._keep(record)
+            candidate = self._candidate_of(record)
+            if candidate is not None:
+                known.append((candidate, record.seconds))
+        self._resumed = len(self.records)
+        self._learn(known)
+
+    def propose(self) -> list[Trial]:
+        """Trials of the next round; none where the task is done.
+
+        Raises:
+            NoLegalSchedule: the space holds no legal candidate.
+        """
+        start, scoring, scored = time.perf_counter(), self.guide.seconds, self.guide.scored
+        trials: dict[str, Trial] = {}
+        wanted = min(self.settings.batch, self.settings.trials - len(self.records))
+        try:
+            while len(trials) < wanted and not self._exhausted:
+                asked = self.strategy.ask(wanted - len(trials))
+                self._exhausted = not asked
+                self._sort_out(asked, trials)
+        except NoLegalSchedule as error:
+            self._exhausted, self.failure = True, error
+            raise
+        finally:
+            wall, inside = time.perf_counter() - start, self.guide.seconds - scoring
+            self.phases["search"] += wall - inside
+            self.phases["model"] += inside
+            if self.guide.scored > scored:
+                self._scored += self.guide.scored - scored
+                self._scoring_seconds += wall
+        if self._exhausted and trials:
+            self._exhausted = False  # the next round finds out again, once these are measured
+        return list(trials.values())
+
+    def record(self, result: TrialResult) -> Record:
+        """Makes the record of a result as it comes in."""
+        candidate = self._proposed[result.trial.trace_key][0]
+        choices = ",".join(map(str, candidate.choices))
+        return Record.of(
+            result,
+            time=time.time(),
+            sketch=self.space.sketches[candidate.sketch].name,
+            order=self._order(result),
+            provenance=f"{self.settings.strategy} round={self._round} {_CHOICES}{choices}",
+            host=self.host,
+        )
+
+    def settle(self, records: Sequence[Record], measure_seconds: float) -> None:
+        """Applies the records of a round, in the order of asking, and refits the model."""
+        self.phases["measure"] += measure_seconds
+        told: list[tuple[Candidate, float]] = []
+        for record in sorted(records, key=lambda record: record.order):
+            self._keep(record)
+            told += [(c, record.seconds) for c in self._proposed[record.trace_key]]
+        self._proposed.clear()
+        self._round += 1
+        self._learn(told, refit=not self.done)
+
+    def result(self, interrupted: bool = False) -> TuneResult:
+        """What the task has come to by now."""
+        return TuneResult(
+            name=self.task.name,
+            workload=self.task.workload,
+            target=self.settings.target,
+            hardware=self.space.hardware,
+            weight=self.task.weight,
+            threads=self.settings.threads,
+            cache=self.settings.cache,
+            seed=self.settings.seed,
+            records=tuple(self.records),
+            phases=dict(self.phases),
+            measured=len(self.records) - self._resumed,
+            scored=self._scored,
+            scoring_seconds=self._scoring_seconds,
+            interrupted=interrupted and not self.done,
+            problem="" if self.failure is None else str(self.failure),
+        )
+
+    def _sort_out(self, asked: Sequence[Candidate], trials: dict[str, Trial]) -> None:
+        """Makes trials of candidates whose schedule is new; answers the others at once."""
+        repeated: list[tuple[Candidate, float]] = []
+        for candidate in asked:
+            sketch = self.space.sketches[candidate.sketch]
+            trace = sketch.trace(candidate.choices)
+            if (key := trace.key) in self._known:
+                repeated.append((candidate, self._known[key]))
+                continue
+            self._proposed.setdefault(key, []).append(candidate)
+            if key not in trials:
+                trials[key] = Trial(
+                    self._workload,
+                    sketch.algorithm,
+                    trace.to_json(),
+                    workload_key=self.task.workload.key,
+                    trace_key=key,
+                    target=self.settings.target,
+                    threads=self.settings.threads,
+                    cache=self.settings.cache,
+                    seed=self.settings.seed,
+                    build_timeout=self.settings.build_timeout,
+                    run_timeout=self.settings.run_timeout,
+                    best_seconds=None if math.isnan(self.best_seconds) else self.best_seconds,
+                )
+        if repeated:
+            self.strategy.tell([c for c, _ in repeated], np.array([seconds for _, seconds in repeated]))
+
+    def _order(self, result: TrialResult) -> int:
+        return len(self.records) + list(self._proposed).index(result.trial.trace_key)
+
+    def _keep(self, record: Record) -> None:
+        self.records.append(record)
+        self._known[record.trace_key] = record.seconds
+        if record.ok and not self.best_seconds <= record.seconds:
+            self.best_seconds = record.seconds
+
+    def _learn(self, told: Sequence[tuple[Candidate, float]], refit: bool = True) -> None:
+        start, before = time.perf_counter(), self.guide.seconds
+        if told:
+            seconds = np.array([latency for _, latency in told])
+            self.strategy.tell([candidate for candidate, _ in told], seconds)
+            self.guide.observe([candidate for candidate, _ in told], seconds.tolist())
+            if refit:
+                self.guide.refit()
+        inside = self.guide.seconds - before
+        self.phases["model"] += inside
+        self.phases["search"] += time.perf_counter() - start - inside
+
+    def _candidate_of(self, record: Record) -> Candidate | None:
+        """The candidate that a record came from; None where its choices make another schedule today."""
+        _, found, text = record.provenance.partition(_CHOICES)
+        places = [place for place, sketch in enumerate(self.space.sketches) if sketch.name == record.sketch]
+        if not found or not places:
+            return None
+        groups = self.space.sketches[places[0]].groups
+        choices = tuple(int(part) for part in text.split(",") if part.isdecimal())
+        fits = len(choices) == len(groups) and all(
+            choice < len(group.table) for choice, group in zip(choices, groups, strict=True)
+        )
+        if not fits or self.space.sketches[places[0]].trace(choices).key != record.trace_key:
+            return None
+        return Candidate(places[0], choices)

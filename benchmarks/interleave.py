@@ -1,0 +1,49 @@
+"""Interleaved comparison: peers take turns, so that whatever disturbs the machine disturbs them alike."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Protocol
+
+FEWEST_ROUNDS = 10
+
+
+class Timed(Protocol):
+    """Something that times itself when asked."""
+
+    def time(self, samples: int) -> list[float]:
+        """Seconds of each of `samples` executions."""
+
+
+def interleave(
+    peers: Mapping[str, Timed], repeat: int = FEWEST_ROUNDS, turn_seconds: float = 0.03, pause: float = 0.01
+) -> dict[str, float]:
+    """Median over rounds of each peer's median within its turn, seconds.
+
+    Args:
+        peers: what takes turns, in this order: A/B/A/B.
+        repeat: rounds, at least 10.
+        turn_seconds: time of a turn, by which the samples in it are chosen: 5 to 200.
+        pause: seconds between turns, in which idle threads of the last peer stop spinning.
+    """
+    if repeat < FEWEST_ROUNDS:
+        raise ValueError(f"`repeat` must be at least {FEWEST_ROUNDS}, but got repeat={repeat}")
+    samples = {name: _samples(median(peer.time(3)), turn_seconds) for name, peer in peers.items()}
+    rounds: dict[str, list[float]] = {name: [] for name in peers}
+    for _ in range(repeat):
+        for name, peer in peers.items():
+            time.sleep(pause)
+            rounds[name].append(median(peer.time(samples[name])))
+    return {name: median(found) for name, found in rounds.items()}
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Geometric mean of positive values; nan of none."""
+    return math.exp(math.fsum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def _samples(seconds: float, turn_seconds: float) -> int:
+    return max(5, min(200, round(turn_seconds / max(seconds, 1e-9))))

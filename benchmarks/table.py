@@ -1,0 +1,64 @@
+"""Puts tables of `benchmarks/results` into README.md, between `<!-- table:NAME -->` and `<!-- /table -->`.
+
+`python -m benchmarks.table [FILE] [--check]`: `--check` writes nothing; code 1 where one is stale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import results
+from benchmarks.tables import TABLES
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+_MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
+
+
+def regenerate(text: str, folder: Path = results.FOLDER) -> str:
+    """`text` with every marked table made anew; a table without results says so.
+
+    Raises:
+        ValueError: a name there is no table of.
+    """
+
+    def filled(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in TABLES:
+            raise ValueError(f"`table` must be one of {', '.join(TABLES)}, but got table:{name}")
+        document = results.load(name, folder)
+        body = (
+            f"Not measured yet: `python -m benchmarks.{name}`."
+            if document is None
+            else _said(document) + TABLES[name](document)
+        )
+        return f"{match[1]}{body}\n{match[3]}"
+
+    return _MARKED.sub(filled, text)
+
+
+def _said(document: dict[str, object]) -> str:
+    host = document["host"]
+    assert isinstance(host, dict)
+    return f"Measured on {host['cpu']}, {host['cores']} cores.\n\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rewrites the file."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description=__doc__)
+    parser.add_argument("file", nargs="?", type=Path, default=README)
+    parser.add_argument("--check", action="store_true", help="write nothing; code 1 where a table is stale")
+    options = parser.parse_args(arguments)
+    before = options.file.read_text()
+    after = regenerate(before)
+    if options.check:
+        return int(before != after)
+    options.file.write_text(after)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

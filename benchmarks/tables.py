@@ -1,0 +1,128 @@
+"""Markdown tables of result files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from benchmarks.interleave import geometric_mean
+from benchmarks.rows import ROWS
+
+Document = dict[str, Any]
+_ORDER = {row.name: place for place, row in enumerate(ROWS)}
+
+
+def operators(document: Document) -> str:
+    """Ours against torch and ONNX Runtime, and the geometric mean of the ratios in each class."""
+    peak = document["peak_flops"]
+    header = [
+        "operator",
+        "ours ms",
+        "GFLOP/s",
+        "of peak",
+        "oneDNN ms",
+        "ORT ms",
+        "ORT blocked ms",
+        "call-out ms",
+        "ratio to best",
+        "weights",
+    ]
+    lines: list[list[object]] = []
+    ratios: dict[str, list[float]] = {}
+    for row in _in_order(document):
+        seconds = row["seconds"]
+        ours = seconds.get("ours")
+        rate = row["flops"] / ours if ours else None
+        best = min((seconds[name] for name in ("torch", "onnxruntime") if name in seconds), default=None)
+        ratio = best / ours if ours and best else None
+        if ratio:
+            ratios.setdefault(row["class"], []).append(ratio)
+        lines.append(
+            [
+                row["title"],
+                _ms(ours),
+                _number(rate and rate / 1e9, ".0f"),
+                _number(rate and rate / peak * 100, ".0f", " %"),
+                *(
+                    _ms(seconds.get(name))
+                    for name in ("torch", "onnxruntime", "onnxruntime_blocked", "library")
+                ),
+                _number(ratio, ".2f", "x"),
+                "constant" if row["constant_weight"] else "",
+            ]
+        )
+    return _table(header, lines) + _means(ratios)
+
+
+def tvm(document: Document) -> str:
+    """Ours against MetaSchedule at every number of trials, and the trials a second of both."""
+    header = [
+        "operator",
+        "trials",
+        "ours ms",
+        "TVM ms",
+        "ratio",
+        "ours s",
+        "TVM s",
+        "ours trials/s",
+        "TVM trials/s",
+    ]
+    lines: list[list[object]] = []
+    ratios: dict[str, list[float]] = {}
+    for row in _in_order(document):
+        for trials, run in sorted(row["trials"].items(), key=lambda item: int(item[0])):
+            ours, theirs = run["seconds"]["ours"], run["seconds"]["tvm"]
+            ratios.setdefault(f"{row['class']}, {trials} trials", []).append(theirs / ours)
+            tuning = run["tuning"]
+            lines.append(
+                [
+                    row["title"],
+                    trials,
+                    _ms(ours),
+                    _ms(theirs),
+                    f"{theirs / ours:.2f}x",
+                    *(f"{tuning[name]['seconds']:.0f}" for name in ("ours", "tvm")),
+                    *(f"{tuning[name]['trials_per_second']:.1f}" for name in ("ours", "tvm")),
+                ]
+            )
+    return _table(header, lines) + _means(ratios)
+
+
+def peak(document: Document) -> str:
+    """Peak of this host at each number of threads."""
+    lines = [
+        [name, *(_number(row[key] / 1e9, ".0f") for key in ("matmul", "convolution"))]
+        for name, row in document["rows"].items()
+    ]
+    return _table(["threads", "matmul GFLOP/s", "convolution GFLOP/s"], lines)
+
+
+TABLES: dict[str, Callable[[Document], str]] = {"operators": operators, "tvm": tvm, "peak": peak}
+
+
+def _in_order(document: Document) -> list[dict[str, Any]]:
+    names = sorted(document["rows"], key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
+    return [document["rows"][name] for name in names]
+
+
+def _means(ratios: dict[str, list[float]]) -> str:
+    if not ratios:
+        return ""
+    lines = [
+        [kind, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", len(found)]
+        for kind, found in ratios.items()
+    ]
+    return "\n\n" + _table(["class", "geometric mean", "lowest", "rows"], lines)
+
+
+def _table(header: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
+    rule = ["---", *("---:" for _ in header[1:])]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (header, rule, *lines))
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "" if value is None else f"{value:{form}}{unit}"

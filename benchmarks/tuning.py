@@ -1,0 +1,63 @@
+"""Tunes a workload with our own code generator, as every comparison does."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.tuner import tune
+from measure.record import Record
+from search_space.workloads import Workload
+
+LIBRARY = "library"
+"""Algorithm that calls out to an existing library: shown by itself, no part of any ratio."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning found.
+
+    Attributes:
+        generated: the best schedule of generated code, as options for `benchmarks.peers.ours`.
+        library: the library call-out likewise; None where it was no candidate.
+        took: trials, seconds and the rest, JSON-able.
+    """
+
+    generated: dict[str, Any]
+    library: dict[str, Any] | None
+    took: dict[str, Any]
+
+
+def tuned(workload: Workload, trials: int, seed: int, threads: int) -> Tuned:
+    """Tunes for `trials` trials.
+
+    Raises:
+        RuntimeError: no trial of generated code worked.
+    """
+    start = time.perf_counter()
+    result = tune(workload, target="cpu", trials=trials, seed=seed, threads=threads)
+    seconds = time.perf_counter() - start
+    generated = fastest([record for record in result.records if record.algorithm != LIBRARY])
+    library = fastest([record for record in result.records if record.algorithm == LIBRARY])
+    if generated is None:
+        raise RuntimeError(
+            f"`trials` must hold one that works, but got trials={trials}: none, {workload.key}"
+        )
+    took: dict[str, Any] = {
+        "trials": trials,
+        "seconds": seconds,
+        "trials_per_second": trials / seconds,
+        "seed": seed,
+    }
+    took |= {"best_seconds": generated.seconds, "algorithm": generated.algorithm}
+    return Tuned(_options(generated), _options(library) if library else None, took)
+
+
+def fastest(records: list[Record]) -> Record | None:
+    """The fastest record that worked."""
+    return min((record for record in records if record.ok), key=lambda record: record.seconds, default=None)
+
+
+def _options(record: Record) -> dict[str, Any]:
+    return {"algorithm": record.algorithm, "trace": [dict(step) for step in record.trace], "target": "cpu"}

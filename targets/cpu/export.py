@@ -1,0 +1,109 @@
+"""Kernels as files: an object, a C header, and a shared object where a C compiler can link one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import llvmlite.binding as llvm
+
+from targets.base import Module, Parameter
+from targets.cpu.runtime import openmp_library, shim_text
+
+if TYPE_CHECKING:
+    from targets.cpu.target import CpuTarget
+
+C_TYPE = {
+    "float32": "float",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "bool": "uint8_t",
+}
+
+
+def export(target: CpuTarget, module: Module, folder: Path, name: str) -> list[str]:
+    """Writes `name`.o, `name`_runtime.o and `name`.h, and links `name`.so where the host has `cc`.
+
+    The runtime object holds the parallel loop: over libgomp where there is one, else serial.
+
+    Returns:
+        Names of the files written.
+
+    Raises:
+        RuntimeError: the linker failed; its message is in the error.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    library = openmp_library()
+    runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + shim_text(library is not None)))
+    objects = {f"{name}.o": module.object_code, f"{name}_runtime.o": runtime}
+    for file, code in objects.items():
+        (folder / file).write_bytes(code)
+    (folder / f"{name}.h").write_text(header(module, name))
+    written = [*objects, f"{name}.h"]
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None or target.machine.triple != llvm.get_process_triple():
+        return written
+    command = [compiler, "-shared", "-o", f"{name}.so", *objects]
+    if library is not None:
+        command.append(library if "/" in library else f"-l:{library}")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"`{compiler}` must link {name}.so, but said: {done.stderr.strip()}")
+    return [*written, f"{name}.so"]
+
+
+def header(module: Module, name: str) -> str:
+    """The C header: one typed function a kernel, one for each constant that is packed before the first call."""
+    guard = f"AUTOTUNE_{name.upper()}_H"
+    facts = module.metadata
+    lines = [
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "#include <stdint.h>",
+        "",
+        f"/* Bytes of 64-byte aligned memory {name}() needs when it runs on that many threads. */",
+        f"#define {name.upper()}_WORKSPACE_BYTES(threads) "
+        f"({facts['shared_bytes']} + (threads) * {facts['scratch_bytes']} + 64)",
+        "",
+        f"void {module.name}(const void *const *arguments, int32_t threads, void *workspace);",
+    ]
+    for index, parameter in enumerate(p for p in module.parameters if p.packed_from):
+        source = next(s for s in module.sources if s.name == parameter.packed_from)
+        symbol = f"{module.name}_pack{index}"
+        lines += [
+            f"void {symbol}(const void *const *arguments, int32_t threads, void *workspace);",
+            "",
+            f"/* Lays out the constant {source.name}{list(source.shape)} as {parameter.name}{list(parameter.shape)}. */",
+            f"static inline void {name}_pack_{_symbol(source.name)}({_argument(source)}, {_argument(parameter, True)}) {{",
+            f"  const void *arguments[] = {{{_symbol(source.name)}, {_symbol(parameter.name)}}};",
+            f"  {symbol}(arguments, 1, 0);",
+            "}",
+        ]
+    arguments = ", ".join(_argument(p, p.name in module.outputs) for p in module.parameters)
+    shapes = ", ".join(f"{p.name}{list(p.shape)}" for p in module.parameters)
+    lines += [
+        "",
+        f"/* {shapes}: dense, row-major. */",
+        f"static inline void {name}_run({arguments}, int32_t threads, void *workspace) {{",
+        f"  const void *arguments[] = {{{', '.join(_symbol(p.name) for p in module.parameters)}}};",
+        f"  {module.name}(arguments, threads, workspace);",
+        "}",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _symbol(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _argument(parameter: Parameter, written: bool = False) -> str:
+    return f"{'' if written else 'const '}{C_TYPE[parameter.dtype]} *{_symbol(parameter.name)}"

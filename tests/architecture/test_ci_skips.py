@@ -1,0 +1,70 @@
+"""Skips that continuous integration takes for failures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TESTS = """
+import pytest
+
+def test_passes():
+    pass
+
+@pytest.mark.skip(reason="no C compiler")
+def test_compiles():
+    pass
+
+def test_beside_a_peer():
+    pytest.importorskip("torch_of_nobody", reason="torch is not installed")
+
+@pytest.mark.xfail(reason="known", strict=True)
+def test_known_to_fail():
+    assert False
+"""
+
+
+def outcome(folder: Path, plugin: list[str]) -> str:
+    """Last line of pytest over `TESTS`."""
+    (folder / "test_skips.py").write_text(TESTS)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *plugin,
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(folder),
+    ]
+    run = subprocess.run(
+        [*command, str(folder)], cwd=ROOT, env=_without_plugins(), capture_output=True, text=True
+    )
+    return run.stdout.splitlines()[-1]
+
+
+def _without_plugins() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key != "PYTEST_PLUGINS"}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "expected"),
+    [
+        ([], "1 passed, 2 skipped, 1 xfailed"),
+        (["-p", "tests.ci_skips"], "1 failed, 1 passed, 1 skipped, 1 xfailed"),
+    ],
+)
+def test_a_skip_for_want_of_a_package_fails_in_ci(tmp_path: Path, plugin: list[str], expected: str) -> None:
+    assert expected in outcome(tmp_path, plugin)
+
+
+def test_a_skipped_module_fails_in_ci(tmp_path: Path) -> None:
+    (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('no_such_module_here')\n")
+    assert "1 error" in outcome(tmp_path, ["-p", "tests.ci_skips"])

@@ -1,0 +1,134 @@
+"""The layers, read from the imports: each package imports only what stands to its left, and workers start lean."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LAYERS = ("search_space", "targets", "measure", "costmodel", "autotune")
+OUTSIDE = {
+    "search_space": {"numpy", "ml_dtypes"},
+    "targets": {"numpy", "ml_dtypes", "llvmlite"},
+    "measure": {"numpy", "ml_dtypes", "orjson"},
+    "costmodel": {"numpy", "ml_dtypes", "sklearn", "lightgbm"},
+}
+"""What a package may import from outside the standard library; the last layer may import everything."""
+HEAVY = (
+    "costmodel",
+    "autotune",
+    "lightgbm",
+    "matplotlib",
+    "mlflow",
+    "onnx",
+    "onnxruntime",
+    "pydantic",
+    "ray",
+    "rich",
+    "scipy",
+    "sklearn",
+    "torch",
+    "typer",
+)
+"""What a measuring worker must not load: it would start late."""
+LONGEST = 500  # lines of a module
+MODULES = sorted(path for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))
+EVERY = [
+    *MODULES,
+    *sorted(path for place in ("benchmarks", "examples", "tests") for path in (ROOT / place).rglob("*.py")),
+]
+
+
+def name(path: Path) -> str:
+    """A path as the tests are called by it."""
+    return str(path.relative_to(ROOT))
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Full names of all modules that a module imports, wherever in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            assert node.module is not None
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def crossings(layer: str, module: str, source: str) -> list[str]:
+    """Imports in `source`, a module of `layer`, that the layers forbid."""
+    allowed = {*LAYERS[: LAYERS.index(layer) + 1]}
+    found = []
+    for full in imported(ast.parse(source)):
+        top, *rest = full.split(".")
+        if top in LAYERS:
+            sibling = (
+                layer == top == "targets" and _folder(module) and rest and _is_other_target(module, rest[0])
+            )
+            if top not in allowed or sibling:
+                found.append(full)
+        elif layer in OUTSIDE and top not in sys.stdlib_module_names and top not in OUTSIDE[layer]:
+            found.append(full)
+    return found
+
+
+def _folder(module: str) -> str | None:
+    """Which target a module of `targets` belongs to; None for what they share."""
+    parts = Path(module).parts
+    return parts[1] if len(parts) > 2 else None
+
+
+def _is_other_target(module: str, package: str) -> bool:
+    return package != _folder(module) and (ROOT / "targets" / package).is_dir()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_imports_point_to_the_left(path: Path) -> None:
+    module = name(path)
+    assert crossings(path.relative_to(ROOT).parts[0], module, path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name)
+def test_a_module_begins_with_what_it_is_for(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert ast.get_docstring(tree), f"`{name(path)}` must begin with a docstring"
+
+
+@pytest.mark.parametrize("path", EVERY, ids=name)
+def test_a_module_is_not_too_long(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    assert lines <= LONGEST, f"`{name(path)}` must have at most {LONGEST} lines, but got {lines}"
+
+
+@pytest.mark.parametrize(
+    ("layer", "module", "source", "expected"),
+    [
+        ("search_space", "search_space/te.py", "import targets.registry", ["targets.registry"]),
+        (
+            "measure",
+            "measure/pool.py",
+            "def f():\n    from costmodel import features",
+            ["costmodel.features"],
+        ),
+        ("search_space", "search_space/te.py", "import llvmlite", ["llvmlite"]),
+        ("targets", "targets/new/emit.py", "from targets.cpu import emit", ["targets.cpu.emit"]),
+        ("targets", "targets/registry.py", "from targets.cpu import target", []),
+        ("autotune", "autotune/cli.py", "import typer, measure.pool", []),
+    ],
+)
+def test_a_crossing_is_found(layer: str, module: str, source: str, expected: list[str]) -> None:
+    assert crossings(layer, module, source) == expected
+
+
+@pytest.mark.parametrize("module", ["measure.worker", "measure.executor"])
+def test_a_worker_loads_nothing_it_does_not_need(module: str) -> None:
+    program = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {entry.split(".")[0] for entry in loaded.stdout.split()}.isdisjoint(HEAVY)

@@ -1,0 +1,179 @@
+"""The command line: what it prints, writes and exits with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from autotune import __version__
+from autotune.cli import app
+from measure.database import Database
+
+SMALL = "workload: {operator: matmul, m: 24, n: 32, k: 16}\ntrials: 6\nsearch: {batch: 3}\n"
+TASK_KEYS = {
+    *("name", "workload", "target", "weight", "algorithm", "trials", "best_seconds", "gflops", "peak_share"),
+    *("spread", "cache", "trials_per_second", "candidates_per_second", "correct", "errors", "reference"),
+    *("reference_seconds", "seed", "trace"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(SMALL)
+    return tmp_path
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_help_and_version_are_quick():
+    best = np.inf
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "autotune", "--help"], capture_output=True, text=True)
+        best = min(best, time.perf_counter() - start)
+    assert done.returncode == 0 and "lower" in done.stdout
+    assert best < 0.5
+    assert call("--version").output == f"autotune {__version__}\n"
+
+
+def test_importing_the_package_imports_no_library():
+    code = "import autotune, sys; print({'numpy', 'pydantic', 'rich', 'onnx'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "trails=3"], "small.yaml:trails: must be one of the known keys; did you mean 'trials'?"),
+        (["--set", "workload.operator=matmull"], "small.yaml:workload: `operator` must be one of"),
+        (["--set", "workload.q=3"], "small.yaml:workload: `matmul` must have arguments among m, n, k"),
+        (["--set", "workload={operator: matmul, m: 3}"], "small.yaml:workload: `matmul` must be given n, k"),
+        (["--set", "workload.k=0"], "small.yaml:workload: "),
+        (["--set", "target=cqu"], "small.yaml:target: `target` must be one of"),
+        (["--set", "search.strategy=evolutoin"], "small.yaml:search: `strategy` must be one of"),
+        (["--set", "search.options={popluation: 3}"], "did you mean 'population'?"),
+        (["--set", "cost_model.name=lightgmb"], "small.yaml:cost_model: "),
+        (["--pool", "lokal"], "small.yaml:measure.pool: `pool` must be one of"),
+        (["--pool", "replay"], "`pool` must be 'replay:FILE' with a records file"),
+        (["--pool", "replay:nowhere.jsonl"], "nowhere.jsonl"),
+        (["--trials", "0"], "small.yaml:trials: must be greater than or equal to 1, but got 0"),
+        (["--output", "/proc/nowhere"], "`output` must be a folder to write to, but got /proc/nowhere"),
+        (["--output", "small.yaml"], "`output` must be a folder to write to, but got small.yaml"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(folder, arguments, message):
+    done = call("run", "small.yaml", *arguments)
+    assert done.exit_code == 2, done.output
+    assert message in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_model_that_is_not_there(folder):
+    (folder / "net.yaml").write_text("model: resnet5")
+    done = call("run", "net.yaml")
+    assert done.exit_code == 2 and "did you mean 'resnet50'" in done.stderr
+
+
+def test_records_of_another_schema_are_refused_and_left_alone(folder):
+    (folder / "runs/small").mkdir(parents=True)
+    records = folder / "runs/small/records.jsonl"
+    records.write_text('{"schema": "other/1"}\n')
+    done = call("run", "small.yaml", "--resume")
+    assert done.exit_code == 2 and "records.jsonl:1: `schema` must be" in done.stderr
+    assert records.read_text() == '{"schema": "other/1"}\n'
+
+
+def test_lower_prints_the_stages(folder):
+    done = call("lower", "small.yaml")
+    assert done.exit_code == 0
+    parts = [line for line in done.stdout.splitlines() if line.startswith("== ")]
+    assert parts == ["== schedule", "== program", "== llvm", "== assembly"]
+    assert "split(" in done.stdout and "for " in done.stdout and "define" in done.stdout
+    assert not (folder / "runs").exists()
+
+
+def test_lower_of_given_traces(folder):
+    (folder / "none.json").write_text("[]")
+    plain = call("lower", "small.yaml", "--trace", "none.json", "--stage", "program")
+    assert plain.exit_code == 0 and plain.stdout.startswith("== program\n") and "== llvm" not in plain.stdout
+    (folder / "bad.json").write_text('[{"step": "no such step"}]')
+    assert call("lower", "small.yaml", "--trace", "bad.json").exit_code == 2
+    (folder / "text.json").write_text("{")
+    assert "a trace must be JSON" in call("lower", "small.yaml", "--trace", "text.json").stderr
+    assert "`--stage` must be one of" in call("lower", "small.yaml", "--stage", "ptx").stderr
+    (folder / "empty.json").write_text('{"tasks": []}')
+    empty = call("lower", "small.yaml", "--trace", "empty.json")
+    assert "a summary must hold a trace of matmul" in empty.stderr
+
+
+def test_schema_goes_to_a_file_or_the_terminal(folder):
+    assert call("schema", "--output", "schema.json").exit_code == 0
+    assert json.loads(call("schema").stdout) == json.loads(Path("schema.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder in which a small run was made with the real pool."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "small.yaml").write_text(SMALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        done = call("run", "small.yaml", "--json", "copy.json")
+    assert done.exit_code == 0, done.output
+    return folder, done.output
+
+
+def test_a_run_reports_and_leaves_its_folder(finished):
+    folder, output = finished
+    assert "6/6 trials" in output and "GFLOP/s" in output and "of peak" in output
+    summary = json.loads((folder / "runs/small/summary.json").read_text())
+    assert json.loads((folder / "copy.json").read_text()) == summary
+    assert set(summary) == {"schema", "config", "host", "tasks"}
+    (task,) = summary["tasks"]
+    assert set(task) == TASK_KEYS
+    assert task["trials"] == 6 and task["correct"] is True and task["weight"] == 1
+    assert task["best_seconds"] > 0
+    assert task["workload"]["operator"] == "matmul" and isinstance(task["trace"], list)
+    lines = (folder / "runs/small/records.jsonl").read_text().splitlines()
+    assert len(lines) == 6
+    assert (folder / "runs/small/curve.png").read_bytes().startswith(b"\x89PNG")
+    best = {path.name for path in (folder / "runs/small/best/small").iterdir()}
+    assert {"schedule.txt", "program.txt", "kernel.ll", "kernel.s", "kernel.o", "kernel.so", "kernel.h"} <= best
+
+
+def test_a_replayed_run_is_the_same_bit_for_bit(finished, monkeypatch):
+    folder, _ = finished
+    monkeypatch.chdir(folder)
+    records = (folder / "runs/small/records.jsonl").resolve()
+    done = call("run", "small.yaml", "--pool", f"replay:{records}", "--output", "again", "--quiet")
+    assert done.exit_code == 0 and done.output == ""
+    keys = [
+        [record.trace_key for record in sorted(Database(path, readonly=True), key=lambda record: record.order)]
+        for path in (records, folder / "again" / "records.jsonl")
+    ]
+    assert keys[0] == keys[1]
+    first, again = (
+        json.loads((folder / path / "summary.json").read_text())["tasks"][0] for path in ("runs/small", "again")
+    )
+    assert first["trace"] == again["trace"] and first["best_seconds"] == again["best_seconds"]
+
+
+def test_a_resumed_run_goes_on(finished, monkeypatch):
+    folder, _ = finished
+    monkeypatch.chdir(folder)
+    done = call("run", "small.yaml", "--resume", "--trials", "8", "--quiet")
+    assert done.exit_code == 0, done.output
+    with Database(folder / "runs/small/records.jsonl", readonly=True) as database:
+        assert len({record.trace_key for record in database}) == len(database) == 8
+    shown = call("lower", "small.yaml", "--trace", "runs/small/summary.json", "--stage", "schedule")
+    assert shown.exit_code == 0

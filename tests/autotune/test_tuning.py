@@ -1,0 +1,237 @@
+"""The tuning loop: rounds, determinism, failures, exhaustion, interruption and resuming."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from autotune.callbacks import Callback
+from autotune.loop import run_rounds
+from autotune.tuner import known
+from autotune.tuning import Settings
+from measure.database import Database
+from tests.autotune import fakes
+
+
+def run(space, pool=None, database=None, callbacks=(), **options):
+    (result,) = run_rounds(
+        [fakes.tuning(space, **options)], pool or fakes.FakePool(space), database, callbacks
+    )
+    return result
+
+
+def test_the_best_of_all_trials_is_found():
+    space = fakes.space()
+    pool = fakes.FakePool(space)
+    result = run(space, pool)
+    assert len(result.records) == result.measured == 40 == len(pool.measured)
+    assert result.best_seconds == min(record.seconds for record in result.records) < 2e-3
+    assert result.gflops == pytest.approx(0.1 / result.best_seconds)
+    assert result.peak_share == pytest.approx(result.gflops / 100)  # one thread of two cores
+    assert [record.order for record in result.records] == list(range(40))
+    assert len({record.trace_key for record in result.records}) == 40
+    assert result.errors == {} and not result.interrupted and not pool.closed
+    assert set(result.phases) == {"search", "model", "measure"} and result.scored > 0
+
+
+def test_the_same_seed_gives_the_same_trials_whatever_order_results_come_in():
+    space = fakes.space()
+    first, second, other = (run(space, seed=seed) for seed in (7, 7, 8))
+    keys = [[record.trace_key for record in result.records] for result in (first, second, other)]
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_a_task_does_the_same_alone_and_beside_others():
+    space = fakes.space()
+    alone = run(space, name="one")
+    tasks = [fakes.tuning(space, name="one"), fakes.tuning(space, name="two")]
+    beside = run_rounds(tasks, fakes.FakePool(space))
+    assert [r.trace_key for r in beside[0].records] == [r.trace_key for r in alone.records]
+    assert [r.trace_key for r in beside[1].records] != [r.trace_key for r in alone.records]
+
+
+def test_tasks_take_turns_round_by_round():
+    space = fakes.space()
+    turns = []
+
+    class Turns(Callback):
+        def on_round(self, progress):
+            turns.append((progress.task, progress.task_trials, progress.trials, progress.total))
+
+    tasks = [fakes.tuning(space, name=name, trials=20) for name in ("one", "two")]
+    run_rounds(tasks, fakes.FakePool(space), callbacks=[Turns()])
+    assert turns == [("one", 16, 16, 40), ("two", 16, 32, 40), ("one", 20, 36, 40), ("two", 20, 40, 40)]
+
+
+def test_failures_are_counted_and_taught():
+    space = fakes.space()
+
+    def is_odd(trial):
+        return trial.trace[0]["sketch"] == "bad"
+
+    task = fakes.tuning(space)
+    (result,) = run_rounds([task], fakes.FakePool(space, fails=is_odd))
+    failed = sum(not record.ok for record in result.records)
+    assert result.errors == {"wrong_output": failed} and failed > 0
+    assert len(result.records) == 40 and result.best.ok
+    throughput = task.guide.model.fits[-1]
+    assert throughput.max() == 1 and (throughput == 0).any()
+
+
+def test_nothing_but_failures_gives_no_best():
+    space = fakes.space()
+    result = run(space, fakes.FakePool(space, fails=lambda trial: True))
+    assert len(result.records) == 40 and result.best is None and math.isnan(result.best_seconds)
+    with pytest.raises(LookupError, match="must have a working candidate, but got none: 40 wrong_output"):
+        _ = result.trace
+    summary = result.summary()
+    assert summary["best_seconds"] is summary["correct"] is summary["trace"] is summary["gflops"] is None
+
+
+def test_a_space_that_runs_out_ends_the_task():
+    space = fakes.small()
+    totals = []
+
+    class Totals(Callback):
+        def on_round(self, progress):
+            totals.append(progress.total)
+
+    result = run(space, trials=100, batch=8, callbacks=[Totals()])
+    assert len(result.records) == 13 and not result.interrupted
+    assert totals[-1] == 13
+
+
+def test_no_legal_schedule_is_a_problem_of_its_task_alone():
+    barren = fakes.tuning(fakes.barren(), name="barren")
+    fine = fakes.tuning(fakes.small(), name="fine")
+    first, second = run_rounds([barren, fine], fakes.FakePool(fakes.small()))
+    assert "registers failed for" in first.problem and first.records == ()
+    assert second.problem == "" and len(second.records) == 13
+
+
+def test_candidates_of_one_schedule_are_measured_once():
+    class Same(fakes.FakeSketch):
+        def trace(self, choice):
+            return fakes.FakeTrace(({"sketch": "tiny", "values": [int(choice[0]) + 1, 1]},))
+
+    space = fakes.FakeSpace((Same("tiny", (4, 3), (1, 1)),))
+    pool = fakes.FakePool(space)
+    result = run(space, pool, trials=50, batch=2)
+    assert len(result.records) == len(pool.measured) == 4
+
+
+def test_records_are_written_as_results_come_in(tmp_path):
+    space = fakes.space()
+    with Database(tmp_path / "records.jsonl") as database:
+        seen = []
+        pool = fakes.FakePool(space, on_results=lambda done: seen.append(len(database)))
+        result = run(space, pool, database)
+        assert seen == list(range(40))
+        assert {r.trace_key for r in database} == {r.trace_key for r in result.records}
+        (record,) = [r for r in database if r.order == 0]
+    assert record.sketch in ("good", "bad", "call")
+    assert record.provenance.startswith("evolution round=0 choices=")
+    assert record.host == {"cores": 2}
+
+
+def resumed(space, path, database, **options):
+    task = fakes.tuning(space, **options)
+    task.replay(known(database, space.workload, task.settings))
+    pool = fakes.FakePool(space)
+    (result,) = run_rounds([task], pool, database)
+    return result, pool
+
+
+def test_a_resumed_run_measures_only_what_is_missing(tmp_path):
+    space = fakes.space()
+    path = tmp_path / "records.jsonl"
+    with Database(path) as database:
+        run(space, database=database, trials=24)
+    with Database(path) as database:
+        result, pool = resumed(space, path, database, trials=40)
+        assert len(database) == 40
+    assert len(pool.measured) == result.measured == 16 and len(result.records) == 40
+    assert len({record.trace_key for record in result.records}) == 40
+    with Database(path) as database:
+        result, pool = resumed(space, path, database, trials=40)
+    assert pool.measured == [] and len(result.records) == 40 and result.summary()["trials_per_second"] is None
+
+
+def test_a_resumed_run_knows_what_was_learnt(tmp_path):
+    space = fakes.space()
+    with Database(tmp_path / "records.jsonl") as database:
+        run(space, database=database, trials=32)
+        task = fakes.tuning(space, trials=40)
+        task.replay(known(database, space.workload, task.settings))
+    assert task.guide.fitted and len(task.strategy.measured) == 32
+    assert task.best_seconds == min(record.seconds for record in task.records)
+
+
+def test_records_of_changed_tables_are_not_measured_again_and_teach_nothing(tmp_path):
+    before, after = fakes.space(), fakes.space()
+    after = fakes.FakeSpace(tuple(fakes.FakeSketch(s.name, s.lengths[::-1], s.best) for s in after.sketches))
+    with Database(tmp_path / "records.jsonl") as database:
+        run(before, database=database, trials=16)
+        task = fakes.tuning(after, trials=40)
+        task.replay(known(database, before.workload, task.settings))
+    assert len(task.records) == 16
+    assert len(task.strategy.measured) < 16
+
+
+def test_only_records_of_the_same_cache_and_threads_count(tmp_path):
+    space = fakes.space()
+    with Database(tmp_path / "records.jsonl") as database:
+        run(space, database=database, trials=8)
+        assert len(known(database, space.workload, Settings())) == 8
+        assert known(database, space.workload, Settings(cache="network")) == []
+        assert known(database, space.workload, Settings(threads=2)) == []
+        assert known(database, fakes.FakeWorkload("other"), Settings()) == []
+
+
+def test_ctrl_c_keeps_every_finished_trial(tmp_path):
+    space = fakes.space()
+
+    def press(done):
+        if done == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with Database(tmp_path / "records.jsonl") as database:
+        result = run(space, fakes.FakePool(space, on_results=press), database)
+        assert result.interrupted and len(result.records) == len(database) == 20
+        again, pool = resumed(space, tmp_path, database)
+    assert len(again.records) == 40 and len(pool.measured) == 20 and not again.interrupted
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_ctrl_c_stops_at_once():
+    space = fakes.space()
+
+    def press(done):
+        if done == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(space, fakes.FakePool(space, on_results=press))
+
+
+@pytest.mark.parametrize("name", ["trials", "batch", "threads"])
+def test_settings_state_their_rules(name):
+    with pytest.raises(ValueError, match=f"`{name}` must be at least 1, but got {name}=0"):
+        Settings(**{name: 0})
+
+
+def test_the_guide_goes_by_the_roofline_until_there_is_data():
+    task = fakes.tuning(fakes.space())
+    choices = np.zeros((4, 5), np.int32)
+    choices[:, 0] = [0, 39, 5, 20]
+    task.guide.noise = 0.0
+    assert np.argsort(-task.guide(0, choices)).tolist() == [0, 2, 3, 1]
+    assert task.guide.scored == 0
+    task.guide.observe([], [])
+    task.guide.refit()
+    assert not task.guide.fitted

@@ -1,0 +1,44 @@
+"""A pytest plugin for continuous integration: a skip whose reason is not expected there is a failure.
+
+`PYTEST_PLUGINS=tests.ci_skips make test` turns it on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+EXPECTED = re.compile(r"torch|tvm|cuda|gpu|avx|vnni|bf16|bfloat16|aarch64|x86|cores?\b", re.IGNORECASE)
+"""Reasons that no installation can cure: peers that are measured elsewhere, and features of the processor."""
+
+
+def refused(report: pytest.TestReport | pytest.CollectReport) -> str | None:
+    """Why a skipped report must count as a failure; None if it need not."""
+    if not report.skipped or getattr(report, "wasxfail", None) is not None:
+        return None
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if EXPECTED.search(reason):
+        return None
+    return f"a skip must have an expected reason where continuous integration is on, but got {reason!r}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turns unexpected skips of tests into failures."""
+    return _judged((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Turns unexpected skips of whole modules into errors."""
+    return _judged((yield))
+
+
+def _judged(report: Any) -> Any:
+    message = refused(report)
+    if message is not None:
+        report.outcome, report.longrepr = "failed", message
+    return report

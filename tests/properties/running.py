@@ -1,0 +1,49 @@
+"""Runs one schedule three ways and compares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.ir.expr import FLOATS
+from search_space.ir.interp import interpret
+from search_space.ir.stmt import LoopProgram
+from targets.base import Target
+
+TOLERANCE = {"float32": 1e-5, "float16": 2e-2, "bfloat16": 1.5e-1}
+
+
+def same(found: NDArray[Any], wanted: NDArray[Any], dtype: str, what: str) -> None:
+    """Equal for integers; for floats equal up to the order of sums."""
+    if dtype in FLOATS:
+        a, b = found.astype(np.float64), wanted.astype(np.float64)
+        scale = max(1.0, float(np.abs(b).max()))
+        np.testing.assert_allclose(a, b, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * scale, err_msg=what)
+    else:
+        np.testing.assert_array_equal(found, wanted, err_msg=what)
+
+
+def interpreted(program: LoopProgram, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The outputs by name, from the interpreter."""
+    memory = interpret(program, arrays)
+    return {name: memory[name] for name in program.outputs}
+
+
+def compiled(target: Target, program: LoopProgram, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The outputs by name, from a kernel on two threads.
+
+    Raises:
+        BuildError: the target has no code for the program.
+    """
+    kernel = target.load(target.build(program))
+    outputs = [np.zeros(p.shape, arrays_dtype(p.dtype)) for p in kernel.module.parameters if p.name in program.outputs]
+    kernel(*(arrays[s.name] for s in kernel.module.sources), *outputs)
+    return dict(zip(program.outputs, outputs, strict=True))
+
+
+def arrays_dtype(dtype: str) -> np.dtype[Any]:
+    from search_space.ir.interp import numpy_dtype
+
+    return numpy_dtype(dtype)
