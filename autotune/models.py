@@ -26,4 +26,5 @@ def make_model(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
                 f"but got {option!r}{nearest(option, parameters)}"
             )
     seeded = {"seed": seed} if "seed" in parameters else {}
-    return kind(**{**seeded, **options})
+    model: CostModel = kind(**{**seeded, **options})
+    return model

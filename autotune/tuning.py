@@ -126,12 +126,12 @@ class TaskTuning:
         Raises:
             NoLegalSchedule: the space holds no legal candidate.
         """
-        start, scoring, scored = time.perf_counter(), self.guide.seconds, self.guide.scored
+        start, scoring = time.perf_counter(), self.guide.seconds
         trials: dict[str, Trial] = {}
         wanted = min(self.settings.batch, self.settings.trials - len(self.records))
         try:
             while len(trials) < wanted and not self._exhausted:
-                asked = self.strategy.ask(wanted - len(trials))
+                asked = self._ask(wanted - len(trials))
                 self._exhausted = not asked
                 self._sort_out(asked, trials)
         except NoLegalSchedule as error:
@@ -141,9 +141,6 @@ class TaskTuning:
             wall, inside = time.perf_counter() - start, self.guide.seconds - scoring
             self.phases["search"] += wall - inside
             self.phases["model"] += inside
-            if self.guide.scored > scored:
-                self._scored += self.guide.scored - scored
-                self._scoring_seconds += wall
         if self._exhausted and trials:
             self._exhausted = False  # the next round finds out again, once these are measured
         return list(trials.values())
@@ -191,6 +188,14 @@ class TaskTuning:
             interrupted=interrupted and not self.done,
             problem="" if self.failure is None else str(self.failure),
         )
+
+    def _ask(self, n: int) -> list[Candidate]:
+        start, scored = time.perf_counter(), self.guide.scored
+        asked = self.strategy.ask(n)
+        if self.guide.scored > scored:
+            self._scored += self.guide.scored - scored
+            self._scoring_seconds += time.perf_counter() - start
+        return asked
 
     def _sort_out(self, asked: Sequence[Candidate], trials: dict[str, Trial]) -> None:
         """Makes trials of candidates whose schedule is new; answers the others at once."""

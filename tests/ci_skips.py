@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from typing import Any
+from typing import TypeVar
 
 import pytest
 
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 EXPECTED = re.compile(r"torch|tvm|cuda|gpu|avx|vnni|bf16|bfloat16|aarch64|x86|cores?\b", re.IGNORECASE)
 """Reasons that no installation can cure: peers that are measured elsewhere, and features of the processor."""
 
@@ -37,7 +38,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return _judged((yield))
 
 
-def _judged(report: Any) -> Any:
+def _judged(report: Report) -> Report:
     message = refused(report)
     if message is not None:
         report.outcome, report.longrepr = "failed", message

@@ -70,11 +70,11 @@ def _check_clamped_reduction(stage: Stage, relation: SplitRelation) -> None:
             f"`tail` must not be clamp where a reduce loop runs outside of the tiles, but {stage.name}.{late[0]} "
             f"stands inside {stage.leaves[reduced[0]]}: elements of two tiles would be reduced twice"
         )
-    shared = [leaf for leaf in starts if stage.kinds.get(leaf) in ("parallel", *THREAD_TAGS)]
-    if shared and stage.attach.kind == "root":
+    together = [leaf for leaf in starts if stage.kinds.get(leaf) in ("parallel", "vectorize", "vthread", *THREAD_TAGS)]
+    if together:
         raise ScheduleError(
-            f"`tail` must not be clamp on a parallel loop of a reduction in shared memory, but got {stage.name}."
-            f"{shared[0]}: two threads would reduce into the same elements (use cache_write)"
+            f"`tail` must not be clamp on a {stage.kinds[together[0]]} loop of a reduction, but got {stage.name}."
+            f"{together[0]}: two tiles would be reduced into the same elements at once (use cache_write)"
         )
 
 

@@ -100,21 +100,22 @@ class _Lowering:
         name = loop_var(stage.name, leaf)
         extent = place.extents.get(leaf, self.bounds.nests[stage.name].extents[leaf])
         kind = stage.kinds.get(leaf, "serial")
-        peel = self.peeled(stage, leaf)
         main = For(name, extent, kind, self.attached(stage, leaf, self.loops(stage, depth + 1, place), place))
-        if peel is None:
+        tail = self.tail(stage, leaf, extent, place)
+        if tail is None:
             return main
-        whole = self.bounds.nests[stage.name].extents[peel.parent]
-        rest = self.simplify(whole - extent * peel.factors[0])
-        if rest.is_const and rest.value == 0:
-            return main
-        tail = _Place({**place.values, name: extent}, {**place.extents, peel.children[1]: rest})
         return seq(main, self.attached(stage, leaf, self.loops(stage, depth + 1, tail), tail))
 
-    def peeled(self, stage: Stage, leaf: str) -> SplitRelation | None:
+    def tail(self, stage: Stage, leaf: str, extent: Expr, place: _Place) -> _Place | None:
+        """The place after the loop `leaf` where it was peeled and something is left."""
         for r in stage.relations:
             if isinstance(r, SplitRelation) and r.tail == "peel" and r.children[0] == leaf:
-                return r
+                whole = self.bounds.nests[stage.name].extents[r.parent]
+                rest = self.simplify(whole - extent * r.factors[0])
+                if rest.is_const and rest.value == 0:
+                    return None
+                values = {**place.values, loop_var(stage.name, leaf): extent}
+                return _Place(values, {**place.extents, r.children[1]: rest})
         return None
 
     def attached(self, stage: Stage, leaf: str, body: Stmt, place: _Place) -> Stmt:
@@ -130,14 +131,19 @@ class _Lowering:
         return next((i for i, leaf in enumerate(stage.leaves) if stage.is_reduce(leaf)), len(stage.leaves))
 
     def init(self, stage: Stage, depth: int, place: _Place) -> Stmt:
+        """The initialisation under the spatial loops from `depth` inward."""
         nest = self.bounds.nests[stage.name]
-        identity = const(identity_of(stage), stage.dtype)
-        store = Store(stage.name, self.target(stage), identity, None, _predicate(nest.spatial_guards))
-        body: Stmt = self.placed(store, place)
-        for leaf in reversed([leaf for leaf in stage.leaves[depth:] if not stage.is_reduce(leaf)]):
-            kind = stage.kinds.get(leaf, "serial")
-            body = For(loop_var(stage.name, leaf), place.extents.get(leaf, nest.extents[leaf]), kind, body)
-        return body
+        if depth == len(stage.leaves):
+            identity = const(identity_of(stage), stage.dtype)
+            return self.placed(Store(stage.name, self.target(stage), identity, None, _predicate(nest.spatial_guards)), place)
+        leaf = stage.leaves[depth]
+        if stage.is_reduce(leaf):
+            return self.init(stage, depth + 1, place)
+        extent = place.extents.get(leaf, nest.extents[leaf])
+        kind = stage.kinds.get(leaf, "serial")
+        main = For(loop_var(stage.name, leaf), extent, kind, self.init(stage, depth + 1, place))
+        tail = self.tail(stage, leaf, extent, place)
+        return main if tail is None else seq(main, self.init(stage, depth + 1, tail))
 
     def target(self, stage: Stage) -> tuple[Expr, ...]:
         nest = self.bounds.nests[stage.name]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from search_space.ir.expr import Expr, const, dtype_bytes, var, variables
+from search_space.ir.expr import Expr, const, var, variables
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 from targets.cpu.storage import Loops, Storage, loops_of, place
-from targets.cpu.text import LLVM_TYPE, Text, Value, llvm_type
-from targets.cpu.values import Values, _suffix
+from targets.cpu.text import Text, Value
+from targets.cpu.values import Values
 
 MAX_UNROLLED_STORES = 8192
 IntrinsicEmitter = Callable[["Function", Intrinsic], None]
@@ -303,6 +303,7 @@ class Function:
         values = self.values
         storage, plan = values.storage[stmt.buffer], values.plan(stmt.buffer, stmt.indices)
         over_lanes = bool(values.lane) and (plan.lane != 0 or bool(plan.gather))
+        lanes = values.lane[1] if over_lanes and values.lane else 0
         across = values.lane is not None and not over_lanes and stmt.reducer is not None
         value = None if self._is_product(stmt) and not across else self._stored(stmt)
         if across and values.lane and value:
@@ -317,11 +318,11 @@ class Function:
         if storage.kind == "register":
             self._to_register(stmt, (stmt.buffer, constant), value, mask, over_lanes)
         elif over_lanes and (plan.gather or plan.lane != 1):
-            self._scatter(stmt, plan, terms, constant, value, mask)
+            pointers = values.lane_pointers(stmt.buffer, plan, terms, constant)
+            self._scatter(stmt, pointers, value, mask, lanes)
         else:
             pointer = values.pointer(stmt.buffer, terms, constant)
-            lanes = values.lane[1] if over_lanes and values.lane else 0
-            self._to_memory(stmt, storage, pointer, value, mask, lanes)
+            self._to_memory(stmt, pointer, value, mask, lanes)
         values.versions[stmt.buffer] = values.versions.get(stmt.buffer, 0) + 1
 
     def _is_product(self, stmt: Store) -> bool:
@@ -358,56 +359,20 @@ class Function:
             value = self.text.value(line, value.dtype, value.lanes)
         values.registers[key] = value
 
-    def _to_memory(
-        self, stmt: Store, storage: Storage, pointer: str, value: Value | None, mask: Value | None, lanes: int
-    ) -> None:
-        values, text = self.values, self.text
-        kind = f"<{lanes} x {LLVM_TYPE[storage.dtype]}>" if lanes else LLVM_TYPE[storage.dtype]
-        align = dtype_bytes(storage.dtype)
-        suffix = f"v{lanes}{_suffix(storage.dtype)}"
+    def _to_memory(self, stmt: Store, pointer: str, value: Value | None, mask: Value | None, lanes: int) -> None:
+        memory, dtype = self.values.memory, self.values.storage[stmt.buffer].dtype
         if stmt.reducer is not None:
-            if mask is not None:
-                values.math.declared.add(f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, <{lanes} x i1>, {kind})")
-                line = f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, <{lanes} x i1> {values.vector(mask, lanes).text}, {kind} zeroinitializer)"
-            else:
-                line = f"load {kind}, ptr {pointer}, align {align}"
-            old = values.from_memory(text.value(line, storage.dtype, lanes), kind)
-            value = self._updated(stmt, old, value)
+            value = self._updated(stmt, memory.load(pointer, dtype, lanes, mask), value)
         assert value is not None
-        value = values.vector(value, lanes)
-        if storage.dtype == "bool":
-            value = Value(text.value(f"zext {value.type} {value.text} to {kind}", "uint8", lanes).text, "uint8", lanes)
-        if mask is not None:
-            values.math.declared.add(f"declare void @llvm.masked.store.{suffix}.p0({kind}, ptr, <{lanes} x i1>)")
-            bits = values.vector(mask, lanes).text
-            text.emit(f"  call void @llvm.masked.store.{suffix}.p0({kind} {value.text}, ptr align {align} {pointer}, <{lanes} x i1> {bits})")
-        else:
-            text.emit(f"  store {kind} {value.text}, ptr {pointer}, align {align}")
+        memory.store(self.values.vector(value, lanes), pointer, mask)
 
-    def _scatter(self, stmt: Store, plan, terms, constant: int, value: Value | None, mask: Value | None) -> None:  # type: ignore[no-untyped-def]
-        """Lanes that lie apart in memory: one masked scatter."""
-        values, text = self.values, self.text
-        storage = values.storage[stmt.buffer]
-        assert values.lane is not None
-        lanes = values.lane[1]
-        pointers = values.lane_pointers(stmt.buffer, plan, terms, constant)
-        kind, suffix = llvm_type(storage.dtype, lanes), f"v{lanes}{_suffix(storage.dtype)}"
-        if storage.dtype == "bool":
-            raise BuildError(f"a bool buffer must be written contiguously, but got a scatter to {stmt.buffer}")
-        bits = "splat (i1 true)" if mask is None else values.vector(mask, lanes).text
-        align = dtype_bytes(storage.dtype)
+    def _scatter(self, stmt: Store, pointers: str, value: Value | None, mask: Value | None, lanes: int) -> None:
+        """Lanes that lie apart in memory."""
+        memory, dtype = self.values.memory, self.values.storage[stmt.buffer].dtype
         if stmt.reducer is not None:
-            values.math.declared.add(
-                f"declare {kind} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr>, <{lanes} x i1>, {kind})"
-            )
-            line = f"call {kind} @llvm.masked.gather.{suffix}.v{lanes}p0(<{lanes} x ptr> align {align} {pointers}, <{lanes} x i1> {bits}, {kind} zeroinitializer)"
-            value = self._updated(stmt, text.value(line, storage.dtype, lanes), value)
+            value = self._updated(stmt, memory.gather(pointers, dtype, lanes, mask), value)
         assert value is not None
-        value = values.vector(value, lanes)
-        values.math.declared.add(
-            f"declare void @llvm.masked.scatter.{suffix}.v{lanes}p0({kind}, <{lanes} x ptr>, <{lanes} x i1>)"
-        )
-        text.emit(f"  call void @llvm.masked.scatter.{suffix}.v{lanes}p0({kind} {value.text}, <{lanes} x ptr> align {align} {pointers}, <{lanes} x i1> {bits})")
+        memory.scatter(self.values.vector(value, lanes), pointers, mask)
 
 
 def _free_variables(loop: For) -> set[str]:

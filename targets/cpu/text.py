@@ -9,7 +9,7 @@ from typing import Any
 LLVM_TYPE = {
     "float32": "float",
     "float16": "half",
-    "bfloat16": "bfloat",
+    "bfloat16": "i16",  # LLVM aborts on stores and selects of some vectors of bfloat
     "int8": "i8",
     "uint8": "i8",
     "int32": "i32",
@@ -48,7 +48,7 @@ def float_literal(value: float, dtype: str) -> str:
         import ml_dtypes
         import numpy as np
 
-        return "0xR" + format(int(np.asarray(value, ml_dtypes.bfloat16).view(np.uint16)), "04X")
+        return str(int(np.asarray(value, ml_dtypes.bfloat16).view(np.int16)))
     return "0x" + struct.pack(">d", value).hex().upper()
 
 
@@ -82,6 +82,22 @@ class Text:
         name = self.name()
         (self.lines if at is None else at.head).append(f"  {name} = {instruction}")
         return Value(name, dtype, lanes)
+
+    def splat(self, x: Value, lanes: int) -> Value:
+        """`x` in every lane; a vector stays as it is."""
+        if x.lanes or not lanes:
+            return x
+        if not x.text.startswith("%"):
+            return Value(f"splat ({x.type} {x.text})", x.dtype, lanes)
+        key = ("splat", x.text, lanes)
+        known: Value | None = self.lookup(key)
+        if known is None:
+            kind = llvm_type(x.dtype, lanes)
+            one = self.value(f"insertelement {kind} poison, {x.type} {x.text}, i32 0", x.dtype, lanes)
+            line = f"shufflevector {kind} {one.text}, {kind} poison, <{lanes} x i32> zeroinitializer"
+            known = self.value(line, x.dtype, lanes)
+            self.remember(key, known)
+        return known
 
     def start_block(self, label: str) -> None:
         self.emit(f"{label}:")

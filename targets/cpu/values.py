@@ -9,7 +9,7 @@ from search_space.ir.expr import BITS, FLOATS, Expr, const, substitute, variable
 from search_space.ir.simplify import Monomial, canon, poly
 from targets.base import BuildError
 from targets.cpu.integers import Integers
-from targets.cpu.runtime import ZEROS_BYTES
+from targets.cpu.memory import Memory
 from targets.cpu.storage import Loops, Storage, flat_index
 from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
@@ -43,6 +43,7 @@ class Values:
         self.text, self.loops, self.storage = text, loops, storage
         self.integers = Integers(text)
         self.math = VectorMath(text)
+        self.memory = Memory(text, self.math.declared)
         self.pointers: dict[str, str] = {}
         self.env: dict[str, int] = {}
         self.lane: tuple[str, int] | None = None
@@ -265,18 +266,7 @@ class Values:
 
     def vector(self, x: Value, lanes: int) -> Value:
         """`x` in every lane."""
-        if x.lanes or not lanes:
-            return x
-        if not x.text.startswith("%"):
-            return Value(f"splat ({x.type} {x.text})", x.dtype, lanes)
-        key = ("splat", x.text, lanes)
-        known = self.text.lookup(key)
-        if known is None:
-            kind = llvm_type(x.dtype, lanes)
-            one = self.text.value(f"insertelement {kind} poison, {x.type} {x.text}, i32 0", x.dtype, lanes)
-            line = f"shufflevector {kind} {one.text}, {kind} poison, <{lanes} x i32> zeroinitializer"
-            known = self.text.remember(key, self.text.value(line, x.dtype, lanes))
-        return known  # type: ignore[no-any-return]
+        return self.text.splat(x, lanes)
 
     def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
         lanes = a.lanes or b.lanes
@@ -293,60 +283,10 @@ class Values:
                 raise BuildError(f"a register must be written before it is read, but got {e}")
             return known
         if plan.gather or plan.lane not in (0, 1):
-            return self.gather(name, plan, terms, constant)
+            pointers = self.lane_pointers(name, plan, terms, constant)
+            return self.memory.gather(pointers, storage.dtype, self.lane[1] if self.lane else 1, self.mask)
         lanes = self.lane[1] if plan.lane and self.lane else 0
-        pointer = self.pointer(name, terms, constant)
-        kind = llvm_type(storage.dtype, lanes) if storage.dtype != "bool" else (f"<{lanes} x i8>" if lanes else "i8")
-        align = BITS[storage.dtype] // 8
-        if self.mask is not None and lanes and (self.mask.lanes or lanes * align > ZEROS_BYTES):
-            suffix = f"v{lanes}{_suffix(storage.dtype)}"
-            self.math.declared.add(
-                f"declare {kind} @llvm.masked.load.{suffix}.p0(ptr, <{lanes} x i1>, {kind})"
-            )
-            line = f"call {kind} @llvm.masked.load.{suffix}.p0(ptr align {align} {pointer}, <{lanes} x i1> {self.vector(self.mask, lanes).text}, {kind} zeroinitializer)"
-            found = self.text.value(line, storage.dtype, lanes)
-        else:
-            if self.mask is not None:
-                pointer = self.safe_pointer(pointer)
-            found = self.text.value(f"load {kind}, ptr {pointer}, align {align}", storage.dtype, lanes)
-        return self.from_memory(found, kind)
-
-    def safe_pointer(self, pointer: str) -> str:
-        """The pointer, or one to zeros where the mask is off (or off in every lane)."""
-        assert self.mask is not None
-        condition = self.mask.text
-        if self.mask.lanes:
-            self.math.declared.add(
-                f"declare i1 @llvm.vector.reduce.or.v{self.mask.lanes}i1(<{self.mask.lanes} x i1>)"
-            )
-            line = f"call i1 @llvm.vector.reduce.or.v{self.mask.lanes}i1({self.mask.type} {condition})"
-            condition = self.text.value(line, "bool").text
-        return self.text.value(f"select i1 {condition}, ptr {pointer}, ptr @zeros", "ptr").text
-
-    def from_memory(self, x: Value, kind: str) -> Value:
-        """A loaded value; bool is a byte in memory and a bit in registers."""
-        if x.dtype != "bool":
-            return x
-        zero = "zeroinitializer" if x.lanes else "0"
-        return self.text.value(f"icmp ne {kind} {x.text}, {zero}", "bool", x.lanes)
-
-    def gather(self, name: str, plan: Plan, terms: Terms, constant: int) -> Value:
-        """A load whose lanes lie apart: one masked gather."""
-        assert self.lane is not None
-        width, dtype = self.lane[1], self.storage[name].dtype
-        if dtype == "bool":
-            raise BuildError(f"a bool buffer must be read contiguously, but got a gather from {name}")
-        pointers = self.lane_pointers(name, plan, terms, constant)
-        kind, suffix = llvm_type(dtype, width), f"v{width}{_suffix(dtype)}"
-        mask = "splat (i1 true)" if self.mask is None else self.vector(self.mask, width).text
-        self.math.declared.add(
-            f"declare {kind} @llvm.masked.gather.{suffix}.v{width}p0(<{width} x ptr>, <{width} x i1>, {kind})"
-        )
-        line = (
-            f"call {kind} @llvm.masked.gather.{suffix}.v{width}p0(<{width} x ptr> align {BITS[dtype] // 8} {pointers}, "
-            f"<{width} x i1> {mask}, {kind} zeroinitializer)"
-        )
-        return self.text.value(line, dtype, width)
+        return self.memory.load(self.pointer(name, terms, constant), storage.dtype, lanes, self.mask)
 
     def lane_pointers(self, name: str, plan: Plan, terms: Terms, constant: int) -> str:
         """Pointers of the single lanes, as a vector."""
@@ -418,9 +358,11 @@ class Values:
             return x
         to = llvm_type(dtype, x.lanes)
         from_float, to_float = x.dtype in FLOATS, dtype in FLOATS
+        if x.dtype == "bfloat16":
+            return self.cast(self._widened(x), dtype)
+        if dtype == "bfloat16":
+            return self._rounded(self.cast(x, "float32"))
         if from_float and to_float:
-            if BITS[x.dtype] == BITS[dtype]:
-                return self.cast(self.cast(x, "float32"), dtype)
             name = "fptrunc" if BITS[dtype] < BITS[x.dtype] else "fpext"
         elif from_float:
             if dtype == "bool":
@@ -437,6 +379,21 @@ class Values:
             if not narrow and x.dtype != "bool" and BITS[dtype] == BITS[x.dtype]:
                 return Value(x.text, dtype, x.lanes)
         return self.text.value(f"{name} {x.type} {x.text} to {to}", dtype, x.lanes)
+
+    def _widened(self, x: Value) -> Value:
+        """A bfloat16 as float32: its bits are the upper half."""
+        kind, single = llvm_type("int32", x.lanes), llvm_type("float32", x.lanes)
+        shift = "splat (i32 16)" if x.lanes else "16"
+        bits = self.text.value(f"zext {x.type} {x.text} to {kind}", "int32", x.lanes)
+        upper = self.text.value(f"shl {kind} {bits.text}, {shift}", "int32", x.lanes)
+        return self.text.value(f"bitcast {kind} {upper.text} to {single}", "float32", x.lanes)
+
+    def _rounded(self, x: Value) -> Value:
+        """A float32 as bfloat16, to nearest."""
+        kind = f"<{x.lanes} x bfloat>" if x.lanes else "bfloat"
+        short = self.text.value(f"fptrunc {x.type} {x.text} to {kind}", "bfloat16", x.lanes).text
+        line = f"bitcast {kind} {short} to {llvm_type('bfloat16', x.lanes)}"
+        return self.text.value(line, "bfloat16", x.lanes)
 
     def call(self, function: str, x: Value) -> Value:
         """A math function, computed in float32."""
@@ -475,7 +432,7 @@ class Values:
     def combine(self, op: str, a: Value, b: Value, dtype: str) -> Value:
         """A binary operation on values of one type; `dtype` decides signedness.
 
-        bfloat16 is computed in float32 and rounded: LLVM aborts on some of its vectors.
+        bfloat16 is computed in float32 and rounded.
         """
         if a.dtype == "bfloat16":
             wide = self.combine(op, self.cast(a, "float32"), self.cast(b, "float32"), "float32")
@@ -527,4 +484,4 @@ class Values:
 
 
 def _suffix(dtype: str) -> str:
-    return {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "bool": "i8"}.get(dtype, f"i{BITS[dtype]}")
+    return {"float32": "f32", "float16": "f16", "bool": "i8"}.get(dtype, f"i{BITS[dtype]}")

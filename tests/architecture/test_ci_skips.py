@@ -58,7 +58,7 @@ def _without_plugins() -> dict[str, str]:
     ("plugin", "expected"),
     [
         ([], "1 passed, 2 skipped, 1 xfailed"),
-        (["-p", "tests.ci_skips"], "1 failed, 1 passed, 1 skipped, 1 xfailed"),
+        (["-p", "tests.ci_skips"], "1 passed, 1 skipped, 1 xfailed, 1 error"),
     ],
 )
 def test_a_skip_for_want_of_a_package_fails_in_ci(tmp_path: Path, plugin: list[str], expected: str) -> None:

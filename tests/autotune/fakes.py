@@ -209,7 +209,7 @@ class FakeModel(CostModel):
     def __init__(self) -> None:
         self.fits: list[np.ndarray] = []
 
-    def fit(self, features: Sequence[np.ndarray], throughput: np.ndarray, **_: Any) -> None:
+    def fit(self, features: Sequence[np.ndarray], throughput: np.ndarray) -> None:
         self._rows = np.stack([row[0] for row in features])
         self._throughput = np.asarray(throughput)
         self.fits.append(self._throughput)
@@ -221,8 +221,7 @@ class FakeModel(CostModel):
     def save(self, path: Any) -> None:
         raise NotImplementedError
 
-    @classmethod
-    def load(cls, path: Any) -> FakeModel:
+    def load(self, path: Any) -> None:
         raise NotImplementedError
 
 
