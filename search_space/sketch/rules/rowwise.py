@@ -53,9 +53,9 @@ class RowWise(SketchRule):
                 draft = draft.apply(ComputeAt(member.name, stage.name, row))
             if member.reducer is not None:
                 draft = self.reduction(draft, member.name, stage.name, row, accumulators, lanes)
-            elif len(member.axes) == rows:
+            elif len(member.axes) == rows and member.name != stage.name:
                 draft = draft.apply(SetScope(member.name, "local"))
-            else:
+            elif len(member.axes) > rows:
                 draft = self.vectors(draft, member.name, member.axes[-1].name, unroll, lanes)
         return [draft.variant("rows").finish(*(s.name for s in draft.state.stages))]
 

@@ -50,6 +50,11 @@ class _Tile:
     inner: tuple[str, ...]
     factors: dict[str, Expr | int]
 
+    @property
+    def vectors(self) -> Expr | int:
+        """Vectors along the last axis."""
+        return list(self.factors.values())[-1]
+
 
 def vector_axis(stage: Stage) -> bool:
     """Whether the last spatial axis runs along the last dimension of something read (so that loads are vectors)."""
@@ -90,7 +95,7 @@ class MultiLevelTiling(SketchRule):
         else:
             draft = draft.apply(SetScope(producer.name, "local"))
             accumulator = producer.name
-        draft, tile = self.spatial(draft, stage.name, producer.axes, hardware)
+        draft, tile = self.spatial(draft, stage.name, stage.axes, hardware)
         out = []
         reduced = [a for a in producer.reduce_axes]
         intrinsic = matching_intrinsic(draft, producer, hardware)
@@ -178,7 +183,7 @@ class MultiLevelTiling(SketchRule):
         for axis in nest.order:
             extent = int(axis.extent.value)
             depth = nest.depth(axis)
-            if extent == depth:
+            if extent == 1:
                 outer.append(axis.name)
                 continue
             rows = reduce_tiles(extent // depth, MAX_REDUCE_UNROLL)
@@ -200,7 +205,7 @@ class MultiLevelTiling(SketchRule):
             draft = draft.apply(Tensorize(name, f"{last}.1", nest.intrinsic.name))
         body = lift(product(tile.factors.values())) * product(f[0] for f in factors.values())
         draft = draft.require("unrolled operations", body, MAX_UNROLL)
-        draft = self.pack_constants(draft, nest, last, factors, lift(tile.factors[last]) * lanes)
+        draft = self.pack_constants(draft, nest, last, factors, lift(tile.vectors) * lanes)
         parallel = "_".join(tile.parallel)
         anchors = tuple((output, leaf) for leaf in (parallel, serial[0]))
         return _with_anchors(draft, name, anchors if len(serial) > 1 else anchors[:1])
