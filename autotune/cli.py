@@ -69,6 +69,7 @@ def run(
         from autotune.report import print_results
 
         given = {"trials": trials, "seed": seed, "measure.pool": pool, "output": output}
+        _check_json(json_file)
         loaded = _load(config, overrides, {key: value for key, value in given.items() if value is not None})
         console = Console(stderr=str(json_file) == "-")
         if not console.is_terminal:
@@ -148,6 +149,13 @@ def _load(path: Path, overrides: list[str] | None, given: dict[str, Any] | None 
     from autotune.config import load_config, parse_overrides
 
     return load_config(path, {**parse_overrides(overrides or []), **(given or {})})
+
+
+def _check_json(path: Path | None) -> None:
+    from autotune.config import ConfigError
+
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ConfigError(f"`--json` must be a file in an existing folder, but got {path}")
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from autotune.config import ConfigError, RunConfig
 from autotune.result import TuneResult
 from measure.host import describe_host
 from targets import registry
-from targets.base import BuildError
 
 SCHEMA = "autotune.summary/1"
 
@@ -88,7 +87,7 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
         (place / "kernel.ll").write_text(result.module.llvm_ir)
         (place / "kernel.s").write_text(target.assembly(result.module))
         target.export(result.module, place, "kernel")
-    except BuildError as error:
+    except RuntimeError as error:  # BuildError, or a linker that refuses
         return f"{result.name}: the best kernel could not be exported: {error}"
     return None
 

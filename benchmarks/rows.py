@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from search_space.workloads import Workload
-
 from search_space import workloads
+from search_space.workloads import Workload
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A matrix product scheduled by hand: register tiles, vectors, packed weights and threads, checked and timed."""
+"""A matrix product scheduled by hand: register tiles, vectors, packed weights, threads; checked and timed."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def main(trials: int = 64) -> None:
 
     print(result.trace, result.program, sep="\n\n", end="\n\n")
     print(
-        f"{result.best_seconds * 1e3:.3f} ms, {result.gflops:.0f} GFLOP/s, {result.peak_share:.0%} of the peak, "
+        f"{result.best_seconds * 1e3:.3f} ms, {result.gflops:.0f} GFLOP/s, {result.peak_share:.0%} of peak; "
         f"{len(result.records)} trials, failures: {result.errors or 'none'}"
     )
 

@@ -155,7 +155,7 @@ def _outcome(worker: Builder | Runner, request: Header, blob: bytes, prepared: C
         header = {"error": failure.error, "message": failure.message[:_MESSAGE]}
     except MemoryError as error:
         header = {"error": ErrorClass.out_of_memory, "message": f"ran out of memory: {error}"[:_MESSAGE]}
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         # A fault in our own code under one candidate must not end the run; the record keeps its traceback.
         text = "".join(traceback.format_exception(error))
         header = {"error": ErrorClass.unknown, "message": text[-_MESSAGE:]}

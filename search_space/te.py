@@ -144,7 +144,9 @@ class Reduction:
     axes: tuple[IterVar, ...]
 
 
-def placeholder(shape: Sequence[int], dtype: str = "float32", name: str = "placeholder", constant: bool = False) -> Tensor:
+def placeholder(
+    shape: Sequence[int], dtype: str = "float32", name: str = "placeholder", constant: bool = False
+) -> Tensor:
     """An input. `constant` marks weights, whose layout may be changed for free before the first call."""
     _check_dtype(dtype)
     return Tensor(Operation(name, _check_shape(shape, name), dtype, constant=constant))
@@ -208,7 +210,9 @@ def _check_reduction(value: Reduction) -> None:
     if len(set(names)) != len(names):
         raise ValueError(f"`axis` must be reduce axes of distinct names, but got axis={names}")
     if value.value.dtype == ir.BOOL and value.reducer in ("sum", "prod"):
-        raise TypeError(f"`{value.reducer}` must be taken of numbers (use astype, max or min), but got {value.value}: bool")
+        raise TypeError(
+            f"`{value.reducer}` must be taken of numbers (use astype, max or min), but got {value.value}: bool"
+        )
 
 
 def _reduction(reducer: str) -> Callable[..., Reduction]:

@@ -65,7 +65,9 @@ class Workload:
         """
         name = data.get("operator")
         if name not in OPERATORS:
-            raise ValueError(f"`operator` must be one of {', '.join(OPERATORS)}, but got operator={name!r}{_near(name, OPERATORS)}")
+            raise ValueError(
+                f"`operator` must be one of {', '.join(OPERATORS)}, but got operator={name!r}{_near(name, OPERATORS)}"
+            )
         return _make(OPERATORS[name], **data.get("args", {}))
 
     @property
@@ -85,7 +87,9 @@ class Workload:
             ValueError: an algorithm the operator does not have.
         """
         if algorithm not in self.algorithms:
-            raise ValueError(f"`algorithm` must be one of {', '.join(self.algorithms)}, but got algorithm={algorithm!r}")
+            raise ValueError(
+                f"`algorithm` must be one of {', '.join(self.algorithms)}, but got algorithm={algorithm!r}"
+            )
         return self.definition.tensors(self.args)
 
     @cached_property

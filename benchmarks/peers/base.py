@@ -76,7 +76,7 @@ def serve(peer: Peer) -> None:
             reply = _answer(peer, request)
         except PeerError as error:
             reply = {"error": str(error)}
-        except Exception:  # noqa: BLE001  reported to the driver, which stops with it
+        except Exception:
             reply = {"error": traceback.format_exc()}
         replies.write(json.dumps(reply) + "\n")
         replies.flush()

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from search_space.workloads import Workload
 
 from benchmarks.peers.base import Array, Peer, serve
 from search_space.schedule.trace import Trace
 from search_space.space import program_of
+from search_space.workloads import Workload
 from targets import registry
 
 

@@ -71,9 +71,7 @@ def estimate(statement: Statement, hardware: Hardware) -> Terms:
     for term in memory:
         slowest = maximum(slowest, term)
     cycles = slowest / (balance * float(hardware.cores))
-    return Terms(
-        instructions, accumulators, body, loads, arithmetic, overhead, traffic, memory, balance, spill, cycles
-    )
+    return Terms(instructions, accumulators, body, loads, arithmetic, overhead, traffic, memory, balance, spill, cycles)
 
 
 def _register_loads(access: Access, statement: Statement) -> Expr:

@@ -369,7 +369,7 @@ def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
     exact = a.dtype not in FLOATS  # x * 0 is not 0 for NaN, x + 0 loses -0.0 only
     if op in ("add", "sub") and number == 0:
         return a
-    if op in ("mul", "div") and number == 1 or op == "floordiv" and number == 1 and exact:
+    if (op in ("mul", "div") and number == 1) or (op == "floordiv" and number == 1 and exact):
         return a
     if op == "mul" and number == 0 and exact:
         return b

@@ -271,7 +271,9 @@ class Simplifier:
             return AtomRange(True, self.nonnegative(atom.args[0]), tuple(tops))
         if atom.op == "min":
             tops = tuple(t for x in atom.args for t in self.uppers(x))
-            return AtomRange(True, all(map(self.nonnegative, atom.args)), tuple(sorted(tops, key=lambda t: not t.is_const)))
+            return AtomRange(
+                True, all(map(self.nonnegative, atom.args)), tuple(sorted(tops, key=lambda t: not t.is_const))
+            )
         if atom.op == "max":
             return AtomRange(True, any(map(self.nonnegative, atom.args)), self._tops_of_max(*atom.args))
         return UNKNOWN if atom.op != "var" and _names(atom) & self.ranges.keys() else AtomRange(False, True)

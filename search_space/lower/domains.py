@@ -205,13 +205,13 @@ class Bounds:
                 local[relation.parent] = self._split_value(relation, local, extents)
         return local
 
-    def _values(
-        self, stage: Stage, extents: dict[str, Expr], domain: Domain, whole: frozenset[str]
-    ) -> dict[str, Expr]:
+    def _values(self, stage: Stage, extents: dict[str, Expr], domain: Domain, whole: frozenset[str]) -> dict[str, Expr]:
         local = self._local(stage, extents, whole)
         for name in whole:
             self.ranges[loop_var(stage.name, name)] = extents[name]
-        return self._shift(stage, {a.name: self.simplify(local[a.name]) for a in (*stage.axes, *stage.reduce_axes)}, domain)
+        return self._shift(
+            stage, {a.name: self.simplify(local[a.name]) for a in (*stage.axes, *stage.reduce_axes)}, domain
+        )
 
     def _shift(self, stage: Stage, local: dict[str, Expr], domain: Domain) -> dict[str, Expr]:
         low = {a.name: x for a, x in zip(stage.axes, domain.low, strict=True)}
@@ -239,7 +239,9 @@ class Bounds:
             if relation.tail == "exact":
                 rest = self.simplify(extent % inner)
                 if rest.is_const and rest.value:
-                    raise ScheduleError(f"`factor` must divide extent, but got factor={inner}, extent={extent} ({where})")
+                    raise ScheduleError(
+                        f"`factor` must divide extent, but got factor={inner}, extent={extent} ({where})"
+                    )
                 if not rest.is_const:
                     self.constraints.append(Constraint(f"{where} is divided", rest, const(0)))
         else:

@@ -59,9 +59,7 @@ class _Lowering:
 
     def program(self, name: str) -> LoopProgram:
         outputs = [self.buffer(self.stages[o]) for o in self.state.outputs]
-        params = [
-            source_buffer(i) if i.layout is None else packed_buffer(i, self.simplify) for i in self.state.inputs
-        ]
+        params = [source_buffer(i) if i.layout is None else packed_buffer(i, self.simplify) for i in self.state.inputs]
         body: Stmt = seq(*(self.build(s) for s in self.state.stages if s.attach.kind == "root"))
         for stage in reversed(self.state.stages):
             if stage.attach.kind == "root" and stage.name not in self.state.outputs:
@@ -135,7 +133,9 @@ class _Lowering:
         nest = self.bounds.nests[stage.name]
         if depth == len(stage.leaves):
             identity = const(identity_of(stage), stage.dtype)
-            return self.placed(Store(stage.name, self.target(stage), identity, None, _predicate(nest.spatial_guards)), place)
+            return self.placed(
+                Store(stage.name, self.target(stage), identity, None, _predicate(nest.spatial_guards)), place
+            )
         leaf = stage.leaves[depth]
         if stage.is_reduce(leaf):
             return self.init(stage, depth + 1, place)

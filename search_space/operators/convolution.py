@@ -214,9 +214,7 @@ def conv3d_arguments(
     activation: str | None = None,
 ) -> dict[str, Any]:
     """A 3-D convolution: data (batch, depth, height, width, in_channels), weight (kd, kh, kw, in, out)."""
-    positive(
-        batch=batch, depth=depth, height=height, width=width, in_channels=in_channels, out_channels=out_channels
-    )
+    positive(batch=batch, depth=depth, height=height, width=width, in_channels=in_channels, out_channels=out_channels)
     k, s = several("kernel", kernel, 3), several("stride", stride, 3)
     p, d = several("padding", padding, 3, 0), several("dilation", dilation, 3)
     for i, (what, size) in enumerate({"depth": depth, "height": height, "width": width}.items()):
@@ -262,9 +260,7 @@ def _depthwise_tensors(args: Args) -> list[te.Tensor]:
     (sh, sw), (dh, dw) = args["stride"], args["dilation"]
     conv = te.compute(
         (args["batch"], *outer, args["channels"]),
-        lambda n, h, w, c: te.sum(
-            padded[n, h * sh + rh * dh, w * sw + rw * dw, c] * weight[rh, rw, c], axis=[rh, rw]
-        ),
+        lambda n, h, w, c: te.sum(padded[n, h * sh + rh * dh, w * sw + rw * dw, c] * weight[rh, rw, c], axis=[rh, rw]),
         name="conv",
     )
     bias = te.placeholder((args["channels"],), name="bias", constant=True) if args["bias"] else None

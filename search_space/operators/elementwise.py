@@ -59,6 +59,4 @@ def _reference(args: Args, *arrays: Array) -> Array:
     return np.asarray(table[args["function"]][1](*arrays), np.float32)
 
 
-OPERATORS = (
-    Operator("elementwise", elementwise_arguments, _tensors, _reference, lambda a: prod(a["shape"])),
-)
+OPERATORS = (Operator("elementwise", elementwise_arguments, _tensors, _reference, lambda a: prod(a["shape"])),)

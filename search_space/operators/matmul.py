@@ -82,9 +82,7 @@ def _batch_matmul_tensors(args: Args) -> list[te.Tensor]:
 
 
 OPERATORS = (
-    Operator(
-        "matmul", matmul_arguments, _matmul_tensors, _matmul_reference, lambda a: 2 * a["m"] * a["n"] * a["k"]
-    ),
+    Operator("matmul", matmul_arguments, _matmul_tensors, _matmul_reference, lambda a: 2 * a["m"] * a["n"] * a["k"]),
     Operator(
         "dense",
         dense_arguments,

@@ -34,14 +34,26 @@ def pool_arguments(
 
 
 def max_pool_arguments(
-    batch: int = 1, height: int = 0, width: int = 0, channels: int = 0, kernel: Any = 2, stride: Any = 2, padding: Any = 0
+    batch: int = 1,
+    height: int = 0,
+    width: int = 0,
+    channels: int = 0,
+    kernel: Any = 2,
+    stride: Any = 2,
+    padding: Any = 0,
 ) -> dict[str, Any]:
     """The maximum over windows; the border counts as minus infinity."""
     return _stored(pool_arguments(batch, **_sized(height, width, channels, kernel, stride, padding)))
 
 
 def avg_pool_arguments(
-    batch: int = 1, height: int = 0, width: int = 0, channels: int = 0, kernel: Any = 2, stride: Any = 2, padding: Any = 0
+    batch: int = 1,
+    height: int = 0,
+    width: int = 0,
+    channels: int = 0,
+    kernel: Any = 2,
+    stride: Any = 2,
+    padding: Any = 0,
 ) -> dict[str, Any]:
     """The mean over windows; the border is left out of the count."""
     return _stored(pool_arguments(batch, **_sized(height, width, channels, kernel, stride, padding)))

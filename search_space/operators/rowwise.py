@@ -50,9 +50,7 @@ def _layer_norm_tensors(args: Args) -> list[te.Tensor]:
     r, q = te.reduce_axis((0, columns), "r"), te.reduce_axis((0, columns), "r")
     sums = te.compute((rows,), lambda i: te.sum(x[i, r], axis=r), name="sum")
     mean = te.compute((rows,), lambda i: sums[i] * (1 / columns), name="mean")
-    squares = te.compute(
-        (rows,), lambda i: te.sum((x[i, q] - mean[i]) * (x[i, q] - mean[i]), axis=q), name="squares"
-    )
+    squares = te.compute((rows,), lambda i: te.sum((x[i, q] - mean[i]) * (x[i, q] - mean[i]), axis=q), name="squares")
     scale = te.compute((rows,), lambda i: te.rsqrt(squares[i] * (1 / columns) + EPSILON), name="scale")
     body = lambda i, j: (x[i, j] - mean[i]) * scale[i] * gamma[j] + beta[j]  # noqa: E731
     return [x, gamma, beta, te.compute((rows, columns), body, name="layer_norm")]

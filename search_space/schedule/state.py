@@ -135,9 +135,7 @@ class State:
         for stage in self.stages:
             if stage.name == name:
                 return stage
-        raise ScheduleError(
-            f"`stage` must be one of {', '.join(s.name for s in self.stages)}, but got stage={name!r}"
-        )
+        raise ScheduleError(f"`stage` must be one of {', '.join(s.name for s in self.stages)}, but got stage={name!r}")
 
     def input(self, name: str) -> Input | None:
         return next((i for i in self.inputs if i.name == name), None)

@@ -79,7 +79,7 @@ def _unused(state: State, stage: Stage, leaf: str) -> None:
         raise ScheduleError(
             f"`axis` must be split and fused before it is annotated, but {stage.name}.{leaf} is {stage.kinds[leaf]}"
         )
-    if stage.tensorized and stage.tensorized[0] == leaf or any(axis == leaf for axis, _, _ in stage.pragmas):
+    if (stage.tensorized and stage.tensorized[0] == leaf) or any(axis == leaf for axis, _, _ in stage.pragmas):
         raise ScheduleError(f"`axis` must be split and fused before its pragmas are set, but got {stage.name}.{leaf}")
     _no_attached(state, stage, leaf)
 
@@ -184,9 +184,7 @@ class Fuse(Step):
         child = "_".join(self.axes)
         _fresh_leaves(stage, (child,))
         leaves = stage.leaves[: at[0]] + (child,) + stage.leaves[at[-1] + 1 :]
-        return state.update(
-            replace(stage, leaves=leaves, relations=(*stage.relations, FuseRelation(self.axes, child)))
-        )
+        return state.update(replace(stage, leaves=leaves, relations=(*stage.relations, FuseRelation(self.axes, child))))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ def host_cores() -> int:
 def cache_bytes(level: int) -> int:
     """Size of the data cache of one core at `level`, or a usual size where the system does not say."""
     for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        if (folder / "level").read_text().strip() == str(level) and (folder / "type").read_text().strip() != "Instruction":
+        if (folder / "level").read_text().strip() == str(level) and (
+            folder / "type"
+        ).read_text().strip() != "Instruction":
             text = (folder / "size").read_text().strip()
             return int(text[:-1]) * {"K": 1 << 10, "M": 1 << 20}[text[-1]]
     return {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}[level]

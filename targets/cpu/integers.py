@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_space.ir.expr import Expr, variables
 from search_space.ir.simplify import Monomial, Poly, Simplifier, poly
 from targets.base import BuildError
-from targets.cpu.text import Scope, Text, Value
+from targets.cpu.text import Scope, Text
 
 
 class Integers:

@@ -93,7 +93,9 @@ class CpuKernel(Kernel):
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> CpuBound:
         if len(inputs) != len(self.module.sources):
             names = ", ".join(p.name for p in self.module.sources)
-            raise RunError(f"a kernel must be given its {len(self.module.sources)} inputs ({names}), but got {len(inputs)}")
+            raise RunError(
+                f"a kernel must be given its {len(self.module.sources)} inputs ({names}), but got {len(inputs)}"
+            )
         for array, parameter in zip(inputs, self.module.sources, strict=True):
             _check(array, parameter, "input")
         return CpuBound(self, inputs, copies)

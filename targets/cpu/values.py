@@ -443,7 +443,9 @@ class Values:
             code = {"lt": "ult" if unsigned else "slt", "le": "ule" if unsigned else "sle", "eq": "eq", "ne": "ne"}[op]
             if floating:
                 code = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}[op]
-            return self.text.value(f"{'fcmp' if floating else 'icmp'} {code} {a.type} {a.text}, {b.text}", "bool", a.lanes)
+            return self.text.value(
+                f"{'fcmp' if floating else 'icmp'} {code} {a.type} {a.text}, {b.text}", "bool", a.lanes
+            )
         if op in ("min", "max"):
             return self.minmax(op, a, b)
         names = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -460,7 +462,9 @@ class Values:
             c = self.text.value(f"fcmp {code} {a.type} {a.text}, {b.text}", "bool", a.lanes)
         else:
             sign = "u" if a.dtype in ("uint8", "bool") else "s"
-            c = self.text.value(f"icmp {sign}{'lt' if op == 'min' else 'gt'} {a.type} {a.text}, {b.text}", "bool", a.lanes)
+            c = self.text.value(
+                f"icmp {sign}{'lt' if op == 'min' else 'gt'} {a.type} {a.text}, {b.text}", "bool", a.lanes
+            )
         return self.text.value(f"select {c.type} {c.text}, {a.type} {a.text}, {b.type} {b.text}", a.dtype, a.lanes)
 
     def horizontal(self, reducer: str, x: Value) -> Value:
@@ -470,7 +474,9 @@ class Values:
         kind, scalar = x.type, llvm_type(x.dtype)
         suffix = f"v{x.lanes}{'i1' if x.dtype == 'bool' else _suffix(x.dtype)}"
         if x.dtype in FLOATS and reducer in ("sum", "prod"):
-            name, start = ("fadd", float_literal(-0.0, x.dtype)) if reducer == "sum" else ("fmul", float_literal(1.0, x.dtype))
+            name, start = (
+                ("fadd", float_literal(-0.0, x.dtype)) if reducer == "sum" else ("fmul", float_literal(1.0, x.dtype))
+            )
             self.math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar}, {kind})")
             line = f"call reassoc {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar} {start}, {kind} {x.text})"
             return self.text.value(line, x.dtype)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from search_space.workloads import Workload
 
 from benchmarks.peers.base import Array, Peer, PeerError, serve
+from search_space.workloads import Workload
 
 
 class FakePeer(Peer):
@@ -22,7 +22,7 @@ class FakePeer(Peer):
     def prepare(
         self, workload: Workload, arrays: Sequence[Array], threads: int, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        print("a library that talks")  # noqa: T201  must not reach the protocol
+        print("a library that talks")
         failure = options.get("fail")
         if failure == "refuse":
             raise PeerError("`workload` must be another")

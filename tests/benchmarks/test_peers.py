@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from search_space.workloads import Workload
 
 from benchmarks.peers.base import inputs_of
 from search_space import workloads
+from search_space.workloads import Workload
 
 WORKLOADS = [
     workloads.conv2d(height=7, width=7, in_channels=16, out_channels=32, kernel=3, padding=1),

@@ -61,9 +61,7 @@ def test_footprints_cover_what_is_touched() -> None:
             for point in itertools.product(*(range(extents[i]) for i in inner)):
                 place = dict(zip([statement.loops[i].var for i in inner], point, strict=True))
                 touched.add(
-                    tuple(
-                        sum(int(c.value) * place.get(v, 0) for v, c in d.coefficients.items()) for d in access.dims
-                    )
+                    tuple(sum(int(c.value) * place.get(v, 0) for v, c in d.coefficients.items()) for d in access.dims)
                 )
             size = int(evaluate(access.footprint(running), {}, {})) // 4
             assert size >= len(touched)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from search_space.workloads import Workload
 
 from autotune.graph import reference
 from autotune.graph.reference import ReferenceFailure, ReferencePolicy, onnxruntime_seconds
 from autotune.graph.single_op import UnsupportedOperator, blocked_op, single_op, with_weights_drawn
 from measure.inputs import random_array
 from search_space import workloads
+from search_space.workloads import Workload
 
 MISSING = "needs the package onnxruntime"
 SMALL = workloads.conv2d(height=7, width=7, in_channels=16, out_channels=32, kernel=3, padding=1)

@@ -22,7 +22,9 @@ from targets import registry
 SMALL = {
     "conv3x3": workloads.conv2d(height=9, width=7, in_channels=5, out_channels=40, kernel=3, padding=1),
     "conv1x1": workloads.conv2d(height=6, width=6, in_channels=16, out_channels=33, kernel=1),
-    "conv_strided": workloads.conv2d(height=13, width=13, in_channels=3, out_channels=16, kernel=7, stride=2, padding=3),
+    "conv_strided": workloads.conv2d(
+        height=13, width=13, in_channels=3, out_channels=16, kernel=7, stride=2, padding=3
+    ),
     "depthwise": workloads.depthwise_conv2d(height=11, width=11, channels=20, kernel=3, stride=2, padding=1),
     "matmul": workloads.matmul(13, 113, 7),
     "matmul_variable": workloads.matmul(8, 32, 12, constant_b=False),

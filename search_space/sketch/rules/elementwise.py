@@ -32,7 +32,9 @@ class Elementwise(SketchRule):
         for a in stage.axes:
             elements *= int(a.extent.value)
         rows = [(c, u) for c in (1, 4, 16, 64, 256) for u in (1, 2, 4) if c == 1 or c * u * lanes <= elements]
-        draft, (chunk, unroll) = draft.decide(DecisionGroup.of(f"{name}.chunk", (f"{name}.chunk", f"{name}.unroll"), rows))
+        draft, (chunk, unroll) = draft.decide(
+            DecisionGroup.of(f"{name}.chunk", (f"{name}.chunk", f"{name}.unroll"), rows)
+        )
         draft = draft.apply(
             Split(name, fused, (chunk, unroll, lanes), "guard"),
             Annotate(name, f"{fused}.0", "parallel"),

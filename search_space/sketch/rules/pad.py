@@ -36,27 +36,27 @@ class PadHandling(SketchRule):
 
     def written(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
         """At the root: rows in parallel."""
-        outer = [a.name for a in stage.axes if a.extent.value > 1][:-1]
+        fused = self.fused(stage, hardware)
+        outer = [a.name for a in stage.axes if a.extent.value > 1 and a.name not in fused]
         rows = outer[:-1] or outer
-        if not rows:
-            return self.vectors(draft, stage, hardware)
         steps: list[Step] = []
-        loop = rows[0]
+        loop = "_".join(rows) or f"{'_'.join(fused)}.0"
         if len(rows) > 1:
             steps.append(Fuse(stage.name, tuple(rows)))
-            loop = "_".join(rows)
         steps.append(Annotate(stage.name, loop, "parallel"))
-        return self.vectors(draft.apply(*steps), stage, hardware)
+        return self.vectors(draft, stage, hardware).apply(*steps)
+
+    def fused(self, stage: Stage, hardware: Hardware) -> tuple[str, ...]:
+        """The axes vectors run along: the last one, with its neighbour where it is short."""
+        short = stage.axes[-1].extent.value < hardware.float_lanes and len(stage.axes) > 1
+        return tuple(a.name for a in stage.axes[-2 if short else -1 :])
 
     def vectors(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
         """Vectors along the last axis; a short one is fused with its neighbour, contiguous in both buffers."""
-        lanes = hardware.float_lanes
-        last = stage.axes[-1]
-        axis = last.name
-        if last.extent.value < lanes and len(stage.axes) > 1:
-            axis = f"{stage.axes[-2].name}_{axis}"
-            draft = draft.apply(Fuse(stage.name, (stage.axes[-2].name, last.name)))
-        tail = "exact" if axis == last.name and last.extent.value % lanes == 0 else "guard"
+        lanes, fused = hardware.float_lanes, self.fused(stage, hardware)
+        axis = "_".join(fused)
+        if len(fused) > 1:
+            draft = draft.apply(Fuse(stage.name, fused))
+        tail = "exact" if len(fused) == 1 and stage.axes[-1].extent.value % lanes == 0 else "guard"
         split = Split(stage.name, axis, (lanes,), tail)
         return draft.apply(split, Annotate(stage.name, f"{axis}.1", "vectorize"))
-

@@ -1,0 +1,154 @@
+"""What the pages say holds: links, keys, fields, and the code in them, which is run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+from autotune.config import RunConfig
+from costmodel.models.base import CostModel
+from measure.errors import ErrorClass
+from measure.record import SCHEMA, Record
+from search_space import te
+from search_space.lower import cleanup, lower
+from search_space.schedule.state import initial_state
+from search_space.sketch import rules
+from search_space.sketch.generate import derive
+from targets import registry
+from tests.autotune import fakes
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+
+
+def code(page: Path) -> list[str]:
+    """The Python in a page, block by block."""
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def run(page: Path) -> dict[str, Any]:
+    """The names that all Python of a page defines."""
+    names: dict[str, Any] = {}
+    exec(compile("\n".join(code(page)), str(page), "exec"), names)
+    return names
+
+
+def keys(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Dotted configuration keys."""
+    for name, item in section.model_fields.items():
+        kind = item.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from keys(kind, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def test_every_configuration_key_is_documented() -> None:
+    text = (DOCS / "config.md").read_text()
+    documented = set(re.findall(r"^\| `([\w.]+)` \|", text, re.MULTILINE))
+    assert documented == set(keys(RunConfig))
+
+
+def test_every_field_of_a_record_is_documented() -> None:
+    text = (DOCS / "records.md").read_text()
+    documented = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))))
+    assert documented == {item.name for item in fields(Record)}
+    assert SCHEMA in text and all(f"`{kind}`" in text for kind in ErrorClass)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        place, _, anchor = link.partition("#")
+        target = page.parent / place if place else page
+        assert place.startswith("http") or target.exists(), link
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}, link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_and_commands_exist(page: Path) -> None:
+    text = page.read_text()
+    shown = re.findall(
+        r"`((?:search_space|targets|measure|costmodel|autotune|benchmarks|tests|configs)/[\w./]+)`", text
+    )
+    shown += [place for found in re.findall(r'ARGS="(tests[^"]*)"', text) for place in found.split()]
+    assert [place for place in shown if not (ROOT / place).exists()] == []
+    made = set(re.findall(r"^make (\w+)|`make (\w+)", text, re.MULTILINE))
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert {name for pair in made for name in pair if name} <= set(re.findall(r"make (\w+)", listed))
+
+
+def test_the_readme_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import autotune
+    from autotune.tuner import tune
+
+    monkeypatch.setattr(
+        autotune, "tune", lambda *args, **options: tune(*args, **{**options, "trials": 4}), raising=False
+    )
+    names = run(ROOT / "README.md")
+    result, output = names["result"], names["output"]
+    np.testing.assert_allclose(
+        output, result.workload.reference(names["data"], names["weight"]), rtol=1e-4, atol=1e-3
+    )
+    a, b = np.random.default_rng(0).random((2, 512, 512), np.float32)
+    c = np.empty((512, 512), np.float32)
+    names["kernel"](a, b, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-4)
+    assert "parallel for C.i.0 in 16" in capsys.readouterr().out
+
+
+def test_the_cost_model_of_its_page_learns(tmp_path: Path) -> None:
+    model = run(DOCS / "adding_a_cost_model.md")["Ridge"]()
+    assert isinstance(model, CostModel)
+    features = np.random.default_rng(0).random((40, 3, 5)).astype(np.float32)
+    throughput = features.sum(axis=1) @ np.array([1.0, -1.0, 0.5, 0.0, 2.0])
+    assert model.predict(features).shape == (40,)
+    model.fit(list(features), throughput)
+    assert np.corrcoef(model.predict(features), throughput)[0, 1] > 0.9
+    model.save(tmp_path / "model.txt")
+    again = type(model)()
+    again.load(tmp_path / "model.txt")
+    np.testing.assert_allclose(again.predict(features), model.predict(features))
+
+
+def test_the_strategy_of_its_page_climbs() -> None:
+    kind = run(DOCS / "adding_a_search_strategy.md")["Climb"]
+    space = fakes.space()
+    strategy = kind(space, fakes.oracle(space), np.random.default_rng(0))
+    rounds = []
+    for _ in range(4):
+        asked = strategy.ask(16)
+        rounds.append(np.array([space.seconds(c.sketch, c.choices) for c in asked]))
+        strategy.tell(asked, rounds[-1])
+    assert np.nanmin(rounds[-1]) <= np.nanmin(rounds[0])
+
+
+def test_the_sketch_rule_of_its_page_makes_kernels() -> None:
+    before = rules.RULES[:]
+    try:
+        run(DOCS / "adding_a_sketch_rule.md")
+        x = te.placeholder((12, 40), name="x")
+        y = te.compute((12, 40), lambda i, j: te.tanh(x[i, j]), name="y")
+        target = registry.get("cpu")
+        (draft,), dropped = derive(initial_state([y]), target.hardware)
+        assert draft.name == "rows" and dropped == 0
+        (group,) = draft.groups
+        data = np.random.default_rng(0).standard_normal((12, 40), np.float32)
+        for (unroll,) in group.table:
+            state = draft.trace.substitute({group.columns[0]: int(unroll)}).apply(initial_state([y]))
+            output = np.empty_like(data)
+            target.load(target.build(cleanup(lower(state))))(data, output)
+            np.testing.assert_allclose(output, np.tanh(data), rtol=1e-5, atol=1e-6)
+    finally:
+        rules.RULES[:] = before

@@ -1,0 +1,31 @@
+"""The examples run, and check their own results."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "shown"),
+    [("matmul_schedule.py", [], "GFLOP/s"), ("tune_conv2d.py", ["6"], "6 trials")],
+)
+def test_an_example_runs(program: str, arguments: list[str], shown: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / program), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert shown in run.stdout
+
+
+def test_every_example_is_run() -> None:
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == {
+        "matmul_schedule.py",
+        "tune_conv2d.py",
+    }

@@ -1,0 +1,91 @@
+"""`autotune.tune` on real search spaces, measured in no time."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+import autotune
+from autotune.progress import LiveProgress
+from autotune.search import NoLegalSchedule
+from measure.errors import RecordError
+from search_space import workloads
+from tests.autotune import fakes
+
+WORKLOAD = workloads.matmul(24, 32, 16)
+
+
+def test_a_workload_is_tuned_with_an_open_pool(tmp_path):
+    pool = fakes.HashPool()
+    result = autotune.tune(WORKLOAD, trials=10, batch=4, seed=3, pool=pool, records=tmp_path / "r.jsonl")
+    assert len(result.records) == len(pool.measured) == 10 and not pool.closed
+    assert result.best_seconds == min(pool.answer(trial) for trial in pool.measured)
+    assert {trial.seed for trial in pool.measured} == {3}
+    again = autotune.tune(WORKLOAD, trials=12, batch=4, seed=3, pool=pool, records=tmp_path / "r.jsonl")
+    assert again.measured == 2 and len(again.records) == 12
+
+
+@pytest.mark.parametrize("strategy", ["annealing", "evolution", "random"])
+@pytest.mark.parametrize("model", ["lightgbm", "random", "roofline"])
+def test_every_strategy_works_with_every_model_and_repeats_itself(strategy, model):
+    keys = [
+        [
+            record.trace_key
+            for record in autotune.tune(
+                WORKLOAD, trials=14, batch=9, strategy=strategy, cost_model=model, pool=fakes.HashPool()
+            ).records
+        ]
+        for _ in range(2)
+    ]
+    assert keys[0] == keys[1] and len(set(keys[0])) == 14
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "abacus"}, "`target` must be one of"),
+        ({"trials": 0}, "`trials` must be at least 1, but got trials=0"),
+        ({"strategy": "luck"}, "`strategy` must be one of"),
+        ({"strategy_options": {"populaton": 3}}, "did you mean 'population'"),
+        ({"cost_model": "oracle"}, "`cost_model` must be one of"),
+        ({"cost_model_options": {"tree": 3}}, "did you mean 'trees'"),
+        ({"pool": "lake"}, "`pool` must be one of"),
+    ],
+)
+def test_wrong_names_are_told(options, message):
+    with pytest.raises(ValueError, match=message):
+        autotune.tune(WORKLOAD, **options)
+
+
+def test_no_legal_schedule_is_raised(monkeypatch):
+    monkeypatch.setattr("autotune.tuner.generate", lambda workload, hardware: fakes.barren())
+    with pytest.raises(NoLegalSchedule, match="registers failed for"):
+        autotune.tune(WORKLOAD, trials=4, pool=fakes.HashPool())
+
+
+def test_a_records_file_that_cannot_be_written(tmp_path):
+    with pytest.raises(RecordError, match="`records` must be a writable file"):
+        autotune.tune(WORKLOAD, trials=4, pool=fakes.HashPool(), records=tmp_path / "no" / "r.jsonl")
+
+
+def progress(**console):
+    stream = io.StringIO()
+    shown = LiveProgress(Console(file=stream, width=120, **console))
+    autotune.tune(WORKLOAD, trials=6, batch=3, pool=fakes.HashPool(), callbacks=[shown])
+    return stream.getvalue()
+
+
+def test_progress_is_a_line_a_round_where_there_is_no_terminal():
+    lines = progress().splitlines()
+    assert len(lines) == 2
+    first = r"3/6 trials  matmul: 3/6  best \d+\.\d GFLOP/s, \d+% of peak  about \d+ s left"
+    assert re.match(first, lines[0])
+    assert lines[1].startswith("6/6 trials") and lines[1].endswith("done")
+
+
+def test_progress_is_live_on_a_terminal():
+    text = progress(force_terminal=True)
+    assert "trials" in text and "GFLOP/s" in text and "of peak" in text
