@@ -30,5 +30,5 @@ def peak_at(predicted: Scores, throughput: Scores, k: int) -> float:
 
 def spearman(predicted: Scores, throughput: Scores) -> float:
     """Rank correlation."""
-    ranks = [np.argsort(np.argsort(v, kind="stable"), kind="stable").astype(float) for v in (predicted, throughput)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    first, second = (np.argsort(np.argsort(v, kind="stable"), kind="stable") for v in (predicted, throughput))
+    return float(np.corrcoef(first, second)[0, 1])

@@ -86,7 +86,7 @@ class Sketch:
         """Whether each candidate keeps every limit: (n, groups) → (n,)."""
         if not self.constraints:
             return np.ones(len(choices), bool)
-        return ~self._broken(choices).any(axis=0)
+        return np.logical_not(np.any(self._broken(choices), axis=0))
 
     def violations(self, choices: Choices) -> dict[str, int]:
         """How many candidates broke each limit."""

@@ -11,7 +11,7 @@ from costmodel.features.roofline import Terms, estimate, real, total_float
 from costmodel.features.statement import Access, Statement, statements
 from search_space.hardware import Hardware
 from search_space.ir.columns import compile_columns
-from search_space.ir.expr import Expr, call, const, product
+from search_space.ir.expr import Expr, call, const, logical_and, product, select
 from search_space.ir.stmt import LoopProgram
 
 BUFFERS = 4
@@ -107,8 +107,11 @@ def _buffer(statement: Statement, access: Access | None, b: int) -> list[tuple[s
     unit = float(any(v in access.dims[-1].coefficients for v in lanes)) if access.dims else 0.0
     reuse, distance = zero, zero
     for i, loop in enumerate(statement.loops):
-        if not access.depends(loop.var) and loop.kind not in ("unroll", "vectorize"):
-            reuse, distance = _log(loop.extent), _log(access.footprint(statement.running(i + 1)))
+        if loop.kind not in ("unroll", "vectorize"):
+            inside = access.footprint(statement.running(i + 1))
+            reused = logical_and(access.footprint(statement.running(i)) <= inside, const(1) < loop.extent)
+            reuse = select(reused, _log(loop.extent), reuse)
+            distance = select(reused, _log(inside), distance)
     return [
         (f"write_{b}", const(float(access.write), "float32")),
         (f"unit_{b}", const(unit, "float32")),

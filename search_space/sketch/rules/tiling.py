@@ -97,7 +97,7 @@ class MultiLevelTiling(SketchRule):
             accumulator = producer.name
         draft, tile = self.spatial(draft, stage.name, stage.axes, hardware)
         out = []
-        reduced = [a for a in producer.reduce_axes]
+        reduced = producer.reduce_axes
         intrinsic = matching_intrinsic(draft, producer, hardware)
         for reduce_order in self.reduce_orders(reduced):
             for order in self.serial_orders(tile):
