@@ -86,7 +86,8 @@ class Sketch:
         """Whether each candidate keeps every limit: (n, groups) → (n,)."""
         if not self.constraints:
             return np.ones(len(choices), bool)
-        return np.logical_not(np.any(self._broken(choices), axis=0))
+        broken: NDArray[np.bool_] = np.any(self._broken(choices), axis=0)
+        return np.logical_not(broken)
 
     def violations(self, choices: Choices) -> dict[str, int]:
         """How many candidates broke each limit."""

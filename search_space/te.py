@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from search_space.ir import expr as ir
-from search_space.ir.expr import Expr, const, eq, lift, load, logical_and, select, var
+from search_space.ir.expr import Expr, const, eq, lift, load, logical_and, make, select, var
 
 if TYPE_CHECKING:
     from search_space.schedule.facade import Schedule, TensorIntrin
@@ -32,7 +32,6 @@ __all__ = [
     "thread_axis",
 ]
 
-_sum, _max, _min, _all = sum, max, min, all
 REDUCERS = ("sum", "max", "min", "prod")
 
 
@@ -49,38 +48,38 @@ class IterVar:
         return var(self.name)
 
     def __add__(self, other: Any) -> Expr:
-        return self.expr + other
+        return make("add", self.expr, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Expr:
-        return self.expr - other
+        return make("sub", self.expr, other)
 
     def __rsub__(self, other: Any) -> Expr:
-        return lift(other) - self.expr
+        return make("sub", other, self.expr)
 
     def __mul__(self, other: Any) -> Expr:
-        return self.expr * other
+        return make("mul", self.expr, other)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Expr:
-        return self.expr // other
+        return make("floordiv", self.expr, other)
 
     def __mod__(self, other: Any) -> Expr:
-        return self.expr % other
+        return make("mod", self.expr, other)
 
     def __lt__(self, other: Any) -> Expr:
-        return self.expr < other
+        return make("lt", self.expr, other)
 
     def __le__(self, other: Any) -> Expr:
-        return self.expr <= other
+        return make("le", self.expr, other)
 
     def __ge__(self, other: Any) -> Expr:
-        return self.expr >= other
+        return make("le", other, self.expr)
 
     def __gt__(self, other: Any) -> Expr:
-        return self.expr > other
+        return make("lt", other, self.expr)
 
     def __str__(self) -> str:
         return self.name

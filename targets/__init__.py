@@ -1,1 +1,1 @@
-"""Targets: from loop programs to code that runs. Each folder is one kind of machine; siblings never import each other."""
+"""Targets: from loop programs to code that runs, a folder a kind of machine; siblings never import each other."""

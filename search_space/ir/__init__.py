@@ -1,0 +1,1 @@
+"""The intermediate representation: expressions, statements, their arithmetic and their meaning."""

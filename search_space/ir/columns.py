@@ -71,7 +71,18 @@ def compile_columns(outputs: Sequence[Expr], names: Sequence[str]) -> ColumnFunc
     return function
 
 
-_NUMPY = ("add", "subtract", "multiply", "divide", "floor", "minimum", "maximum", "less", "less_equal", "equal")
+_NUMPY: tuple[str, ...] = (
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "floor",
+    "minimum",
+    "maximum",
+    "less",
+    "less_equal",
+    "equal",
+)
 _NUMPY += ("not_equal", "logical_and", "logical_or", "where", "log2", "exp", "sqrt", "abs")
 
 

@@ -209,26 +209,26 @@ def load(buffer: Any, indices: Iterable[Any], dtype: str) -> Expr:
 
 def cast(value: Any, dtype: str) -> Expr:
     """`value` converted to `dtype` (float to int truncates, as in C)."""
-    value = lift(value, dtype)
-    if value.dtype == dtype:
-        return value
-    if value.op == "const" and not {dtype, value.dtype} & {"bfloat16", "float16"}:
+    node = lift(value, dtype)
+    if node.dtype == dtype:
+        return node
+    if node.op == "const" and not {dtype, node.dtype} & {"bfloat16", "float16"}:
         if dtype == BOOL or dtype in FLOATS:
-            return const(value.value, dtype)
-        if math.isfinite(value.value):
-            return const(wrapped(int(value.value), dtype), dtype)
-    return raw("cast", dtype, value)
+            return const(node.value, dtype)
+        if math.isfinite(node.value):
+            return const(wrapped(int(node.value), dtype), dtype)
+    return raw("cast", dtype, node)
 
 
 def select(condition: Any, then: Any, otherwise: Any) -> Expr:
     """`then` where `condition` holds, else `otherwise`; loads in the branch not taken are not performed."""
-    condition = lift(condition, BOOL)
-    then, otherwise = _balance(then, otherwise)
-    if condition.op == "const":
-        return then if condition.value else otherwise
-    if then is otherwise:
-        return then
-    return raw("select", then.dtype, condition, then, otherwise)
+    test = lift(condition, BOOL)
+    first, second = _balance(then, otherwise)
+    if test.op == "const":
+        return first if test.value else second
+    if first is second:
+        return first
+    return raw("select", first.dtype, test, first, second)
 
 
 def call(function: str, value: Any) -> Expr:
@@ -263,10 +263,10 @@ def logical_and(*conditions: Any) -> Expr:
 
 
 def ceildiv(a: Any, b: Any) -> Expr:
-    a, b = lift(a), lift(b)
-    if b.op == "const" and b.value == 1:
-        return a
-    return (a + (b - 1)) // b
+    top, bottom = lift(a), lift(b)
+    if bottom.op == "const" and bottom.value == 1:
+        return top
+    return (top + (bottom - 1)) // bottom
 
 
 def product(values: Iterable[Any]) -> Expr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,12 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     if dtype == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return kind
     return np.dtype(dtype)
 
 
-_CALLS = {
+_CALLS: dict[str, Callable[[Any], Any]] = {
     "exp": np.exp,
     "log": np.log,
     "tanh": np.tanh,
@@ -96,7 +97,7 @@ def _run(stmt: Stmt, env: dict[str, int], memory: Arrays) -> None:
         get_intrinsic(stmt.name).execute(stmt, env, memory)
 
 
-def _store(stmt: Store, env: dict[str, int], memory: Arrays) -> None:
+def _store(stmt: Store, env: Mapping[str, int], memory: Arrays) -> None:
     if stmt.predicate is not None and not evaluate(stmt.predicate, env, memory):
         return
     array = memory[stmt.buffer]
@@ -109,7 +110,7 @@ def _store(stmt: Store, env: dict[str, int], memory: Arrays) -> None:
     array[at] = value
 
 
-def _index(name: str, indices: tuple[Expr, ...], env: dict[str, int], memory: Arrays) -> tuple[int, ...]:
+def _index(name: str, indices: tuple[Expr, ...], env: Mapping[str, int], memory: Arrays) -> tuple[int, ...]:
     at = tuple(int(evaluate(i, env, memory)) for i in indices)
     if any(not 0 <= i < n for i, n in zip(at, memory[name].shape, strict=True)):
         raise IndexError(f"{name}[{', '.join(map(str, at))}] must lie in shape {memory[name].shape}")

@@ -267,8 +267,8 @@ class Simplifier:
         if atom.op == "floordiv":
             if not self.divisor(atom.args[1]):
                 return UNKNOWN
-            tops = (self._bounded_div(t, atom.args[1]) for t in self.uppers(atom.args[0]))
-            return AtomRange(True, self.nonnegative(atom.args[0]), tuple(tops))
+            divided = tuple(self._bounded_div(t, atom.args[1]) for t in self.uppers(atom.args[0]))
+            return AtomRange(True, self.nonnegative(atom.args[0]), divided)
         if atom.op == "min":
             tops = tuple(t for x in atom.args for t in self.uppers(x))
             return AtomRange(
@@ -413,12 +413,20 @@ def _interval_of_division(op: str, a: Interval, b: Interval, simplify: Simplifie
     divisor = b.low
     if b.width is not const(0) or not simplify.divisor(divisor):
         raise Unbounded(f"the divisor of an index must be positive and stand still, but got {divisor}")
-    parts = simplify.split_multiple(a.low, divisor)
-    aligned = parts is not None and parts[1] is const(0)
+    shifted = simplify.extremum("min", _misalignment(a.low, divisor, simplify), const(1))
     if op == "floordiv":
-        width = simplify.floordiv(a.width, divisor)
-        return Interval(simplify.floordiv(a.low, divisor), width if aligned else canon(width + 1))
-    return Interval(const(0), simplify.extremum("min", a.width, divisor - 1) if aligned else canon(divisor - 1))
+        return Interval(simplify.floordiv(a.low, divisor), canon(simplify.floordiv(a.width, divisor) + shifted))
+    within = simplify.extremum("min", a.width, canon(divisor - 1))
+    return Interval(const(0), simplify.extremum("max", within, canon(shifted * (divisor - 1))))
+
+
+def _misalignment(low: Expr, divisor: Expr, simplify: Simplifier) -> Expr:
+    """An expression in decision variables that is 0 where `low` is a multiple of `divisor` wherever the loops stand."""
+    rest = const(0)
+    for monomial, c in poly(low).items():
+        still = [atom for atom in monomial if not _names(atom) & simplify.ranges.keys()]
+        rest = rest + simplify.mod(canon(product([const(abs(c)), *still])), divisor)
+    return canon(rest)
 
 
 def _interval_of_select(op: str, a: Interval, b: Interval, simplify: Simplifier) -> Interval:

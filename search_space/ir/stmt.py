@@ -80,7 +80,7 @@ class Store(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """A tile of a buffer handed to an intrinsic: the index of its first element, and of the element at (#0, #1, ...)."""
+    """An intrinsic's tile of a buffer: the index of its first element, and of the element at (#0, #1, ...)."""
 
     buffer: str
     indices: tuple[Expr, ...]

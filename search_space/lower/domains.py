@@ -117,7 +117,7 @@ class Bounds:
         return bounds.low, bounds.width
 
     def _moved_inside(self, axis: Axis, first: Expr, size: Expr) -> tuple[Expr, Expr]:
-        """The region shifted to lie in the tensor. What is read outside of it (under a false condition) is not needed."""
+        """The region shifted to lie in the tensor; what is read outside, under a false condition, is not needed."""
         size = self.simplify(minimum(size, axis.extent))
         if not self.simplify.at_most_zero(canon(first + size - axis.extent)):
             first = self.simplify(minimum(first, axis.extent - size))
@@ -250,7 +250,7 @@ class Bounds:
             tile = relation.factors[-1]
             if tile.is_const and extent.is_const and tile.value > extent.value:
                 raise ScheduleError(
-                    f"`factor` must be at most extent where tail=clamp, but got factor={tile}, extent={extent} ({where})"
+                    f"`factor` must be at most extent where tail=clamp, but got factor={tile}, {extent=!s} ({where})"
                 )
             if not (tile.is_const and extent.is_const):
                 self.constraints.append(Constraint(f"{where} holds a tile", tile, extent))

@@ -56,8 +56,8 @@ def pack_program(source: Input, simplify: Simplifier) -> LoopProgram:
             value = value * factor + place[dim, part]
         indices.append(inner_simplify(value))
     inside: Expr = const(True, BOOL)
-    for index, extent in zip(indices, source.shape, strict=True):
-        inside = make("and", inside, inner_simplify(index < extent))
+    for index, size in zip(indices, source.shape, strict=True):
+        inside = make("and", inside, inner_simplify(index < size))
     value = select(inside, load(source.name, indices, source.dtype), const(0, source.dtype))
     body: Stmt = Store(target.name, tuple(var(loop) for loop in loops), value)
     for loop, extent in zip(reversed(loops), reversed(target.shape), strict=True):

@@ -96,7 +96,7 @@ def activated(value: Array, activation: str | None) -> Array:
     if activation == "relu":
         return np.maximum(value, 0)
     if activation == "relu6":
-        return np.clip(value, 0, 6)
+        return np.asarray(np.clip(value, 0, 6))
     if activation == "tanh":
         return np.asarray(np.tanh(value))
     if activation == "gelu":
@@ -111,7 +111,7 @@ def erf(x: Array) -> Array:
     """The error function, element by element in double precision."""
     from math import erf as scalar
 
-    return np.vectorize(scalar, otypes=[np.float64])(x)
+    return np.asarray(np.vectorize(scalar, otypes=[np.float64])(x))
 
 
 def epilogue(tensor: te.Tensor, bias: te.Tensor | None, activation: str | None) -> te.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -76,7 +76,7 @@ def _conv_tensors(args: Args) -> list[te.Tensor]:
         a, b = padded[(n, *at(spatial), channel)], weight[(*window, rc, k)]
         return te.sum(product_of(a, b, dtype), axis=[*window, rc])
 
-    bodies = {
+    bodies: dict[int, Callable[..., Any]] = {
         1: lambda n, w, k: element(n, (w,), k),
         2: lambda n, h, w, k: element(n, (h, w), k),
         3: lambda n, d, h, w, k: element(n, (d, h, w), k),
@@ -120,7 +120,7 @@ def _conv_reference(args: Args, x: Array, weight: Array, bias: Array | None = No
 def _conv_flops(args: Args) -> int:
     _, outer = _sizes(args)
     per_output = prod(args["kernel"]) * args["in_channels"] // args.get("groups", 1)
-    return 2 * args["batch"] * prod(outer) * args["out_channels"] * per_output
+    return int(2 * args["batch"] * prod(outer) * args["out_channels"] * per_output)
 
 
 def _epilogue_arguments(bias: bool, activation: str | None, dtype: str) -> None:
@@ -146,7 +146,7 @@ def conv2d_arguments(
     activation: str | None = None,
     dtype: str = "float32",
 ) -> dict[str, Any]:
-    """A 2-D convolution: data (batch, height, width, in_channels), weight (kh, kw, in_channels / groups, out_channels)."""
+    """A 2-D convolution: data (batch, height, width, in), weight (kh, kw, in / groups, out)."""
     positive(batch=batch, height=height, width=width, in_channels=in_channels, out_channels=out_channels, groups=groups)
     sizes = {
         "kernel": pair("kernel", kernel),
@@ -269,7 +269,7 @@ def _depthwise_tensors(args: Args) -> list[te.Tensor]:
 
 def _depthwise_reference(args: Args, x: Array, weight: Array, bias: Array | None = None) -> Array:
     shifts = [seen * weight[offset] for offset, seen in _shifts(args, x)]
-    out = np.sum(shifts, axis=0, dtype=np.float32)
+    out: Array = np.asarray(np.sum(shifts, axis=0, dtype=np.float32))
     return activated(out if bias is None else out + bias, args["activation"]).astype(np.float32)
 
 

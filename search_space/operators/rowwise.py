@@ -63,7 +63,7 @@ def _layer_norm_reference(args: Args, x: Array, gamma: Array, beta: Array) -> Ar
 
 
 REDUCERS = ("sum", "max", "min", "prod", "mean")
-_NUMPY = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod, "mean": np.mean}
+_NUMPY: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod, "mean": np.mean}
 
 
 def reduce_arguments(shape: Sequence[int], axes: Sequence[int], reducer: str = "sum") -> dict[str, Any]:
@@ -83,7 +83,8 @@ def _reduce_tensors(args: Args) -> list[te.Tensor]:
     x = te.placeholder(shape, name="data")
     reduced = {a: te.reduce_axis((0, shape[a]), f"r{a}") for a in axes}
     kept = tuple(s for a, s in enumerate(shape) if a not in axes)
-    function = {"sum": te.sum, "max": te.max, "min": te.min, "prod": te.prod, "mean": te.sum}[reducer]
+    functions: dict[str, Any] = {"sum": te.sum, "max": te.max, "min": te.min, "prod": te.prod, "mean": te.sum}
+    function = functions[reducer]
 
     def body(*index: Any) -> Any:
         place = iter(index)
@@ -95,7 +96,8 @@ def _reduce_tensors(args: Args) -> list[te.Tensor]:
         scale = 1 / prod(shape[a] for a in axes)
 
         def mean(*index: Any) -> Expr:
-            return out[index] * scale
+            value: Expr = out[index] * scale
+            return value
 
         return [x, te.compute(kept, mean, name="mean")]
     return [x, out]

@@ -29,7 +29,7 @@ class Draft:
 
     name: str
     state: State
-    trace: Trace = Trace()
+    trace: Trace = field(default_factory=Trace)
     groups: tuple[DecisionGroup, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     done: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Loop programs as LLVM text: vectors and register tiles in SSA form already, so that no optimisation pass is needed."""
+"""Loop programs as LLVM text: vectors and register tiles in SSA form already, so that no pass is needed."""
 
 from __future__ import annotations
 

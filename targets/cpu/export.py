@@ -80,8 +80,9 @@ def header(module: Module, name: str) -> str:
         lines += [
             f"void {symbol}(const void *const *arguments, int32_t threads, void *workspace);",
             "",
-            f"/* Lays out the constant {source.name}{list(source.shape)} as {parameter.name}{list(parameter.shape)}. */",
-            f"static inline void {name}_pack_{_symbol(source.name)}({_argument(source)}, {_argument(parameter, True)}) {{",
+            f"/* Lays out {source.name}{list(source.shape)} as {parameter.name}{list(parameter.shape)}. */",
+            f"static inline void {name}_pack_{_symbol(source.name)}("
+            f"{_argument(source)}, {_argument(parameter, True)}) {{",
             f"  const void *arguments[] = {{{_symbol(source.name)}, {_symbol(parameter.name)}}};",
             f"  {symbol}(arguments, 1, 0);",
             "}",

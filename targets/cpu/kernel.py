@@ -128,7 +128,7 @@ class CpuBound(Bound):
         self._tables: list[NDArray[np.uint64]] = []
         self._arrays: list[list[NDArray[Any]]] = []
         packed: dict[str, NDArray[Any]] = {}
-        order = [p for p in module.metadata.get("pack_order", packs)]
+        order = packs
         for parameter in module.parameters:
             if parameter.name in outputs:
                 continue
@@ -170,7 +170,7 @@ class CpuBound(Bound):
             self._space(threads),
             out.ctypes.data,
         )
-        return out * 1e-9
+        return np.multiply(out, 1e-9, dtype=np.float64)
 
 
 def _copy(array: NDArray[Any]) -> NDArray[Any]:

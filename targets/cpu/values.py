@@ -169,8 +169,11 @@ class Values:
             tuple(self.versions.get(b, 0) for b in buffers),
             (self.mask, self.epoch) if buffers else None,
         )
-        known = self.text.lookup(key)
-        return known if known is not None else self.text.remember(key, self._value(e))
+        known: Value | None = self.text.lookup(key)
+        if known is None:
+            known = self._value(e)
+            self.text.remember(key, known)
+        return known
 
     def _value(self, e: Expr) -> Value:
         if e.op == "const":

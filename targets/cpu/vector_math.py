@@ -103,7 +103,13 @@ class VectorMath:
         e = self.select(small, self.op("fadd", e, -1.0), e)
         m = self.op("fadd", self.select(small, self.op("fadd", m, m), m), -1.0)
         z = self.op("fmul", m, m)
-        coefficients = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1)
+        coefficients: tuple[float, ...] = (
+            7.0376836292e-2,
+            -1.1514610310e-1,
+            1.1676998740e-1,
+            -1.2420140846e-1,
+            1.4249322787e-1,
+        )
         coefficients += (-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)
         y = self.op("fmul", self.op("fmul", self.polynomial(m, coefficients), m), z)
         y = self.fma(e, -2.12194440e-4, y)
@@ -126,7 +132,13 @@ class VectorMath:
         far = self.op("fdiv", self.number(-2.0, x), self.op("fadd", e, 1.0))
         far = self.op("fadd", far, 1.0)
         z = self.op("fmul", x, x)
-        coefficients = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+        coefficients: tuple[float, ...] = (
+            -5.70498872745e-3,
+            2.06390887954e-2,
+            -5.37397155531e-2,
+            1.33314422036e-1,
+            -3.33332819422e-1,
+        )
         near = self.fma(self.op("fmul", self.polynomial(z, coefficients), z), x, x)
         return self.select(self.less(self.intrinsic("fabs", x), 0.625), near, far)
 
@@ -134,9 +146,19 @@ class VectorMath:
         """x * P(x^2) / Q(x^2) on |x| < 4, 1 beyond (rational minimax as in Eigen and XLA)."""
         c = self.intrinsic("minnum", self.intrinsic("maxnum", x, self.number(-4.0, x)), self.number(4.0, x))
         z = self.op("fmul", c, c)
-        top = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05)
+        top: tuple[float, ...] = (
+            -2.72614225801306e-10,
+            2.77068142495902e-08,
+            -2.10102402082508e-06,
+            -5.69250639462346e-05,
+        )
         top += (-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02)
-        low = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03)
+        low: tuple[float, ...] = (
+            -1.45660718464996e-05,
+            -2.13374055278905e-04,
+            -1.68282697438203e-03,
+            -7.37332916720468e-03,
+        )
         low += (-1.42647390514189e-02,)
         numerator = self.op("fmul", self.polynomial(z, top), c)
         return self.op("fdiv", numerator, self.polynomial(z, low))

@@ -18,6 +18,7 @@ from costmodel.models.base import CostModel
 from measure.errors import ErrorClass
 from measure.record import SCHEMA, Record
 from search_space import te
+from search_space.ir.interp import interpret
 from search_space.lower import cleanup, lower
 from search_space.schedule.state import initial_state
 from search_space.sketch import rules
@@ -113,7 +114,8 @@ def test_the_cost_model_of_its_page_learns(tmp_path: Path) -> None:
     assert isinstance(model, CostModel)
     features = np.random.default_rng(0).random((40, 3, 5)).astype(np.float32)
     throughput = features.sum(axis=1) @ np.array([1.0, -1.0, 0.5, 0.0, 2.0])
-    assert model.predict(features).shape == (40,)
+    with pytest.raises(ValueError, match="must be fitted or loaded"):
+        model.predict(features)
     model.fit(list(features), throughput)
     assert np.corrcoef(model.predict(features), throughput)[0, 1] > 0.9
     model.save(tmp_path / "model.txt")
@@ -152,3 +154,14 @@ def test_the_sketch_rule_of_its_page_makes_kernels() -> None:
             np.testing.assert_allclose(output, np.tanh(data), rtol=1e-5, atol=1e-6)
     finally:
         rules.RULES[:] = before
+
+
+def test_the_operator_of_its_page_means_its_reference() -> None:
+    (operator,) = run(DOCS / "adding_an_operator.md")["OPERATORS"]
+    args = operator.arguments(rows=3, columns=20)
+    tensors = operator.tensors(args)
+    inputs = [np.random.default_rng(0).random(t.shape, np.float32) for t in tensors[:-1]]
+    named = {t.name: array for t, array in zip(tensors[:-1], inputs, strict=True)}
+    found = interpret(cleanup(lower(initial_state(tensors[-1:]))), named)["rms_norm"]
+    np.testing.assert_allclose(found, operator.reference(args, *inputs), rtol=1e-5)
+    assert operator.flops(args) == 240

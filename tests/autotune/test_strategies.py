@@ -43,8 +43,10 @@ def test_random_search_does_not_ask_the_scorer():
 
 def test_every_sketch_is_tried_early_the_smallest_first():
     space = fakes.FakeSpace(
-        tuple(fakes.FakeSketch(f"s{i}", (30 + i, 20, 10), (i, i, i), base=1e-3 * (1 + i)) for i in range(5))
-        + (fakes.FakeSketch("call", (), (), base=1.0),)
+        (
+            *(fakes.FakeSketch(f"s{i}", (30 + i, 20, 10), (i, i, i), base=1e-3 * (1 + i)) for i in range(5)),
+            fakes.FakeSketch("call", (), (), base=1.0),
+        )
     )
     strategy = get("evolution")(space, fakes.oracle(space), np.random.default_rng(0))
     first = strategy.ask(16)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from search_space.ir.expr import var
 from search_space.ir.stmt import KINDS
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import TAILS, Stage, State
@@ -130,3 +132,16 @@ def random_trace(choose: Chooser, state: State) -> tuple[Trace, State]:
                 continue
             state, trace = after, trace.then(step)
     return trace, state
+
+
+def symbolic(trace: Trace) -> tuple[Trace, dict[str, int]]:
+    """The trace with every split factor replaced by a decision variable, and the variables' numbers."""
+    numbers: dict[str, int] = {}
+    steps: list[Step] = []
+    for step in trace.steps:
+        if isinstance(step, Split):
+            names = [f"d{len(numbers) + i}" for i in range(len(step.factors))]
+            numbers.update(zip(names, step.factors, strict=True))
+            step = replace(step, factors=tuple(var(n) for n in names))
+        steps.append(step)
+    return Trace(tuple(steps)), numbers

@@ -14,7 +14,7 @@ from search_space.ir.stmt import Allocate, walk_stmt
 from search_space.schedule.trace import Trace
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.rules import RULES, register_rule
-from search_space.sketch.tables import block_counts, clamped_tiles, reduce_tiles, vector_tiles
+from search_space.sketch.tables import block_counts, ceildiv, clamped_tiles, reduce_tiles, vector_tiles
 from search_space.space import concrete, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
@@ -117,7 +117,7 @@ def test_tables_cover_the_axis_with_little_waste(extent: int) -> None:
         outer = -(-extent // (blocks * tile))
         assert tile <= extent and outer * blocks * tile >= extent and -(-extent // tile) * tile <= 1.25 * extent
     for blocks, vectors in vector_tiles(extent, 16, 8):
-        tiles = -(-(-(-extent // 16)) // vectors)
+        tiles = ceildiv(ceildiv(extent, 16), vectors)
         assert tiles % blocks == 0
     assert all(extent % f == 0 for (f,) in reduce_tiles(extent, 16)) or extent in (113,)
     assert {1, extent} <= set(block_counts(extent))

@@ -130,9 +130,9 @@ class MultiLevelTiling(SketchRule):
             inner.append(f"{axis.name}.{levels}")
             factors[axis.name] = values[-1]
         last = axes[-1]
-        rows = vector_tiles(int(last.extent.value), lanes, MAX_VECTORS)
+        tiles = vector_tiles(int(last.extent.value), lanes, MAX_VECTORS)
         columns = (f"{name}.{last.name}.blocks", f"{name}.{last.name}.vectors")
-        draft, (blocks, vectors) = draft.decide(DecisionGroup.of(f"{name}.{last.name}", columns, rows))
+        draft, (blocks, vectors) = draft.decide(DecisionGroup.of(f"{name}.{last.name}", columns, tiles))
         draft = draft.apply(Split(name, last.name, (blocks, vectors, lanes), "guard"))
         factors[last.name] = vectors
         parallel.append(f"{last.name}.0")

@@ -1,0 +1,117 @@
+"""Schedule steps: what each refuses, the facade, and traces that replay from JSON."""
+
+from __future__ import annotations
+
+import pytest
+
+from search_space import te
+from search_space.lower import lower
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.state import State, initial_state
+from search_space.schedule.steps import (
+    Annotate,
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    ComputeInline,
+    Fuse,
+    Pack,
+    Reorder,
+    Rfactor,
+    SetScope,
+    Split,
+    Step,
+    Tensorize,
+    step_from_json,
+)
+from search_space.schedule.trace import Trace
+
+
+@pytest.fixture
+def state() -> State:
+    a = te.placeholder((8, 6), name="A")
+    b = te.placeholder((6, 12), name="B", constant=True)
+    k = te.reduce_axis((0, 6), "k")
+    c = te.compute((8, 12), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((8, 12), lambda i, j: te.maximum(c[i, j], 0.0), name="D")
+    return initial_state([d])
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (Split("X", "i", (2,)), "`stage` must be one of C, D, but got stage='X'"),
+        (Split("C", "x", (2,)), "`axis` must be a loop of C"),
+        (Split("C", "i", (3,)), "`factor` must divide extent, but got factor=3, extent=8"),
+        (Split("C", "i", (0,)), "`factor` must be at least 1, but got factor=0"),
+        (Split("C", "i", ()), "`factors` must not be empty"),
+        (Split("C", "i", (2,), "round"), "`tail` must be one of"),
+        (Split("C", "k", (4,), "clamp"), "`tail` must not be clamp on a reduce axis"),
+        (Split("C", "k", (2, 2), "peel"), "`factors` must be one number"),
+        (Fuse("C", ("i",)), "`axes` must name at least two loops"),
+        (Fuse("C", ("i", "k")), "`axes` must be adjacent loops"),
+        (Fuse("C", ("j", "k")), "`axes` must be all spatial or all reduced"),
+        (Reorder("C", ("i", "i")), "`axes` must not repeat"),
+        (Annotate("C", "i", "fast"), "`kind` must be one of"),
+        (Annotate("C", "k", "parallel"), "a reduce loop must not be parallel"),
+        (ComputeAt("D", "C", "i"), "`stage` must not be an output"),
+        (ComputeInline("C"), "a reduction must not be inlined"),
+        (ComputeInline("D"), "an output must not be inlined"),
+        (SetScope("C", "cloud"), "`scope` must be one of"),
+        (SetScope("D", "local"), "an output must be global"),
+        (CacheWrite("C", "cloud"), "`scope` must be one of"),
+        (CacheRead("A", "shared", ("D",)), "`readers` must read A"),
+        (Rfactor("C", "i"), "`axis` must be a reduce loop"),
+        (Pack("A", ((), ()), ((0, 0), (1, 0))), "`tensor` must be a constant input"),
+        (Pack("B", ((),), ((0, 0),)), "`factors` must have one entry a dimension"),
+        (Pack("B", ((), (4,)), ((0, 0), (1, 0))), "`order` must name each of"),
+    ],
+    ids=str,
+)
+def test_illegal_steps_say_why(state: State, step: Step, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        step.apply(state)
+
+
+def test_an_unknown_instruction_is_named_in_lowering(state: State) -> None:
+    with pytest.raises(ScheduleError, match="`intrinsic` must be one of"):
+        lower(Tensorize("C", "j", "no_such_dot").apply(state))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [({"step": "twist"}, "`step` must be one of"), ({"step": "split", "stage": "C"}, "a split step must have")],
+)
+def test_broken_trace_entries_are_refused(data: dict[str, object], message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        step_from_json(data)
+
+
+def test_the_facade_reads_as_the_field_writes_it() -> None:
+    m, n, depth = 16, 16, 8
+    a, b = te.placeholder((m, depth), name="A"), te.placeholder((n, depth), name="B")
+    k = te.reduce_axis((0, depth), "k")
+    c = te.compute((m, n), lambda i, j: te.sum(a[i, k] * b[j, k], axis=k), name="C")
+    s = te.create_schedule(c.op)
+    local = s.cache_write(c, "local")
+    xo, xi = s[c].split(s[c].op.axis[0], factor=4)
+    yo, yi = s[c].split(s[c].op.axis[1], factor=8)
+    s[c].reorder(xo, yo, xi, yi)
+    s[c].bind(xo, te.thread_axis("blockIdx.x"))
+    s[local].compute_at(s[c], yo)
+    ko, ki = s[local].split(local.op.reduce_axis[0], factor=4)
+    s[local].reorder(ko, ki, *local.op.axis)
+    text = str(lower(s.state))
+    assert "blockIdx.x for C.i.0 in 4" in text and "alloc C.local: float32[4, 8] in local" in text
+    again = Trace.from_json(s.trace.to_json())
+    assert again == s.trace and str(lower(again.apply(s.initial))) == text
+
+
+def test_an_illegal_call_leaves_the_schedule_unchanged() -> None:
+    x = te.placeholder((8,), name="x")
+    y = te.compute((8,), lambda i: x[i] + 1.0, name="y")
+    s = te.create_schedule(y.op)
+    before = s.trace
+    with pytest.raises(ScheduleError):
+        s[y].split("i", factor=3, tail="exact")
+    assert s.trace is before

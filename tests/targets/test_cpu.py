@@ -1,0 +1,163 @@
+"""The CPU target: accuracy of its math, exported kernels in C, tensor instructions, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from search_space import te, workloads
+from search_space.lower import cleanup, lower
+from search_space.schedule.steps import Annotate, Split
+from search_space.space import generate, program_of
+from targets import registry
+from targets.base import BuildError, Module, RunError
+
+FUNCTIONS = {
+    "exp": (np.exp, (-100, 88)),
+    "log": (np.log, (1e-30, 1e30)),
+    "tanh": (np.tanh, (-12, 12)),
+    "sigmoid": (lambda x: 1 / (1 + np.exp(-x)), (-60, 60)),
+    "sqrt": (np.sqrt, (0, 1e20)),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), (1e-20, 1e20)),
+}
+
+
+def kernel_of(function: str, count: int):
+    """An element-wise kernel in vectors."""
+    x = te.placeholder((count,), name="x")
+    y = te.compute((count,), lambda i: getattr(te, function)(x[i]), name="y")
+    s = te.create_schedule(y.op)
+    s.apply(Split("y", "i", (8,), "guard"))
+    s.apply(Annotate("y", "i.1", "vectorize"))
+    target = registry.get("cpu")
+    return target.load(target.build(cleanup(lower(s.state))))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_math_is_within_four_units_in_the_last_place(name: str) -> None:
+    exact, (low, high) = FUNCTIONS[name]
+    x = np.linspace(low, high, 20_001, dtype=np.float32)
+    if name in ("log", "rsqrt", "sqrt"):
+        x = np.concatenate([x, np.geomspace(max(low, 1e-30), high, 20_000, dtype=np.float32)])
+    expected = exact(x.astype(np.float64))
+    found = kernel_of(name, len(x)).bind([x]).run().astype(np.float64)
+    unit = np.spacing(np.abs(expected).astype(np.float32)).astype(np.float64)
+    assert (np.abs(found - expected) / unit).max() <= 4
+
+
+def test_erf_is_within_a_millionth() -> None:
+    x = np.linspace(-6, 6, 20_001, dtype=np.float32)
+    found = kernel_of("erf", len(x)).bind([x]).run()
+    assert np.abs(found - np.vectorize(math.erf)(x)).max() < 1e-6
+
+
+def test_special_values() -> None:
+    x = np.array([0.0, np.inf, -np.inf, np.nan], np.float32)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(kernel_of("exp", 4).bind([x]).run(), [1, np.inf, 0, np.nan])
+        np.testing.assert_array_equal(kernel_of("log", 4).bind([x]).run(), [-np.inf, np.inf, np.nan, np.nan])
+        np.testing.assert_array_equal(kernel_of("tanh", 4).bind([x]).run(), [0, 1, -1, np.nan])
+
+
+def built(workload: workloads.Workload) -> Module:
+    """The module of some legal candidate."""
+    target = registry.get("cpu")
+    sketch = generate(workload, target.hardware).sketches[0]
+    rng = np.random.default_rng(0)
+    choices = np.stack([rng.integers(len(g.table), size=500) for g in sketch.groups], axis=1).astype(np.int32)
+    choice = choices[sketch.legal(choices)][0]
+    return target.build(program_of(workload, sketch.algorithm, sketch.trace(choice)))
+
+
+def test_modules_survive_the_wire() -> None:
+    module = built(workloads.matmul(7, 33, 5))
+    assert Module.from_bytes(module.to_bytes()) == module
+
+
+def test_an_exported_kernel_runs_from_c(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs the system package that has cc")
+    workload = workloads.matmul(7, 33, 5)
+    module = built(workload)
+    files = registry.get("cpu").export(module, tmp_path, "product")
+    assert {"product.o", "product_runtime.o", "product.h", "product.so"} <= set(files)
+    a, b = workload.make_inputs(0)
+    for name, array in (("a", a), ("b", b)):
+        (tmp_path / f"{name}.bin").write_bytes(array.tobytes())
+    packed = next(math.prod(p.shape) for p in module.parameters if p.packed_from)
+    (tmp_path / "main.c").write_text(
+        f"""
+#include <stdio.h>
+#include <stdlib.h>
+#include "product.h"
+static void read_file(const char *path, float *to, size_t count) {{
+  FILE *f = fopen(path, "rb");
+  if (!f || fread(to, 4, count, f) != count) exit(2);
+  fclose(f);
+}}
+int main(void) {{
+  float *a = malloc({a.nbytes}), *b = malloc({b.nbytes}), *c = malloc(4 * 7 * 33);
+  float *packed = aligned_alloc(64, ({packed} * 4 + 63) / 64 * 64);
+  void *workspace = aligned_alloc(64, (PRODUCT_WORKSPACE_BYTES(2) + 63) / 64 * 64);
+  read_file("a.bin", a, {a.size});
+  read_file("b.bin", b, {b.size});
+  product_pack_b(b, packed);
+  product_run(a, packed, c, 2, workspace);
+  fwrite(c, 4, 7 * 33, stdout);
+  return 0;
+}}
+"""
+    )
+    link = [compiler, "main.c", "-o", "main", "./product.so", "-Wall", "-Werror"]
+    subprocess.run(link, cwd=tmp_path, check=True)
+    out = subprocess.run(["./main"], cwd=tmp_path, check=True, capture_output=True, timeout=60).stdout
+    np.testing.assert_allclose(np.frombuffer(out, np.float32).reshape(7, 33), a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_assembly_is_text() -> None:
+    assert "kernel:" in registry.get("cpu").assembly(built(workloads.matmul(7, 33, 5)))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([np.zeros((7, 5), np.float32)], "a kernel must be given its 2 inputs"),
+        ([np.zeros((7, 5), np.float64), np.zeros((5, 33), np.float32)], "input `a` must be float32"),
+        ([np.zeros((7, 5), np.float32), np.zeros((5, 34), np.float32)], r"input `b` must be .* of shape \(5, 33\)"),
+    ],
+)
+def test_wrong_arrays_are_refused(inputs: list[np.ndarray], message: str) -> None:
+    target = registry.get("cpu")
+    with pytest.raises(RunError, match=message):
+        target.load(built(workloads.matmul(7, 33, 5))).bind(inputs)
+
+
+def test_nested_vectors_are_refused() -> None:
+    x = te.placeholder((8, 8), name="x")
+    y = te.compute((8, 8), lambda i, j: x[i, j] + 1.0, name="y")
+    s = te.create_schedule(y.op)
+    s[y].vectorize("i")
+    s[y].vectorize("j")
+    with pytest.raises(BuildError, match="vectorized loops must not nest"):
+        registry.get("cpu").build(cleanup(lower(s.state)))
+
+
+def test_an_unknown_target_is_named() -> None:
+    with pytest.raises(registry.UnknownTarget, match="`target` must be one of cpu"):
+        registry.get("tpu")
+
+
+def test_another_processor_can_be_built_for() -> None:
+    target = registry.get("cpu:x86-64-v3")
+    assert target.hardware.vector_bytes == 32
+    workload = workloads.matmul(8, 16, 4)
+    sketch = generate(workload, target.hardware).sketches[0]
+    choices = np.zeros((1, len(sketch.groups)), np.int32)
+    text = target.assembly(target.build(program_of(workload, "direct", sketch.trace(choices[0]))))
+    assert "ymm" in text and "zmm" not in text
