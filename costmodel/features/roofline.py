@@ -1,105 +1,176 @@
-"""An analytic estimate of a statement's seconds: the slowest of arithmetic, loads and traffic of each cache level."""
+"""An analytic estimate of a statement's time: arithmetic, loads, loop overhead and the traffic of each cache level.
+
+Cycles are those of a core that starts two vector multiply-adds in each, which is how `Hardware.peak_flops` is read.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from costmodel.features.statement import Access, Statement
+from costmodel.columns import Value
+from costmodel.features.nest import Nest
+from costmodel.features.statement import Access, Loop
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, ceildiv, const, maximum, product, select, total
+from search_space.ir.expr import dtype_bytes
 
-FMA_PORTS = 2
-LOAD_PORTS = 2
-LATENCY = 4  # cycles of a fused multiply-add
-L1_MISS, L2_MISS, L3_MISS = 32.0, 8.0, 5.0  # bytes a cycle from the next level, one core
-COST = {"div": 16.0, "exp": 24.0, "tanh": 40.0, "erf": 40.0, "sigmoid": 40.0, "log": 30.0, "sqrt": 18.0, "rsqrt": 30.0}
-OVERHEAD = 3.0  # cycles of one pass through a loop's end
+FMA_PORTS, LOAD_PORTS, STORE_PORTS = 2, 1.5, 1  # of two loads a cycle, what broadcasts and misses leave
+LATENCY = 4.0  # cycles until a multiply-add's result can be used
+ISSUE = 6.0  # instructions started in a cycle
+LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
+OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides
+SPILL = 3.0  # cycles to reload and store an accumulator that has no register
+HORIZONTAL = 8.0  # cycles to combine the lanes of a vector
+PARALLEL_SECONDS = 2e-6  # to start a parallel loop and wait for its end
+MISS = (32.0, 10.0, 6.0)  # bytes a cycle of one core from the second level, the third, and memory
+OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
+COST = {"div": 8.0, "sqrt": 10.0, "rsqrt": 12.0, "exp": 12.0, "log": 16.0, "tanh": 20.0, "erf": 20.0, "sigmoid": 20.0}
 
 
 @dataclass(frozen=True)
 class Terms:
-    """A statement's analytic quantities; cycles are of one core doing all the work."""
+    """A statement's analytic quantities; cycles are of one core doing all the work.
 
-    instructions: Expr
-    accumulators: Expr
-    body: Expr
-    loads: Expr
-    arithmetic_cycles: Expr
-    overhead_cycles: Expr
-    traffic: tuple[Expr, ...]
-    memory_cycles: tuple[Expr, ...]
-    balance: Expr
-    spill: Expr
-    cycles: Expr
+    Attributes:
+        instructions: vector executions of the statement.
+        accumulators: vectors of results in flight.
+        registers: vector registers wanted.
+        body: executions in one pass of the innermost runtime loop.
+        loads: vector loads and stores of a body.
+        arithmetic, loading, overhead: cycles.
+        traffic: bytes brought into each cache level.
+        misses: cycles to bring them.
+        balance: share of the cores that the parallel loops keep busy.
+        seconds: the estimate.
+    """
+
+    instructions: Value
+    accumulators: Value
+    registers: Value
+    body: Value
+    loads: Value
+    arithmetic: Value
+    loading: Value
+    overhead: Value
+    traffic: tuple[Value, ...]
+    misses: tuple[Value, ...]
+    balance: Value
+    seconds: Value
 
 
-def real(e: Expr) -> Expr:
-    return e.astype("float32")
-
-
-def estimate(statement: Statement, hardware: Hardware) -> Terms:
-    """The terms of a statement's roofline, as expressions in the decision variables."""
-    loops = statement.loops
-    lanes = product(x.extent for x in loops if x.kind == "vectorize")
-    iterations = product(x.extent for x in loops)
-    instructions = real(iterations) / real(maximum(lanes, 1))
-    unrolled = [x for x in loops if x.kind == "unroll"]
-    written = next(a for a in statement.accesses if a.write)
-    tile = [x for x in unrolled if written.depends(x.var)]
-    accumulators = product(x.extent for x in tile)
-    body = product(x.extent for x in unrolled)
-    loads = total(_register_loads(a, statement) for a in statement.accesses if a.memory)
-    per_instruction = real(loads) / real(body)
-    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items()) or 1.0
-    cost = maximum(const(work / FMA_PORTS, "float32"), per_instruction / float(LOAD_PORTS))
+def estimate(nest: Nest, hardware: Hardware) -> Terms:
+    """The terms of one statement."""
+    statement, tape = nest.statement, nest.tape
+    lanes = _lanes(nest, hardware)
+    instructions = nest.iterations / lanes
+    body = nest.extent_of("unroll")
+    tile = nest.product(lambda loop: loop.kind == "unroll" and statement.output.depends(loop.var))
+    loads = tape.total(_transfers(nest, a) for a in nest.accesses)
+    stores = _transfers(nest, statement.output) if statement.output.memory else tape.const(0)
+    registers = tile + tape.total(_kept(nest, a) for a in statement.inputs) + 1
+    registers = registers if statement.reducing else tape.const(4)
+    # By instruction: ports, then the wait for the sum so far, then what does not fit the registers.
+    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items())
+    ports = (loads / body / LOAD_PORTS).most(stores / body / STORE_PORTS)
+    arithmetic = tape.const(work / FMA_PORTS)
     if statement.reducing:
-        cost = maximum(cost, const(float(LATENCY), "float32") / real(accumulators))
-    registers = real(accumulators) + 2.0
-    spill = maximum(registers - float(hardware.vector_registers), const(0.0, "float32")) / registers
-    arithmetic = instructions * cost * (spill * 2.0 + 1.0)
-    overhead = instructions / real(body) * OVERHEAD
-    traffic = tuple(
-        _traffic(statement, capacity) for capacity in (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes // 4)
+        arithmetic = arithmetic.most(tape.const(LATENCY * max(1.0, work)) / tile.most(1))
+        excess = (registers - hardware.vector_registers).most(0).least(tile)
+        arithmetic = arithmetic + excess / tile.most(1) * SPILL
+        if any(loop.kind == "vectorize" and statement.is_reduction(loop) for loop in statement.loops):
+            arithmetic = arithmetic + HORIZONTAL
+    passes = _loop_passes(nest)
+    overhead = passes * OVERHEAD
+    issue = (instructions * work + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / ISSUE
+    capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
+    busy = _parallel(nest).least(hardware.cores)
+    traffic = tuple(_traffic(nest, c, busy if i < 2 else None) for i, c in enumerate(capacities))
+    misses = tuple(t / rate for t, rate in zip(traffic, MISS, strict=True))
+    arithmetic, loading = arithmetic * instructions, ports * instructions
+    compute = arithmetic.most(loading).most(issue) + overhead
+    slowest, everything = compute, compute
+    for term in misses:
+        slowest, everything = slowest.most(term), everything + term
+    cycles = slowest + (everything - slowest) * OVERLAP
+    balance = _balance(nest, hardware)
+    hertz = hardware.peak_flops / (hardware.cores * 2 * FMA_PORTS * hardware.float_lanes)
+    seconds = cycles / (balance * hardware.cores * hertz) + _starts(nest) * PARALLEL_SECONDS
+    return Terms(
+        instructions, tile, registers, body, loads, arithmetic, loading, overhead, traffic, misses, balance, seconds
     )
-    memory = tuple(t / rate for t, rate in zip(traffic, (L1_MISS, L2_MISS, L3_MISS), strict=True))
-    parallel = [x.extent for x in loops if x.kind == "parallel"]
-    balance = const(1.0 / hardware.cores, "float32")
-    if parallel:
-        count = product(parallel)
-        balance = real(count) / (real(ceildiv(count, hardware.cores)) * float(hardware.cores))
-    slowest = arithmetic + overhead
-    for term in memory:
-        slowest = maximum(slowest, term)
-    cycles = slowest / (balance * float(hardware.cores))
-    return Terms(instructions, accumulators, body, loads, arithmetic, overhead, traffic, memory, balance, spill, cycles)
 
 
-def _register_loads(access: Access, statement: Statement) -> Expr:
-    """Loads or stores of one body: reused over the register tile's loops it does not depend on, not over reductions."""
-    written = next(a for a in statement.accesses if a.write)
-    out = const(1)
-    for loop in statement.loops:
-        if loop.kind == "unroll" and (access.depends(loop.var) or not written.depends(loop.var)):
-            out = out * loop.extent
+def _lanes(nest: Nest, hardware: Hardware) -> Value:
+    """Elements computed by one instruction: a longer vector loop takes several."""
+    vector = nest.extent_of("vectorize").most(1)
+    widest = max(dtype_bytes(a.buffer.dtype) for a in nest.statement.accesses)
+    held = hardware.vector_bytes // widest
+    whole = vector / vector.ceildiv(held)
+    return whole * nest.extent_of("tensor")
+
+
+def _transfers(nest: Nest, access: Access) -> Value:
+    """Loads and stores of one body: reused over register-tile loops it does not depend on, not over reductions."""
+    output = nest.statement.output
+
+    def counts(loop: Loop) -> bool:
+        return loop.kind == "unroll" and (access.depends(loop.var) or not output.depends(loop.var))
+
+    times = nest.product(counts) * (2 if access.reads and access.writes else 1)
+    for loop in nest.statement.loops:
+        if loop.kind == "vectorize" and access.depends(loop.var):
+            scattered = nest.extent_of("vectorize")
+            times = times * (nest.stride(access, loop.var) <= 1).otherwise(1, scattered)
+    return times
+
+
+def _kept(nest: Nest, access: Access) -> Value:
+    """Vectors of an operand that stay in registers while a tile is updated."""
+    statement = nest.statement
+    if not any(loop.kind == "vectorize" and access.depends(loop.var) for loop in statement.loops):
+        return nest.tape.const(0)
+    return nest.product(
+        lambda loop: loop.kind == "unroll" and access.depends(loop.var) and statement.output.depends(loop.var)
+    )
+
+
+def _loop_passes(nest: Nest) -> Value:
+    """Passes through the ends of all runtime loops; a loop that runs once is no loop."""
+    passes = nest.tape.const(0)
+    for extent, trips in zip(nest.level_extents, nest.trips[1:], strict=True):
+        passes = passes + (extent <= 1).otherwise(0, trips)
+    return passes
+
+
+def _traffic(nest: Nest, capacity: int, busy: Value | None) -> Value:
+    """Bytes brought into a cache; none if it holds all there is, which an earlier statement or run has left there.
+
+    A private cache holds, of what stands outside the parallel loop, a share a core.
+    """
+    parallel = [i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"]
+    brought = [nest.carried(f) for f in nest.footprints]
+    last = len(nest.trips) - 1
+    out = nest.tape.total(f[last] * nest.trips[last] for f in nest.footprints)
+    for i in range(last, -1, -1):
+        shared = busy is not None and parallel and i <= parallel[0]
+        room = nest.tape.const(capacity) * busy if shared and busy is not None else nest.tape.const(capacity)
+        here = nest.tape.total(b[i] for b in brought) if i else nest.tape.const(0)
+        out = (nest.working_sets[i] <= room).otherwise(here, out)
     return out
 
 
-def _traffic(statement: Statement, capacity: int) -> Expr:
-    """Bytes brought into a cache: footprints at the outermost loop whose data fits, times how often it runs."""
-    memory = [a for a in statement.accesses if a.memory]
-    count = statement.runtime_loops
-    prints = [[real(a.footprint(statement.running(i))) for a in memory] for i in range(count + 1)]
-    sums = [total_float(p) for p in prints]
-    times = [product(x.extent for x in statement.loops[:i]) for i in range(count + 1)]
-    out = total_float(p * real(times[count]) for p in prints[count])
-    for i in range(count - 1, -1, -1):
-        here = total_float(p * real(times[i]) for p in prints[i])
-        out = select(sums[i] <= float(capacity), here, out)
-    return out
+def _parallel(nest: Nest) -> Value:
+    return nest.extent_of("parallel").most(1)
 
 
-def total_float(values: object) -> Expr:
-    out = const(0.0, "float32")
-    for value in values:  # type: ignore[attr-defined]
-        out = out + value
-    return out
+def _balance(nest: Nest, hardware: Hardware) -> Value:
+    """Useful share of the cores' time when the parallel iterations are dealt out evenly."""
+    count = _parallel(nest)
+    return count / (count.ceildiv(hardware.cores) * hardware.cores)
+
+
+def _starts(nest: Nest) -> Value:
+    """How often a parallel loop is started."""
+    for i, loop in enumerate(nest.levels):
+        if loop.kind == "parallel":
+            return (nest.level_extents[i] <= 1).otherwise(0, nest.trips[i])
+    return nest.tape.const(0)

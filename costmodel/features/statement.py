@@ -1,31 +1,38 @@
-"""What the features need to know of one store: its loops, its accesses, its operations."""
+"""What features need to know of one store: its loops, its accesses, its operations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from costmodel.features.linear import Linear, linear
-from search_space.ir.expr import Expr, const, dtype_bytes, product, walk
+from search_space.ir.expr import Expr, const, variables, walk
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
-LINE_ELEMENTS = 16  # float32 elements of a 64-byte cache line
+INLINE_KINDS = ("unroll", "vectorize", "tensor")  # loops that are gone in machine code
 
 
 @dataclass(frozen=True)
 class Loop:
+    """A loop around a statement; kind `tensor` stands for a loop inside an instruction."""
+
     var: str
     extent: Expr
     kind: str
 
+    @property
+    def runtime(self) -> bool:
+        """Whether it is a loop in machine code too."""
+        return self.kind not in INLINE_KINDS
+
 
 @dataclass(frozen=True)
 class Access:
-    """One buffer as a statement uses it."""
+    """One place in a buffer that a statement reads, writes, or both."""
 
     buffer: Buffer
-    dims: tuple[Linear, ...]
-    write: bool
+    indices: tuple[Expr, ...]
+    reads: bool
+    writes: bool
 
     @property
     def memory(self) -> bool:
@@ -33,90 +40,109 @@ class Access:
         return self.buffer.scope != "local"
 
     def depends(self, var: str) -> bool:
-        return any(var in d.coefficients or var in d.opaque for d in self.dims)
-
-    def footprint(self, running: dict[str, Expr]) -> Expr:
-        """Bytes touched while the loops in `running` run, in whole cache lines along the last dimension."""
-        from search_space.ir.expr import maximum
-
-        spans = [d.span(running, extent) for d, extent in zip(self.dims, self.buffer.shape, strict=True)]
-        if spans:
-            spans[-1] = maximum(spans[-1], LINE_ELEMENTS)
-        return product(spans) * dtype_bytes(self.buffer.dtype)
+        return any(var in variables(index) for index in self.indices)
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A store under its loops, outermost first."""
+    """A store under its loops.
+
+    Attributes:
+        loops: outermost first, those that always run once left out.
+        output: what is written.
+        inputs: what is read besides, in order of appearance.
+        operations: of one execution: kind or math function → count.
+        reducing: whether it accumulates.
+        allocation: how many of the loops stand around the allocation of `output`.
+    """
 
     loops: tuple[Loop, ...]
-    accesses: tuple[Access, ...]
-    operations: dict[str, int]
+    output: Access
+    inputs: tuple[Access, ...]
+    operations: Mapping[str, int]
     reducing: bool
-    depth: int = 1
-
-    def running(self, start: int) -> dict[str, Expr]:
-        """Extents of the loops from `start` inward."""
-        return {loop.var: loop.extent for loop in self.loops[start:]}
+    allocation: int
 
     @property
-    def runtime_loops(self) -> int:
-        """Loops that are neither unrolled nor vectorized; these stand outermost in generated programs."""
-        return next((i for i, loop in enumerate(self.loops) if loop.kind in ("unroll", "vectorize")), len(self.loops))
+    def accesses(self) -> tuple[Access, ...]:
+        """The output first."""
+        return (self.output, *self.inputs)
+
+    def is_reduction(self, loop: Loop) -> bool:
+        """Whether the loop accumulates: inside the output's allocation, and not one of its axes."""
+        inside = loop in self.loops[self.allocation :]
+        return self.reducing and inside and not self.output.depends(loop.var)
 
 
-def statements(program: LoopProgram) -> list[Statement]:
-    """Every store that does work: initialisations of a reduction are left out."""
-    return list(_walk(program.body, (), program))
+def statements(program: LoopProgram) -> tuple[Statement, ...]:
+    """Every store that computes; those that fill a buffer with a number are left out, unless there is nothing else."""
+    found = tuple(_walk(program.body, (), {}, program))
+    working = tuple(s for s in found if s.inputs or s.reducing)
+    return working or found
 
 
-def _walk(stmt: Stmt, loops: tuple[Loop, ...], program: LoopProgram) -> Iterator[Statement]:
+def _walk(stmt: Stmt, loops: tuple[Loop, ...], allocated: dict[str, int], program: LoopProgram) -> Iterator[Statement]:
     if isinstance(stmt, Seq):
         for child in stmt.body:
-            yield from _walk(child, loops, program)
+            yield from _walk(child, loops, allocated, program)
     elif isinstance(stmt, Allocate):
-        yield from _walk(stmt.body, loops, program)
+        yield from _walk(stmt.body, loops, {**allocated, stmt.buffer.name: len(loops)}, program)
     elif isinstance(stmt, For):
-        yield from _walk(stmt.body, (*loops, Loop(stmt.var, stmt.extent, stmt.kind)), program)
+        once = stmt.extent.is_const and stmt.extent.value == 1
+        inner = loops if once else (*loops, Loop(stmt.var, stmt.extent, stmt.kind))
+        yield from _walk(stmt.body, inner, allocated, program)
     elif isinstance(stmt, Store):
-        if stmt.value.op != "const":
-            yield _of_store(stmt, loops, program)
-    elif isinstance(stmt, Intrinsic):
-        yield _of_intrinsic(stmt, loops, program)
+        yield _of_store(stmt, loops, allocated, program)
+    elif isinstance(stmt, Intrinsic) and not stmt.reset:
+        yield _of_intrinsic(stmt, loops, allocated, program)
 
 
-def _of_store(stmt: Store, loops: tuple[Loop, ...], program: LoopProgram) -> Statement:
-    names = frozenset(loop.var for loop in loops)
-    found: dict[tuple[str, tuple[int, ...], bool], Access] = {}
-
-    def add(name: str, indices: tuple[Expr, ...], write: bool) -> None:
-        key = (name, tuple(i.serial for i in indices), write)
-        found[key] = Access(program.buffers[name], tuple(linear(i, names) for i in indices), write)
-
-    add(stmt.buffer, stmt.indices, True)
+def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int], program: LoopProgram) -> Statement:
+    inputs: dict[tuple[str, tuple[int, ...]], Access] = {}
+    here = (stmt.buffer, tuple(i.serial for i in stmt.indices))
     operations: dict[str, int] = {}
+    lanes = frozenset(loop.var for loop in loops if loop.kind == "vectorize")
     for node in walk(stmt.value):
         if node.op == "load":
-            add(node.args[0], node.args[1:], False)
-        elif node.dtype != "int64":
+            key = (node.args[0], tuple(i.serial for i in node.args[1:]))
+            inputs.setdefault(key, Access(program.buffers[node.args[0]], node.args[1:], True, False))
+        elif node.op in ("const", "var", "cast") or node.dtype in ("int64", "bool") or _masks(node, lanes):
+            continue
+        else:
             kind = node.args[0] if node.op == "call" else node.op
             operations[kind] = operations.get(kind, 0) + 1
+    reads_itself = inputs.pop(here, None) is not None or stmt.reducer is not None
+    output = Access(program.buffers[stmt.buffer], stmt.indices, reads_itself, True)
     if stmt.reducer == "sum" and operations.get("mul"):
         operations["mul"] -= 1
         operations["fma"] = 1
     elif stmt.reducer:
-        operations["reduce"] = 1
-    return Statement(loops, tuple(found.values()), operations, stmt.reducer is not None)
+        kind = {"sum": "add", "prod": "mul"}.get(stmt.reducer, stmt.reducer)
+        operations[kind] = operations.get(kind, 0) + 1
+    depth = allocated.get(stmt.buffer, 0)
+    return Statement(loops, output, tuple(inputs.values()), operations, stmt.reducer is not None, depth)
 
 
-def _of_intrinsic(stmt: Intrinsic, loops: tuple[Loop, ...], program: LoopProgram) -> Statement:
+def _masks(node: Expr, lanes: frozenset[str]) -> bool:
+    """Whether a select only guards the end of a vector axis: a mask on the load, and no work of its own."""
+    return node.op == "select" and all(variables(part) & lanes for part in _conjuncts(node.args[0]))
+
+
+def _conjuncts(condition: Expr) -> Iterator[Expr]:
+    if condition.op == "and":
+        for part in condition.operands:
+            yield from _conjuncts(part)
+    else:
+        yield condition
+
+
+def _of_intrinsic(
+    stmt: Intrinsic, loops: tuple[Loop, ...], allocated: Mapping[str, int], program: LoopProgram
+) -> Statement:
     from search_space.schedule.intrinsics import get_intrinsic
 
     extents = get_intrinsic(stmt.name).extents
-    tile = tuple(Loop(f"#{i}", const(e), "vectorize") for i, e in enumerate(extents))
-    names = frozenset(loop.var for loop in (*loops, *tile))
-    accesses = [
-        Access(program.buffers[o.buffer], tuple(linear(i, names) for i in o.elements), write)
-        for o, write in ((stmt.output, True), *((x, False) for x in stmt.inputs))
-    ]
-    return Statement((*loops, *tile), tuple(accesses), {"fma": 1}, True, depth=extents[-1])
+    tile = tuple(Loop(f"#{i}", const(e), "tensor") for i, e in enumerate(extents))
+    output = Access(program.buffers[stmt.output.buffer], stmt.output.elements, True, True)
+    inputs = tuple(Access(program.buffers[o.buffer], o.elements, True, False) for o in stmt.inputs)
+    return Statement((*loops, *tile), output, inputs, {"fma": 1}, True, allocated.get(stmt.output.buffer, 0))

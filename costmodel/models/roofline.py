@@ -8,20 +8,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.features import SECONDS
 from costmodel.models.base import CostModel
 
 
 class RooflineModel(CostModel):
-    """Scores by the program's estimated seconds, the last feature of every statement; learns nothing."""
+    """Scores by the program's estimated time, which is among the features of every statement; learns nothing."""
 
     def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
-        pass
+        """Does nothing."""
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        return -features[:, 0, -1].astype(np.float64)
+        """See `CostModel.predict`."""
+        return -features[:, 0, SECONDS].astype(np.float64)
 
     def save(self, path: Path) -> None:
+        """Writes the model's name."""
         path.write_text("roofline\n")
 
     def load(self, path: Path) -> None:
-        pass
+        """Does nothing."""

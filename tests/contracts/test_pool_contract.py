@@ -24,9 +24,7 @@ def local(folder: Path) -> LocalPool:
 
 
 def replay(folder: Path) -> ReplayPool:
-    return ReplayPool(
-        {**{good.trace_key: good.trace[0]["seconds"] for good in GOOD}, BAD.trace_key: math.nan}
-    )
+    return ReplayPool({**{good.trace_key: good.trace[0]["seconds"] for good in GOOD}, BAD.trace_key: math.nan})
 
 
 def noisy(folder: Path) -> NoisyPool:

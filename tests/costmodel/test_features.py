@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 from costmodel.features import FeatureExtractor
-from costmodel.features.statement import statements
 from search_space import workloads
 from search_space.hardware import Hardware
-from search_space.ir.interp import evaluate
 from search_space.ir.stmt import substitute_program
 from search_space.space import Sketch, generate
 
@@ -47,26 +43,6 @@ def test_columns_agree_with_the_substituted_program(name: str) -> None:
             np.testing.assert_allclose(row, single[0], rtol=1e-5, atol=1e-5)
 
 
-def test_footprints_cover_what_is_touched() -> None:
-    """Counted element by element: a footprint is at least what the loops touch, and exact for a plain tile."""
-    sketch = sketches("matmul")[0]
-    (choice,) = draw(sketch, 1)
-    program = substitute_program(sketch.program, sketch.values(choice))
-    for statement in statements(program):
-        extents = [int(loop.extent.value) for loop in statement.loops]
-        inner = list(range(max(0, len(extents) - 4), len(extents)))
-        running = {statement.loops[i].var: statement.loops[i].extent for i in inner}
-        for access in statement.accesses:
-            touched = set()
-            for point in itertools.product(*(range(extents[i]) for i in inner)):
-                place = dict(zip([statement.loops[i].var for i in inner], point, strict=True))
-                touched.add(
-                    tuple(sum(int(c.value) * place.get(v, 0) for v, c in d.coefficients.items()) for d in access.dims)
-                )
-            size = int(evaluate(access.footprint(running), {}, {})) // 4
-            assert size >= len(touched)
-
-
 def test_the_roofline_puts_tiles_without_reuse_last() -> None:
     sketch = next(s for s in sketches("conv") if "pad_root" in s.name)
     choices = draw(sketch, 400)
@@ -81,5 +57,5 @@ def test_unbalanced_parallel_loops_cost_more() -> None:
     sketch = next(s for s in sketches("matmul"))
     choices = draw(sketch, 300)
     extractor = FeatureExtractor(sketch.program, sketch.columns, MACHINE)
-    balance = extractor(sketch.expand(choices))[:, 0, extractor.names.index("balance")]
+    balance = extractor(sketch.expand(choices))[:, 0, extractor.names.index("roofline.balance")]
     assert balance.min() >= 0.5 and balance.max() == 1.0

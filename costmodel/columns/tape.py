@@ -1,0 +1,158 @@
+"""A tape of float64 operations on columns: hash-consed, folded where the operands are numbers.
+
+Every operation is rounded as IEEE 754 says, in folding as in both evaluators: a program with a candidate's numbers put
+in gives bit for bit what the symbolic one gives for that candidate's row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+Number = int | float
+CONST, VARIABLE, ADD, SUB, MUL, DIV, FLOOR, MIN, MAX, LT, LE, EQ, SELECT = range(13)
+_FOLD: dict[int, Callable[[float, float], float]] = {
+    ADD: lambda a, b: a + b,
+    SUB: lambda a, b: a - b,
+    MUL: lambda a, b: a * b,
+    DIV: lambda a, b: a / b,
+    MIN: lambda a, b: a if a < b else b,
+    MAX: lambda a, b: a if a > b else b,
+    LT: lambda a, b: float(a < b),
+    LE: lambda a, b: float(a <= b),
+    EQ: lambda a, b: float(a == b),
+}
+_NEUTRAL = {ADD: 0.0, SUB: 0.0, MUL: 1.0, DIV: 1.0}
+_COMMUTATIVE = {ADD, MUL, MIN, MAX, EQ}
+
+
+class Value:
+    """A column on a tape; `number` where it is the same for all candidates. A truth value is 0 or 1."""
+
+    __slots__ = ("index", "number", "tape")
+
+    def __init__(self, tape: Tape, index: int, number: float | None) -> None:
+        self.tape, self.index, self.number = tape, index, number
+
+    def __add__(self, other: Value | Number) -> Value:
+        return self.tape.apply(ADD, self, other)
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return self.tape.apply(SUB, self, other)
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return self.tape.apply(MUL, self, other)
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        return self.tape.apply(DIV, self, other)
+
+    def __floordiv__(self, other: Value | Number) -> Value:
+        return self.tape.apply(FLOOR, self.tape.apply(DIV, self, other), self)
+
+    def __lt__(self, other: Value | Number) -> Value:
+        return self.tape.apply(LT, self, other)
+
+    def __le__(self, other: Value | Number) -> Value:
+        return self.tape.apply(LE, self, other)
+
+    def equals(self, other: Value | Number) -> Value:
+        return self.tape.apply(EQ, self, other)
+
+    def least(self, other: Value | Number) -> Value:
+        """The smaller of two."""
+        return self.tape.apply(MIN, self, other)
+
+    def most(self, other: Value | Number) -> Value:
+        """The greater of two."""
+        return self.tape.apply(MAX, self, other)
+
+    def ceildiv(self, other: Value | Number) -> Value:
+        """ceil(self / other) of whole numbers."""
+        return (self + other - 1) // other
+
+    def otherwise(self, then: Value | Number, other: Value | Number) -> Value:
+        """`then` where this holds, else `other`."""
+        return self.tape.select(self, then, other)
+
+
+class Tape:
+    """Operations in the order in which they can be evaluated.
+
+    Attributes:
+        nodes: (operation, a, b, c), operands by index; a constant is (CONST, place in numbers), a variable (VARIABLE,
+            column).
+        numbers: the constants.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[int, ...]] = []
+        self.numbers: list[float] = []
+        self._known: dict[tuple[int, ...], Value] = {}
+        self._constants: dict[float, Value] = {}
+
+    def const(self, number: Number) -> Value:
+        value = self._constants.get(number)
+        if value is None:
+            self.numbers.append(float(number))
+            value = self._constants[number] = self._node((CONST, len(self.numbers) - 1), float(number))
+        return value
+
+    def variable(self, position: int) -> Value:
+        """The column at `position`."""
+        return self._node((VARIABLE, position), None)
+
+    def lift(self, value: Value | Number) -> Value:
+        return value if isinstance(value, Value) else self.const(value)
+
+    def apply(self, op: int, left: Value | Number, right: Value | Number) -> Value:
+        """A binary operation (or FLOOR of `left`), folded where it can be."""
+        a = left if isinstance(left, Value) else self.const(left)
+        b = right if isinstance(right, Value) else self.const(right)
+        if op == FLOOR:
+            return self.const(math.floor(a.number)) if a.number is not None else self._node((op, a.index), None)
+        if a.number is not None:
+            if b.number is not None:
+                return self.const(_FOLD[op](a.number, b.number))
+            if op in _COMMUTATIVE:
+                a, b = b, a
+        if b.number is not None:
+            if b.number == 0.0 and op == MUL:
+                return b
+            if b.number == _NEUTRAL.get(op):
+                return a
+        elif a.index > b.index and op in _COMMUTATIVE:
+            a, b = b, a
+        if a is b and op in (MIN, MAX):
+            return a
+        return self._node((op, a.index, b.index), None)
+
+    def select(self, condition: Value, then: Value | Number, other: Value | Number) -> Value:
+        """`then` where `condition` is not 0, else `other`."""
+        a, b = self.lift(then), self.lift(other)
+        if condition.number is not None:
+            return a if condition.number else b
+        return a if a is b else self._node((SELECT, condition.index, a.index, b.index), None)
+
+    def product(self, values: Iterable[Value | Number]) -> Value:
+        out = self.const(1)
+        for value in values:
+            out = out * value
+        return out
+
+    def total(self, values: Iterable[Value | Number]) -> Value:
+        out = self.const(0)
+        for value in values:
+            out = out + value
+        return out
+
+    def operands(self, index: int) -> tuple[int, ...]:
+        """Indices of the nodes that a node reads."""
+        node = self.nodes[index]
+        return node[1:] if node[0] > VARIABLE else ()
+
+    def _node(self, key: tuple[int, ...], number: float | None) -> Value:
+        value = self._known.get(key)
+        if value is None:
+            value = self._known[key] = Value(self, len(self.nodes), number)
+            self.nodes.append(key)
+        return value

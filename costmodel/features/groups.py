@@ -1,0 +1,193 @@
+"""The features of a statement, in Ansor's groups and by the roofline's terms.
+
+Names are the same for every program, so that a model can learn from many. `COUNTS` pass through log2(1 + x); `SHARES`
+are as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from costmodel.columns import Value
+from costmodel.features.nest import LINE, Nest
+from costmodel.features.roofline import COST, Terms
+from costmodel.features.statement import Access
+from search_space.ir.expr import dtype_bytes
+
+BUFFERS = 5  # described one by one: the output, then inputs as they appear, memory before registers
+INNERMOST = 4  # runtime loops described one by one, from the inside
+CAPACITIES = tuple(1 << k for k in range(10, 30, 2))  # bytes at which arithmetic intensity is sampled
+OPERATIONS = ("fma", "add", "mul", "div", "math", "compare", "other")
+KINDS = {
+    "vectorize": ("vectorize",),
+    "unroll": ("unroll",),
+    "parallel": ("parallel",),
+    "serial": ("serial",),
+    "block": ("blockIdx.x", "blockIdx.y", "blockIdx.z"),
+    "thread": ("threadIdx.x", "threadIdx.y", "threadIdx.z"),
+    "vthread": ("vthread",),
+    "tensor": ("tensor",),
+}
+PLACED = ("vectorize", "unroll", "parallel")  # kinds whose place in the nest is described
+_KIND_OF = {"sub": "add", "min": "compare", "max": "compare", "select": "compare", "fma": "fma", "add": "add"}
+_KIND_OF |= {"mul": "mul", "div": "div"}
+_ACCESS: tuple[str, ...] = ("bytes", "unique", "lines", "unique_lines", "distance", "distance_bytes", "reuse")
+_ACCESS += ("bytes_a_reuse", "unique_a_reuse", "lines_a_reuse", "unique_lines_a_reuse", "stride")
+_FLAGS = ("read", "write", "registers", "reused")
+_TERMS = ("instructions", "accumulators", "registers", "body", "loads", "arithmetic", "loading", "overhead")
+
+COUNTS: tuple[str, ...] = (
+    *(f"operations.{k}" for k in OPERATIONS),
+    "iterations",
+    *(f"{kind}.{x}" for kind in KINDS for x in ("product", "length")),
+    *(f"{kind}.{x}" for kind in PLACED for x in ("inside", "reduced")),
+    *(f"inner{i}.{x}" for i in range(INNERMOST) for x in ("extent", "working_set", "trips")),
+    *(f"buffer{b}.{x}" for b in range(BUFFERS) for x in _ACCESS),
+    *(f"intensity.{c}" for c in CAPACITIES),
+    "allocation.bytes",
+    "allocation.trips",
+    *(f"roofline.{x}" for x in _TERMS),
+    *(f"roofline.{x}{i}" for i in (1, 2, 3) for x in ("traffic", "misses")),
+    "roofline.nanoseconds",
+    "program.nanoseconds",
+)
+SHARES: tuple[str, ...] = (
+    "reducing",
+    *(f"buffer{b}.{x}" for b in range(BUFFERS) for x in _FLAGS),
+    "roofline.balance",
+    "roofline.loads_an_instruction",
+    "roofline.share",
+)
+NAMES = COUNTS + SHARES
+SECONDS = NAMES.index("program.nanoseconds")
+Feature = tuple[str, Value | float]
+
+
+def describe(nest: Nest, terms: Terms, program_seconds: Value) -> dict[str, Value | float]:
+    """Features by name; what is not there is 0."""
+    found: dict[str, Value | float] = {}
+    for group in (_computation, _annotation, _innermost, _buffers, _intensity, _allocation):
+        found.update(group(nest))
+    found.update(_roofline(terms, program_seconds))
+    return found
+
+
+def _computation(nest: Nest) -> Iterator[Feature]:
+    """Operations over the whole program."""
+    counts = dict.fromkeys(OPERATIONS, 0)
+    for kind, count in nest.statement.operations.items():
+        counts[_KIND_OF.get(kind, "math" if kind in COST else "other")] += count
+    yield from ((f"operations.{kind}", nest.iterations * count) for kind, count in counts.items())
+    yield "iterations", nest.iterations
+    yield "reducing", float(nest.statement.reducing)
+
+
+def _annotation(nest: Nest) -> Iterator[Feature]:
+    """By kind of loop: product and innermost length; for some, iterations inside it and its part in a reduction."""
+    for name, kinds in KINDS.items():
+        yield f"{name}.product", nest.extent_of(*kinds)
+        length, inside = nest.tape.const(1), nest.tape.const(1)
+        for i, (loop, extent) in enumerate(zip(nest.statement.loops, nest.extents, strict=True)):
+            if loop.kind in kinds:
+                length = (extent <= 1).otherwise(length, extent)
+                inside = (extent <= 1).otherwise(inside, nest.tape.product(nest.extents[i + 1 :]))
+        yield f"{name}.length", length
+        if name in PLACED:
+            yield f"{name}.inside", inside
+            reduced = [x for x in nest.statement.loops if x.kind in kinds and nest.statement.is_reduction(x)]
+            yield f"{name}.reduced", nest.product(reduced.__contains__)
+
+
+def _innermost(nest: Nest) -> Iterator[Feature]:
+    """The innermost runtime loops that run more than once: extent, bytes touched by it, how often it runs."""
+    one = nest.tape.const(1)
+    shift = [(one, nest.working_sets[-1], nest.trips[-1])] * INNERMOST
+    for i, extent in enumerate(nest.level_extents):
+        here = (extent, nest.working_sets[i], nest.trips[i])
+        once = extent <= 1
+        moved = [here, *shift[:-1]]
+        shift = [
+            tuple(once.otherwise(a, b) for a, b in zip(old, new, strict=True))  # type: ignore[misc]
+            for old, new in zip(shift, moved, strict=True)
+        ]
+    for i, values in enumerate(shift):
+        yield from zip((f"inner{i}.{x}" for x in ("extent", "working_set", "trips")), values, strict=True)
+
+
+def _buffers(nest: Nest) -> Iterator[Feature]:
+    accesses = sorted(nest.statement.accesses, key=lambda a: not a.memory)[:BUFFERS]
+    for b, access in enumerate(accesses):
+        for name, value in _access(nest, access):
+            yield f"buffer{b}.{name}", value
+
+
+def _access(nest: Nest, access: Access) -> Iterator[Feature]:
+    """How one buffer is used; of registers, only that they are."""
+    yield "read", float(access.reads)
+    yield "write", float(access.writes)
+    yield "registers", float(not access.memory)
+    if not access.memory:
+        return
+    tape, size = nest.tape, dtype_bytes(access.buffer.dtype)
+    footprint = nest.footprints[nest.accesses.index(access)]
+    stride = tape.const(0)
+    for loop, extent in zip(nest.statement.loops, nest.extents, strict=True):
+        if access.depends(loop.var):
+            moved = nest.stride(access, loop.var)
+            stride = (extent <= 1).most(moved <= 0).otherwise(stride, moved)
+    brought = nest.iterations * size
+    lines = nest.iterations * (stride * size).least(LINE) / LINE
+    unique = nest.elements(access)[0] * size
+    # The innermost runtime loop that touches nothing new uses it all again after what runs inside the loop.
+    distance, distance_bytes, reuse = tape.const(0), tape.const(0), tape.const(1)
+    for i, extent in enumerate(nest.level_extents):
+        again = footprint[i].equals(footprint[i + 1]).least(tape.const(1) < extent)
+        distance = again.otherwise(nest.iterations / nest.trips[i + 1].most(1), distance)
+        distance_bytes = again.otherwise(nest.working_sets[i + 1], distance_bytes)
+        reuse = again.otherwise(extent, reuse)
+    yield "bytes", brought
+    yield "unique", unique
+    yield "lines", lines
+    yield "unique_lines", footprint[0] / LINE
+    yield "distance", distance
+    yield "distance_bytes", distance_bytes
+    yield "reuse", reuse
+    yield "reused", (reuse <= 1).otherwise(0, 1)
+    yield "bytes_a_reuse", brought / reuse
+    yield "unique_a_reuse", unique / reuse
+    yield "lines_a_reuse", lines / reuse
+    yield "unique_lines_a_reuse", footprint[0] / LINE / reuse
+    yield "stride", stride
+
+
+def _intensity(nest: Nest) -> Iterator[Feature]:
+    """The arithmetic-intensity curve: operations by byte brought to a cache of each capacity."""
+    operations = nest.iterations * (sum(nest.statement.operations.values()) or 1)
+    innermost = nest.tape.total(f[-1] for f in nest.footprints) * nest.trips[-1]
+    brought = [nest.carried(f) for f in nest.footprints]
+    by_level = [operations / nest.tape.total(b[i] for b in brought).most(1) for i in range(len(nest.trips))]
+    for capacity in CAPACITIES:
+        value = operations / innermost.most(1)
+        for i in range(len(nest.trips) - 1, -1, -1):
+            value = (nest.working_sets[i] <= capacity).otherwise(by_level[i], value)
+        yield f"intensity.{capacity}", value
+
+
+def _allocation(nest: Nest) -> Iterator[Feature]:
+    """The written buffer: its size, and how often it comes into being."""
+    buffer, loops = nest.statement.output.buffer, nest.statement.loops[: nest.statement.allocation]
+    yield "allocation.bytes", nest.tape.product(nest.columns(s) for s in buffer.shape) * dtype_bytes(buffer.dtype)
+    yield "allocation.trips", nest.tape.product(nest.extents[: len(loops)])
+
+
+def _roofline(terms: Terms, program_seconds: Value) -> Iterator[Feature]:
+    for name in _TERMS:
+        yield f"roofline.{name}", getattr(terms, name)
+    for i, (traffic, misses) in enumerate(zip(terms.traffic, terms.misses, strict=True), 1):
+        yield f"roofline.traffic{i}", traffic
+        yield f"roofline.misses{i}", misses
+    yield "roofline.nanoseconds", terms.seconds * 1e9
+    yield "program.nanoseconds", program_seconds * 1e9
+    yield "roofline.balance", terms.balance
+    yield "roofline.loads_an_instruction", terms.loads / terms.body.most(1)
+    yield "roofline.share", terms.seconds / program_seconds.most(1e-12)

@@ -1,0 +1,128 @@
+"""A statement on a tape: trip counts, footprints and working sets at every level of its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+from costmodel.columns import Value
+from costmodel.features.columns_of import Columns
+from costmodel.features.spans import Spans, step
+from costmodel.features.statement import Access, Loop, Statement
+from search_space.ir.expr import dtype_bytes, variables
+
+LINE = 64  # bytes of a cache line
+
+
+class Nest:
+    """Quantities of one statement, each a column or one a level.
+
+    Level i is what runs inside the first i runtime loops; the last level is the unrolled and vectorized body. A loop
+    that runs once adds a level equal to the next, so that nothing may depend on how many levels there are.
+
+    Attributes:
+        extents: of all loops.
+        levels: the runtime loops.
+        trips: by level, how often it runs.
+    """
+
+    def __init__(self, statement: Statement, columns: Columns) -> None:
+        self.statement, self.columns, self.tape = statement, columns, columns.tape
+        self.extents: list[Value] = [columns(loop.extent).most(0) for loop in statement.loops]
+        runtime = [i for i, loop in enumerate(statement.loops) if loop.runtime]
+        self.levels: list[Loop] = [statement.loops[i] for i in runtime]
+        self.level_extents = [self.extents[i] for i in runtime]
+        self.trips = [self.tape.const(1)]
+        for extent in self.level_extents:
+            self.trips.append(self.trips[-1] * extent)
+        inner = [i for i, loop in enumerate(statement.loops) if not loop.runtime and i > max(runtime, default=-1)]
+        starts = [*runtime, inner[0] if inner else len(statement.loops)]
+        loops = {loop.var: (i, e) for i, (loop, e) in enumerate(zip(statement.loops, self.extents, strict=True))}
+        self._starts, self._loops = starts, loops
+        self._spans = Spans(columns, loops, starts)
+        self.accesses: tuple[Access, ...] = tuple(a for a in statement.accesses if a.memory)
+        self.footprints = [self.footprint(a) for a in self.accesses]
+        self.working_sets = [self.tape.total(f[i] for f in self.footprints) for i in range(len(starts))]
+
+    @cached_property
+    def iterations(self) -> Value:
+        """Executions of the statement, vector lanes counted one by one."""
+        return self.tape.product(self.extents)
+
+    def extent_of(self, *kinds: str) -> Value:
+        """Product of the extents of all loops of some kinds."""
+        return self.product(lambda loop: loop.kind in kinds)
+
+    def product(self, wanted: Callable[[Loop], bool]) -> Value:
+        """Product of the extents of the loops for which `wanted` holds."""
+        pairs = zip(self.statement.loops, self.extents, strict=True)
+        return self.tape.product(e for loop, e in pairs if wanted(loop))
+
+    def dims(self, access: Access) -> list[tuple[list[Value], list[Value]]]:
+        """By dimension: (distinct positions by level, width by level)."""
+        out = []
+        for index, size in zip(access.indices, access.buffer.shape, strict=True):
+            extent, widths = self.columns(size), self._spans(index)
+            if widths is None:
+                whole = [extent] * len(self._starts)
+                out.append((whole, [extent - 1] * len(self._starts)))
+                continue
+            moving = [self._loops[v] for v in self._loops if v in variables(index)]
+            counts = [self.tape.product(e for at, e in moving if at >= start) for start in self._starts]
+            widths = [w.least((extent - 1).most(0)) for w in widths]
+            out.append(([(w + 1).least(c) for w, c in zip(widths, counts, strict=True)], widths))
+        return out
+
+    def elements(self, access: Access) -> list[Value]:
+        """Distinct elements touched, by level."""
+        dims = self.dims(access)
+        return [self.tape.product(d[0][i] for d in dims) for i in range(len(self._starts))]
+
+    def footprint(self, access: Access) -> list[Value]:
+        """Bytes touched, in whole cache lines, by level.
+
+        At most the lines of each row (the last dimension) by itself, and at most all lines from first to last.
+        """
+        size = dtype_bytes(access.buffer.dtype)
+        dims = self.dims(access)
+        strides = self.strides(access)
+        out = []
+        for i in range(len(self._starts)):
+            hull = self.tape.total(d[1][i] * s for d, s in zip(dims, strides, strict=True)) + 1
+            hull = _lines(hull * size) * LINE
+            if dims:
+                count, width = dims[-1][0][i], dims[-1][1][i]
+                row = _lines((width + 1) * size).least(count) * LINE
+                hull = hull.least(self.tape.product(d[0][i] for d in dims[:-1]) * row)
+            out.append(hull)
+        return out
+
+    def strides(self, access: Access) -> list[Value]:
+        """Elements between neighbours along each dimension."""
+        out = [self.tape.const(1)]
+        for size in reversed(access.buffer.shape[1:]):
+            out.append(out[-1] * self.columns(size))
+        return out[: len(access.buffer.shape)][::-1]
+
+    def stride(self, access: Access, var: str) -> Value:
+        """Elements the address moves by when the loop `var` goes on by one."""
+        moves = (step(i, var, self.columns) * s for i, s in zip(access.indices, self.strides(access), strict=True))
+        move = self.tape.total(moves)
+        return move.most(self.tape.const(0) - move)
+
+    def carried(self, footprint: Sequence[Value]) -> list[Value]:
+        """Bytes a cache must be brought, by the level whose working set it holds.
+
+        A run of the level finds what the run before it has left: a loop around it that touches nothing new is free,
+        and neighbouring tiles share their overlap. So it is the next level outward whose bytes are brought each time.
+        """
+        brought = [f * t for f, t in zip(footprint, self.trips, strict=True)]
+        out = [brought[0]]
+        for i, extent in enumerate(self.level_extents):
+            out.append((extent <= 1).otherwise(out[-1], brought[i]))
+        return out
+
+
+def _lines(size: Value) -> Value:
+    """Cache lines of so many bytes."""
+    return size.ceildiv(LINE)

@@ -1,0 +1,99 @@
+"""Spans: distinct positions an index takes while loops run, as columns over the decision variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from costmodel.columns import Tape, Value
+from costmodel.features.columns_of import Columns
+from search_space.ir.expr import Expr, variables
+
+Widths = list[Value]  # by level: greatest minus least value of an index
+
+
+class Spans:
+    """Widths of index expressions at each level of a loop nest.
+
+    A clamped start min(x, c) is as wide as x, and what is not arithmetic over loop variables is as wide as any axis:
+    the caller clips at the axis's extent.
+
+    Args:
+        columns: converts extents and coefficients.
+        loops: variable → (position in the nest, extent).
+        starts: by level, position of the outermost loop that runs.
+    """
+
+    def __init__(self, columns: Columns, loops: Mapping[str, tuple[int, Value]], starts: Sequence[int]) -> None:
+        self._columns, self._loops, self._starts = columns, loops, starts
+        self._tape: Tape = columns.tape
+        self._zero = [self._tape.const(0)] * len(starts)
+        self._memo: dict[int, Widths | None] = {}
+
+    def __call__(self, index: Expr) -> Widths | None:
+        """Widths by level; None where they are not bounded."""
+        if index.serial not in self._memo:
+            self._memo[index.serial] = self._widths(index)
+        return self._memo[index.serial]
+
+    def _widths(self, e: Expr) -> Widths | None:
+        if e.op == "load":
+            return None
+        if not variables(e) & self._loops.keys():
+            return self._zero
+        if e.op == "var":
+            position, extent = self._loops[e.args[0]]
+            width = (extent - 1).most(0)
+            return [width if position >= start else self._zero[0] for start in self._starts]
+        parts = [self(a) for a in (e.operands[1:] if e.op == "select" else e.operands)]
+        if any(p is None for p in parts):
+            return None
+        return self._combine(e, [p for p in parts if p is not None])
+
+    def _combine(self, e: Expr, parts: list[Widths]) -> Widths | None:
+        if e.op == "cast":
+            return parts[0]
+        first, second = parts
+        if e.op in ("add", "sub"):
+            return [a + b for a, b in zip(first, second, strict=True)]
+        if e.op in ("min", "max", "select"):
+            return [a.most(b) for a, b in zip(first, second, strict=True)]
+        if e.op == "mul" and first is self._zero:
+            return self._scaled(second, e.args[0])
+        if second is not self._zero or variables(e.args[1]) & self._loops.keys():
+            return None
+        if e.op == "mul":
+            return self._scaled(first, e.args[1])
+        divisor = self._columns(e.args[1]).most(1)
+        if e.op == "floordiv":
+            return [a // divisor for a in first]
+        if e.op == "mod":
+            return [a.least(divisor - 1) for a in first]
+        return None
+
+    def _scaled(self, widths: Widths, factor: Expr) -> Widths:
+        scale = self._columns(factor)
+        scale = scale.most(self._tape.const(0) - scale)
+        return [w * scale for w in widths]
+
+
+def step(e: Expr, var: str, columns: Columns) -> Value:
+    """How far an index moves when the loop `var` goes on by one, at most times."""
+    zero = columns.tape.const(0)
+    if var not in variables(e):
+        return zero
+    if e.op == "var":
+        return columns.tape.const(1)
+    if e.op == "load":
+        return columns.tape.const(1 << 20)
+    parts = [step(a, var, columns) for a in (e.operands[1:] if e.op == "select" else e.operands)]
+    if e.op in ("add", "sub"):
+        return parts[0] + parts[1] if e.op == "add" else parts[0] - parts[1]
+    if e.op in ("min", "max", "select"):
+        return parts[0].most(parts[1])
+    if e.op == "mul":
+        return parts[0] * columns(e.args[1]) + parts[1] * columns(e.args[0])
+    if e.op == "floordiv":
+        return parts[0] // columns(e.args[1]).most(1)
+    if e.op == "mod":
+        return parts[0].least((columns(e.args[1]) - 1).most(0))
+    return parts[0]

@@ -1,0 +1,33 @@
+"""LLVM text to callable functions, for the few inner loops that go over whole populations."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import llvmlite.binding as llvm
+
+_ENGINES: list[Any] = []  # code lives as long as the process
+
+
+def compile_function(text: str, name: str, *arguments: Any) -> Any:
+    """The function `name` of an LLVM module, returning nothing.
+
+    Args:
+        text: the module.
+        arguments: ctypes of its parameters.
+    """
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = llvm.parse_assembly(text)
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
+    )
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    _ENGINES.append(engine)
+    return ctypes.CFUNCTYPE(None, *arguments)(engine.get_function_address(name))
+
+
+ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
+"""For functions whose vectors may fill 512-bit registers; narrower machines split them."""
