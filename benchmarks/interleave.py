@@ -19,7 +19,7 @@ class Timed(Protocol):
 
 
 def interleave(
-    peers: Mapping[str, Timed], repeat: int = FEWEST_ROUNDS, turn_seconds: float = 0.03, pause: float = 0.01
+    peers: Mapping[str, Timed], repeat: int = FEWEST_ROUNDS, turn_seconds: float = 0.03, pause: float = 0.15
 ) -> dict[str, float]:
     """Median over rounds of each peer's median within its turn, seconds.
 

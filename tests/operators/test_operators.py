@@ -33,6 +33,8 @@ SMALL = [
     workloads.layer_norm(3, 19),
     workloads.reduce([3, 4, 18], [2], "mean"),
     workloads.reduce([3, 18, 4], [1], "max"),
+    workloads.reduce([5, 40], [1], "sum"),
+    workloads.reduce([2, 3, 33], [2], "max"),
     workloads.elementwise("sigmoid", [3, 17]),
     workloads.elementwise("divide", [50]),
 ]

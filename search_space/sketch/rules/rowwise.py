@@ -43,16 +43,20 @@ class RowWise(SketchRule):
         assert group is not None
         lanes = hardware.float_lanes
         rows = len(next(s for s in group if s.reducer is not None).axes)
-        draft, row = self.rows(draft, stage, rows)
         draft, (accumulators,) = draft.decide(
             DecisionGroup.of("accumulators", ("accumulators",), [(u,) for u in (1, 2, 4, MAX_ACCUMULATORS)])
         )
         draft, (unroll,) = draft.decide(DecisionGroup.of("unroll", ("unroll",), [(u,) for u in (1, 2, 4, 8)]))
+        if stage.reducer is not None:  # rfactor comes before the loops are fused or annotated
+            draft = self.factored(draft, stage.name, accumulators, lanes)
+        draft, row = self.rows(draft, stage, rows)
         for member in reversed(group):
             if member.name != stage.name:
                 draft = draft.apply(ComputeAt(member.name, stage.name, row))
             if member.reducer is not None:
-                draft = self.reduction(draft, member.name, stage.name, row, accumulators, lanes)
+                if member.name != stage.name:
+                    draft = self.factored(draft, member.name, accumulators, lanes)
+                draft = self.reduction(draft, member.name, stage.name, row, lanes)
             elif len(member.axes) == rows and member.name != stage.name:
                 draft = draft.apply(SetScope(member.name, "local"))
             elif len(member.axes) > rows:
@@ -72,12 +76,15 @@ class RowWise(SketchRule):
             Annotate(name, f"{axis}.2", "vectorize"),
         )
 
-    def reduction(self, draft: Draft, name: str, output: str, row: str, accumulators: Expr | int, lanes: int) -> Draft:
-        """`accumulators` vectors of partial results over the row, then one horizontal reduction."""
-        stage = draft.state.stage(name)
-        axis = stage.reduce_axes[0].name
-        inner = f"{axis}.1"
-        draft = draft.apply(Split(name, axis, (lift(accumulators) * lanes,), "guard"), Rfactor(name, inner))
+    def factored(self, draft: Draft, name: str, accumulators: Expr | int, lanes: int) -> Draft:
+        """`accumulators` vectors of partial results over the row."""
+        axis = draft.state.stage(name).reduce_axes[0].name
+        return draft.apply(Split(name, axis, (lift(accumulators) * lanes,), "guard"), Rfactor(name, f"{axis}.1"))
+
+    def reduction(self, draft: Draft, name: str, output: str, row: str, lanes: int) -> Draft:
+        """Keeps the partial results in registers, and reduces them across the lanes at the end of the row."""
+        inner = draft.state.stage(name).reduce_axes[0].name
+        axis = inner.removesuffix(".1")
         stages = draft.state.stages
         partial = stages[stages.index(draft.state.stage(name)) - 1].name
         loops = draft.state.stage(partial).leaves
