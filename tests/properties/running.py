@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 from numpy.typing import NDArray
 
 from search_space.ir.expr import FLOATS
-from search_space.ir.interp import interpret
+from search_space.ir.interp import interpret, numpy_dtype
 from search_space.ir.stmt import LoopProgram
 from targets.base import Target
 
 TOLERANCE = {"float32": 1e-5, "float16": 2e-2, "bfloat16": 1.5e-1}
+
+
+def examples(count: int) -> int:
+    """How many examples a test runs: `count`, or more under a profile that asks for more than 100."""
+    return count * settings.default.max_examples // 100
 
 
 def same(found: NDArray[Any], wanted: NDArray[Any], dtype: str, what: str) -> None:
@@ -38,12 +44,6 @@ def compiled(target: Target, program: LoopProgram, arrays: dict[str, NDArray[Any
         BuildError: the target has no code for the program.
     """
     kernel = target.load(target.build(program))
-    outputs = [np.zeros(p.shape, arrays_dtype(p.dtype)) for p in kernel.module.parameters if p.name in program.outputs]
+    outputs = [np.zeros(p.shape, numpy_dtype(p.dtype)) for p in kernel.module.parameters if p.name in program.outputs]
     kernel(*(arrays[s.name] for s in kernel.module.sources), *outputs)
     return dict(zip(program.outputs, outputs, strict=True))
-
-
-def arrays_dtype(dtype: str) -> np.dtype[Any]:
-    from search_space.ir.interp import numpy_dtype
-
-    return numpy_dtype(dtype)

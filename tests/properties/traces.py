@@ -26,6 +26,7 @@ from search_space.schedule.steps import (
     SetScope,
     Split,
     Step,
+    Tensorize,
 )
 from search_space.schedule.trace import Trace
 
@@ -145,3 +146,34 @@ def symbolic(trace: Trace) -> tuple[Trace, dict[str, int]]:
             step = replace(step, factors=tuple(var(n) for n in names))
         steps.append(step)
     return Trace(tuple(steps)), numbers
+
+
+def anything(choose: Chooser, state: State) -> Step:
+    """A step whose names and numbers come from anywhere in the schedule, or from nowhere."""
+    tensors = [s.name for s in state.stages] + [i.name for i in state.inputs] + ["nothing"]
+    loops = [leaf for s in state.stages for leaf in s.leaves] + ["i.0", "nowhere"]
+    numbers = (-1, 0, 1, 2, 3, 1000)
+    stage, other, axis = choose.pick(tensors), choose.pick(tensors), choose.pick(loops)
+    scope = choose.pick(("local", "global", "moon"))
+    makers: tuple[Callable[[], Step], ...] = (
+        lambda: Split(
+            stage, axis, tuple(choose.pick(numbers) for _ in range(choose.pick((0, 1, 2)))), choose.pick((*TAILS, ""))
+        ),
+        lambda: Fuse(stage, tuple(choose.pick(loops) for _ in range(choose.pick((0, 1, 2, 3))))),
+        lambda: Reorder(stage, tuple(choose.pick(loops) for _ in range(choose.pick((0, 1, 2, 3))))),
+        lambda: Annotate(stage, axis, choose.pick((*KINDS, "sideways"))),
+        lambda: ComputeAt(stage, other, axis),
+        lambda: ComputeInline(stage),
+        lambda: SetScope(stage, scope),
+        lambda: CacheWrite(stage, scope),
+        lambda: CacheRead(stage, scope, tuple(choose.pick(tensors) for _ in range(choose.pick((0, 1, 2))))),
+        lambda: Rfactor(stage, axis),
+        lambda: Tensorize(stage, axis, choose.pick(("vnni_dot", "nothing"))),
+        lambda: Pack(
+            stage,
+            tuple((choose.pick(numbers),) for _ in range(choose.pick((1, 2)))),
+            choose.pick(((), ((0, 0), (0, 1)))),
+        ),
+        lambda: Pragma(stage, axis, "hint", 1),
+    )
+    return choose.pick(makers)()
