@@ -62,7 +62,7 @@ def estimate(nest: Nest, hardware: Hardware) -> Terms:
     statement, tape = nest.statement, nest.tape
     lanes = _lanes(nest, hardware)
     instructions = nest.iterations / lanes
-    body = nest.extent_of("unroll")
+    body = nest.extent_of("unroll").most(1)
     tile = nest.product(lambda loop: loop.kind == "unroll" and statement.output.depends(loop.var))
     loads = tape.total(_transfers(nest, a) for a in nest.accesses)
     stores = _transfers(nest, statement.output) if statement.output.memory else tape.const(0)

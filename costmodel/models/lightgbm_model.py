@@ -15,6 +15,7 @@ from costmodel.models.forest import MAX_LEAVES, Forest
 
 MAX_PRIOR = 1.25
 LEAST_TREES = 8
+NO_TREES = "tree"
 _PRIOR = "roofline_prior="
 Gradients = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -29,9 +30,11 @@ class LightGBMModel(CostModel):
         trees: at most; half as many as programs, and no fewer than 8, where there are few.
         leaves, learning_rate, feature_share, bins: of the boosting.
         base_weight: what a program of throughput 0 weighs in the loss; one of throughput y weighs y more.
-        prior: whether the trees learn what is missing to the roofline's throughput, scaled to the measurements. It
+        prior: whether the trees learn what is missing to the roofline's throughput, scaled to the
+            measurements. It
             makes a few measurements enough, where all are of one task.
-        programs: greatest number of programs to learn from, so that a refit's cost has a bound: the faster half of
+        programs: greatest number of programs to learn from, so that a refit's cost has a bound: the faster
+            half of
             them, and of the rest a sample.
     """
 
@@ -60,6 +63,7 @@ class LightGBMModel(CostModel):
             "min_data_in_bin": 1,
             "min_sum_hessian_in_leaf": 1e-3,
             "enable_bundle": False,
+            "feature_pre_filter": False,
             "use_missing": False,
             "num_threads": 1,
             "deterministic": True,
@@ -89,6 +93,9 @@ class LightGBMModel(CostModel):
         counts = np.array([len(features[i]) for i in chosen])
         loss = SumLoss(counts, target - self._expected(speed), weight)
         rows = np.concatenate([features[i] for i in chosen])
+        if (rows == rows[0]).all():
+            self._learned(NO_TREES)  # LightGBM refuses data in which no feature varies
+            return
         parameters = {**self._parameters, "objective": loss}
         trees = min(self.trees, max(LEAST_TREES, len(chosen) // 2))
         booster = lightgbm.train(parameters, lightgbm.Dataset(rows, free_raw_data=True), trees)
@@ -148,7 +155,7 @@ class SumLoss:
         self._program = np.repeat(np.arange(len(counts)), counts)  # (rows,)
 
     def __call__(self, scores: NDArray[np.float64], data: Any) -> Gradients:
-        """Gradient and curvature by row; all statements of a program step together, so curvature counts them all."""
+        """Gradient and curvature by row; as a program's statements step together, the latter counts them."""
         sums = np.bincount(self._program, scores, minlength=len(self.counts))
         gradient = self.weight * (sums - self.target)
         return gradient[self._program], (self.weight * self.counts)[self._program]

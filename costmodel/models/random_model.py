@@ -12,7 +12,7 @@ from costmodel.models.base import CostModel
 
 
 class RandomModel(CostModel):
-    """Uniform scores, drawn from the seed and the features' bytes: the same candidates always get the same scores."""
+    """Uniform scores drawn from the seed and the features: the same candidates always get the same scores."""
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -22,7 +22,11 @@ class RandomModel(CostModel):
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """See `CostModel.predict`."""
-        words = np.ascontiguousarray(features.reshape(len(features), -1)).view(np.uint32).astype(np.uint64)
+        words = (
+            np.ascontiguousarray(features.reshape(len(features), features.shape[1] * features.shape[2]))
+            .view(np.uint32)
+            .astype(np.uint64)
+        )
         odd = np.random.default_rng(self.seed).integers(0, 1 << 63, words.shape[1], np.uint64) * np.uint64(2)
         mixed = (words * (odd + np.uint64(1))).sum(axis=1, dtype=np.uint64)
         mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)

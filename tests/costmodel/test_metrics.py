@@ -1,29 +1,50 @@
-"""Ranking metrics on orders whose values are known."""
+"""Ranking metrics on cases small enough to count by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from costmodel.metrics import pairwise_accuracy, peak_at, recall_at, spearman
+from costmodel.metrics import pairwise_accuracy, peak_at, recall_at, spearman, top_k_score
 
-TRUE = np.array([1.0, 0.8, 0.5, 0.2])
-
-
-@pytest.mark.parametrize(
-    ("predicted", "pairs", "rank"), [([4, 3, 2, 1], 1.0, 1.0), ([1, 2, 3, 4], 0.0, -1.0), ([3, 4, 2, 1], 5 / 6, 0.8)]
-)
-def test_orders(predicted: list[float], pairs: float, rank: float) -> None:
-    scores = np.array(predicted, float)
-    assert pairwise_accuracy(scores, TRUE) == pytest.approx(pairs)
-    assert spearman(scores, TRUE) == pytest.approx(rank)
+TRUTH = np.array([1.0, 0.8, 0.5, 0.0])
 
 
-def test_ties_count_half() -> None:
-    assert pairwise_accuracy(np.zeros(4), TRUE) == 0.5
+def test_perfect_and_reversed_orders() -> None:
+    for metric, worst in ((pairwise_accuracy, 0.0), (spearman, -1.0)):
+        assert metric(TRUTH * 10, TRUTH) == pytest.approx(1.0)
+        assert metric(-TRUTH, TRUTH) == pytest.approx(worst)
 
 
-def test_the_best_of_k() -> None:
-    scores = np.array([0.0, 3.0, 2.0, 1.0])
-    assert peak_at(scores, TRUE, 1) == 0.8
-    assert recall_at(scores, TRUE, 2) == 0.5
+def test_pairwise_accuracy_counts_pairs() -> None:
+    assert pairwise_accuracy(np.array([3.0, 4, 2, 1]), TRUTH) == pytest.approx(5 / 6)
+    assert pairwise_accuracy(np.zeros(4), TRUTH) == 0.5
+    assert pairwise_accuracy(np.array([1.0, 2, 3]), np.array([1.0, 1.0, 0.0])) == 0.0  # the equal pair is left out
+    assert pairwise_accuracy(np.arange(3.0), np.ones(3)) == 1.0
+
+
+def test_recall_and_peak_look_at_the_best_predicted() -> None:
+    predicted = np.array([1.0, 4, 3, 2])
+    assert recall_at(predicted, TRUTH, 2) == 0.5
+    assert recall_at(predicted, TRUTH, 4) == 1.0
+    assert peak_at(predicted, TRUTH, 1) == 0.8
+    assert peak_at(predicted, TRUTH, 4) == 1.0
+
+
+def test_top_k_score_pools_the_tasks_of_a_network() -> None:
+    seconds = [np.array([1.0, 2.0, np.nan]), np.array([6.0, 4.0])]
+    predicted = [np.array([1.0, 2.0, 0.0]), np.array([0.0, 1.0])]
+    assert top_k_score(predicted, seconds, 1) == pytest.approx(5 / 6)
+    assert top_k_score(predicted, seconds, 1, [3.0, 1.0]) == pytest.approx(7 / 10)
+    assert top_k_score(predicted, seconds, 2) == 1.0
+    failing = [np.array([0.0, 1.0, 2.0]), predicted[1]]
+    assert top_k_score(failing, seconds, 1) == 0.0
+
+
+def test_spearman_shares_the_ranks_of_ties() -> None:
+    assert spearman(np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0])) == pytest.approx(0.8660254)
+
+
+def test_k_must_be_a_number_of_candidates() -> None:
+    with pytest.raises(ValueError, match="from 1 to the number of candidates, but got k=5, candidates=4"):
+        recall_at(TRUTH, TRUTH, 5)

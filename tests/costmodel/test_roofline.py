@@ -1,0 +1,63 @@
+"""The roofline knows a bad tiling from a good one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from costmodel.features import FeatureExtractor
+from tests.costmodel.programs import HARDWARE, MATMUL_COLUMNS, matmul
+
+SIZE = 512
+GOOD = (14, 2, 8)
+BAD = {
+    "one accumulator waits for itself": (1, 1, 8),
+    "two accumulators still wait": (2, 1, 8),
+    "accumulators spill": (28, 8, 8),
+    "every step pays for its loop": (2, 2, 1),
+    "tiles overlap": (300, 1, 8),
+    "no work for the second core": (512, 1, 8),
+}
+
+
+def seconds(*row: int, program: object = None, hardware: object = HARDWARE) -> float:
+    extractor = FeatureExtractor(program or matmul(SIZE, SIZE, SIZE), MATMUL_COLUMNS, hardware)  # type: ignore[arg-type]
+    return float(extractor.roofline(np.array(row, float)[:, None])[0])
+
+
+def test_a_good_tile_is_near_the_peak_and_not_above() -> None:
+    ideal = 2 * SIZE**3 / HARDWARE.peak_flops
+    assert ideal <= seconds(*GOOD) < 2 * ideal
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_bad_tiles_come_last(reason: str) -> None:
+    good = [seconds(*row) for row in (GOOD, (12, 2, 4), (6, 4, 8), (8, 3, 8))]
+    assert seconds(*BAD[reason]) > max(good)
+
+
+def test_work_done_twice_is_counted() -> None:
+    exact, wasteful = seconds(16, 1, 8), seconds(15, 1, 8)  # 512 = 32 x 16; 35 x 15 = 525
+    assert wasteful > exact
+
+
+def test_more_cores_help_only_parallel_loops() -> None:
+    wide = dataclasses.replace(HARDWARE, cores=8, peak_flops=HARDWARE.peak_flops * 4)
+    assert seconds(*GOOD, hardware=wide) < seconds(*GOOD) / 3
+    alone = matmul(SIZE, SIZE, SIZE, parallel="serial")
+    assert seconds(*GOOD, program=alone, hardware=wide) == pytest.approx(seconds(*GOOD, program=alone), rel=0.01)
+    assert seconds(*GOOD, program=alone) > 1.8 * seconds(*GOOD)
+
+
+def test_an_uneven_share_of_the_cores_costs() -> None:
+    # 2 parallel tiles of 256 rows on 2 cores against 3 of 171: the third waits.
+    assert seconds(171, 1, 8) > 1.2 * seconds(256, 1, 8)
+
+
+def test_a_smaller_cache_makes_no_kernel_faster() -> None:
+    small = dataclasses.replace(HARDWARE, l1_bytes=8 << 10, l2_bytes=64 << 10, l3_bytes=512 << 10)
+    for row in (GOOD, (4, 4, 4), (1, 8, 2)):
+        assert seconds(*row, hardware=small) >= seconds(*row)
+    assert seconds(2, 8, 8, hardware=small) > seconds(2, 8, 8)

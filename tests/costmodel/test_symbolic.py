@@ -1,0 +1,126 @@
+"""Features of a symbolic program are those of the program with a candidate's numbers in it."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from costmodel.features import NAMES, FeatureExtractor
+from search_space import workloads
+from search_space.ir.expr import const
+from search_space.ir.stmt import LoopProgram, Store, substitute_program
+from search_space.space import Sketch, concrete, generate
+from tests.costmodel.programs import HARDWARE, MATMUL_COLUMNS, buffer, matmul, nest
+
+SPACES = {
+    "conv": workloads.conv2d(height=14, width=14, in_channels=32, out_channels=48, padding=1),
+    "depthwise": workloads.depthwise_conv2d(height=11, width=11, channels=20, kernel=3, stride=2, padding=1),
+    "matmul": workloads.matmul(37, 113, 24),
+    "softmax": workloads.softmax(8, 100),
+    "int8": workloads.matmul(32, 48, 64, dtype="int8"),
+}
+
+
+def at(names: str, features: NDArray[np.float32]) -> NDArray[np.float32]:
+    return features[..., NAMES.index(names)]
+
+
+def draw(sketch: Sketch, count: int, seed: int = 0) -> NDArray[np.int32]:
+    """Legal candidates."""
+    rng = np.random.default_rng(seed)
+    lengths = [len(g.table) for g in sketch.groups]
+    rows = np.array([rng.integers(n, size=2000) for n in lengths], np.int32).T.reshape(2000, len(lengths))
+    return rows[sketch.legal(rows)][:count]
+
+
+def alone(program: LoopProgram) -> NDArray[np.float32]:
+    """Features of a concrete program (statements, features)."""
+    return FeatureExtractor(program, (), HARDWARE)(np.empty((0, 1)))[0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 20),
+    st.integers(1, 6),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([(64, 64, 64), (37, 113, 24)]),
+)
+def test_substituting_gives_the_same_features(
+    rows: int, vectors: int, unroll: int, shape: tuple[int, int, int]
+) -> None:
+    program = matmul(*shape)
+    values = dict(zip(MATMUL_COLUMNS, (rows, vectors, unroll), strict=True))
+    extractor = FeatureExtractor(program, MATMUL_COLUMNS, HARDWARE)
+    column = np.array([[rows], [vectors], [unroll]], float)
+    np.testing.assert_array_equal(extractor(column)[0], alone(substitute_program(program, values)))
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_sketches_keep_their_features_when_lowered_with_numbers(name: str) -> None:
+    for sketch in generate(SPACES[name], HARDWARE).sketches[:4]:
+        extractor = FeatureExtractor(sketch.program, sketch.columns, HARDWARE)
+        choices = draw(sketch, 3)
+        symbolic = extractor(sketch.expand(choices))
+        for row, features in zip(choices, symbolic, strict=True):
+            values = sketch.values(row)
+            np.testing.assert_allclose(features, alone(substitute_program(sketch.program, values)), rtol=1e-5)
+            np.testing.assert_allclose(features, alone(concrete(sketch, values)), rtol=1e-5)
+
+
+def test_shape_names_and_values_of_a_population() -> None:
+    extractor = FeatureExtractor(matmul(), MATMUL_COLUMNS, HARDWARE)
+    columns = np.array([[1, 4, 8], [1, 2, 4], [1, 2, 4]], float)
+    features = extractor(columns)
+    assert features.shape == (3, 2, len(NAMES)) and features.dtype == np.float32 and extractor.names is NAMES
+    assert len(set(NAMES)) == len(NAMES) and np.isfinite(features).all()
+    update, write = features[:, 0], features[:, 1]
+    np.testing.assert_allclose(at("operations.fma", update), np.log2(1 + 64**3))
+    np.testing.assert_allclose(at("unroll.product", update), np.log2(1 + columns.prod(axis=0)))
+    np.testing.assert_allclose(at("vectorize.length", update), np.log2(1 + 16))
+    np.testing.assert_allclose(at("parallel.product", update), np.log2(1 + 64 / columns[0]))
+    np.testing.assert_allclose(at("buffer0.unique", update), np.log2(1 + 64 * 64 * 4))
+    np.testing.assert_allclose(at("allocation.bytes", update), np.log2(1 + columns[0] * columns[1] * 64))
+    assert (at("reducing", update) == 1).all() and (at("reducing", write) == 0).all()
+    assert (at("buffer0.write", write) == 1).all() and (at("buffer1.registers", write) == 1).all()
+
+
+def test_a_population_is_described_as_its_candidates_are() -> None:
+    extractor = FeatureExtractor(matmul(), MATMUL_COLUMNS, HARDWARE)
+    rng = np.random.default_rng(0)
+    columns = np.stack([rng.integers(1, 20, 300), rng.integers(1, 5, 300), 2 ** rng.integers(0, 4, 300)]).astype(float)
+    whole, seconds = extractor(columns), extractor.roofline(columns)
+    for i in (0, 77, 299):
+        np.testing.assert_array_equal(whole[i], extractor(columns[:, i : i + 1])[0])
+        assert seconds[i] == extractor.roofline(columns[:, i : i + 1])[0]
+    np.testing.assert_allclose(at("program.nanoseconds", whole[:, 0]), np.log2(1 + seconds * 1e9), rtol=1e-5)
+
+
+def test_a_loop_that_does_not_run_costs_nothing() -> None:
+    fill = Store("x", (), const(1.0, "float32"))
+    program = LoopProgram("none", (buffer("x"),), nest(fill, ("i", 0, "serial"), ("j", 0, "unroll")), ("x",))
+    extractor = FeatureExtractor(program, (), HARDWARE)
+    assert np.isfinite(extractor(np.empty((0, 1)))).all() and extractor.roofline(np.empty((0, 2))).tolist() == [
+        0.0,
+        0.0,
+    ]
+
+
+def test_populations_are_scored_at_speed() -> None:
+    sketch = generate(SPACES["conv"], HARDWARE).sketches[0]
+    columns = np.tile(sketch.expand(draw(sketch, 200)), 30)[:, :4096]
+    extractor = FeatureExtractor(sketch.program, sketch.columns, HARDWARE)
+
+    def rate(function: object) -> float:
+        seconds = []
+        for _ in range(6):
+            start = time.perf_counter()
+            function(columns)  # type: ignore[operator]
+            seconds.append(time.perf_counter() - start)
+        return columns.shape[1] / min(seconds)
+
+    assert rate(extractor.roofline) > 300_000 and rate(extractor) > 80_000  # an idle core does ten times as many
