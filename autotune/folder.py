@@ -29,9 +29,7 @@ def make_folder(config: RunConfig) -> Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise ConfigError(
-            f"`output` must be a folder to write to, but got {folder}: {error.strerror}"
-        ) from None
+        raise ConfigError(f"`output` must be a folder to write to, but got {folder}: {error.strerror}") from None
     return folder
 
 
@@ -46,9 +44,7 @@ def set_aside(path: Path) -> Path | None:
     return aside
 
 
-def summary(
-    config: RunConfig, results: Sequence[TuneResult], references: Sequence[float | None]
-) -> dict[str, Any]:
+def summary(config: RunConfig, results: Sequence[TuneResult], references: Sequence[float | None]) -> dict[str, Any]:
     """The document that `summary.json` and `--json` hold."""
     tasks = []
     for result, seconds in zip(results, references, strict=True):

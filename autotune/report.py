@@ -29,8 +29,7 @@ def print_results(
         shares = ", ".join(f"{name} {seconds / spent:.1%}" for name, seconds in phases.items())
         measured = sum(result.measured for result in results)
         console.print(
-            f"{measured} trials in {spent:.1f} s ({measured / spent:.1f} a second; {shares}), "
-            f"{wall:.1f} s in all",
+            f"{measured} trials in {spent:.1f} s ({measured / spent:.1f} a second; {shares}), {wall:.1f} s in all",
             highlight=False,
         )
 

@@ -118,9 +118,7 @@ class TuneResult:
         """
         inputs = len(self.workload.inputs)
         if len(arrays) not in (inputs, inputs + 1):
-            raise ValueError(
-                f"`arrays` must be {inputs} inputs, or those and the output, but got {len(arrays)} arrays"
-            )
+            raise ValueError(f"`arrays` must be {inputs} inputs, or those and the output, but got {len(arrays)} arrays")
         output = self.workload.output
         if len(arrays) == inputs:
             arrays = (*arrays, np.empty(output.shape, numpy_dtype(output.dtype)))

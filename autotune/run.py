@@ -87,8 +87,7 @@ def run(
         if resume:
             database.check_compatible(settings.target)
         tunings = [
-            prepare(task, settings, known(database, task.workload, settings) if resume else [])
-            for task in tasks
+            prepare(task, settings, known(database, task.workload, settings) if resume else []) for task in tasks
         ]
         results = run_rounds(tunings, pool, database, callbacks)
     if config.measure.pool == "local" and not any(result.interrupted for result in results):

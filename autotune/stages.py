@@ -69,9 +69,7 @@ def task_named(tasks: Sequence[Task], name: str | None) -> Task:
     if name is None:
         return tasks[0]
     if name not in found:
-        raise ConfigError(
-            f"`--task` must be one of {', '.join(found)}, but got {name!r}{nearest(name, found)}"
-        )
+        raise ConfigError(f"`--task` must be one of {', '.join(found)}, but got {name!r}{nearest(name, found)}")
     return found[name]
 
 

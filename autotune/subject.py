@@ -81,16 +81,14 @@ def workload_of(config: WorkloadConfig) -> Workload:
     if config.operator not in workloads.OPERATORS:
         hint = nearest(config.operator, workloads.OPERATORS)
         raise ValueError(
-            f"`operator` must be one of {', '.join(workloads.OPERATORS)}, "
-            f"but got operator={config.operator!r}{hint}"
+            f"`operator` must be one of {', '.join(workloads.OPERATORS)}, but got operator={config.operator!r}{hint}"
         )
     parameters = inspect.signature(getattr(workloads, config.operator)).parameters
     for name in config.arguments:
         if name not in parameters:
             hint = nearest(name, parameters)
             raise ValueError(
-                f"`{config.operator}` must have arguments among {', '.join(parameters)}, "
-                f"but got {name!r}{hint}"
+                f"`{config.operator}` must have arguments among {', '.join(parameters)}, but got {name!r}{hint}"
             )
     missing = [
         name

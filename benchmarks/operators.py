@@ -38,9 +38,7 @@ def compare(row: Row, options: argparse.Namespace) -> dict[str, Any]:
     }
     found["constant_weight"] = any(spec.constant for spec in workload.inputs)
     peers = {
-        name: program
-        for name, program in PEERS.items()
-        if name != "onnxruntime_blocked" or "conv" in workload.operator
+        name: program for name, program in PEERS.items() if name != "onnxruntime_blocked" or "conv" in workload.operator
     }
     settings: dict[str, dict[str, Any]] = {name: extra for name, (_, extra) in peers.items()}
     modules = {name: module for name, (module, _) in peers.items()}

@@ -13,9 +13,7 @@ from search_space import workloads
 
 PROBES = {
     "matmul": workloads.matmul(2048, 2048, 2048),
-    "convolution": workloads.conv2d(
-        height=56, width=56, in_channels=128, out_channels=128, kernel=3, padding=1
-    ),
+    "convolution": workloads.conv2d(height=56, width=56, in_channels=128, out_channels=128, kernel=3, padding=1),
 }
 
 

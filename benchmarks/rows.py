@@ -50,9 +50,7 @@ def _depthwise(size: int, channels: int, stride: int = 1) -> Row:
         )
 
     suffix = f" s{stride}" if stride > 1 else ""
-    return Row(
-        f"depthwise3x3_{size}_{channels}", "depthwise", f"depthwise 3x3{suffix} {size}² {channels}", make
-    )
+    return Row(f"depthwise3x3_{size}_{channels}", "depthwise", f"depthwise 3x3{suffix} {size}² {channels}", make)
 
 
 def _matmul(m: int, n: int, k: int) -> Row:

@@ -43,10 +43,7 @@ def operators(document: Document) -> str:
                 _ms(ours),
                 _number(rate and rate / 1e9, ".0f"),
                 _number(rate and rate / peak * 100, ".0f", " %"),
-                *(
-                    _ms(seconds.get(name))
-                    for name in ("torch", "onnxruntime", "onnxruntime_blocked", "library")
-                ),
+                *(_ms(seconds.get(name)) for name in ("torch", "onnxruntime", "onnxruntime_blocked", "library")),
                 _number(ratio, ".2f", "x"),
                 "constant" if row["constant_weight"] else "",
             ]
@@ -109,8 +106,7 @@ def _means(ratios: dict[str, list[float]]) -> str:
     if not ratios:
         return ""
     lines = [
-        [kind, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", len(found)]
-        for kind, found in ratios.items()
+        [kind, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", len(found)] for kind, found in ratios.items()
     ]
     return "\n\n" + _table(["class", "geometric mean", "lowest", "rows"], lines)
 

@@ -41,9 +41,7 @@ def tuned(workload: Workload, trials: int, seed: int, threads: int) -> Tuned:
     generated = fastest([record for record in result.records if record.algorithm != LIBRARY])
     library = fastest([record for record in result.records if record.algorithm == LIBRARY])
     if generated is None:
-        raise RuntimeError(
-            f"`trials` must hold one that works, but got trials={trials}: none, {workload.key}"
-        )
+        raise RuntimeError(f"`trials` must hold one that works, but got trials={trials}: none, {workload.key}")
     took: dict[str, Any] = {
         "trials": trials,
         "seconds": seconds,

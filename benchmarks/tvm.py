@@ -105,9 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except PeerError as error:
                 sys.stderr.write(f"{row.title}, {trials} trials: {error}\n")
                 continue
-            shown = ", ".join(
-                f"{name} {value * 1e3:.3f} ms" for name, value in runs[str(trials)]["seconds"].items()
-            )
+            shown = ", ".join(f"{name} {value * 1e3:.3f} ms" for name, value in runs[str(trials)]["seconds"].items())
             sys.stderr.write(f"{row.title}, {trials} trials: {shown} ({time.perf_counter() - start:.0f} s)\n")
         before = (results.load("tvm") or {"rows": {}})["rows"].get(row.name, {"trials": {}})["trials"]
         line = {"title": row.title, "class": row.kind, "trials": {**before, **runs}}

@@ -76,8 +76,7 @@ class Oracle:
             return Comparison(
                 False,
                 float("nan"),
-                f"`output` must be {self.dtype}{list(self.shape)}, "
-                f"but got {actual.dtype}{list(actual.shape)}",
+                f"`output` must be {self.dtype}{list(self.shape)}, but got {actual.dtype}{list(actual.shape)}",
             )
         with np.errstate(invalid="ignore", over="ignore"):
             wide = _wide(actual)

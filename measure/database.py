@@ -72,9 +72,7 @@ class Database:
         Latencies of unlike `threads` or `cache` do not compare: give both where the file holds several.
         """
         entries = [
-            entry
-            for entry in self._matching(workload_key, target, threads, cache)
-            if entry.seconds == entry.seconds
+            entry for entry in self._matching(workload_key, target, threads, cache) if entry.seconds == entry.seconds
         ]
         return self._load(min(entries, key=lambda entry: entry.seconds)) if entries else None
 
@@ -83,9 +81,7 @@ class Database:
         for entry in list(self._matching(workload_key, target, None, None)):
             yield self._load(entry)
 
-    def has(
-        self, workload_key: str, target: str, trace_key: str, cache: str, threads: int | None = None
-    ) -> bool:
+    def has(self, workload_key: str, target: str, trace_key: str, cache: str, threads: int | None = None) -> bool:
         """Whether this candidate was tried in this cache state, failures included; None: with any threads."""
         return (workload_key, target, trace_key, cache, threads or 0) in self._measured
 

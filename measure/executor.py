@@ -30,9 +30,7 @@ class KernelExecutor:
         """Replays the trace, lowers it and compiles the program."""
         try:
             workload = Workload.from_json(dict(trial.workload))
-            program = program_of(
-                workload, trial.algorithm, Trace.from_json([dict(step) for step in trial.trace])
-            )
+            program = program_of(workload, trial.algorithm, Trace.from_json([dict(step) for step in trial.trace]))
         except ScheduleError as error:
             raise TrialFailure(ErrorClass.instantiation, str(error)) from error
         try:
@@ -48,12 +46,8 @@ class KernelExecutor:
         workload = Workload.from_json(dict(trial.workload))
         inputs, expected = _answered(workload, trial.seed)
         rtol, atol = workload.tolerance
-        constant_bytes = sum(
-            array.nbytes for array, spec in zip(inputs, workload.inputs, strict=True) if spec.constant
-        )
-        return Task(
-            inputs, expected, rtol, atol, constant_bytes, registry.get(trial.target).hardware.l3_bytes
-        )
+        constant_bytes = sum(array.nbytes for array, spec in zip(inputs, workload.inputs, strict=True) if spec.constant)
+        return Task(inputs, expected, rtol, atol, constant_bytes, registry.get(trial.target).hardware.l3_bytes)
 
     def bind(self, trial: Trial, module: bytes, task: Task, copies: int) -> Bound:
         """Loads the machine code and packs the constants."""

@@ -26,9 +26,7 @@ class Journal:
         repaired: one sentence on what was done about a torn last line; None where there was none.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], complete: Callable[[bytes], bool], readonly: bool = False
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], complete: Callable[[bytes], bool], readonly: bool = False) -> None:
         self.path = Path(path)
         self.readonly = readonly
         self.repaired: str | None = None
@@ -37,14 +35,10 @@ class Journal:
             self._file = os.fdopen(os.open(self.path, flags | os.O_CLOEXEC, 0o644), "rb", buffering=0)
         except OSError as error:
             doing = "readable" if readonly else "writable"
-            raise RecordError(
-                f"`records` must be a {doing} file, but got {self.path}: {error.strerror}"
-            ) from None
+            raise RecordError(f"`records` must be a {doing} file, but got {self.path}: {error.strerror}") from None
         if not readonly and not self._lock():
             self._file.close()
-            raise RecordError(
-                f"`records` must have one writer at a time, but got {self.path}, open in another run"
-            )
+            raise RecordError(f"`records` must have one writer at a time, but got {self.path}, open in another run")
         self._end = self._heal(complete)
 
     def lines(self) -> Iterator[tuple[int, int, bytes]]:
@@ -76,8 +70,7 @@ class Journal:
         if written != len(line):
             os.ftruncate(self._file.fileno(), offset)
             raise RecordError(
-                f"`records` must have room for a whole line, but got {written} of {len(line)} bytes "
-                f"into {self.path}"
+                f"`records` must have room for a whole line, but got {written} of {len(line)} bytes into {self.path}"
             )
         os.fsync(self._file.fileno())
         self._end = offset + written

@@ -40,9 +40,7 @@ class LocalPool(MeasurePool):
             "cores": allowed_cores(),
         }
         builders = self.settings.builders or len(allowed_cores())
-        self._builders = [
-            Station({**options, "role": "build"}, self.settings.start_timeout) for _ in range(builders)
-        ]
+        self._builders = [Station({**options, "role": "build"}, self.settings.start_timeout) for _ in range(builders)]
         self._runner = Station({**options, "role": "run"}, self.settings.start_timeout)
         self._lock = HostLock(self.settings.host_lock)
         self._phase = "build"
@@ -123,16 +121,10 @@ class LocalPool(MeasurePool):
         if self._waiting and not self._runner.alive:  # comes up while nothing is timed
             self._runner.start(cores_for(self._waiting[0].trial.threads))
         for station in self._builders:
-            if (
-                station.job is None
-                and self._waiting
-                and len(self._built) + len(self._busy) < self.settings.batch
-            ):
+            if station.job is None and self._waiting and len(self._built) + len(self._busy) < self.settings.batch:
                 job = self._waiting.popleft()
                 limit = job.trial.build_timeout
-                station.assign(
-                    job, {"trial": job.trial.to_json()}, b"", (limit, limit), ErrorClass.build_timeout
-                )
+                station.assign(job, {"trial": job.trial.to_json()}, b"", (limit, limit), ErrorClass.build_timeout)
 
     def _dispatch_run(self, job: Job) -> None:
         trial = job.trial

@@ -60,16 +60,12 @@ class Trial:
         if self.threads < 1:
             raise ValueError(f"`threads` must be at least 1, but got threads={self.threads}")
         if self.cache not in get_args(Cache):
-            raise ValueError(
-                f"`cache` must be one of {', '.join(get_args(Cache))}, but got cache={self.cache!r}"
-            )
+            raise ValueError(f"`cache` must be one of {', '.join(get_args(Cache))}, but got cache={self.cache!r}")
         for name in ("build_timeout", "run_timeout"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be positive seconds, but got {name}={getattr(self, name)}")
         if self.best_seconds is not None and not self.best_seconds > 0:
-            raise ValueError(
-                f"`best_seconds` must be positive or None, but got best_seconds={self.best_seconds}"
-            )
+            raise ValueError(f"`best_seconds` must be positive or None, but got best_seconds={self.best_seconds}")
         if not self.workload_key:
             object.__setattr__(self, "workload_key", _workload_key(self.workload))
         if not self.trace_key:
@@ -185,9 +181,7 @@ class MeasurePool(ABC):
     def run(self, trials: Sequence[Trial]) -> list[TrialResult]:
         """Measures `trials` and returns their results in the order of `trials`."""
         if self.outstanding:
-            raise PoolError(
-                f"`run` must start with no result outstanding, but got outstanding={self.outstanding}"
-            )
+            raise PoolError(f"`run` must start with no result outstanding, but got outstanding={self.outstanding}")
         self.submit(trials)
         done: list[TrialResult] = []
         while self.outstanding:

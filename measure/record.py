@@ -112,9 +112,7 @@ class Record:
     def to_line(self) -> bytes:
         """One JSON line, newline included; NaN is written as null."""
         data = {item.name: getattr(self, item.name) for item in fields(self)}
-        return orjson.dumps(
-            data, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY
-        )
+        return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
     @classmethod
     def from_line(cls, line: bytes | str, where: str = "record") -> Record:

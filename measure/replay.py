@@ -25,9 +25,7 @@ class ReplayPool(MeasurePool):
     """
 
     def __init__(self, table: Mapping[str, float]) -> None:
-        self._answers: dict[tuple[str, ...], TrialResult | float] = {
-            (key,): value for key, value in table.items()
-        }
+        self._answers: dict[tuple[str, ...], TrialResult | float] = {(key,): value for key, value in table.items()}
         self._ready: list[TrialResult] = []
         self._submitted = 0
         self._closed = False

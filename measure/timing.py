@@ -44,13 +44,10 @@ class TimingPolicy:
                 raise ValueError(f"`{name}` must be at least 1, but got {name}={getattr(self, name)}")
         if self.max_samples < self.min_samples:
             raise ValueError(
-                f"`max_samples` must be at least min_samples={self.min_samples}, "
-                f"but got max_samples={self.max_samples}"
+                f"`max_samples` must be at least min_samples={self.min_samples}, but got max_samples={self.max_samples}"
             )
         if not self.budget_seconds >= 0:
-            raise ValueError(
-                f"`budget_seconds` must not be negative, but got budget_seconds={self.budget_seconds}"
-            )
+            raise ValueError(f"`budget_seconds` must not be negative, but got budget_seconds={self.budget_seconds}")
         if not self.cut_ratio > 1:
             raise ValueError(f"`cut_ratio` must be over 1, but got cut_ratio={self.cut_ratio}")
 
@@ -113,8 +110,7 @@ def _enough(samples: NDArray[np.float64], policy: TimingPolicy) -> bool:
         return True
     low = float(samples.min())
     return (
-        len(samples) >= policy.stable_samples
-        and float(np.quantile(samples, 0.25)) - low <= policy.stable_spread * low
+        len(samples) >= policy.stable_samples and float(np.quantile(samples, 0.25)) - low <= policy.stable_spread * low
     )
 
 

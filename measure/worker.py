@@ -72,18 +72,13 @@ class Runner:
             task = self._executor.prepare(trial)
             self._tasks[key] = (task, Oracle(task.expected, task.rtol, task.atol))
         self._tasks.move_to_end(key)
-        while (
-            len(self._tasks) > 1
-            and sum(_held_bytes(*kept) for kept in self._tasks.values()) > self._task_bytes
-        ):
+        while len(self._tasks) > 1 and sum(_held_bytes(*kept) for kept in self._tasks.values()) > self._task_bytes:
             self._tasks.popitem(last=False)
         return self._tasks[key]
 
     def _run(self, trial: Trial, module: bytes, task: Task, oracle: Oracle, policy: TimingPolicy) -> Header:
         rotates = trial.cache == "network"
-        copies = (
-            rotation_copies(task.constant_bytes, task.cache_bytes, policy.rotation_bytes) if rotates else 1
-        )
+        copies = rotation_copies(task.constant_bytes, task.cache_bytes, policy.rotation_bytes) if rotates else 1
         bound = self._executor.bind(trial, module, task, copies)
         output = bound.run(trial.threads)  # warms caches up, and gives the buffer to poison
         oracle.poison(output)

@@ -1,29 +1,39 @@
-"""Workloads: operators with their sizes, each a tensor expression and a NumPy reference."""
+"""Workloads: operators with their arguments, each with tensor expressions, a NumPy reference and a key."""
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_space import te
-from search_space.operators import OPERATORS, Operator
-
-Array = NDArray[Any]
+from search_space.ir.interp import numpy_dtype
+from search_space.operators import OPERATORS, Operator, find
+from search_space.operators.conv import CONV1D, CONV2D, CONV3D
+from search_space.operators.depthwise import DEPTHWISE_CONV2D
+from search_space.operators.elementwise import ELEMENTWISE
+from search_space.operators.pooling import AVG_POOL2D, MAX_POOL2D
+from search_space.operators.products import BATCH_MATMUL, DENSE, MATMUL
+from search_space.operators.reduction import REDUCE
+from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
+from search_space.operators.transposed import CONV2D_TRANSPOSE
 
 __all__ = ["OPERATORS", "TensorSpec", "Workload", *OPERATORS]
+
+Array = NDArray[Any]
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output: its name, shape and dtype, and whether it is a constant (a weight)."""
+    """One array of a workload. A `constant` one is a weight, which may be re-laid before the first call."""
 
     name: str
     shape: tuple[int, ...]
@@ -33,16 +43,32 @@ class TensorSpec:
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """An operator and its arguments; made by the function of the operator's name in this module."""
+    """What to compute: an operator of the library and its arguments, checked and complete.
+
+    Attributes:
+        operator: name in `OPERATORS`.
+        args: every argument, those left out at their defaults.
+
+    Raises:
+        ValueError: an unknown operator or argument, or values that do not go together.
+    """
 
     operator: str
     args: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.args, Mapping):
+            raise ValueError(f"`args` must be a mapping of arguments, but got args={self.args!r}")
+        object.__setattr__(self, "args", MappingProxyType(find(self.operator).arguments(self.args)))
+
+    @property
+    def _operator(self) -> Operator[Any]:
+        return find(self.operator)
+
     @cached_property
     def key(self) -> str:
-        """Stable text that names the workload in records: the operator and its arguments in order."""
-        parts = (f"{name}={_text(value)}" for name, value in self.args.items())
-        return f"{self.operator}({','.join(parts)})"
+        """The operator and its arguments in order; records are found by it."""
+        return f"{self.operator}({','.join(f'{k}={_text(v)}' for k, v in self.args.items())})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Workload) and self.key == other.key
@@ -53,139 +79,127 @@ class Workload:
     def __repr__(self) -> str:
         return self.key
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Workload, (self.operator, dict(self.args))
+
     def to_json(self) -> dict[str, Any]:
-        return {"operator": self.operator, "args": {k: _plain(v) for k, v in self.args.items()}}
+        """Plain data, every argument included."""
+        args = {k: list(v) if isinstance(v, tuple) else v for k, v in self.args.items()}
+        return {"operator": self.operator, "args": args}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Workload:
-        """The workload `to_json` described.
+        """The workload `to_json` wrote.
 
         Raises:
-            ValueError: an operator, argument or size that is not known or not possible.
+            ValueError: other keys, or an operator or arguments that are none.
         """
-        name = data.get("operator")
-        if name not in OPERATORS:
-            raise ValueError(
-                f"`operator` must be one of {', '.join(OPERATORS)}, but got operator={name!r}{_near(name, OPERATORS)}"
-            )
-        return _make(OPERATORS[name], **data.get("args", {}))
-
-    @property
-    def definition(self) -> Operator:
-        """The library entry."""
-        return OPERATORS[self.operator]
+        if not isinstance(data, Mapping) or set(data) != {"operator", "args"}:
+            got = list(data) if isinstance(data, Mapping) else data
+            raise ValueError(f"`workload` must have the keys operator and args, but got workload={got!r}")
+        return Workload(data["operator"], data["args"])
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """Names of the equal ways to define it."""
-        return self.definition.algorithms
+        """Equal definitions of the workload, the plainest first."""
+        return self._operator.algorithms(self.args)
 
     def tensors(self, algorithm: str = "direct") -> list[te.Tensor]:
-        """The te definition: inputs, then the output.
+        """Inputs..., output of one definition.
 
         Raises:
-            ValueError: an algorithm the operator does not have.
+            ValueError: the workload has no such algorithm.
         """
-        if algorithm not in self.algorithms:
-            raise ValueError(
-                f"`algorithm` must be one of {', '.join(self.algorithms)}, but got algorithm={algorithm!r}"
-            )
-        return self.definition.tensors(self.args)
+        return self._operator.tensors(self.args, algorithm)
 
     @cached_property
     def _specs(self) -> tuple[TensorSpec, ...]:
-        return tuple(TensorSpec(t.name, t.shape, t.dtype, t.op.constant) for t in self.tensors())
+        tensors = self.tensors(self.algorithms[0])
+        return tuple(TensorSpec(t.name, t.shape, t.dtype, t.op.constant) for t in tensors)
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
+        """What kernels and `reference` take, in order."""
         return self._specs[:-1]
 
     @property
     def output(self) -> TensorSpec:
+        """What they give."""
         return self._specs[-1]
 
     @property
     def flops(self) -> int:
-        """Operations of one execution, a multiply-add counted as two."""
-        return int(self.definition.flops(self.args))
+        """Additions and multiplications, a multiply-add counted as 2."""
+        return int(self._operator.flops(self.args))
 
     @property
     def tolerance(self) -> tuple[float, float]:
-        """(rtol, atol) for comparing with the reference: rounding grows with the length of the reduction."""
-        if self.output.dtype in ("int32", "int8", "uint8", "int64", "bool"):
+        """(rtol, atol) within which a right output lies: |actual - reference| <= atol + rtol * |reference|.
+
+        Integers are exact. Rounding errors of a sum grow with its length n and with the size s of its terms:
+        by 0.05 * n * s of the spacing of floating-point numbers for terms of random sign added up in order,
+        for positive ones with the root of n.
+        """
+        if not self.output.dtype.startswith(("float", "bfloat")):
             return 0.0, 0.0
-        length = 1
-        for stage in _operations(self.tensors()[-1].op):
-            for axis in stage.reduce_axis:
-                length *= axis.extent
-        return 1e-4, 2e-6 * max(4.0, float(length) ** 0.5)
+        precision, step = self._operator.precision, _STEP[self.output.dtype]
+        terms = precision.terms(self.args)
+        return step * (100 + 4 * terms**0.5), step * precision.scale(self.args) * (10 + terms)
 
     def make_inputs(self, seed: int) -> list[Array]:
-        """Random inputs: uniform in (-1, 1), or small integers so that sums stay exact."""
+        """Random inputs on which the operator is defined; the same for the same seed."""
         rng = np.random.default_rng(seed)
-        return [_random(spec, rng) for spec in self.inputs]
+        return [self._operator.draw(self.args, s.shape, numpy_dtype(s.dtype), rng) for s in self.inputs]
 
     def reference(self, *arrays: Array) -> Array:
-        """The output by NumPy."""
-        return self.definition.reference(self.args, *arrays)
+        """The output in NumPy.
+
+        Raises:
+            ValueError: arrays that are not the inputs in number, shape or dtype.
+        """
+        found = [(a.shape, a.dtype) for a in arrays]
+        if found != [(s.shape, numpy_dtype(s.dtype)) for s in self.inputs]:
+            wanted = ", ".join(f"{s.name} {s.dtype}{list(s.shape)}" for s in self.inputs)
+            got = ", ".join(f"{dtype}{list(shape)}" for shape, dtype in found)
+            raise ValueError(f"`arrays` must be {wanted}, but got {got or 'none'}")
+        out = self._operator.reference(self.args, *arrays)
+        return np.ascontiguousarray(out.astype(numpy_dtype(self.output.dtype))).reshape(self.output.shape)
 
 
-def _operations(op: te.Operation) -> list[te.Operation]:
-    return [op, *(o for t in op.inputs for o in _operations(t.op))]
-
-
-def _random(spec: TensorSpec, rng: np.random.Generator) -> Array:
-    from search_space.ir.interp import numpy_dtype
-
-    if spec.dtype in ("uint8", "int8"):
-        return rng.integers(0 if spec.dtype == "uint8" else -127, 128, spec.shape).astype(spec.dtype)
-    return rng.uniform(-1, 1, spec.shape).astype(numpy_dtype(spec.dtype))
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, (list, tuple)) else value
+_STEP = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Distance from 1 to the next number."""
 
 
 def _text(value: Any) -> str:
-    return "x".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _near(name: Any, known: Any) -> str:
-    found = difflib.get_close_matches(str(name), list(known), 1)
-    return f"; did you mean {found[0]}?" if found else ""
+def _constructor(operator: Operator[P]) -> Callable[P, Workload]:
+    """A function with the operator's own signature that makes its workloads."""
+    names = list(operator.parameters)
 
+    @functools.wraps(operator.normalise)
+    def make(*values: P.args, **named: P.kwargs) -> Workload:
+        given = dict(zip(names, values, strict=False))
+        if len(values) > len(names) or given.keys() & named.keys():
+            raise TypeError(f"{operator.name} takes {inspect.signature(operator.normalise)}")
+        return Workload(operator.name, {**given, **named})
 
-def _make(operator: Operator, *args: Any, **kwargs: Any) -> Workload:
-    parameters = inspect.signature(operator.arguments).parameters
-    for name in kwargs:
-        if name not in parameters:
-            raise ValueError(
-                f"`{operator.name}` must have arguments among {', '.join(parameters)}, but got {name!r}"
-                f"{_near(name, parameters)}"
-            )
-    try:
-        return Workload(operator.name, operator.arguments(*args, **kwargs))
-    except TypeError as error:  # a missing argument
-        raise ValueError(f"`{operator.name}` must be given its sizes, but {error}") from error
-
-
-def _constructor(operator: Operator) -> Callable[..., Workload]:
-    make = functools.partial(_make, operator)
-    functools.update_wrapper(make, operator.arguments)
+    make.__annotations__ = {**make.__annotations__, "return": "Workload"}
     return make
 
 
-conv2d = _constructor(OPERATORS["conv2d"])
-conv1d = _constructor(OPERATORS["conv1d"])
-conv3d = _constructor(OPERATORS["conv3d"])
-depthwise_conv2d = _constructor(OPERATORS["depthwise_conv2d"])
-conv2d_transpose = _constructor(OPERATORS["conv2d_transpose"])
-matmul = _constructor(OPERATORS["matmul"])
-batch_matmul = _constructor(OPERATORS["batch_matmul"])
-dense = _constructor(OPERATORS["dense"])
-max_pool2d = _constructor(OPERATORS["max_pool2d"])
-avg_pool2d = _constructor(OPERATORS["avg_pool2d"])
-softmax = _constructor(OPERATORS["softmax"])
-layer_norm = _constructor(OPERATORS["layer_norm"])
-reduce = _constructor(OPERATORS["reduce"])
-elementwise = _constructor(OPERATORS["elementwise"])
+conv1d = _constructor(CONV1D)
+conv2d = _constructor(CONV2D)
+conv3d = _constructor(CONV3D)
+depthwise_conv2d = _constructor(DEPTHWISE_CONV2D)
+conv2d_transpose = _constructor(CONV2D_TRANSPOSE)
+matmul = _constructor(MATMUL)
+batch_matmul = _constructor(BATCH_MATMUL)
+dense = _constructor(DENSE)
+max_pool2d = _constructor(MAX_POOL2D)
+avg_pool2d = _constructor(AVG_POOL2D)
+softmax = _constructor(SOFTMAX)
+layer_norm = _constructor(LAYER_NORM)
+reduce = _constructor(REDUCE)
+elementwise = _constructor(ELEMENTWISE)

@@ -122,6 +122,7 @@ class Target(ABC):
 
         Raises:
             BuildError: the program holds something this target has no code for.
+            VerifyError: the program breaks the grammar of loop programs.
         """
 
     @abstractmethod

@@ -64,9 +64,7 @@ def load_model(name_or_path: str | PathLike[str]) -> onnx.ModelProto:
             f"`model` must be a complete ONNX file, but got model={str(path)!r}: {_first_line(error)}"
         ) from error
     if not model.graph.node or not model.opset_import:
-        raise ModelError(
-            f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none"
-        )
+        raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none")
     _check_inputs(model.graph)
     try:
         return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
@@ -91,11 +89,7 @@ def shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
 def constants(model: onnx.ModelProto) -> set[str]:
     """Names of the values that depend on no input of the model: weights, and what is computed of them."""
     graph = model.graph
-    known = (
-        {tensor.name for tensor in graph.initializer}
-        | {t.values.name for t in graph.sparse_initializer}
-        | {""}
-    )
+    known = {tensor.name for tensor in graph.initializer} | {t.values.name for t in graph.sparse_initializer} | {""}
     for node in graph.node:  # in topological order, as the format demands
         if all(name in known for name in node.input) and not node.op_type.startswith("Random"):
             known.update(node.output)
@@ -112,9 +106,7 @@ def _check_inputs(graph: onnx.GraphProto) -> None:
             shown = ", ".join(
                 dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?") for dim in dims
             )
-            raise ModelError(
-                f"inputs of `model` must have fixed positive dimensions, but got {value.name}=({shown})"
-            )
+            raise ModelError(f"inputs of `model` must have fixed positive dimensions, but got {value.name}=({shown})")
 
 
 def _first_line(error: Exception) -> str:

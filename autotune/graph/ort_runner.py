@@ -95,9 +95,7 @@ def call_seconds(threads: int) -> float:
 
 def build(workload: Workload, arrays: Sequence[Array], variant: str) -> SingleOp:
     """The workload's model for one of `VARIANTS`."""
-    return (
-        blocked_op(workload, arrays, channel_block()) if variant == "blocked" else single_op(workload, arrays)
-    )
+    return blocked_op(workload, arrays, channel_block()) if variant == "blocked" else single_op(workload, arrays)
 
 
 def runner_of(

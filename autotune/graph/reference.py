@@ -111,9 +111,7 @@ def _ask(request: str, timeout: float) -> str:
         ) from error
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
-        raise ReferenceFailure(
-            f"the process that times ONNX Runtime ended with code {done.returncode}: {last}"
-        )
+        raise ReferenceFailure(f"the process that times ONNX Runtime ended with code {done.returncode}: {last}")
     return done.stdout
 
 
@@ -127,9 +125,7 @@ def serve(request: dict[str, Any]) -> list[dict[str, Any]]:
     from search_space.ir.interp import numpy_dtype
 
     policy, threads = ReferencePolicy(**request["policy"]), request["threads"]
-    timing = TimingPolicy(
-        budget_seconds=policy.budget_seconds, min_samples=policy.samples, max_samples=100_000
-    )
+    timing = TimingPolicy(budget_seconds=policy.budget_seconds, min_samples=policy.samples, max_samples=100_000)
     ort_runner.set_up(threads)
     call = ort_runner.call_seconds(threads)
     answers = []
@@ -145,9 +141,7 @@ def serve(request: dict[str, Any]) -> list[dict[str, Any]]:
             copies = ort_runner.copies_for(workload, last_level_cache_bytes(), policy.rotation_bytes)
             runner = ort_runner.runner_of(workload, arrays, threads, best, rng, copies)
             seconds[best] = measure(runner.time, timing).seconds
-        answers.append(
-            {"seconds": None if best is None else max(seconds[best] - call, 1e-9), "variant": best}
-        )
+        answers.append({"seconds": None if best is None else max(seconds[best] - call, 1e-9), "variant": best})
     return answers
 
 

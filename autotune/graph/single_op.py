@@ -50,13 +50,9 @@ def single_op(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
         UnsupportedOperator: no ONNX layer computes this.
     """
     if any(spec.dtype != "float32" for spec in workload.inputs):
-        raise UnsupportedOperator(
-            f"`dtype` must be float32 for the reference, but got {workload.inputs[0].dtype}"
-        )
+        raise UnsupportedOperator(f"`dtype` must be float32 for the reference, but got {workload.inputs[0].dtype}")
     if workload.operator not in _BUILDERS:
-        raise UnsupportedOperator(
-            f"`operator` must be one of {', '.join(_BUILDERS)}, but got {workload.operator!r}"
-        )
+        raise UnsupportedOperator(f"`operator` must be one of {', '.join(_BUILDERS)}, but got {workload.operator!r}")
     return _BUILDERS[workload.operator](workload, arrays)
 
 
@@ -96,9 +92,7 @@ def blocked_op(workload: Workload, arrays: Sequence[Array], block: int = 16) -> 
         )
     packed = np.ascontiguousarray(packed).reshape(weight.shape)
     feed = data if plain_input else _to_blocks(data, block)
-    nodes = [
-        helper.make_node("Conv", _names(arrays), ["y"], domain=_BLOCKED, **_conv_attributes(workload, weight))
-    ]
+    nodes = [helper.make_node("Conv", _names(arrays), ["y"], domain=_BLOCKED, **_conv_attributes(workload, weight))]
     if _activation(workload):
         raise UnsupportedOperator("`activation` must be None for a blocked layout")
     return _assemble(
@@ -114,8 +108,7 @@ def blocked_op(workload: Workload, arrays: Sequence[Array], block: int = 16) -> 
 def with_weights_drawn(workload: Workload, arrays: Sequence[Array], rng: np.random.Generator) -> list[Array]:
     """`arrays` with every constant replaced by random values of the same mean and spread."""
     return [
-        _redrawn(array, rng) if spec.constant else array
-        for array, spec in zip(arrays, workload.inputs, strict=True)
+        _redrawn(array, rng) if spec.constant else array for array, spec in zip(arrays, workload.inputs, strict=True)
     ]
 
 
@@ -175,10 +168,7 @@ def _assemble(
     graph = helper.make_graph(
         nodes,
         "layer",
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape)
-            for name, array in feeds.items()
-        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in feeds.items()],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
         [numpy_helper.from_array(np.ascontiguousarray(array), name) for name, array in fixed.items()],
     )
@@ -203,9 +193,7 @@ def _activated(nodes: list[NodeProto], workload: Workload) -> list[NodeProto]:
     if not activation:
         return nodes
     if activation not in _ACTIVATIONS:
-        raise UnsupportedOperator(
-            f"`activation` must be one of {', '.join(_ACTIVATIONS)}, but got {activation!r}"
-        )
+        raise UnsupportedOperator(f"`activation` must be one of {', '.join(_ACTIVATIONS)}, but got {activation!r}")
     nodes[-1].output[0] = "z"
     return [*nodes, helper.make_node(_ACTIVATIONS[activation], ["z"], ["y"])]
 
@@ -222,11 +210,7 @@ def pair(value: Any) -> tuple[int, int]:
 
 
 def _groups(workload: Workload) -> int:
-    return int(
-        workload.args["channels"]
-        if workload.operator == "depthwise_conv2d"
-        else workload.args.get("groups", 1)
-    )
+    return int(workload.args["channels"] if workload.operator == "depthwise_conv2d" else workload.args.get("groups", 1))
 
 
 def _names(arrays: Sequence[Array]) -> list[str]:

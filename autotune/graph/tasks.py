@@ -73,8 +73,7 @@ def _operands(node: onnx.NodeProto, known: Mapping[str, Shape], fixed: set[str])
     title = node.name or node.output[0]
     if missing:
         raise ModelError(
-            f"inputs of {node.op_type} node {title!r} must have a shape that can be inferred, "
-            f"but got {missing[0]}=?"
+            f"inputs of {node.op_type} node {title!r} must have a shape that can be inferred, but got {missing[0]}=?"
         )
     attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
     return _Node(
@@ -99,19 +98,18 @@ def _conv(node: _Node) -> tuple[str, Workload]:
         "batch": batch,
         "height": height,
         "width": width,
-        "kernel": _narrow(tuple(kernel)),
+        "kernel": _pair(tuple(kernel)),
     }
-    common |= {"stride": _narrow(stride), "padding": _narrow(padding)}
-    depthwise = groups == channels == out_channels and groups > 1 and dilation == (1, 1) and not node.has_bias
+    common |= {"stride": _pair(stride), "padding": _pair(padding), "dilation": _pair(dilation)}
+    common |= {"bias": node.has_bias}
+    depthwise = groups == channels == out_channels and groups > 1
     if depthwise:
         workload = workloads.depthwise_conv2d(channels=channels, **common)
     else:
         workload = workloads.conv2d(
             in_channels=channels,
             out_channels=out_channels,
-            dilation=_narrow(dilation),
             groups=groups,
-            bias=node.has_bias,
             **common,
         )
     size = f"{_by(kernel)}_{height}x{width}"
@@ -193,8 +191,9 @@ def _uniquely_named(tasks: list[Task]) -> list[Task]:
     return named
 
 
-def _narrow(pair: Shape) -> int | Shape:
-    return pair[0] if pair[0] == pair[1] else pair
+def _pair(values: Shape) -> tuple[int, int]:
+    first, second = values
+    return first, second
 
 
 def _short(pair: Shape) -> str:

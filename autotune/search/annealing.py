@@ -107,9 +107,7 @@ class Annealing(GuidedSearch):
 class _Pool:
     """The best distinct points met that have not been proposed yet."""
 
-    def __init__(
-        self, search: Annealing, size: int, members: Population, scores: NDArray[np.float64]
-    ) -> None:
+    def __init__(self, search: Annealing, size: int, members: Population, scores: NDArray[np.float64]) -> None:
         self._search, self._size, self._met = search, size, Seen()
         self.members, self.scores = search.frame.empty(), np.empty(0)
         self.add(members, scores)

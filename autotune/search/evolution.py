@@ -93,8 +93,6 @@ class Evolution(GuidedSearch):
         return Population(parents.sketches, np.where(change[:, None], mutated.rows, rows))
 
 
-def _survive(
-    alive: Population, scores: NDArray[np.float64], n: int
-) -> tuple[Population, NDArray[np.float64]]:
+def _survive(alive: Population, scores: NDArray[np.float64], n: int) -> tuple[Population, NDArray[np.float64]]:
     order = np.argsort(-scores, kind="stable")[:n]
     return alive.take(order), scores[order]

@@ -38,17 +38,13 @@ def mutate(
     return Population(population.sketches, rows)
 
 
-def cross(
-    parents: Population, mates: Population, rng: np.random.Generator, share: float = 0.5
-) -> Population:
+def cross(parents: Population, mates: Population, rng: np.random.Generator, share: float = 0.5) -> Population:
     """Takes each decision group from the mate, of the same sketch, with probability `share`."""
     take = rng.random(parents.rows.shape, np.float32) < share
     return Population(parents.sketches, np.where(take, mates.rows, parents.rows))
 
 
-def mates_of(
-    parents: NDArray[np.intp], population: Population, rng: np.random.Generator
-) -> NDArray[np.intp]:
+def mates_of(parents: NDArray[np.intp], population: Population, rng: np.random.Generator) -> NDArray[np.intp]:
     """Places of random members of each parent's own sketch: (parents,)."""
     order = np.argsort(population.sketches, kind="stable")
     sketches, starts, counts = np.unique(population.sketches[order], return_index=True, return_counts=True)
@@ -58,9 +54,7 @@ def mates_of(
     return mates
 
 
-def tournament(
-    scores: NDArray[np.float64], n: int, rng: np.random.Generator, size: int = 3
-) -> NDArray[np.intp]:
+def tournament(scores: NDArray[np.float64], n: int, rng: np.random.Generator, size: int = 3) -> NDArray[np.intp]:
     """Places of `n` winners, each the best of `size` random members: (n,)."""
     drawn = rng.integers(0, len(scores), (n, size))
     winners: NDArray[np.intp] = drawn[np.arange(n), scores[drawn].argmax(axis=1)]

@@ -103,9 +103,7 @@ class PeerProcess:
         environment: variables on top of the usual ones.
     """
 
-    def __init__(
-        self, module: str, python: str = sys.executable, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, module: str, python: str = sys.executable, environment: Mapping[str, str] | None = None) -> None:
         self.module = module
         self._process = subprocess.Popen(
             [python, "-m", module],

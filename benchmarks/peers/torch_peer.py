@@ -29,9 +29,7 @@ class TorchPeer(Peer):
         torch.set_num_threads(threads)
         torch.inference_mode(True).__enter__()
         if workload.operator not in _VARIANTS or any(spec.dtype != "float32" for spec in workload.inputs):
-            raise PeerError(
-                f"`workload` must be one of {', '.join(_VARIANTS)} in float32, but got {workload.key}"
-            )
+            raise PeerError(f"`workload` must be one of {', '.join(_VARIANTS)} in float32, but got {workload.key}")
         calls = _VARIANTS[workload.operator](workload, [torch.from_numpy(array) for array in arrays])
         if options.get("variant"):
             calls = {options["variant"]: calls[options["variant"]]}
@@ -68,8 +66,7 @@ def _conv(workload: Workload, arrays: Sequence[torch.Tensor]) -> dict[str, Call]
     depthwise = workload.operator == "depthwise_conv2d"
     groups = int(workload.args["channels"] if depthwise else workload.args.get("groups", 1))
     stride, padding, dilation = (
-        _pair(workload.args.get(name, default))
-        for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
+        _pair(workload.args.get(name, default)) for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))
     )
     weight = arrays[1].permute(2, 0, 1)[:, None] if depthwise else arrays[1].permute(3, 2, 0, 1)
     plain, weight = arrays[0].permute(0, 3, 1, 2).contiguous(), weight.contiguous()
@@ -89,14 +86,10 @@ def _conv(workload: Workload, arrays: Sequence[torch.Tensor]) -> dict[str, Call]
 
     calls: dict[str, Call] = {
         "plain": lambda: functional.conv2d(plain, weight, bias, stride, padding, dilation, groups),
-        "channels_last": lambda: functional.conv2d(
-            last, weight_last, bias, stride, padding, dilation, groups
-        ),
+        "channels_last": lambda: functional.conv2d(last, weight_last, bias, stride, padding, dilation, groups),
         "prepacked": prepacked(plain),
         "prepacked_channels_last": prepacked(last),
-        "mkldnn": lambda: torch.mkldnn_convolution(
-            opaque, packed, opaque_bias, padding, stride, dilation, groups
-        ),
+        "mkldnn": lambda: torch.mkldnn_convolution(opaque, packed, opaque_bias, padding, stride, dilation, groups),
     }
     return {name: _activated(workload, call) for name, call in calls.items()}
 

@@ -54,14 +54,10 @@ class TvmPeer(Peer):
             tried = len(database.get_all_tuning_records())
             runs = [float(r) for record in database.get_all_tuning_records() for r in record.run_secs or ()]
         if schedule is None:
-            raise PeerError(
-                f"MetaSchedule must find a schedule, but got none in {trials} trials of {workload.key}"
-            )
+            raise PeerError(f"MetaSchedule must find a schedule, but got none in {trials} trials of {workload.key}")
         module, device = build(schedule.mod, target), tvm.cpu(0)
         self._arguments = [tvm.runtime.tensor(array, device) for array in _as_laid_out(schedule.mod, arrays)]
-        self._evaluate = lambda repeat: module.time_evaluator("main", device, number=1, repeat=repeat)(
-            *self._arguments
-        )
+        self._evaluate = lambda repeat: module.time_evaluator("main", device, number=1, repeat=repeat)(*self._arguments)
         return {
             "tuning_seconds": seconds,
             "trials": trials,
@@ -107,11 +103,7 @@ def _placeholders(workload: Workload) -> list[te.Tensor]:
 
 
 def _conv2d(workload: Workload) -> list[te.Tensor]:
-    if (
-        int(workload.args.get("groups", 1)) != 1
-        or len(workload.inputs) > 2
-        or workload.args.get("activation")
-    ):
+    if int(workload.args.get("groups", 1)) != 1 or len(workload.inputs) > 2 or workload.args.get("activation"):
         raise PeerError(f"`workload` must be a plain convolution of one group, but got {workload.key}")
     data, weight = _placeholders(workload)
     stride, padding, dilation = (

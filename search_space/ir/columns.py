@@ -57,7 +57,7 @@ def compile_columns(outputs: Sequence[Expr], names: Sequence[str]) -> ColumnFunc
             seen.add(node.serial)
             text[node.serial] = _term(node, position, text, lines)
     lines += [f"  out[{j}]={text[output.serial]}" for j, output in enumerate(outputs)]
-    scope: dict[str, object] = {name: getattr(np, name) for name in _NUMPY}
+    scope: dict[str, object] = {name: getattr(np, name) for name in _NUMPY} | {"inf": np.inf}
     exec("def block(x, out):\n" + ("\n".join(lines) or "  pass"), scope)
     block: Callable[[NDArray[np.float64], NDArray[np.float64]], None] = scope["block"]  # type: ignore[assignment]
 
@@ -92,8 +92,8 @@ def _term(node: Expr, position: dict[str, int], text: dict[int, str], lines: lis
     if node.op == "var":
         return f"x[{position[node.args[0]]}]"
     operands = [text[a.serial] for a in node.operands]
-    if node.op == "cast":
-        return operands[0]
+    if node.op == "cast":  # the sum of two conditions is a number, not a condition
+        return f"multiply({operands[0]},1.0)" if node.operands[0].dtype == "bool" else operands[0]
     template = _CALL[node.args[0]] if node.op == "call" else _UFUNC[node.op]
     name = f"t{node.serial}"
     lines.append(f"  {name}={template.format(*operands)}")

@@ -1,19 +1,50 @@
-"""The operator library by name. A new operator is one file and one line here."""
+"""The operator library. A new operator is one file, one entry here and its constructor in `workloads`."""
 
 from __future__ import annotations
 
-from search_space.operators import convolution, elementwise, matmul, pooling, rowwise
-from search_space.operators.base import Operator
+from typing import Any
 
-OPERATORS: dict[str, Operator] = {
-    operator.name: operator
-    for operator in (
-        *convolution.OPERATORS,
-        *matmul.OPERATORS,
-        *pooling.OPERATORS,
-        *rowwise.OPERATORS,
-        *elementwise.OPERATORS,
-    )
-}
+from search_space.operators.base import REQUIRED, Operator, Precision
+from search_space.operators.checks import nearest
+from search_space.operators.conv import CONV1D, CONV2D, CONV3D
+from search_space.operators.depthwise import DEPTHWISE_CONV2D
+from search_space.operators.elementwise import ELEMENTWISE
+from search_space.operators.pooling import AVG_POOL2D, MAX_POOL2D
+from search_space.operators.products import BATCH_MATMUL, DENSE, MATMUL
+from search_space.operators.reduction import REDUCE
+from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
+from search_space.operators.transposed import CONV2D_TRANSPOSE
 
-__all__ = ["OPERATORS", "Operator"]
+__all__ = ["OPERATORS", "REQUIRED", "Operator", "Precision", "find", "register"]
+
+_LIBRARY: tuple[Operator[Any], ...] = (
+    *(CONV2D, CONV1D, CONV3D, DEPTHWISE_CONV2D, CONV2D_TRANSPOSE),
+    *(MATMUL, BATCH_MATMUL, DENSE),
+    *(MAX_POOL2D, AVG_POOL2D),
+    *(SOFTMAX, LAYER_NORM, REDUCE, ELEMENTWISE),
+)
+OPERATORS: dict[str, Operator[Any]] = {operator.name: operator for operator in _LIBRARY}
+
+
+def register(operator: Operator[Any]) -> None:
+    """Adds an operator of one's own, whose workloads `Workload(name, args)` makes.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    if operator.name in OPERATORS:
+        raise ValueError(f"`name` must be new, but got name={operator.name!r}")
+    OPERATORS[operator.name] = operator
+
+
+def find(name: object) -> Operator[Any]:
+    """The operator of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not isinstance(name, str) or name not in OPERATORS:
+        raise ValueError(
+            f"`operator` must be one of {', '.join(OPERATORS)}, but got operator={name!r}{nearest(name, OPERATORS)}"
+        )
+    return OPERATORS[name]

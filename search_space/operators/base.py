@@ -1,141 +1,111 @@
-"""What an operator is: named arguments, a tensor expression, a NumPy reference and a count of operations."""
+"""What an operator is: arguments, equal definitions as tensor expressions, a NumPy reference, its work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_space import te
-from search_space.ir.expr import Expr
+from search_space.operators.checks import nearest
 
-Array = NDArray[Any]
+P = ParamSpec("P")
 Args = Mapping[str, Any]
+Array = NDArray[Any]
+Definition = Callable[[Args], list[te.Tensor]]
 
-ACTIVATIONS = ("relu", "relu6", "sigmoid", "tanh", "gelu", "silu")
+REQUIRED: Any = inspect.Parameter.empty
+"""Default of a parameter that must be given although it stands behind `batch`, which need not."""
 
 
 @dataclass(frozen=True)
-class Operator:
+class Precision:
+    """How far a right output may be from the reference.
+
+    Attributes:
+        terms: how many terms are added up for one output element, by arguments.
+        scale: size of one such term, for inputs of size one.
+    """
+
+    terms: Callable[[Args], int] = lambda args: 1
+    scale: Callable[[Args], float] = lambda args: 1.0
+
+
+@dataclass(frozen=True)
+class Operator(Generic[P]):
     """One entry of the library.
 
     Attributes:
-        arguments: validates and normalises keyword arguments to plain data.
-        tensors: the te definition, inputs first and the output last.
-        reference: the vectorised NumPy oracle, called with the arguments and the input arrays.
-        flops: floating-point (or integer) operations, a multiply-add counted as two.
+        name: as workloads call it.
+        normalise: checks arguments and brings them into one form; signature and docstring are the operator's.
+        definitions: algorithm → inputs..., output.
+        reference: arguments and input arrays → the output, up to its dtype.
+        flops: additions and multiplications (2 for a multiply-add), by arguments.
+        precision: what the tolerance is made from.
+        bounds: of floating-point inputs, so that the operator is defined on them.
+        available: whether an algorithm is defined for given arguments.
     """
 
     name: str
-    arguments: Callable[..., dict[str, Any]]
-    tensors: Callable[[Args], list[te.Tensor]]
+    normalise: Callable[P, dict[str, Any]]
+    definitions: Mapping[str, Definition]
     reference: Callable[..., Array]
     flops: Callable[[Args], int]
-    algorithms: tuple[str, ...] = ("direct",)
+    precision: Precision = Precision()
+    bounds: Callable[[Args], tuple[float, float]] = lambda args: (-1.0, 1.0)
+    available: Callable[[Args, str], bool] = lambda args, algorithm: True
 
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The arguments by name, in order."""
+        return inspect.signature(self.normalise).parameters
 
-def positive(**values: int) -> None:
-    """Checks sizes."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"`{name}` must be a positive integer, but got {name}={value!r}")
+    def arguments(self, given: Args) -> dict[str, Any]:
+        """Every argument, checked and in its one form.
 
+        Raises:
+            ValueError: an argument that is unknown, missing or of a value the operator is not defined for.
+        """
+        known = self.parameters
+        for name in given:
+            if name not in known:
+                raise ValueError(
+                    f"`{self.name}` must have arguments among {', '.join(known)}, "
+                    f"but got {name!r}{nearest(name, known)}"
+                )
+        missing = [n for n, p in known.items() if p.default is REQUIRED and n not in given]
+        if missing:
+            got = ", ".join(f"{k}={v!r}" for k, v in given.items())
+            raise ValueError(f"`{self.name}` must be given {', '.join(missing)}, but got {got or 'nothing'}")
+        normalise: Callable[..., dict[str, Any]] = self.normalise
+        checked = normalise(**given)
+        return {name: checked[name] for name in known}
 
-def pair(name: str, value: Any, least: int = 1) -> list[int]:
-    """Two integers from one or two."""
-    return several(name, value, 2, least)
+    def algorithms(self, args: Args) -> tuple[str, ...]:
+        """Definitions for these arguments, the plainest first."""
+        return tuple(a for a in self.definitions if self.available(args, a))
 
+    def tensors(self, args: Args, algorithm: str) -> list[te.Tensor]:
+        """Inputs..., output.
 
-def several(name: str, value: Any, count: int, least: int = 1) -> list[int]:
-    """`count` integers from one integer or a sequence."""
-    values = [value] * count if isinstance(value, int) else list(value) if isinstance(value, Sequence) else []
-    if len(values) != count or any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in values):
-        raise ValueError(f"`{name}` must be one or {count} integers of at least {least}, but got {name}={value!r}")
-    return values
+        Raises:
+            ValueError: no such algorithm for these arguments.
+        """
+        known = self.algorithms(args)
+        if algorithm not in known:
+            raise ValueError(
+                f"`algorithm` must be one of {', '.join(known)}, "
+                f"but got algorithm={algorithm!r}{nearest(algorithm, known)}"
+            )
+        return self.definitions[algorithm](args)
 
-
-def one_of(name: str, value: Any, choices: Sequence[Any]) -> None:
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(map(str, choices))}, but got {name}={value!r}")
-
-
-def windows(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
-    """Positions of a window along a padded axis; the caller has checked that there is one."""
-    return (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-
-
-def check_window(what: str, size: int, kernel: int, padding: int, dilation: int = 1) -> None:
-    """Checks that a window fits."""
-    reach = dilation * (kernel - 1) + 1
-    if reach > size + 2 * padding:
-        raise ValueError(
-            f"`kernel` must fit the padded {what}, but got a reach of {reach} over {what}={size}, padding={padding}"
-        )
-
-
-def activate(value: Expr, activation: str | None) -> Expr:
-    """The activation as a tensor expression."""
-    if activation == "relu":
-        return te.maximum(value, 0.0)
-    if activation == "relu6":
-        return te.minimum(te.maximum(value, 0.0), 6.0)
-    if activation == "sigmoid":
-        return te.sigmoid(value)
-    if activation == "tanh":
-        return te.tanh(value)
-    if activation == "gelu":
-        return value * 0.5 * (te.erf(value * 0.7071067811865476) + 1.0)
-    return value * te.sigmoid(value) if activation == "silu" else value
-
-
-def activated(value: Array, activation: str | None) -> Array:
-    """The activation in NumPy."""
-    if activation == "relu":
-        return np.maximum(value, 0)
-    if activation == "relu6":
-        return np.asarray(np.clip(value, 0, 6))
-    if activation == "tanh":
-        return np.asarray(np.tanh(value))
-    if activation == "gelu":
-        return np.asarray(value * 0.5 * (1 + erf(value * 0.7071067811865476)), value.dtype)
-    if activation in ("sigmoid", "silu"):
-        gate = 1 / (1 + np.exp(-value))
-        return np.asarray(gate if activation == "sigmoid" else value * gate)
-    return value
-
-
-def erf(x: Array) -> Array:
-    """The error function, element by element in double precision."""
-    from math import erf as scalar
-
-    return np.asarray(np.vectorize(scalar, otypes=[np.float64])(x))
-
-
-def epilogue(tensor: te.Tensor, bias: te.Tensor | None, activation: str | None) -> te.Tensor:
-    """Bias along the last axis and activation as one stage; the tensor itself where there is neither."""
-    if bias is None and activation is None:
-        return tensor
-
-    def body(*i: Any) -> Expr:
-        value = tensor[i] if bias is None else tensor[i] + bias[i[-1]]
-        return activate(value, activation)
-
-    return te.compute(tensor.shape, body, name="epilogue")
-
-
-def product_of(a: Expr, b: Expr, dtype: str) -> Expr:
-    """a * b in the accumulator's type."""
-    if dtype == "int8":
-        return a.astype("int32") * b.astype("int32")
-    return a * b if dtype == "float32" else a.astype("float32") * b.astype("float32")
-
-
-DATA_TYPES = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16", "int8": "uint8"}
-
-
-def wide(array: Array) -> Array:
-    """An array in a type in which sums of products are exact enough: double for integers, float for halves."""
-    return array.astype(np.float64 if array.dtype.kind in "iu" else np.float32)
+    def draw(self, args: Args, shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
+        """A random input: floats within `bounds`, integers so small that int32 sums of products are exact."""
+        if dtype.kind in "iu":
+            low, high = (-127, 127) if dtype.kind == "i" else (0, 255)
+            return rng.integers(low, high, shape, dtype=dtype, endpoint=True)
+        return rng.uniform(*self.bounds(args), shape).astype(dtype)

@@ -1,62 +1,52 @@
-"""Element-wise operators of one or two tensors."""
+"""Element-wise operators: a function of one or two arrays of one shape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from search_space import te
-from search_space.ir.expr import Expr
-from search_space.operators.base import Args, Array, Operator, erf, one_of, positive
+from search_space.operators.arithmetic import exact
+from search_space.operators.base import Args, Array, Operator
+from search_space.operators.checks import choice
+from search_space.operators.checks import shape as shape_of
+from search_space.operators.functions import BINARY, UNARY, known
 
-UNARY: dict[str, tuple[Callable[[Expr], Expr], Callable[[Array], Array]]] = {
-    "relu": (lambda x: te.maximum(x, 0.0), lambda x: np.maximum(x, 0)),
-    "exp": (te.exp, np.exp),
-    "log": (te.log, np.log),
-    "tanh": (te.tanh, np.tanh),
-    "erf": (te.erf, lambda x: erf(x).astype(x.dtype)),
-    "sigmoid": (te.sigmoid, lambda x: 1 / (1 + np.exp(-x))),
-    "sqrt": (te.sqrt, np.sqrt),
-    "rsqrt": (te.rsqrt, lambda x: 1 / np.sqrt(x)),
-    "abs": (te.abs, np.abs),
-    "negative": (lambda x: -x, np.negative),
-}
-BINARY: dict[str, tuple[Callable[[Expr, Expr], Expr], Callable[[Array, Array], Array]]] = {
-    "add": (lambda a, b: a + b, np.add),
-    "subtract": (lambda a, b: a - b, np.subtract),
-    "multiply": (lambda a, b: a * b, np.multiply),
-    "divide": (lambda a, b: a / b, np.divide),
-    "maximum": (te.maximum, np.maximum),
-    "minimum": (te.minimum, np.minimum),
-}
+FUNCTIONS = {**UNARY, **BINARY}
 
 
-def elementwise_arguments(function: str, shape: Sequence[int]) -> dict[str, Any]:
-    """`function` of one or two float32 tensors of `shape`."""
-    one_of("function", function, (*UNARY, *BINARY))
-    sizes = list(shape)
-    for i, size in enumerate(sizes):
-        positive(**{f"shape[{i}]": size})
-    if not sizes:
-        raise ValueError(f"`shape` must have at least one dimension, but got shape={sizes}")
-    return {"function": function, "shape": sizes}
+def elementwise(function: str, shape: Sequence[int], dtype: str = "float32") -> dict[str, Any]:
+    """A function of each element of a, or of a and b, of `shape`.
+
+    Args:
+        function: one of `functions.UNARY` or `functions.BINARY`.
+        dtype: float32 or int32, which not every function is defined on.
+    """
+    dtype = choice("dtype", dtype, ("float32", "int32"))
+    where = f" for dtype={dtype}" if dtype == "int32" else ""
+    function = choice("function", function, known(FUNCTIONS, dtype), where)
+    return {"function": function, "shape": shape_of("shape", shape), "dtype": dtype}
 
 
-def _tensors(args: Args) -> list[te.Tensor]:
-    function, shape = args["function"], args["shape"]
-    a = te.placeholder(shape, name="a")
-    if function in UNARY:
-        return [a, te.compute(shape, lambda *i: UNARY[function][0](a[i]), name=function)]
-    b = te.placeholder(shape, name="b")
-    return [a, b, te.compute(shape, lambda *i: BINARY[function][0](a[i], b[i]), name=function)]
+def direct(args: Args) -> list[te.Tensor]:
+    """One stage, called as the function is."""
+    shape, name = args["shape"], args["function"]
+    inputs = [te.placeholder(shape, args["dtype"], n) for n in ("a", "b")[: 1 if name in UNARY else 2]]
+    out = te.compute(shape, lambda *i: FUNCTIONS[name].expression(*(x[i] for x in inputs)), name=name)
+    return [*inputs, out]
 
 
-def _reference(args: Args, *arrays: Array) -> Array:
-    table: Any = UNARY if args["function"] in UNARY else BINARY
-    return np.asarray(table[args["function"]][1](*arrays), np.float32)
+def reference(args: Args, *arrays: Array) -> Array:
+    """The function on whole arrays."""
+    return FUNCTIONS[args["function"]].reference(*map(exact, arrays))
 
 
-OPERATORS = (Operator("elementwise", elementwise_arguments, _tensors, _reference, lambda a: prod(a["shape"])),)
+ELEMENTWISE = Operator(
+    "elementwise",
+    elementwise,
+    {"direct": direct},
+    reference,
+    lambda args: prod(args["shape"]),
+    bounds=lambda args: FUNCTIONS[args["function"]].bounds,
+)

@@ -1,128 +1,127 @@
-"""Maximum and average pooling of channel-last images."""
+"""Pooling: the largest element or the mean of a window that slides over each channel."""
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from search_space import te
-from search_space.ir.expr import Expr, maximum, minimum
-from search_space.operators.base import Args, Array, Operator, check_window, pair, positive
-from search_space.operators.convolution import _shifts, _sizes, pad
+from search_space.ir.expr import Expr
+from search_space.operators.arithmetic import exact
+from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision
+from search_space.operators.checks import flag, sizes
+from search_space.operators.windows import Pair, Window, pad, padded, taps, window_arguments
 
 
-def pool_arguments(
+def max_pool2d(
     batch: int = 1,
-    height: int = 0,
-    width: int = 0,
-    channels: int = 0,
-    kernel: Any = 2,
-    stride: Any = 2,
-    padding: Any = 0,
+    height: int = REQUIRED,
+    width: int = REQUIRED,
+    channels: int = REQUIRED,
+    kernel: Pair = 2,
+    stride: Pair = 2,
+    padding: Pair = 0,
 ) -> dict[str, Any]:
-    """A pooling window over data (batch, height, width, channels)."""
-    positive(batch=batch, height=height, width=width, channels=channels)
-    k, s, p = pair("kernel", kernel), pair("stride", stride), pair("padding", padding, 0)
-    check_window("height", height, k[0], p[0])
-    check_window("width", width, k[1], p[1])
-    if any(2 * b > a for a, b in zip(k, p, strict=True)):
-        raise ValueError(f"`padding` must be at most half of kernel, but got padding={p}, kernel={k}")
-    sizes = {"kernel": k, "stride": s, "padding": p, "dilation": [1, 1]}
-    return {"batch": batch, "height": height, "width": width, "channels": channels, **sizes}
+    """The largest element of each window over data (batch, height, width, channels).
+
+    Args:
+        kernel, stride: one number, or one for height and one for width.
+        padding: of what is smaller than any number, alike before and after; at most half the kernel.
+    """
+    args = window_arguments(2, kernel, stride, padding, height=height, width=width)
+    if any(2 * p > k for p, k in zip(args["padding"], args["kernel"], strict=True)):
+        raise ValueError(
+            f"`padding` must be at most half the kernel, but got padding={list(args['padding'])}, "
+            f"kernel={list(args['kernel'])}"
+        )
+    return {**sizes(batch=batch), **args, **sizes(channels=channels)}
 
 
-def max_pool_arguments(
+def avg_pool2d(
     batch: int = 1,
-    height: int = 0,
-    width: int = 0,
-    channels: int = 0,
-    kernel: Any = 2,
-    stride: Any = 2,
-    padding: Any = 0,
+    height: int = REQUIRED,
+    width: int = REQUIRED,
+    channels: int = REQUIRED,
+    kernel: Pair = 2,
+    stride: Pair = 2,
+    padding: Pair = 0,
+    count_padding: bool = False,
 ) -> dict[str, Any]:
-    """The maximum over windows; the border counts as minus infinity."""
-    return _stored(pool_arguments(batch, **_sized(height, width, channels, kernel, stride, padding)))
+    """The mean of each window over data (batch, height, width, channels).
+
+    Args:
+        kernel, stride, padding: as in `max_pool2d`.
+        count_padding: padding counts as elements of value 0; else it is left out of the mean.
+    """
+    args = max_pool2d(batch, height, width, channels, kernel, stride, padding)
+    return {**args, "count_padding": flag("count_padding", count_padding)}
 
 
-def avg_pool_arguments(
-    batch: int = 1,
-    height: int = 0,
-    width: int = 0,
-    channels: int = 0,
-    kernel: Any = 2,
-    stride: Any = 2,
-    padding: Any = 0,
-) -> dict[str, Any]:
-    """The mean over windows; the border is left out of the count."""
-    return _stored(pool_arguments(batch, **_sized(height, width, channels, kernel, stride, padding)))
+def _max_pool(args: Args) -> list[te.Tensor]:
+    return _slide(args, "max_pool", te.max, float("-inf"))
 
 
-def _sized(height: int, width: int, channels: int, kernel: Any, stride: Any, padding: Any) -> dict[str, Any]:
-    shape = {"height": height, "width": width, "channels": channels}
-    return {**shape, "kernel": kernel, "stride": stride, "padding": padding}
-
-
-def _stored(args: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in args.items() if k != "dilation"}
-
-
-def _full(args: Args) -> Args:
-    return {**args, "dilation": [1, 1]}
-
-
-def _window(args: Args, border: float) -> tuple[te.Tensor, te.Tensor, list[te.IterVar]]:
-    data = te.placeholder((args["batch"], args["height"], args["width"], args["channels"]), name="data")
-    axes = [te.reduce_axis((0, k), n) for k, n in zip(args["kernel"], ("rh", "rw"), strict=True)]
-    return data, pad(data, args["padding"], border), axes
-
-
-def _max_tensors(args: Args) -> list[te.Tensor]:
-    _, outer = _sizes(_full(args))
-    data, padded, (rh, rw) = _window(args, float("-inf"))
-    sh, sw = args["stride"]
-    body = lambda n, h, w, c: te.max(padded[n, h * sh + rh, w * sw + rw, c], axis=[rh, rw])  # noqa: E731
-    return [data, te.compute((args["batch"], *outer, args["channels"]), body, name="max_pool")]
-
-
-def _avg_tensors(args: Args) -> list[te.Tensor]:
-    _, outer = _sizes(_full(args))
-    data, padded, (rh, rw) = _window(args, 0.0)
-    sh, sw = args["stride"]
-    shape = (args["batch"], *outer, args["channels"])
-    sums = te.compute(
-        shape, lambda n, h, w, c: te.sum(padded[n, h * sh + rh, w * sw + rw, c], axis=[rh, rw]), name="window_sum"
-    )
-
-    def inside(i: Any, axis: int) -> Expr:
-        """Positions of the window that lie in the image."""
-        size, stride = (args["height"], args["width"])[axis], args["stride"][axis]
-        start = i * stride - args["padding"][axis]
-        return minimum(start + args["kernel"][axis], size) - maximum(start, 0)
+def _avg_pool(args: Args) -> list[te.Tensor]:
+    window = Window.of(args)
+    data, total = _slide(args, "total", te.sum, 0.0)
+    sides = list(zip(window.extent, window.kernel, window.stride, window.padding, strict=True))
 
     def mean(n: Any, h: Any, w: Any, c: Any) -> Expr:
-        return sums[n, h, w, c] / (inside(h, 0) * inside(w, 1)).astype("float32")
+        if args["count_padding"] or not any(window.padding):
+            return total[n, h, w, c] * (1 / prod(window.kernel))
+        rows, columns = (_inside(i, *side) for i, side in zip((h, w), sides, strict=True))
+        return total[n, h, w, c] / (rows * columns).astype("float32")
 
-    return [data, te.compute(shape, mean, name="avg_pool")]
+    return [data, te.compute(total.shape, mean, name="avg_pool")]
 
 
-def _max_reference(args: Args, x: Array) -> Array:
-    return np.asarray(np.max([seen for _, seen in _shifts(_full(args), x, float("-inf"))], axis=0))
+def _slide(args: Args, name: str, reducer: Any, padding: float) -> list[te.Tensor]:
+    window = Window.of(args)
+    data = te.placeholder((args["batch"], *window.extent, args["channels"]), name="data")
+    source, within = pad(data, window, padding), window.reduce_axes()
+
+    def body(n: Any, h: Any, w: Any, c: Any) -> te.Reduction:
+        taken: te.Reduction = reducer(source[(n, *window.index((h, w), within), c)], axis=within)
+        return taken
+
+    return [data, te.compute((args["batch"], *window.output, args["channels"]), body, name=name)]
 
 
-def _avg_reference(args: Args, x: Array) -> Array:
-    sums = np.sum([seen for _, seen in _shifts(_full(args), x)], axis=0)
-    counts = np.sum([seen for _, seen in _shifts(_full(args), np.ones_like(x))], axis=0)
-    return np.asarray(sums / counts, np.float32)
+def _inside(i: Any, extent: int, kernel: int, stride: int, padding: int) -> Expr:
+    """How many of the window's rows at output row `i` are rows of the input."""
+    first = i * stride - padding
+    return te.minimum(first + kernel, extent) - te.maximum(first, 0)
+
+
+def _max_reference(args: Args, data: Array) -> Array:
+    window = Window.of(args)
+    return reduce(np.maximum, (tap for _, tap in taps(padded(data, window, -np.inf), window)))
+
+
+def _avg_reference(args: Args, data: Array) -> Array:
+    window = Window.of(args)
+    ones = np.ones((1, *window.extent, 1))
+    total, count = (sum(tap for _, tap in taps(padded(x, window), window)) for x in (exact(data), ones))
+    return np.asarray(total / (prod(window.kernel) if args["count_padding"] else count))
 
 
 def _flops(args: Args) -> int:
-    _, outer = _sizes(_full(args))
-    return int(args["batch"] * prod(outer) * args["channels"] * prod(args["kernel"]))
+    return int(args["batch"] * args["channels"]) * prod(Window.of(args).output) * prod(args["kernel"])
 
 
-OPERATORS = (
-    Operator("max_pool2d", max_pool_arguments, _max_tensors, _max_reference, _flops),
-    Operator("avg_pool2d", avg_pool_arguments, _avg_tensors, _avg_reference, _flops),
+def _taps(args: Args) -> int:
+    return prod(args["kernel"])
+
+
+MAX_POOL2D = Operator("max_pool2d", max_pool2d, {"direct": _max_pool}, _max_reference, _flops)
+AVG_POOL2D = Operator(
+    "avg_pool2d",
+    avg_pool2d,
+    {"direct": _avg_pool},
+    _avg_reference,
+    _flops,
+    Precision(_taps, lambda args: 1 / _taps(args)),
 )

@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 
 from search_space.hardware import Hardware
 from search_space.ir.stmt import Buffer, LoopProgram
+from search_space.ir.verify import verify
 from targets.base import BuildError, Module, Parameter, Target
 from targets.cpu.emit import emit_program
 from targets.cpu.host import host_hardware
@@ -55,6 +56,7 @@ class CpuTarget(Target):
         return text, main.shared_bytes, main.scratch_bytes
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
+        verify(program)
         text, shared, scratch = self.llvm_ir(program, name)
         try:
             module = llvm.parse_assembly(text)

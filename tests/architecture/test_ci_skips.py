@@ -44,9 +44,7 @@ def outcome(folder: Path, plugin: list[str]) -> str:
         "--rootdir",
         str(folder),
     ]
-    run = subprocess.run(
-        [*command, str(folder)], cwd=ROOT, env=_without_plugins(), capture_output=True, text=True
-    )
+    run = subprocess.run([*command, str(folder)], cwd=ROOT, env=_without_plugins(), capture_output=True, text=True)
     return run.stdout.splitlines()[-1]
 
 

@@ -99,9 +99,7 @@ def test_the_readme_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     )
     names = run(ROOT / "README.md")
     result, output = names["result"], names["output"]
-    np.testing.assert_allclose(
-        output, result.workload.reference(names["data"], names["weight"]), rtol=1e-4, atol=1e-3
-    )
+    np.testing.assert_allclose(output, result.workload.reference(names["data"], names["weight"]), rtol=1e-4, atol=1e-3)
     a, b = np.random.default_rng(0).random((2, 512, 512), np.float32)
     c = np.empty((512, 512), np.float32)
     names["kernel"](a, b, c)
@@ -157,9 +155,9 @@ def test_the_sketch_rule_of_its_page_makes_kernels() -> None:
 
 
 def test_the_operator_of_its_page_means_its_reference() -> None:
-    (operator,) = run(DOCS / "adding_an_operator.md")["OPERATORS"]
-    args = operator.arguments(rows=3, columns=20)
-    tensors = operator.tensors(args)
+    operator = run(DOCS / "adding_an_operator.md")["RMS_NORM"]
+    args = operator.arguments({"rows": 3, "columns": 20})
+    tensors = operator.tensors(args, "direct")
     inputs = [np.random.default_rng(0).random(t.shape, np.float32) for t in tensors[:-1]]
     named = {t.name: array for t, array in zip(tensors[:-1], inputs, strict=True)}
     found = interpret(cleanup(lower(initial_state(tensors[-1:]))), named)["rms_norm"]

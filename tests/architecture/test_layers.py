@@ -71,9 +71,7 @@ def crossings(layer: str, module: str, source: str) -> list[str]:
     for full in imported(ast.parse(source)):
         top, *rest = full.split(".")
         if top in LAYERS:
-            sibling = (
-                layer == top == "targets" and _folder(module) and rest and _is_other_target(module, rest[0])
-            )
+            sibling = layer == top == "targets" and _folder(module) and rest and _is_other_target(module, rest[0])
             if top not in left or sibling:
                 found.append(full)
         elif layer in OUTSIDE and top not in sys.stdlib_module_names and top not in outside:
@@ -131,7 +129,5 @@ def test_a_crossing_is_found(layer: str, module: str, source: str, expected: lis
 @pytest.mark.parametrize("module", ["measure.worker", "measure.executor"])
 def test_a_worker_loads_nothing_it_does_not_need(module: str) -> None:
     program = f"import sys, {module}; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    loaded = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {entry.split(".")[0] for entry in loaded.stdout.split()}.isdisjoint(HEAVY)

@@ -169,8 +169,7 @@ def test_a_replayed_run_is_the_same_bit_for_bit(finished, monkeypatch):
     ]
     assert keys[0] == keys[1]
     first, again = (
-        json.loads((folder / path / "summary.json").read_text())["tasks"][0]
-        for path in ("runs/small", "again")
+        json.loads((folder / path / "summary.json").read_text())["tasks"][0] for path in ("runs/small", "again")
     )
     assert first["trace"] == again["trace"] and first["best_seconds"] == again["best_seconds"]
 
@@ -195,9 +194,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(folder, monkeypatch
     monkeypatch.setattr(sys, "argv", ["autotune", "run", "small.yaml"])
     done = call("run", "small.yaml")
     assert done.exit_code == 130
-    assert done.stderr == (
-        "stopped; every finished trial is kept. To go on: autotune run small.yaml --resume\n"
-    )
+    assert done.stderr == ("stopped; every finished trial is kept. To go on: autotune run small.yaml --resume\n")
     assert len((folder / "runs/small/records.jsonl").read_text().splitlines()) == 4
     assert json.loads((folder / "runs/small/summary.json").read_text())["tasks"][0]["trials"] == 4
 

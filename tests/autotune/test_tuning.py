@@ -18,9 +18,7 @@ from tests.autotune import fakes
 
 
 def run(space, pool=None, database=None, callbacks=(), **options):
-    (result,) = run_rounds(
-        [fakes.tuning(space, **options)], pool or fakes.FakePool(space), database, callbacks
-    )
+    (result,) = run_rounds([fakes.tuning(space, **options)], pool or fakes.FakePool(space), database, callbacks)
     return result
 
 

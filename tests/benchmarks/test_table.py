@@ -76,22 +76,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-TEXT = (
-    "before\n<!-- table:operators -->\nold\n<!-- /table -->\n"
-    "between\n<!-- table:tvm -->\n<!-- /table -->\nafter\n"
-)
+TEXT = "before\n<!-- table:operators -->\nold\n<!-- /table -->\nbetween\n<!-- table:tvm -->\n<!-- /table -->\nafter\n"
 
 
 def test_tables_are_replaced_and_the_rest_is_kept(folder: Path) -> None:
     text = table.regenerate(TEXT, folder)
-    assert text.startswith(
-        "before\n<!-- table:operators -->\nMeasured on Some CPU, 2 cores.\n\n| operator | ours ms |"
-    )
+    assert text.startswith("before\n<!-- table:operators -->\nMeasured on Some CPU, 2 cores.\n\n| operator | ours ms |")
     assert "old" not in text
-    assert (
-        "\n<!-- /table -->\nbetween\n<!-- table:tvm -->\nNot measured yet: `python -m benchmarks.tvm`.\n"
-        in text
-    )
+    assert "\n<!-- /table -->\nbetween\n<!-- table:tvm -->\nNot measured yet: `python -m benchmarks.tvm`.\n" in text
     assert text.endswith("\n<!-- /table -->\nafter\n")
     assert table.regenerate(text, folder) == text
 
@@ -111,9 +103,7 @@ def test_command_rewrites_and_check_only_tells(tmp_path: Path) -> None:
     assert table.main([str(document), "--check"]) == 0
 
 
-def test_saved_rows_add_up_on_one_host_and_not_across_hosts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saved_rows_add_up_on_one_host_and_not_across_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results.save("x", {"rows": {"a": 1, "b": 1}}, tmp_path)
     results.save("x", {"rows": {"b": 2}}, tmp_path)
     saved = results.load("x", tmp_path)

@@ -36,9 +36,7 @@ def test_path_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_unknown_name_lists_and_suggests() -> None:
-    with pytest.raises(
-        ModelError, match=r"must be one of alexnet, .*got model='resnet5'; did you mean 'resnet50'"
-    ):
+    with pytest.raises(ModelError, match=r"must be one of alexnet, .*got model='resnet5'; did you mean 'resnet50'"):
         load_model("resnet5")
 
 

@@ -30,9 +30,7 @@ ALL = [
         groups=2,
         bias=True,
     ),
-    workloads.conv2d(
-        height=8, width=8, in_channels=4, out_channels=8, kernel=3, dilation=2, activation="relu"
-    ),
+    workloads.conv2d(height=8, width=8, in_channels=4, out_channels=8, kernel=3, dilation=2, activation="relu"),
     workloads.depthwise_conv2d(1, 8, 8, 16, 3, 2, 1),
     workloads.matmul(5, 6, 7),
     workloads.matmul(5, 6, 7, constant_b=False),
@@ -62,9 +60,7 @@ def test_model_computes_the_workload(workload: Workload) -> None:
     "workload",
     [
         SMALL,
-        workloads.conv2d(
-            height=8, width=8, in_channels=3, out_channels=16, kernel=3, stride=2, padding=1, bias=True
-        ),
+        workloads.conv2d(height=8, width=8, in_channels=3, out_channels=16, kernel=3, stride=2, padding=1, bias=True),
         workloads.conv2d(height=6, width=6, in_channels=32, out_channels=16, kernel=1),
         workloads.depthwise_conv2d(1, 8, 8, 32, 3, 2, 1),
     ],
@@ -107,9 +103,7 @@ def test_seconds_of_a_process_of_its_own(cache: str) -> None:
     found = onnxruntime_seconds([SMALL, unsupported, workloads.dense(1, 64, 32)], 1, cache, policy)
     assert found[1] is None
     assert all(seconds is not None and 1e-9 <= seconds < 0.1 for seconds in (found[0], found[2]))
-    assert (
-        found[0] > SMALL.flops / 1e12
-    )  # no core computes this fast: the seconds are of one execution, not a fraction
+    assert found[0] > SMALL.flops / 1e12  # no core computes this fast: the seconds are of one execution, not a fraction
 
 
 def test_nothing_is_started_for_no_workload(monkeypatch: pytest.MonkeyPatch) -> None:

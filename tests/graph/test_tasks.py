@@ -32,9 +32,7 @@ def test_resnet50_has_24_distinct_layers_among_53_convolutions_and_one_dense() -
 
 def test_resnet50_adds_up_to_its_known_operations() -> None:
     total = sum(task.weight * task.workload.flops for task in extract(load_model("resnet50")))
-    assert total == pytest.approx(
-        2 * 4.09e9, rel=0.002
-    )  # multiply-adds of ResNet-50 with strides in its 3x3 layers
+    assert total == pytest.approx(2 * 4.09e9, rel=0.002)  # multiply-adds of ResNet-50 with strides in its 3x3 layers
 
 
 @pytest.mark.parametrize(
@@ -96,9 +94,7 @@ def test_padding(tmp_path: Path, attributes: dict[str, object], size: tuple[int,
 )
 def test_asymmetric_padding(tmp_path: Path, attributes: dict[str, object], shown: str) -> None:
     model = load_model(save_conv(tmp_path / "m.onnx", **attributes))
-    with pytest.raises(
-        ModelError, match="Conv node 'only' must be padded alike before and after, but got " + shown
-    ):
+    with pytest.raises(ModelError, match="Conv node 'only' must be padded alike before and after, but got " + shown):
         extract(model)
 
 
@@ -133,9 +129,7 @@ def test_leading_dimensions_of_a_dense_layer_are_rows_and_batched_products_are_l
     assert [task.name for task in extract(load_model(path))] == ["dense_6_3_3"]
 
 
-@pytest.mark.parametrize(
-    ("attributes", "shown"), [({"alpha": 0.5}, "alpha=0.5"), ({"transA": 1}, "transA=1")]
-)
+@pytest.mark.parametrize(("attributes", "shown"), [({"alpha": 0.5}, "alpha=0.5"), ({"transA": 1}, "transA=1")])
 def test_gemm_that_no_workload_describes(tmp_path: Path, attributes: dict[str, float], shown: str) -> None:
     node = helper.make_node("Gemm", ["x", "w"], ["y"], name="only", **attributes)
     model = load_model(save(tmp_path / "m.onnx", [node], {"x": (8, 8)}, [weight("w", 8, 8)]))
@@ -145,9 +139,7 @@ def test_gemm_that_no_workload_describes(tmp_path: Path, attributes: dict[str, f
 
 def test_bias_that_is_not_one_a_column(tmp_path: Path) -> None:
     node = helper.make_node("Gemm", ["x", "w", "c"], ["y"], name="only")
-    model = load_model(
-        save(tmp_path / "m.onnx", [node], {"x": (4, 8)}, [weight("w", 8, 8), weight("c", 4, 1)])
-    )
+    model = load_model(save(tmp_path / "m.onnx", [node], {"x": (4, 8)}, [weight("w", 8, 8), weight("c", 4, 1)]))
     with pytest.raises(ModelError, match=r"must add 8 values a row, but got shape=\(4, 1\)"):
         extract(model)
 
@@ -159,7 +151,5 @@ def test_operand_of_unknown_shape(tmp_path: Path) -> None:
         helper.make_node("MatMul", ["f", "w"], ["y"], name="only"),
     ]
     model = load_model(save(tmp_path / "m.onnx", nodes, {"x": (4, 8)}, [weight("w", 8, 8)]))
-    with pytest.raises(
-        ModelError, match=r"MatMul node 'only' must have a shape that can be inferred, but got f=\?"
-    ):
+    with pytest.raises(ModelError, match=r"MatMul node 'only' must have a shape that can be inferred, but got f=\?"):
         extract(model)

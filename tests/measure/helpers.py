@@ -26,7 +26,5 @@ def trial(args: dict[str, Any] | None = None, options: dict[str, Any] | None = N
 def record(seconds: float = 1e-3, time: float = 0.0, **options: Any) -> Record:
     """Record of a fake trial that took `seconds`."""
     step = options.pop("step", 0)
-    result = TrialResult(
-        trial(options=options, step_number=step), 0, (seconds,), seconds, spread=0.0, max_error=0.0
-    )
+    result = TrialResult(trial(options=options, step_number=step), 0, (seconds,), seconds, spread=0.0, max_error=0.0)
     return Record.of(result, time=time, sketch="tile", order=step, host={"cores": 2})

@@ -17,9 +17,7 @@ def test_within_tolerance_is_right_and_the_error_is_relative_to_the_largest_valu
 
 
 def test_a_small_element_has_its_own_tolerance():
-    outcome = Oracle(np.array([[1e-3, 100.0]], np.float32), 1e-2, 1e-6).compare(
-        np.array([[2e-3, 100.0]], np.float32)
-    )
+    outcome = Oracle(np.array([[1e-3, 100.0]], np.float32), 1e-2, 1e-6).compare(np.array([[2e-3, 100.0]], np.float32))
     assert not outcome.ok
     assert "1 of 2 elements wrong, first at [0, 0]: expected 0.001, got 0.002" in outcome.message
     assert "rtol=0.01, atol=1e-06" in outcome.message
@@ -42,11 +40,7 @@ def test_equal_infinities_are_right_and_others_wrong():
 
 
 def test_finite_where_infinity_is_expected_is_wrong():
-    assert (
-        not Oracle(np.array([np.inf, 2.0], np.float32), 1e-3, 0.0)
-        .compare(np.array([3.0, 2.0], np.float32))
-        .ok
-    )
+    assert not Oracle(np.array([np.inf, 2.0], np.float32), 1e-3, 0.0).compare(np.array([3.0, 2.0], np.float32)).ok
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.bool_])
@@ -78,9 +72,7 @@ def test_a_poisoned_output_is_wrong_everywhere(dtype):
 
 
 def test_a_reference_with_nan_is_refused():
-    with pytest.raises(
-        ValueError, match="`reference` must be free of NaN to check against, but got nan=1 of 2"
-    ):
+    with pytest.raises(ValueError, match="`reference` must be free of NaN to check against, but got nan=1 of 2"):
         Oracle(np.array([1.0, np.nan]), 0.0, 0.0)
 
 
@@ -92,9 +84,7 @@ def test_comparing_leaves_the_oracle_fit_for_the_next():
 
 def test_inputs_depend_on_the_seed_alone_and_are_not_trivial():
     for dtype in ("float32", "float16", "int8", "uint8", "int32", "int64", "bool"):
-        first, again, other = (
-            random_array((300,), np.dtype(dtype), np.random.default_rng(seed)) for seed in (1, 1, 2)
-        )
+        first, again, other = (random_array((300,), np.dtype(dtype), np.random.default_rng(seed)) for seed in (1, 1, 2))
         assert first.dtype == dtype and (first == again).all() and (first != other).any()
         assert len(np.unique(first)) > 1
     assert np.ptp(random_array((1000,), np.dtype("int8"), np.random.default_rng(0)).astype(int)) > 240

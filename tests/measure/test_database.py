@@ -136,9 +136,7 @@ def test_a_corrupt_line_in_the_middle_is_named_and_the_file_untouched(path):
     lines = [record(step=step).to_line() for step in range(3)]
     path.write_bytes(lines[0] + b"garbage\n" + lines[2])
     before = path.read_bytes()
-    with pytest.raises(
-        RecordError, match=r"records\.jsonl:2: a record must be one line of JSON, but got garbage"
-    ):
+    with pytest.raises(RecordError, match=r"records\.jsonl:2: a record must be one line of JSON, but got garbage"):
         Database(path)
     assert path.read_bytes() == before
 
@@ -169,9 +167,7 @@ def test_one_writer_at_a_time(path):
 
 
 def test_an_unwritable_place_is_one_sentence(tmp_path):
-    with pytest.raises(
-        RecordError, match="`records` must be a writable file, but got .*/none/r.jsonl: No such file"
-    ):
+    with pytest.raises(RecordError, match="`records` must be a writable file, but got .*/none/r.jsonl: No such file"):
         Database(tmp_path / "none" / "r.jsonl")
     with pytest.raises(RecordError, match="`records` must be a readable file"):
         Database(tmp_path / "r.jsonl", readonly=True)

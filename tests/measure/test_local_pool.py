@@ -48,9 +48,7 @@ def test_results_come_in_order_of_submission(pool):
 
 def test_nothing_is_built_while_something_is_timed(lock):
     settings = LocalSettings(builders=2, batch=4, executor=EXECUTOR, host_lock=lock)
-    trials = [
-        trial(seconds=2e-3, sleep=True, number=place, build="slow", build_seconds=0.02) for place in range(10)
-    ]
+    trials = [trial(seconds=2e-3, sleep=True, number=place, build="slow", build_seconds=0.02) for place in range(10)]
     with LocalPool(settings) as pool, LocalPool(settings) as other:
         pool.submit(trials)
         other.submit(trials[:5])
@@ -64,9 +62,7 @@ def test_nothing_is_built_while_something_is_timed(lock):
         assert end - start > 5e-3
         assert all(end <= begin or finish <= start for begin, finish in builds)
         assert sum(start < finish and begin < end for begin, finish in runs) == 1, "two kernels timed at once"
-    assert any(a < d and c < b for a, b in builds for c, d in builds if (a, b) != (c, d)), (
-        "builds ran one by one"
-    )
+    assert any(a < d and c < b for a, b in builds for c, d in builds if (a, b) != (c, d)), "builds ran one by one"
 
 
 def test_no_result_is_promised_while_another_run_has_the_host(pool, lock):
@@ -106,9 +102,7 @@ def test_a_loser_is_cut_short_against_the_given_best(pool):
 def test_a_loser_is_cut_short_against_the_best_found_on_the_way(pool):
     args = {"family": "found"}
     pool.run([trial(args, seconds=1e-3)])
-    slow, other = pool.run(
-        [trial(args, seconds=0.02, sleep=True), trial({"family": "new"}, seconds=0.02, sleep=True)]
-    )
+    slow, other = pool.run([trial(args, seconds=0.02, sleep=True), trial({"family": "new"}, seconds=0.02, sleep=True)])
     assert len(slow.latencies) == 1 and slow.message
     assert len(other.latencies) > 1 and not other.message, "latencies of another workload do not count"
 

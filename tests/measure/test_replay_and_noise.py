@@ -28,9 +28,7 @@ def test_answers_come_from_the_table():
 
 def test_a_trial_outside_the_table_is_an_error_and_takes_nothing_in():
     pool = ReplayPool(table(1))
-    with pytest.raises(
-        ReplayError, match=r"`trace` must be in the replay table of 1 entries, but got trace_key=\w+"
-    ):
+    with pytest.raises(ReplayError, match=r"`trace` must be in the replay table of 1 entries, but got trace_key=\w+"):
         pool.submit([trial(number=0), trial(number=7)])
     assert pool.outstanding == 0
 

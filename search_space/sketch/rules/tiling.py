@@ -215,24 +215,31 @@ class MultiLevelTiling(SketchRule):
     ) -> Draft:
         """Lays weights out in the order they are read: vector blocks outermost, then the reduction as it is looped."""
         names = [a.name for a in nest.order]
-        for node in walk(draft.state.stage(nest.stage).body):
-            if node.op != "load":
-                continue
-            source = draft.state.input(node.args[0])
-            if source is None or not source.constant or source.layout is not None:
-                continue
-            axes = [i.args[0] if i.op == "var" else None for i in node.args[1:]]
-            if last not in axes or len(set(axes)) != len(axes) or not set(axes) <= {*names, last}:
+        stage = draft.state.stage(nest.stage)
+        for node in walk(stage.body):
+            axes = packable(draft, stage, node)
+            if axes is None:
                 continue
             split = {**factors, last: (block,)}
-            parts = [(axes.index(last), 0)]
+            parts = [(axes.index(a), 0) for a in axes if a != last and a not in names]
+            parts.append((axes.index(last), 0))
             for level in (0, 1):
                 parts += [(axes.index(a), level) for a in names if a in axes and level <= len(factors.get(a, ()))]
             parts.append((axes.index(last), 1))
             parts += [(axes.index(a), 2) for a in names if a in axes and len(factors.get(a, ())) > 1]
-            packing = tuple(split.get(str(a), ()) for a in axes)
-            draft = draft.apply(Pack(source.name, packing, tuple(parts)))
+            packing = tuple(split.get(a, ()) for a in axes)
+            draft = draft.apply(Pack(node.args[0], packing, tuple(parts)))
         return draft
+
+
+def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
+    """The axes that index a constant not packed so far, each by itself and the last spatial one among them."""
+    source = draft.state.input(node.args[0]) if node.op == "load" else None
+    if source is None or not source.constant or source.layout is not None:
+        return None
+    axes = tuple(str(i.args[0]) if i.op == "var" else "" for i in node.args[1:])
+    last = stage.axes[-1].name
+    return axes if last in axes and "" not in axes and len(set(axes)) == len(axes) else None
 
 
 def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> TensorIntrin | None:
@@ -244,7 +251,6 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> Tensor
     loads = [n for n in walk(stage.body) if n.op == "load"]
     shared = [n for n in loads if last not in {v for i in n.args[1:] for v in variables(i)}]
     weights = [n for n in loads if n not in shared]
-    sources = [draft.state.input(n.args[0]) for n in weights]
     for intrinsic in available(hardware):
         depth = intrinsic.extents[1]
         if (
@@ -252,7 +258,7 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> Tensor
             and int(long.extent.value) % depth == 0
             and shape_of(stage.body, [last, long.name]) == intrinsic.pattern
             and all(n.args[-1] is var(long.name) for n in shared)
-            and all(s is not None and s.constant for s in sources)
+            and all(packable(draft, stage, n) for n in weights)
         ):
             return intrinsic
     return None

@@ -1,0 +1,44 @@
+"""Dtypes of products and sums: what is read, what is accumulated, and how a product is written for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from search_space.ir.expr import Expr
+from search_space.operators.base import Array
+
+OPERANDS = {
+    "float32": ("float32", "float32"),
+    "float16": ("float16", "float16"),
+    "bfloat16": ("bfloat16", "bfloat16"),
+    "int8": ("uint8", "int8"),
+}
+"""Dtype of a workload → dtypes of activations and weights. Accumulated in float32, or int32 for int8."""
+
+
+def accumulator(dtype: str) -> str:
+    """What products of a workload of `dtype` are added up in; the dtype of its output too."""
+    return "int32" if dtype == "int8" else "float32"
+
+
+def product(left: Expr, right: Expr, dtype: str) -> Expr:
+    """One term of a sum of products: operands are converted first, the form that dot instructions match."""
+    wide = accumulator(dtype)
+    return left.astype(wide) * right.astype(wide)
+
+
+def zero(dtype: str) -> Any:
+    """What activations of a workload of `dtype` are padded with."""
+    return 0 if dtype == "int8" else 0.0
+
+
+def exact(array: Array) -> Array:
+    """The array in 64 bits, for references: integers wrap as they do in 32, floats hardly round."""
+    return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
+
+
+def fast(array: Array) -> Array:
+    """The array as products of matrices are fast and still within tolerance: float64 for integers only."""
+    return array.astype(np.float64 if array.dtype.kind in "iu" else np.float32, copy=False)

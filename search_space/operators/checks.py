@@ -1,0 +1,83 @@
+"""Checks of arguments: each returns the value in its one form or states the rule and the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import Any
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Words that suggest the known name nearest to a wrong one; empty where none is near."""
+    near = get_close_matches(str(name), list(known), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def integer(name: str, value: Any, least: int = 1) -> int:
+    """An integer of at least `least`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
+        raise ValueError(f"`{name}` must be an integer of at least {least}, but got {name}={value!r}")
+    return int(value)
+
+
+def sizes(least: int = 1, **values: Any) -> dict[str, int]:
+    """Integers of at least `least`, by name."""
+    return {name: integer(name, value, least) for name, value in values.items()}
+
+
+def spread(rank: int, least: int = 1, **values: Any) -> dict[str, tuple[int, ...]]:
+    """One integer for each of `rank` axes, by name; a single integer stands for all axes."""
+    return {name: _spread(name, value, rank, least) for name, value in values.items()}
+
+
+def _spread(name: str, value: Any, rank: int, least: int) -> tuple[int, ...]:
+    if isinstance(value, Integral):
+        return (integer(name, value, least),) * rank
+    if not _listed(value) or len(value) != rank:
+        raise ValueError(f"`{name}` must be an integer or {rank} of them, but got {name}={value!r}")
+    return tuple(integer(name, v, least) for v in value)
+
+
+def shape(name: str, value: Any) -> tuple[int, ...]:
+    """At least one dimension, each at least 1."""
+    if not _listed(value) or not value:
+        raise ValueError(f"`{name}` must be a list of at least one integer, but got {name}={value!r}")
+    return tuple(integer(name, v) for v in value)
+
+
+def axes(name: str, value: Any, rank: int) -> tuple[int, ...]:
+    """Distinct axes of an array of `rank` dimensions, ascending; negative ones count from the last."""
+    listed = [value] if isinstance(value, Integral) else value
+    known = range(-rank, rank)
+    right = _listed(listed) and all(v in known and not isinstance(v, bool) for v in listed)
+    found = sorted({int(v) % rank for v in listed}) if right else []
+    if not found or len(found) != len(listed):
+        raise ValueError(f"`{name}` must be distinct axes of {rank} dimensions, but got {name}={value!r}")
+    return tuple(found)
+
+
+def choice(name: str, value: Any, known: Sequence[str], where: str = "") -> str:
+    """One of a few names."""
+    if value not in known:
+        hint = nearest(value, known)
+        raise ValueError(f"`{name}` must be one of {', '.join(known)}{where}, but got {name}={value!r}{hint}")
+    return str(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """A truth value."""
+    if not isinstance(value, bool):
+        raise ValueError(f"`{name}` must be true or false, but got {name}={value!r}")
+    return value
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite positive number."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < float("inf"):
+        raise ValueError(f"`{name}` must be a positive number, but got {name}={value!r}")
+    return float(value)
+
+
+def _listed(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)

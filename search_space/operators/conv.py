@@ -1,0 +1,110 @@
+"""Convolutions over 1, 2 and 3 axes. Activations are channels-last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec
+
+from search_space.operators.base import REQUIRED, Operator
+from search_space.operators.checks import sizes
+from search_space.operators.convolution import channels, direct, ending, flops, precision, reference
+from search_space.operators.im2col import im2col, ungrouped
+from search_space.operators.windows import Pair, Single, Triple, window_arguments
+
+P = ParamSpec("P")
+
+
+def conv1d(
+    batch: int = 1,
+    width: int = REQUIRED,
+    in_channels: int = REQUIRED,
+    out_channels: int = REQUIRED,
+    kernel: Single = 3,
+    stride: Single = 1,
+    padding: Single = 0,
+    dilation: Single = 1,
+    groups: int = 1,
+    bias: bool = False,
+    activation: str | None = None,
+    dtype: str = "float32",
+) -> dict[str, Any]:
+    """Convolution along one axis: data (batch, width, in_channels), weight (kernel, depth, out_channels).
+
+    The depth is in_channels/groups. See `conv2d` for the arguments.
+    """
+    return {
+        **sizes(batch=batch),
+        **window_arguments(1, kernel, stride, padding, dilation, width=width),
+        **channels(in_channels, out_channels, groups),
+        **ending(bias, activation, dtype),
+    }
+
+
+def conv2d(
+    batch: int = 1,
+    height: int = REQUIRED,
+    width: int = REQUIRED,
+    in_channels: int = REQUIRED,
+    out_channels: int = REQUIRED,
+    kernel: Pair = 3,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    bias: bool = False,
+    activation: str | None = None,
+    dtype: str = "float32",
+) -> dict[str, Any]:
+    """Convolution: data (batch, height, width, in_channels), weight (*kernel, depth, out_channels).
+
+    The depth is in_channels/groups.
+
+    Args:
+        kernel, stride, padding, dilation: one number, or one for height and one for width. The padding is of
+            zeros, alike before and after.
+        groups: each takes an equal share of the input channels to an equal share of the output channels.
+        bias: adds one constant a channel.
+        activation: a function of `functions.ACTIVATIONS` applied to the sum.
+        dtype: float32; float16 or bfloat16, accumulated in float32; int8, which stands for uint8 data, int8
+            weights and an int32 output.
+    """
+    return {
+        **sizes(batch=batch),
+        **window_arguments(2, kernel, stride, padding, dilation, height=height, width=width),
+        **channels(in_channels, out_channels, groups),
+        **ending(bias, activation, dtype),
+    }
+
+
+def conv3d(
+    batch: int = 1,
+    depth: int = REQUIRED,
+    height: int = REQUIRED,
+    width: int = REQUIRED,
+    in_channels: int = REQUIRED,
+    out_channels: int = REQUIRED,
+    kernel: Triple = 3,
+    stride: Triple = 1,
+    padding: Triple = 0,
+    dilation: Triple = 1,
+    groups: int = 1,
+    bias: bool = False,
+    activation: str | None = None,
+    dtype: str = "float32",
+) -> dict[str, Any]:
+    """Convolution of volumes: data (batch, depth, height, width, in_channels). See `conv2d` for the rest."""
+    return {
+        **sizes(batch=batch),
+        **window_arguments(3, kernel, stride, padding, dilation, depth=depth, height=height, width=width),
+        **channels(in_channels, out_channels, groups),
+        **ending(bias, activation, dtype),
+    }
+
+
+def _operator(normalise: Callable[P, dict[str, Any]]) -> Operator[P]:
+    definitions = {"direct": direct, "im2col": im2col}
+    name = normalise.__name__
+    return Operator(name, normalise, definitions, reference, flops, precision, available=ungrouped)
+
+
+CONV1D, CONV2D, CONV3D = _operator(conv1d), _operator(conv2d), _operator(conv3d)

@@ -1,0 +1,84 @@
+"""Depthwise convolution: every channel has a filter of its own."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from search_space import te
+from search_space.operators.arithmetic import OPERANDS, exact, product, zero
+from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision
+from search_space.operators.checks import sizes
+from search_space.operators.convolution import ending
+from search_space.operators.epilogue import finished, with_epilogue
+from search_space.operators.naming import over
+from search_space.operators.windows import Pair, Window, pad, padded, taps, window_arguments
+
+
+def depthwise_conv2d(
+    batch: int = 1,
+    height: int = REQUIRED,
+    width: int = REQUIRED,
+    channels: int = REQUIRED,
+    kernel: Pair = 3,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    dilation: Pair = 1,
+    bias: bool = False,
+    activation: str | None = None,
+    dtype: str = "float32",
+) -> dict[str, Any]:
+    """Each channel by itself: data (batch, height, width, channels), weight (*kernel, channels).
+
+    See `conv2d` for the arguments.
+    """
+    return {
+        **sizes(batch=batch),
+        **window_arguments(2, kernel, stride, padding, dilation, height=height, width=width),
+        **sizes(channels=channels),
+        **ending(bias, activation, dtype),
+    }
+
+
+def direct(args: Args) -> list[te.Tensor]:
+    """As it is written: a sum over the window."""
+    window, channels, dtype = Window.of(args), args["channels"], args["dtype"]
+    activations, weights = OPERANDS[dtype]
+    data = te.placeholder((args["batch"], *window.extent, channels), activations, "data")
+    weight = te.placeholder((*window.kernel, channels), weights, "weight", constant=True)
+    source = pad(data, window, zero(dtype))
+    within = window.reduce_axes()
+
+    def body(n: te.IterVar, *rest: te.IterVar) -> te.Reduction:
+        *at, c = rest
+        value = source[(n, *window.index(at, within), c)]
+        return te.sum(product(value, weight[(*within, c)], dtype), axis=within)
+
+    shape = (args["batch"], *window.output, channels)
+    layer = te.compute(shape, over(("n", *window.spatial, "c"), body), name="conv")
+    return with_epilogue(args, [data, weight], layer)
+
+
+def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
+    """The input shifted to each place in the window, times that place's weights."""
+    window, filters = Window.of(args), exact(weight)
+    (_, first), *rest = taps(padded(exact(data), window), window)
+    layer = first * filters[(0,) * len(window.kernel)]
+    for place, tap in rest:
+        layer += tap * filters[place]
+    return finished(args, layer, *bias)
+
+
+def flops(args: Args) -> int:
+    """Two for every product, those with padding included."""
+    return 2 * int(args["batch"] * args["channels"]) * prod(Window.of(args).output) * prod(args["kernel"])
+
+
+DEPTHWISE_CONV2D = Operator(
+    "depthwise_conv2d",
+    depthwise_conv2d,
+    {"direct": direct},
+    reference,
+    flops,
+    Precision(lambda args: prod(args["kernel"])),
+)

@@ -1,0 +1,71 @@
+"""im2col: a convolution as one product of matrices, whose left one holds the window of every output pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from search_space import te
+from search_space.ir.expr import Expr
+from search_space.operators.arithmetic import product, zero
+from search_space.operators.base import Args
+from search_space.operators.convolution import placeholders
+from search_space.operators.epilogue import with_epilogue
+from search_space.operators.naming import over
+from search_space.operators.windows import Window, pad
+
+
+def ungrouped(args: Args, algorithm: str) -> bool:
+    """With groups there is not one product of matrices but several."""
+    return algorithm != "im2col" or args["groups"] == 1
+
+
+def im2col(args: Args) -> list[te.Tensor]:
+    """`col` (pixels, window, channels) times the weights is `gemm`, brought into shape by `conv`."""
+    window, dtype = Window.of(args), args["dtype"]
+    data, weight = placeholders(args)
+    source = pad(data, window, zero(dtype))
+    pixels, depth = args["batch"] * prod(window.output), args["in_channels"]
+
+    def gather(m: te.IterVar, *rest: te.IterVar) -> Expr:
+        *within, c = rest
+        n, *at = unravel(m, (args["batch"], *window.output))
+        return source[(n, *window.index(at, within), c)]
+
+    # Where the windows overlap a schedule chooses whether the copy is made, as it does for padding.
+    tag = "pad" if prod(window.kernel) > 1 else ""
+    within = window.reduce_axes()
+    names = ("m", *(axis.name for axis in within), "c")
+    col = te.compute((pixels, *window.kernel, depth), over(names, gather), name="col", tag=tag)
+    rc = te.reduce_axis((0, depth), "rc")
+
+    def sum_up(m: te.IterVar, k: te.IterVar) -> te.Reduction:
+        taps = product(col[(m, *within, rc)], weight[(*within, rc, k)], dtype)
+        return te.sum(taps, axis=[*within, rc])
+
+    gemm = te.compute((pixels, args["out_channels"]), sum_up, name="gemm")
+
+    def shaped(*index: te.IterVar) -> Expr:
+        return gemm[ravel(index[:-1], (args["batch"], *window.output)), index[-1]]
+
+    shape = (args["batch"], *window.output, args["out_channels"])
+    layer = te.compute(shape, over(("n", *window.spatial, "k"), shaped), name="conv")
+    return with_epilogue(args, [data, weight], layer)
+
+
+def unravel(index: Any, shape: Sequence[int]) -> list[Any]:
+    """One index into a flat array → one for each dimension of `shape`."""
+    found: list[Any] = []
+    for extent in reversed(shape[1:]):
+        found.append(index % extent)
+        index = index // extent
+    return [index, *reversed(found)]
+
+
+def ravel(indices: Sequence[Any], shape: Sequence[int]) -> Any:
+    """The reverse of `unravel`."""
+    flat = indices[0]
+    for index, extent in zip(indices[1:], shape[1:], strict=True):
+        flat = flat * extent + index
+    return flat

@@ -1,0 +1,110 @@
+"""Products of matrices: matmul, batch_matmul, dense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from search_space import te
+from search_space.operators.arithmetic import OPERANDS, fast, product
+from search_space.operators.base import Args, Array, Operator, Precision
+from search_space.operators.checks import choice, flag, sizes
+from search_space.operators.convolution import ending
+from search_space.operators.epilogue import finished, with_epilogue
+
+
+def matmul(m: int, n: int, k: int, dtype: str = "float32", constant_b: bool = True) -> dict[str, Any]:
+    """a (m, k) times b (k, n).
+
+    Args:
+        dtype: float32; float16 or bfloat16, accumulated in float32; int8, which stands for uint8 a, int8 b
+            and an int32 output.
+        constant_b: b is a weight, whose layout may be changed before the first call.
+    """
+    dtype = choice("dtype", dtype, list(OPERANDS))
+    return {**sizes(m=m, n=n, k=k), "dtype": dtype, "constant_b": flag("constant_b", constant_b)}
+
+
+def batch_matmul(
+    batch: int, m: int, n: int, k: int, dtype: str = "float32", constant_b: bool = False
+) -> dict[str, Any]:
+    """a (batch, m, k) times b (batch, k, n), pair by pair. See `matmul` for the arguments."""
+    return {**sizes(batch=batch), **matmul(m, n, k, dtype, constant_b)}
+
+
+def dense(
+    batch: int,
+    in_features: int,
+    out_features: int,
+    bias: bool = False,
+    activation: str | None = None,
+    dtype: str = "float32",
+) -> dict[str, Any]:
+    """data (batch, in_features) times the constant weight (in_features, out_features). See `conv2d`."""
+    return {
+        **sizes(batch=batch, in_features=in_features, out_features=out_features),
+        **ending(bias, activation, dtype),
+    }
+
+
+def _matmul(args: Args) -> list[te.Tensor]:
+    m, n, k = args["m"], args["n"], args["k"]
+    left, right = OPERANDS[args["dtype"]]
+    a = te.placeholder((m, k), left, "a")
+    b = te.placeholder((k, n), right, "b", constant=args["constant_b"])
+    return [a, b, _product(a, b, args["dtype"], "matmul")]
+
+
+def _batch_matmul(args: Args) -> list[te.Tensor]:
+    batch, m, n, k, dtype = (args[name] for name in ("batch", "m", "n", "k", "dtype"))
+    left, right = OPERANDS[dtype]
+    a = te.placeholder((batch, m, k), left, "a")
+    b = te.placeholder((batch, k, n), right, "b", constant=args["constant_b"])
+    r = te.reduce_axis((0, k), "r")
+    out = te.compute(
+        (batch, m, n),
+        lambda g, i, j: te.sum(product(a[g, i, r], b[g, r, j], dtype), axis=r),
+        name="batch_matmul",
+    )
+    return [a, b, out]
+
+
+def _dense(args: Args) -> list[te.Tensor]:
+    left, right = OPERANDS[args["dtype"]]
+    data = te.placeholder((args["batch"], args["in_features"]), left, "data")
+    weight = te.placeholder((args["in_features"], args["out_features"]), right, "weight", constant=True)
+    return with_epilogue(args, [data, weight], _product(data, weight, args["dtype"], "dense"))
+
+
+def _product(a: te.Tensor, b: te.Tensor, dtype: str, name: str) -> te.Tensor:
+    r = te.reduce_axis((0, a.shape[1]), "r")
+    shape = (a.shape[0], b.shape[1])
+    return te.compute(shape, lambda i, j: te.sum(product(a[i, r], b[r, j], dtype), axis=r), name=name)
+
+
+def _reference(args: Args, a: Array, b: Array) -> Array:
+    return fast(a) @ fast(b)
+
+
+def _dense_reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
+    return finished(args, fast(data) @ fast(weight), *bias)
+
+
+def _flops(args: Args) -> int:
+    return 2 * int(args.get("batch", 1) * args["m"] * args["n"] * args["k"])
+
+
+def _dense_flops(args: Args) -> int:
+    return 2 * int(args["batch"] * args["in_features"] * args["out_features"])
+
+
+_DEPTH = Precision(lambda args: int(args["k"]))
+MATMUL = Operator("matmul", matmul, {"direct": _matmul}, _reference, _flops, _DEPTH)
+BATCH_MATMUL = Operator("batch_matmul", batch_matmul, {"direct": _batch_matmul}, _reference, _flops, _DEPTH)
+DENSE = Operator(
+    "dense",
+    dense,
+    {"direct": _dense},
+    _dense_reference,
+    _dense_flops,
+    Precision(lambda args: int(args["in_features"])),
+)

@@ -1,0 +1,87 @@
+"""Reductions over some axes of an array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from search_space import te
+from search_space.operators.arithmetic import exact
+from search_space.operators.base import Args, Array, Operator, Precision
+from search_space.operators.checks import axes as axes_of
+from search_space.operators.checks import choice
+from search_space.operators.checks import shape as shape_of
+from search_space.operators.naming import over
+
+REDUCERS: dict[str, tuple[Callable[..., te.Reduction], Callable[..., Any]]] = {
+    "sum": (te.sum, np.sum),
+    "max": (te.max, np.max),
+    "min": (te.min, np.min),
+    "prod": (te.prod, np.prod),
+    "mean": (te.sum, np.mean),
+}
+
+
+def reduce(
+    shape: Sequence[int], axes: int | Sequence[int], reducer: str = "sum", dtype: str = "float32"
+) -> dict[str, Any]:
+    """data of `shape` without `axes`, over which it is reduced.
+
+    Args:
+        axes: some of the axes, but not all; negative ones count from the last.
+        reducer: sum, max, min, prod or mean.
+        dtype: float32 or int32; there is no mean of integers.
+    """
+    extents = shape_of("shape", shape)
+    found = axes_of("axes", axes, len(extents))
+    if len(found) == len(extents):
+        raise ValueError(f"`axes` must leave an axis, but got axes={list(found)} of shape={list(extents)}")
+    dtype = choice("dtype", dtype, ("float32", "int32"))
+    known = [r for r in REDUCERS if r != "mean" or dtype == "float32"]
+    reducer = choice("reducer", reducer, known, f" for dtype={dtype}" if dtype == "int32" else "")
+    return {"shape": extents, "axes": found, "reducer": reducer, "dtype": dtype}
+
+
+def direct(args: Args) -> list[te.Tensor]:
+    """The reduction, and for a mean a division by the number of elements."""
+    shape, reduced = args["shape"], args["axes"]
+    data = te.placeholder(shape, args["dtype"], "data")
+    within = {a: te.reduce_axis((0, shape[a]), f"r{a}") for a in reduced}
+    kept = [a for a in range(len(shape)) if a not in within]
+
+    def body(*index: Any) -> te.Reduction:
+        at = {**within, **dict(zip(kept, index, strict=True))}
+        return REDUCERS[args["reducer"]][0](data[tuple(at[a] for a in range(len(shape)))], axis=[*within.values()])
+
+    extents, names = tuple(shape[a] for a in kept), [f"i{a}" for a in kept]
+    out = te.compute(extents, over(names, body), name="reduce")
+    if args["reducer"] == "mean":
+        out = te.compute(extents, over(names, lambda *i: out[i] * (1 / _terms(args))), name="mean")
+    return [data, out]
+
+
+def reference(args: Args, data: Array) -> Array:
+    """The NumPy function of that name."""
+    return np.asarray(REDUCERS[args["reducer"]][1](exact(data), axis=args["axes"]))
+
+
+def _terms(args: Args) -> int:
+    return prod(args["shape"][a] for a in args["axes"])
+
+
+def _scale(args: Args) -> float:
+    return 1 / _terms(args) if args["reducer"] == "mean" else 1.0
+
+
+REDUCE = Operator(
+    "reduce",
+    reduce,
+    {"direct": direct},
+    reference,
+    lambda args: prod(args["shape"]),
+    Precision(_terms, _scale),
+    lambda args: (0.5, 1.5) if args["reducer"] == "prod" else (-1.0, 1.0),
+)

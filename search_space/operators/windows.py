@@ -1,0 +1,131 @@
+"""Sliding windows over 1, 2 or 3 axes between batch and channels: padding, indices, and the same in NumPy.
+
+Arrays are channels-last: (batch, spatial..., channels).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from search_space import te
+from search_space.ir.expr import Expr
+from search_space.operators.base import Args, Array
+from search_space.operators.checks import sizes, spread
+from search_space.operators.naming import over
+
+Single = int | tuple[int]
+Pair = int | tuple[int, int]
+Triple = int | tuple[int, int, int]
+EXTENTS = ("depth", "height", "width")
+"""Names of the extents of three spatial axes; fewer axes take the last ones."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a window slides. Every field has one number a spatial axis."""
+
+    extent: tuple[int, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+    @staticmethod
+    def of(args: Args) -> Window:
+        """The window that an operator's arguments describe."""
+        extent = tuple(args[name] for name in EXTENTS if name in args)
+        dilation = args.get("dilation", (1,) * len(extent))
+        return Window(extent, args["kernel"], args["stride"], args["padding"], dilation)
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """Extents of the output."""
+        fields = zip(self.padded, self.reach, self.stride, strict=True)
+        return tuple((n - r) // s + 1 for n, r, s in fields)
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Extents of the padded input."""
+        return tuple(n + 2 * p for n, p in zip(self.extent, self.padding, strict=True))
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """First to last element of a window, dilation included."""
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
+
+    @property
+    def spatial(self) -> tuple[str, ...]:
+        """Names of the spatial axes."""
+        return tuple(name[0] for name in EXTENTS[-len(self.extent) :])
+
+    def reduce_axes(self) -> list[te.IterVar]:
+        """Fresh axes that run over a window, named rd, rh, rw."""
+        return [te.reduce_axis((0, k), f"r{name}") for k, name in zip(self.kernel, self.spatial, strict=True)]
+
+    def index(self, at: Sequence[Any], within: Sequence[Any]) -> list[Expr]:
+        """Where in the padded input element `within` of the window at output `at` lies."""
+        fields = zip(at, self.stride, within, self.dilation, strict=True)
+        return [a * s + r * d for a, s, r, d in fields]
+
+
+def window_arguments(
+    rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any = None, **extents: Any
+) -> dict[str, Any]:
+    """Checked and spread over `rank` axes, the extents first."""
+    args: dict[str, Any] = sizes(**extents) | spread(rank, kernel=kernel, stride=stride)
+    args |= spread(rank, 0, padding=padding)
+    if dilation is not None:
+        args |= spread(rank, dilation=dilation)
+    window = Window.of(args)
+    for name, reach, padded in zip(EXTENTS[-rank:], window.reach, window.padded, strict=True):
+        if reach > padded:
+            shown = ", ".join(f"{k}={list(getattr(window, k))}" for k in ("kernel", "dilation", "padding"))
+            raise ValueError(f"`kernel` must fit the padded {name}, but got {shown}, {name}={args[name]}")
+    return args
+
+
+def pad(data: te.Tensor, window: Window, value: Any) -> te.Tensor:
+    """`data` (batch, spatial..., channels) with `value` around it, a stage tagged `pad`; or `data` itself."""
+    if not any(window.padding):
+        return data
+
+    def body(n: te.IterVar, *rest: te.IterVar) -> Expr:
+        *at, c = rest
+        sides = list(zip(at, window.padding, window.extent, strict=True))
+        inside = [c for i, p, extent in sides if p for c in (i >= p, i < extent + p)]
+        return te.if_then_else(te.all(*inside), data[(n, *(i - p for i, p, _ in sides), c)], value)
+
+    shape = (data.shape[0], *window.padded, data.shape[-1])
+    return te.compute(shape, over(("n", *window.spatial, "c"), body), name="pad", tag="pad")
+
+
+def padded(data: Array, window: Window, value: Any = 0) -> Array:
+    """The same on arrays."""
+    sides = [(0, 0), *((p, p) for p in window.padding), (0, 0)]
+    return np.pad(data, sides, constant_values=value) if any(window.padding) else data
+
+
+def taps(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """Each place in the window, and what lies there for every output: (batch, output..., channels)."""
+    for place in itertools.product(*(range(k) for k in window.kernel)):
+        yield place, data[(slice(None), *_cuts(place, window))]
+
+
+def window_rows(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """The same a row of the window at a time: (batch, output..., kernel of the last axis, channels)."""
+    extent, reach, step, gap = window.output[-1], window.reach[-1], window.stride[-1], window.dilation[-1]
+    rows = np.lib.stride_tricks.sliding_window_view(data, reach, axis=-2)[..., ::step, :, ::gap]
+    rows = rows[..., :extent, :, :].swapaxes(-1, -2)
+    for place in itertools.product(*(range(k) for k in window.kernel[:-1])):
+        yield place, rows[(slice(None), *_cuts(place, window))]
+
+
+def _cuts(place: Sequence[int], window: Window) -> list[slice]:
+    """What of each padded axis is seen at a place in the window, for as many axes as `place` has."""
+    fields = zip(place, window.dilation, window.output, window.stride, strict=False)
+    return [slice(r * d, r * d + (n - 1) * s + 1, s) for r, d, n, s in fields]

@@ -1,0 +1,64 @@
+"""Small workloads of every operator: odd sizes, every argument once away from its default."""
+
+from __future__ import annotations
+
+from search_space import workloads
+from search_space.operators.functions import BINARY, UNARY
+from search_space.operators.reduction import REDUCERS
+from search_space.workloads import Workload
+
+SMALL: tuple[Workload, ...] = (
+    workloads.conv2d(height=5, width=6, in_channels=3, out_channels=4, padding=1, bias=True, activation="relu"),
+    workloads.conv2d(batch=2, height=7, width=5, in_channels=4, out_channels=6, kernel=(3, 1), stride=2, groups=2),
+    workloads.conv2d(height=8, width=7, in_channels=2, out_channels=3, dilation=(2, 1), activation="silu"),
+    workloads.conv2d(height=5, width=5, in_channels=3, out_channels=5, kernel=1, stride=2, bias=True),
+    workloads.conv2d(height=3, width=4, in_channels=5, out_channels=3, kernel=1),
+    workloads.conv2d(height=5, width=5, in_channels=4, out_channels=8, dtype="int8", padding=1, activation="relu"),
+    workloads.conv2d(height=3, width=3, in_channels=3, out_channels=4, dtype="bfloat16", kernel=2, padding=(0, 1)),
+    workloads.conv1d(width=11, in_channels=3, out_channels=5, stride=2, padding=1, activation="tanh"),
+    workloads.conv3d(depth=4, height=5, width=3, in_channels=2, out_channels=3, padding=(1, 0, 1), bias=True),
+    workloads.depthwise_conv2d(height=7, width=6, channels=5, stride=2, padding=1, bias=True, activation="relu6"),
+    workloads.depthwise_conv2d(height=5, width=6, channels=3, dilation=2, dtype="int8"),
+    workloads.conv2d_transpose(height=4, width=3, in_channels=3, out_channels=4, stride=2, padding=1, bias=True),
+    workloads.conv2d_transpose(
+        2,
+        3,
+        2,
+        3,
+        2,
+        kernel=(4, 2),
+        stride=(3, 1),
+        padding=(1, 0),
+        output_padding=(2, 0),
+        activation="sigmoid",
+    ),
+    workloads.conv2d_transpose(height=3, width=3, in_channels=2, out_channels=3, dtype="int8", stride=2),
+    workloads.matmul(5, 7, 6),
+    workloads.matmul(3, 17, 1, constant_b=False),
+    workloads.matmul(4, 6, 8, dtype="float16"),
+    workloads.matmul(4, 6, 7, dtype="bfloat16"),
+    workloads.matmul(3, 5, 9, dtype="int8"),
+    workloads.batch_matmul(2, 4, 5, 3),
+    workloads.batch_matmul(3, 2, 3, 4, dtype="int8", constant_b=True),
+    workloads.dense(3, 8, 5, bias=True, activation="gelu"),
+    workloads.dense(1, 9, 7, bias=True, dtype="int8"),
+    workloads.max_pool2d(height=7, width=7, channels=5, kernel=3, padding=1),
+    workloads.max_pool2d(batch=2, height=4, width=5, channels=3, kernel=(2, 3), stride=1),
+    workloads.avg_pool2d(height=6, width=7, channels=3, kernel=3, padding=1),
+    workloads.avg_pool2d(height=6, width=5, channels=3, kernel=(2, 3), padding=(1, 0), count_padding=True),
+    workloads.avg_pool2d(height=7, width=7, channels=4, kernel=7, stride=1),
+    workloads.softmax(3, 21),
+    workloads.layer_norm(3, 19),
+    workloads.layer_norm(2, 5, epsilon=0.1),
+    workloads.reduce((3, 4, 18), -1, "mean"),
+    workloads.reduce((3, 18, 4), (1,), "max"),
+    workloads.reduce((2, 3, 4, 5), (0, 2)),
+    *(workloads.reduce((3, 13), 1, name) for name in REDUCERS),
+    *(workloads.reduce((13, 3), 0, name, "int32") for name in REDUCERS if name != "mean"),
+    *(workloads.elementwise(name, (3, 7)) for name in (*UNARY, *BINARY)),
+    workloads.elementwise("multiply", (50,), "int32"),
+    workloads.elementwise("abs", (2, 3, 4), "int32"),
+)
+
+EVERY = tuple((w, a) for w in SMALL for a in w.algorithms)
+"""With every algorithm."""

@@ -1,0 +1,88 @@
+"""Runs random kernels on arrays that end, or begin, at a page that must not be touched: an overrun kills the process.
+
+Run as a program with the first and the last seed; prints each case before it is run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.ir.interp import numpy_dtype
+from search_space.lower import cleanup, lower
+from search_space.schedule.errors import ScheduleError
+from targets.base import BuildError
+from targets.cpu.kernel import CpuKernel
+from targets.registry import get
+from tests.properties.programs import PROGRAMS, initial, inputs
+from tests.properties.running import interpreted, same
+from tests.properties.traces import Dice, random_trace
+
+PAGE = mmap.PAGESIZE
+_maps: list[mmap.mmap] = []
+
+
+def guarded(shape: tuple[int, ...], dtype: np.dtype[Any], at_end: bool) -> NDArray[Any]:
+    """An array whose last (or first) byte touches a page without access rights."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    pages = -(-size // PAGE)
+    area = mmap.mmap(-1, (pages + 2) * PAGE)
+    _maps.append(area)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    for page in (0, pages + 1):
+        if protect(ctypes.c_void_p(address + page * PAGE), PAGE, 0):
+            raise OSError(ctypes.get_errno(), "mprotect")
+    start = PAGE + (pages * PAGE - size if at_end else 0)
+    return np.frombuffer(area, np.uint8, size, start).view(dtype).reshape(shape)
+
+
+def run_between_guards(kernel: CpuKernel, arrays: dict[str, NDArray[Any]], at_end: bool) -> dict[str, NDArray[Any]]:
+    """Every parameter, packed ones too, and the workspace between guards; the outputs by name."""
+    module = kernel.module
+    placed = {p.name: guarded(p.shape, numpy_dtype(p.dtype), at_end) for p in (*module.sources, *module.parameters)}
+    for name, array in arrays.items():
+        placed[name][...] = array
+    packed = [p for p in module.parameters if p.packed_from]
+    for index, parameter in enumerate(packed):
+        assert parameter.packed_from is not None
+        kernel.pack(index, placed[parameter.packed_from], placed[parameter.name])
+    threads = 2
+    facts = module.metadata
+    size = facts["shared_bytes"] + threads * facts["scratch_bytes"]
+    space = guarded((max(64, size),), np.dtype(np.uint8), at_end)
+    table = np.array([placed[p.name].ctypes.data for p in module.parameters], np.uint64)
+    kernel.run(table.ctypes.data, threads, space.ctypes.data)
+    return {name: placed[name] for name in module.outputs}
+
+
+def check(seed: int) -> None:
+    """One random program and schedule."""
+    dice = Dice(seed)
+    name = dice.pick(list(PROGRAMS))
+    dtype = dice.pick(PROGRAMS[name][1])
+    state = initial(name, dtype)
+    trace, scheduled = random_trace(dice, state)
+    print(f"seed {seed}: {name} {dtype}\n{trace}", flush=True)
+    target = get("cpu")
+    try:
+        program = cleanup(lower(scheduled))
+        kernel = target.load(target.build(program))
+    except (ScheduleError, BuildError):
+        return
+    assert isinstance(kernel, CpuKernel)
+    arrays = inputs(state, seed)
+    wanted = interpreted(program, arrays)
+    for at_end in (True, False):
+        for output, found in run_between_guards(kernel, arrays, at_end).items():
+            same(found, wanted[output], program.buffers[output].dtype, f"seed {seed}")
+
+
+if __name__ == "__main__":
+    for number in range(int(sys.argv[1]), int(sys.argv[2])):
+        check(number)

@@ -1,0 +1,160 @@
+"""The simplifier, intervals and columns against plain evaluation, on random index expressions over random ranges."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from search_space.ir.columns import compile_columns
+from search_space.ir.expr import (
+    Expr,
+    const,
+    eq,
+    logical_and,
+    make,
+    maximum,
+    minimum,
+    select,
+    substitute,
+    var,
+    variables,
+)
+from search_space.ir.interp import evaluate
+from search_space.ir.simplify import Simplifier, Unbounded, canon, from_poly, interval, poly
+from tests.properties.running import examples
+
+LOOPS = ("i", "j", "k")
+DECISIONS = ("s", "t")
+
+
+def terms(names: tuple[str, ...], divisors: tuple[int | str, ...]) -> st.SearchStrategy[Expr]:
+    """Index expressions: sums, products, divisions by positive numbers or decisions, minima, selects."""
+    leaf = st.one_of(st.sampled_from(names).map(var), st.integers(-6, 9).map(const))
+    divisor = st.sampled_from(divisors).map(lambda d: const(d) if isinstance(d, int) else var(d))
+
+    def grow(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+        pair = st.tuples(inner, inner)
+        return st.one_of(
+            pair.map(lambda p: p[0] + p[1]),
+            pair.map(lambda p: p[0] - p[1]),
+            pair.map(lambda p: p[0] * p[1]),
+            pair.map(lambda p: minimum(*p)),
+            pair.map(lambda p: maximum(*p)),
+            st.tuples(inner, divisor).map(lambda p: p[0] // p[1]),
+            st.tuples(inner, divisor).map(lambda p: p[0] % p[1]),
+            st.tuples(inner, inner, inner).map(lambda p: select(p[0] < p[1], p[1], p[2])),
+        )
+
+    return st.recursive(leaf, grow, max_leaves=8)
+
+
+INDICES = terms((*LOOPS, *DECISIONS), (1, 2, 3, 7, "s", "t"))
+EXTENTS = st.tuples(*(st.sampled_from((1, 2, 3, 5, "s", "t")) for _ in LOOPS))
+
+
+def points(extents: tuple[int | str, ...], decisions: dict[str, int]) -> list[dict[str, int]]:
+    """Every point of the loops for one choice of the decisions."""
+    counts = [e if isinstance(e, int) else decisions[e] for e in extents]
+    return [{**dict(zip(LOOPS, p, strict=True)), **decisions} for p in product(*map(range, counts))]
+
+
+def ranges(extents: tuple[int | str, ...]) -> dict[str, Expr]:
+    return {n: const(e) if isinstance(e, int) else var(e) for n, e in zip(LOOPS, extents, strict=True)}
+
+
+def value(e: Expr, point: dict[str, int]) -> int:
+    return int(evaluate(e, point, {}))
+
+
+NUMBERS = st.fixed_dictionaries({d: st.integers(1, 5) for d in DECISIONS})
+
+
+@settings(deadline=None, max_examples=examples(300))
+@given(INDICES, EXTENTS, NUMBERS)
+def test_simplified_expressions_keep_their_value(
+    e: Expr, extents: tuple[int | str, ...], numbers: dict[str, int]
+) -> None:
+    simplify = Simplifier(ranges(extents))
+    simple, condition = simplify(e), simplify(logical_and(e < 3, const(-2) <= e, eq(e % 2, 0)))
+    for point in points(extents, numbers):
+        assert value(simple, point) == value(e, point), (str(e), str(simple), point)
+        assert value(condition, point) == (-2 <= value(e, point) < 3 and value(e, point) % 2 == 0)
+
+
+@settings(deadline=None, max_examples=examples(300))
+@given(INDICES, EXTENTS, NUMBERS)
+def test_upper_bounds_are_bounds(e: Expr, extents: tuple[int | str, ...], numbers: dict[str, int]) -> None:
+    simplify = Simplifier(ranges(extents))
+    for bound in simplify.uppers(e):
+        assert not variables(bound) & set(LOOPS)
+        for point in points(extents, numbers):
+            assert value(e, point) <= value(bound, point), (str(e), str(bound), point)
+
+
+@settings(deadline=None, max_examples=examples(300))
+@given(INDICES, EXTENTS, NUMBERS, st.sets(st.sampled_from(LOOPS)))
+def test_intervals_hold_every_value(
+    e: Expr, extents: tuple[int | str, ...], numbers: dict[str, int], running: set[str]
+) -> None:
+    """While the loops in `running` run: all values in [low, low + width], and a width that no loop changes."""
+    known = ranges(extents)
+    simplify = Simplifier(known)
+    try:
+        found = interval(e, {n: known[n] for n in running}, simplify)
+    except Unbounded:
+        return
+    assert not variables(found.width) & set(LOOPS)
+    assert not variables(found.low) & running
+    for point in points(extents, numbers):
+        low = value(found.low, point)
+        assert low <= value(e, point) <= low + value(found.width, point), (str(e), str(found), point)
+
+
+@settings(deadline=None, max_examples=examples(200))
+@given(INDICES)
+def test_polynomials_go_both_ways(e: Expr) -> None:
+    assert canon(from_poly(poly(e))) is canon(e)
+    point = dict(zip((*LOOPS, *DECISIONS), (2, 3, 1, 4, 5), strict=True))
+    assert value(canon(e), point) == value(e, point)
+
+
+@settings(deadline=None, max_examples=examples(150))
+@given(st.lists(INDICES, min_size=1, max_size=3))
+def test_columns_evaluate_as_the_interpreter(outputs: list[Expr]) -> None:
+    names = (*LOOPS, *DECISIONS)
+    outputs = [*outputs, (outputs[0] < 3).astype("int64") + (outputs[0] < 5).astype("int64"), const(7)]
+    rows = np.random.default_rng(0).integers(1, 9, (len(names), 50))
+    found = compile_columns(outputs, names)(rows.astype(np.float64))
+    for j, output in enumerate(outputs):
+        wanted = [value(output, dict(zip(names, map(int, column), strict=True))) for column in rows.T]
+        np.testing.assert_array_equal(found[j], wanted)
+
+
+def test_columns_know_infinity_and_chunks() -> None:
+    infinite = select(var("i") < 5000, const(float("inf"), "float32"), var("x", "float32"))
+    column = np.arange(9000.0)
+    found = compile_columns([infinite], ["i", "x"])(np.stack([column, column]))
+    np.testing.assert_array_equal(found[0], np.where(column < 5000, np.inf, column))
+
+
+def test_columns_reject_unknown_variables() -> None:
+    with pytest.raises(KeyError, match="nowhere"):
+        compile_columns([var("nowhere") + 1], ["i"])
+
+
+def test_simplifying_goes_on_with_what_is_known_later() -> None:
+    """Results remembered under fewer ranges must not outlive them."""
+    known: dict[str, Expr] = {}
+    simplify = Simplifier(known)
+    e = make("floordiv", var("i"), const(4))
+    assert simplify(e) is e
+    known["i"] = const(4)
+    assert simplify(e) is const(0)
+
+
+def test_substitution_is_simultaneous() -> None:
+    assert str(substitute(var("i") - var("j"), {"i": var("j"), "j": var("i")})) == "j - i"

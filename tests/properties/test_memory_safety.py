@@ -1,0 +1,14 @@
+"""Kernels touch no memory outside of their arrays, not even where a padding's condition is false."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_kernels_stay_inside_their_arrays() -> None:
+    command = [sys.executable, "-m", "tests.properties.guarded", "0", "150"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    last = done.stdout[done.stdout.rfind("seed") :]
+    assert done.returncode == 0, f"exit code {done.returncode} after {last}\n{done.stderr[-2000:]}"
+    assert done.stdout.count("seed") >= 150
