@@ -1,8 +1,4 @@
-"""Canonical integer arithmetic: polynomials over atoms, ranges of loop variables, proofs of divisibility.
-
-A polynomial maps a monomial (a sorted tuple of atoms: variables, divisions, minima, ...) to an integer. Candidates'
-numbers make the atoms constants, so the same code serves symbolic and concrete programs.
-"""
+"""Simplification under the ranges of loop variables: bounds, proofs of divisibility, intervals of indices."""
 
 from __future__ import annotations
 
@@ -12,71 +8,10 @@ from itertools import islice
 from itertools import product as cartesian
 
 from search_space.ir.expr import BOOL, Expr, const, make, maximum, minimum, product, transform, variables, walk
+from search_space.ir.polynomial import Poly, canon, from_poly, nonpositive, poly, poly_add, poly_mul, positive
 
 MAX_CHOICES = 8
-Monomial = tuple[Expr, ...]
-Poly = dict[Monomial, int]
 Ranges = Mapping[str, Expr]  # loop variable → extent: the variable runs over range(extent)
-
-
-def _key(e: Expr) -> str:
-    return str(e)
-
-
-def poly(e: Expr) -> Poly:
-    """The polynomial of an integer expression; shared, so not to be changed."""
-    if e._poly is None:
-        e._poly = _poly(e)
-    return e._poly
-
-
-def _poly(e: Expr) -> Poly:
-    if e.op == "const":
-        return {(): int(e.value)} if e.value else {}
-    if e.op in ("add", "sub"):
-        a, b = poly(e.args[0]), poly(e.args[1])
-        sign = 1 if e.op == "add" else -1
-        out = dict(a)
-        for m, c in b.items():
-            out[m] = out.get(m, 0) + sign * c
-        return {m: c for m, c in out.items() if c}
-    if e.op == "mul":
-        return poly_mul(poly(e.args[0]), poly(e.args[1]))
-    return {(e,): 1}
-
-
-def poly_mul(a: Poly, b: Poly) -> Poly:
-    out: Poly = {}
-    for m, c in a.items():
-        for n, d in b.items():
-            key = tuple(sorted(m + n, key=_key))
-            out[key] = out.get(key, 0) + c * d
-    return {m: c for m, c in out.items() if c}
-
-
-def from_poly(p: Poly) -> Expr:
-    """The canonical expression: monomials in textual order, the constant last."""
-    out: Expr | None = None
-    for m in sorted(p, key=lambda m: (not m, -len(m), [_key(x) for x in m])):
-        c = p[m]
-        if not m:
-            term = const(abs(c))
-        else:
-            term = product(m)
-            if abs(c) != 1:
-                term = term * abs(c)
-        if out is None:
-            out = term if c > 0 else make("sub", const(0), term)
-        else:
-            out = out + term if c > 0 else make("sub", out, term)
-    return const(0) if out is None else out
-
-
-def canon(e: Expr) -> Expr:
-    """`e` with integer sums in canonical order, so that equal polynomials are the same node."""
-    if e.op not in ("add", "sub", "mul"):
-        return e
-    return from_poly(poly(e))
 
 
 @dataclass(frozen=True)
@@ -86,12 +21,12 @@ class AtomRange:
     Attributes:
         varies: with the loops; otherwise it stands for itself.
         nonnegative: proved not to be negative.
-        highs: upper bounds in decision variables, each of them valid.
+        highs: upper bounds as polynomials of decision variables, each of them valid.
     """
 
     varies: bool
     nonnegative: bool
-    highs: tuple[Expr, ...] = ()
+    highs: tuple[Poly, ...] = ()
 
 
 UNKNOWN = AtomRange(True, False)
@@ -111,33 +46,42 @@ class Simplifier:
 
     def __post_init__(self) -> None:
         self._memo: dict[int, Expr] = {}
+        self._atoms: dict[Expr, AtomRange] = {}
+        self._proofs: dict[frozenset[tuple[tuple[Expr, ...], int]], bool] = {}
         self._seen = (0, 0)
 
     def forget(self) -> None:
         """Drops remembered results: the range of a known loop has changed."""
         self._memo.clear()
+        self._atoms.clear()
+        self._proofs.clear()
 
-    def proved(self, e: Expr) -> bool:
-        """Whether e <= 0 for all decision variables, their upper limits taken into account."""
-        if nonpositive(e):
+    def _refresh(self) -> None:
+        """Drops them when more is known than when they were remembered."""
+        state = (len(self.ranges), len(self.limits))
+        if state != self._seen:
+            self.forget()
+            self._seen = state
+
+    def proved(self, p: Poly) -> bool:
+        """Whether p <= 0 for all decision variables, their upper limits taken into account."""
+        if nonpositive(p):
             return True
-        p = poly(e)
-        if not any(a.op == "var" and a.args[0] in self.limits for m, c in p.items() if c > 0 for a in m):
+        if not any(self._limited(a) for m, c in p.items() if c > 0 for a in m):
             return False
         out: Poly = {}
         for m, c in p.items():
-            factors = [
-                const(self.limits[a.args[0]]) if c > 0 and a.op == "var" and a.args[0] in self.limits else a for a in m
-            ]
-            for n, d in poly(product(factors)).items():
-                out[n] = out.get(n, 0) + c * d
-        return nonpositive(from_poly({m: c for m, c in out.items() if c}))
+            for a in m if c > 0 else ():
+                c *= self.limits[a.args[0]] if self._limited(a) else 1
+            left = tuple(a for a in m if not self._limited(a)) if c > 0 else m
+            out[left] = out.get(left, 0) + c
+        return nonpositive({m: c for m, c in out.items() if c})
+
+    def _limited(self, atom: Expr) -> bool:
+        return atom.op == "var" and atom.args[0] in self.limits
 
     def __call__(self, e: Expr) -> Expr:
-        state = (len(self.ranges), len(self.limits))
-        if state != self._seen:  # more is known than when the results were remembered
-            self._memo.clear()
-            self._seen = state
+        self._refresh()
         return transform(e, self._visit, self._memo)
 
     def _visit(self, e: Expr) -> Expr | None:
@@ -158,16 +102,18 @@ class Simplifier:
 
     def compare(self, op: str, a: Expr, b: Expr) -> Expr:
         """`a < b` or `a <= b`, decided where the ranges allow."""
-        if self.at_most_zero(canon(a - b) + (1 if op == "lt" else 0)):
+        gap = poly_add(poly(a), poly(b), -1)
+        if self.bounded(poly_add(gap, ONE if op == "lt" else {})):
             return const(True, BOOL)
-        if self.at_most_zero(canon(b - a) + (0 if op == "lt" else 1)):
+        if self.bounded(poly_add({} if op == "lt" else ONE, gap, -1)):
             return const(False, BOOL)
         return make(op, a, b)
 
     def extremum(self, op: str, a: Expr, b: Expr) -> Expr:
-        if self.at_most_zero(canon(a - b)):
+        gap = poly_add(poly(a), poly(b), -1)
+        if self.bounded(gap):
             return a if op == "min" else b
-        if self.at_most_zero(canon(b - a)):
+        if self.bounded(poly_add({}, gap, -1)):
             return b if op == "min" else a
         return make(op, a, b)
 
@@ -193,10 +139,10 @@ class Simplifier:
                 quotient[m], rest[m] = c // scale, c % scale
             else:
                 rest[m] = c
-        remainder = from_poly({m: c for m, c in rest.items() if c})
-        if not self.at_most_zero(remainder - b + 1) or not self.at_most_zero(const(0) - remainder):
+        rest = {m: c for m, c in rest.items() if c}
+        if not self.bounded(poly_add({}, rest, -1)) or not self.bounded(poly_add(poly_add(rest, divisor, -1), ONE)):
             return None
-        return from_poly(quotient), remainder
+        return from_poly(quotient), from_poly(rest)
 
     def floordiv(self, a: Expr, b: Expr) -> Expr:
         parts = self.split_multiple(a, b)
@@ -214,129 +160,118 @@ class Simplifier:
 
     def at_most_zero(self, e: Expr) -> bool:
         """Whether e <= 0 is proved for all loop and decision variables in range."""
-        return any(self.proved(bound) for bound in self.uppers(e))
+        return self.bounded(poly(e))
+
+    def bounded(self, p: Poly) -> bool:
+        """Whether p <= 0 is proved for all loop and decision variables in range."""
+        self._refresh()
+        key = frozenset(p.items())
+        found = self._proofs.get(key)
+        if found is None:
+            found = self._proofs[key] = any(self.proved(bound) for bound in self._uppers(p))
+        return found
 
     def upper(self, e: Expr) -> Expr | None:
         """An upper bound over the loop variables in range, in decision variables; None when none is found."""
         return next(self.uppers(e), None)
 
     def uppers(self, e: Expr) -> Iterator[Expr]:
-        """Upper bounds, one for each way to bound the minima in `e` by one of their sides.
+        """Upper bounds, one for each way to bound the minima in `e` by one of their sides."""
+        self._refresh()
+        return map(from_poly, self._uppers(poly(e)))
+
+    def _uppers(self, terms: Poly) -> Iterator[Poly]:
+        """The same of a polynomial.
 
         Every monomial is bounded alone: a loop variable by extent - 1 where its coefficient is positive, by 0 where
         it is negative; atoms that are not variables by their own bound.
         """
-        terms = poly(e)
         bounds = {atom: self.atom_range(atom) for m in terms for atom in m}
         minima = [a for a, bound in bounds.items() if bound.varies and len(bound.highs) > 1]
+        highs = {a: bound.highs[0] if bound.highs else None for a, bound in bounds.items()}
         for choice in islice(cartesian(*(bounds[a].highs for a in minima)), MAX_CHOICES):
-            chosen = dict(zip(minima, choice, strict=True))
-            highs = {a: chosen.get(a, bound.highs[0] if bound.highs else None) for a, bound in bounds.items()}
-            found = self._upper(terms, bounds, highs)
+            found = self._upper(terms, bounds, {**highs, **dict(zip(minima, choice, strict=True))})
             if found is not None:
                 yield found
 
-    def _upper(self, terms: Poly, bounds: dict[Expr, AtomRange], highs: dict[Expr, Expr | None]) -> Expr | None:
+    def _upper(self, terms: Poly, bounds: dict[Expr, AtomRange], highs: dict[Expr, Poly | None]) -> Poly | None:
         out: Poly = {}
         for m, c in terms.items():
             varying = [a for a in m if bounds[a].varies]
-            still = [a for a in m if not bounds[a].varies]
-            if any(a.op != "var" and not _positive(a) for a in still):
+            still = tuple(a for a in m if not bounds[a].varies)
+            if any(a.op != "var" and not positive(a) for a in still):
                 return None
             # A product of bounds bounds the product only where no factor can be negative.
             if (c < 0 or len(m) > 1) and any(not bounds[a].nonnegative for a in varying):
                 return None
             if c < 0 and varying:
                 continue
-            tops = [highs[a] for a in varying]
-            if any(t is None for t in tops):
-                return None
-            for n, d in poly(product([*still, *tops])).items():
-                out[n] = out.get(n, 0) + c * d
-        return from_poly({m: c for m, c in out.items() if c})
+            term: Poly = {still: c}
+            for atom in varying:
+                top = highs[atom]
+                if top is None:
+                    return None
+                term = poly_mul(term, top)
+            for n, d in term.items():
+                out[n] = out.get(n, 0) + d
+        return {m: c for m, c in out.items() if c}
 
     def atom_range(self, atom: Expr) -> AtomRange:
         """How an atom varies with the loops."""
+        found = self._atoms.get(atom)
+        if found is None:
+            found = self._atoms[atom] = self._atom_range(atom)
+        return found
+
+    def _atom_range(self, atom: Expr) -> AtomRange:
         if atom.op == "var":
             name = atom.args[0]
             if name in self.ranges:
-                return AtomRange(True, True, (canon(self.ranges[name] - 1),))
+                return AtomRange(True, True, (poly_add(poly(self.ranges[name]), ONE, -1),))
             return AtomRange(name.startswith("#"), True)
         if atom.op == "mod":
-            return AtomRange(True, True, (canon(atom.args[1] - 1),)) if self.divisor(atom.args[1]) else UNKNOWN
+            top = poly_add(poly(atom.args[1]), ONE, -1)
+            return AtomRange(True, True, (top,)) if self.divisor(atom.args[1]) else UNKNOWN
         if atom.op == "floordiv":
             if not self.divisor(atom.args[1]):
                 return UNKNOWN
-            divided = tuple(self._bounded_div(t, atom.args[1]) for t in self.uppers(atom.args[0]))
+            divided = tuple(self._bounded_div(t, atom.args[1]) for t in self._uppers(poly(atom.args[0])))
             return AtomRange(True, self.nonnegative(atom.args[0]), divided)
         if atom.op == "min":
-            tops = tuple(t for x in atom.args for t in self.uppers(x))
-            return AtomRange(
-                True, all(map(self.nonnegative, atom.args)), tuple(sorted(tops, key=lambda t: not t.is_const))
-            )
+            tops = [t for x in atom.args for t in self._uppers(poly(x))]
+            return AtomRange(True, all(map(self.nonnegative, atom.args)), tuple(sorted(tops, key=_varied)))
         if atom.op == "max":
             return AtomRange(True, any(map(self.nonnegative, atom.args)), self._tops_of_max(*atom.args))
         return UNKNOWN if atom.op != "var" and _names(atom) & self.ranges.keys() else AtomRange(False, True)
 
     def nonnegative(self, e: Expr) -> bool:
-        return self.at_most_zero(canon(const(0) - e))
+        return self.bounded(poly_add({}, poly(e), -1))
 
     def divisor(self, e: Expr) -> bool:
         """Whether `e` may be taken for positive: a number above 0, or a loop's extent (0 only where nothing runs)."""
         return bool(e.value > 0) if e.is_const else not _names(e) & self.ranges.keys()
 
-    def _tops_of_max(self, a: Expr, b: Expr) -> tuple[Expr, ...]:
+    def _tops_of_max(self, a: Expr, b: Expr) -> tuple[Poly, ...]:
         """A bound of one side that is proved to be no less than a bound of the other."""
-        tops = [tuple(self.uppers(x)) for x in (a, b)]
+        tops = [tuple(self._uppers(poly(x))) for x in (a, b)]
         pairs = [(t, u) for t in tops[0] for u in tops[1]]
-        over = [t for t, u in pairs if self.proved(canon(u - t))] + [u for t, u in pairs if self.proved(canon(t - u))]
-        return tuple(dict.fromkeys(over))
+        over = [t for t, u in pairs if self.proved(poly_add(u, t, -1))]
+        over += [u for t, u in pairs if self.proved(poly_add(t, u, -1))]
+        return tuple({frozenset(t.items()): t for t in over}.values())
 
-    def _bounded_div(self, top: Expr, divisor: Expr) -> Expr:
-        return Simplifier({}).floordiv(canon(top), divisor)
+    def _bounded_div(self, top: Poly, divisor: Expr) -> Poly:
+        return poly(Simplifier({}).floordiv(from_poly(top), divisor))
 
 
+def _varied(p: Poly) -> bool:
+    return any(p)  # a monomial other than the empty one
+
+
+ONE: Poly = {(): 1}
 _INTEGER_OPS = {"add", "sub", "mul", "floordiv", "mod", "min", "max", "lt", "le", "eq", "ne", "and", "or"}
 
 
 _names = variables
-
-
-def _positive(atom: Expr) -> bool:
-    """Whether an atom over decision variables (each at least 1) is known not to be negative."""
-    if atom.op == "var":
-        return True
-    if atom.op in ("floordiv", "mod", "min", "max"):
-        return all(c > 0 for x in atom.args for c in poly(x).values())
-    return False
-
-
-def nonpositive(e: Expr) -> bool:
-    """Whether e <= 0 holds for every value >= 1 of the decision variables: proved monomial by monomial."""
-    p = poly(e)
-    if any(not _positive(atom) for m in p for atom in m):
-        return all(not m for m in p) and p.get((), 0) <= 0
-    # Each positive monomial must be covered by a negative one that it divides, for all atoms are >= 1.
-    credit = {m: -c for m, c in p.items() if c < 0}
-    for m in sorted((m for m, c in p.items() if c > 0), key=len, reverse=True):
-        need = p[m]
-        for n in sorted(credit, key=len):
-            if need and credit[n] and _divides(m, n):
-                used = min(need, credit[n])
-                credit[n] -= used
-                need -= used
-        if need:
-            return False
-    return True
-
-
-def _divides(m: Monomial, n: Monomial) -> bool:
-    left = list(n)
-    for atom in m:
-        if atom not in left or atom.op != "var":
-            return False
-        left.remove(atom)
-    return all(atom.op == "var" for atom in left)
 
 
 @dataclass(frozen=True)

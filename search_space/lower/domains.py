@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, ceildiv, const, maximum, minimum, product, substitute, var, variables, walk
-from search_space.ir.simplify import Simplifier, Unbounded, canon, interval, poly
+from search_space.ir.polynomial import canon, poly
+from search_space.ir.simplify import Simplifier, Unbounded, interval
 from search_space.ir.stmt import Constraint
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import Axis, FuseRelation, SplitRelation, Stage, State

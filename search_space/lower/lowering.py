@@ -16,7 +16,7 @@ from search_space.ir.expr import (
     transform,
     variables,
 )
-from search_space.ir.simplify import canon
+from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
 from search_space.lower.domains import Bounds, loop_var
 from search_space.lower.inline import inline_stages

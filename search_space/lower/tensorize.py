@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_space.ir.expr import Expr, const, substitute, var, variables, walk
-from search_space.ir.simplify import canon
+from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Intrinsic, Operand, Store
 from search_space.lower.domains import Bounds, loop_var
 from search_space.schedule.errors import ScheduleError

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from search_space.ir.expr import Expr, variables
-from search_space.ir.simplify import Monomial, Poly, Simplifier, poly
+from search_space.ir.polynomial import Monomial, Poly, poly
+from search_space.ir.simplify import Simplifier
 from targets.base import BuildError
 from targets.cpu.text import Scope, Text
 

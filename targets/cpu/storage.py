@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, dtype_bytes, total, variables, walk
-from search_space.ir.simplify import from_poly, poly
+from search_space.ir.polynomial import from_poly, poly
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
 MAX_REGISTER_VALUES = 1024

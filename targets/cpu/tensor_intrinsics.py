@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search_space.intrinsics import BF16_DOT, VNNI_DOT
 from search_space.ir.expr import var
-from search_space.ir.simplify import poly
+from search_space.ir.polynomial import poly
 from search_space.ir.stmt import Intrinsic, Operand
 from targets.base import BuildError
 from targets.cpu.emit import INTRINSIC_EMITTERS, Function

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from search_space.ir.expr import BITS, FLOATS, Expr, const, substitute, variables, walk
-from search_space.ir.simplify import Monomial, canon, poly
+from search_space.ir.polynomial import Monomial, canon, poly
 from targets.base import BuildError
 from targets.cpu.integers import Integers
 from targets.cpu.memory import Memory

@@ -24,7 +24,8 @@ from search_space.ir.expr import (
     variables,
 )
 from search_space.ir.interp import evaluate
-from search_space.ir.simplify import Simplifier, Unbounded, canon, from_poly, interval, poly
+from search_space.ir.polynomial import canon, from_poly, poly
+from search_space.ir.simplify import Simplifier, Unbounded, interval
 from tests.properties.running import examples
 
 LOOPS = ("i", "j", "k")
