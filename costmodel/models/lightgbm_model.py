@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from costmodel.features import SECONDS
 from costmodel.models.base import CostModel, need_fit
+from costmodel.models.booster import boost
 from costmodel.models.forest import MAX_LEAVES, Forest
 
 MAX_PRIOR = 1.25
@@ -31,10 +32,8 @@ class LightGBMModel(CostModel):
         leaves, learning_rate, feature_share, bins: of the boosting.
         base_weight: what a program of throughput 0 weighs in the loss; one of throughput y weighs y more.
         prior: whether the trees learn what is missing to the roofline's throughput, scaled to the
-            measurements. It
-            makes a few measurements enough, where all are of one task.
-        programs: greatest number of programs to learn from, so that a refit's cost has a bound: the faster
-            half of
+            measurements. It makes a few measurements enough, where all are of one task.
+        programs: greatest number of programs to learn from, so that a refit's cost has a bound: the faster half of
             them, and of the rest a sample.
     """
 
@@ -83,8 +82,6 @@ class LightGBMModel(CostModel):
             )
         if not len(features):
             return
-        import lightgbm
-
         chosen = self._choose(np.asarray(throughput, np.float64))
         target = np.asarray(throughput, np.float64)[chosen]
         weight = self.base_weight + target
@@ -96,10 +93,8 @@ class LightGBMModel(CostModel):
         if (rows == rows[0]).all():
             self._learned(NO_TREES)  # LightGBM refuses data in which no feature varies
             return
-        parameters = {**self._parameters, "objective": loss}
         trees = min(self.trees, max(LEAST_TREES, len(chosen) // 2))
-        booster = lightgbm.train(parameters, lightgbm.Dataset(rows, free_raw_data=True), trees)
-        self._learned(booster.model_to_string())
+        self._learned(boost(rows, loss, self._parameters, trees))
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """See `CostModel.predict`."""
@@ -154,7 +149,7 @@ class SumLoss:
         self.counts, self.target, self.weight = counts, target, weight
         self._program = np.repeat(np.arange(len(counts)), counts)  # (rows,)
 
-    def __call__(self, scores: NDArray[np.float64], data: Any) -> Gradients:
+    def __call__(self, scores: NDArray[np.float64]) -> Gradients:
         """Gradient and curvature by row; as a program's statements step together, the latter counts them."""
         sums = np.bincount(self._program, scores, minlength=len(self.counts))
         gradient = self.weight * (sums - self.target)

@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import KeyedRef
 
 import numpy as np
 
@@ -120,7 +120,9 @@ class Expr:
 
     def __str__(self) -> str:
         if self._text is None:
-            self._text = _render(self)
+            from search_space.ir.render import render
+
+            self._text = render(self)
         return self._text
 
     __repr__ = __str__
@@ -130,22 +132,37 @@ class Expr:
     _poly: dict[tuple[Expr, ...], int] | None  # see `simplify.poly`
 
 
-_TABLE: WeakValueDictionary[tuple[Any, ...], Expr] = WeakValueDictionary()
+_NODES: dict[tuple[Any, ...], KeyedRef[tuple[Any, ...], Expr]] = {}  # a WeakValueDictionary, looked up natively
+
+
+def _forget(dead: KeyedRef[tuple[Any, ...], Expr]) -> None:
+    if _NODES.get(dead.key) is dead:
+        del _NODES[dead.key]
+
+
+_FEW = 4096
+_COMMON: dict[int, Expr] = {}  # int64 literals met so far, the small ones
 _serial = 0
 
 
 def raw(op: str, dtype: str, *args: Any) -> Expr:
     """The interned node, with no simplification."""
+    return _interned((op, dtype, *[a.serial if isinstance(a, Expr) else _payload_key(a) for a in args]), args)
+
+
+def _interned(key: tuple[Any, ...], args: tuple[Any, ...]) -> Expr:
+    """The node of a key: op, dtype, then the serial of each operand or `_payload_key` of what is none."""
     global _serial
-    key = (op, dtype, *(("#", a.serial) if isinstance(a, Expr) else _payload_key(a) for a in args))
-    node = _TABLE.get(key)
+    kept = _NODES.get(key)
+    node = kept() if kept is not None else None
     if node is None:
         node = Expr.__new__(Expr)
-        node.op, node.args, node.dtype = op, args, dtype
+        node.op, node.dtype = key[:2]
+        node.args = args
         node._text = node._names = node._poly = None
         _serial += 1
         node.serial = _serial
-        _TABLE[key] = node
+        _NODES[key] = KeyedRef(node, _forget, key)
     return node
 
 
@@ -163,7 +180,12 @@ def const(value: Any, dtype: str = INT) -> Expr:
         TypeError: a number that an integer `dtype` does not hold.
     """
     if dtype == INT and type(value) is int:
-        return raw("const", INT, value)
+        node = _COMMON.get(value)
+        if node is None:
+            node = raw("const", INT, value)
+            if -_FEW < value < _FEW:
+                _COMMON[value] = node
+        return node
     if dtype == BOOL:
         return raw("const", BOOL, bool(value))
     if dtype in FLOATS:
@@ -342,7 +364,7 @@ def make(op: str, left: Any, right: Any) -> Expr:
     simple = _identity(op, a, b)
     if simple is not None:
         return simple
-    return raw(op, dtype, a, b)
+    return _interned((op, dtype, a.serial, b.serial), (a, b))
 
 
 def _check_operands(op: str, a: Expr) -> None:
@@ -462,35 +484,3 @@ def variables(expr: Expr) -> frozenset[str]:
             names = frozenset().union(*(variables(a) for a in expr.args if isinstance(a, Expr)))
         expr._names = names
     return names
-
-
-_SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<="}
-_SYMBOL |= {"eq": "==", "ne": "!=", "and": "and", "or": "or"}
-_RANK = {"or": 1, "and": 2, "lt": 3, "le": 3, "eq": 3, "ne": 3, "add": 4, "sub": 4}
-_RANK |= {"mul": 5, "div": 5, "floordiv": 5, "mod": 5}
-
-
-def _render(e: Expr) -> str:
-    if e.op == "const":
-        if e.dtype in FLOATS:
-            shown = str(np.float32(e.value)) if e.dtype == "float32" else repr(e.value)
-            return shown if math.isfinite(e.value) else f"float('{e.value}')"
-        return str(e.value)
-    if e.op == "var":
-        return str(e.args[0])
-    if e.op == "load":
-        name = e.args[0] if isinstance(e.args[0], str) else e.args[0].name
-        return f"{name}[{', '.join(map(str, e.args[1:]))}]"
-    if e.op in _SYMBOL:
-        rank = _RANK[e.op]
-        left, right = (str(a) for a in e.args)
-        if _RANK.get(e.args[0].op, 9) < rank:
-            left = f"({left})"
-        if _RANK.get(e.args[1].op, 9) <= rank and not (e.op == "add" and e.args[1].op == "add"):
-            right = f"({right})"
-        return f"{left} {_SYMBOL[e.op]} {right}"
-    if e.op == "call":
-        return f"{e.args[0]}({e.args[1]})"
-    if e.op == "cast":
-        return f"{e.dtype}({e.args[0]})"
-    return f"{e.op}({', '.join(map(str, e.args))})"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import llvmlite.binding as llvm
+
 from search_space.hardware import Hardware
 from targets.cpu.probe import core_peak_flops
+from targets.cpu.processors import features_of
 
 
 def host_cores() -> int:
@@ -25,19 +28,27 @@ def cache_bytes(level: int) -> int:
     return {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}[level]
 
 
-def host_hardware(name: str, features: str, cpu: str) -> Hardware:
-    """Limits of a processor with LLVM's `features`, on this host's memory."""
-    present = {f[1:] for f in features.split(",") if f.startswith("+")}
-    if "avx512f" in present or "avx512" in cpu or cpu == "x86-64-v4":
-        vector, registers = 64, 32
-    elif "avx" in present or cpu in ("x86-64-v3", "haswell", "skylake"):
-        vector, registers = 32, 16
-    elif "neon" in present or "asimd" in present:
-        vector, registers = 16, 32
-    else:
-        vector, registers = 16, 16
+def hardware_of(name: str, cpu: str, features: str, is_host: bool) -> Hardware:
+    """Limits of a processor, on this host's cores and memory.
+
+    Args:
+        name: of the target.
+        cpu, features: as LLVM has them; without `features` those are asked for that kernels are written for.
+        is_host: whether code for it runs here, so that its peak can be measured; else the peak is this host's, by
+            the width of the vectors.
+
+    Raises:
+        ValueError: a processor that LLVM does not know.
+    """
+    present = {f[1:] for f in features.split(",") if f.startswith("+")} if features else set(features_of(cpu))
+    vector, registers = _vectors(present)
     cores = host_cores()
-    peak = core_peak_flops(vector // 4, cpu, features) * cores
+    if is_host:
+        peak = core_peak_flops(vector // 4, cpu, features)
+    else:
+        host_cpu, host_features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+        host_vector, _ = _vectors({f[1:] for f in host_features.split(",") if f.startswith("+")})
+        peak = core_peak_flops(host_vector // 4, host_cpu, host_features) * vector / host_vector
     return Hardware(
         name,
         cores,
@@ -46,7 +57,16 @@ def host_hardware(name: str, features: str, cpu: str) -> Hardware:
         cache_bytes(1),
         cache_bytes(2),
         cache_bytes(3),
-        peak,
+        peak * cores,
         2.0e10 * cores,
         tuple(sorted(present)),
     )
+
+
+def _vectors(features: set[str]) -> tuple[int, int]:
+    """Bytes of a vector register, and how many there are."""
+    if "avx512f" in features:
+        return 64, 32
+    if "avx" in features:
+        return 32, 16
+    return (16, 32) if features & {"neon", "asimd"} else (16, 16)

@@ -12,7 +12,7 @@ from search_space.ir.stmt import Buffer, LoopProgram
 from search_space.ir.verify import verify
 from targets.base import BuildError, Module, Parameter, Target
 from targets.cpu.emit import emit_program
-from targets.cpu.host import host_hardware
+from targets.cpu.host import hardware_of
 from targets.cpu.kernel import CpuKernel
 from targets.cpu.runtime import ZEROS, initialise
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
@@ -24,6 +24,9 @@ class CpuTarget(Target):
     Args:
         cpu: an LLVM processor name; this host's by default.
         features: LLVM feature string; this host's by default.
+
+    Raises:
+        ValueError: a processor that LLVM does not know.
     """
 
     def __init__(self, cpu: str | None = None, features: str | None = None, name: str = "cpu") -> None:
@@ -31,7 +34,7 @@ class CpuTarget(Target):
         self.name = name
         self.cpu = cpu or llvm.get_host_cpu_name()
         self.features = features if features is not None else "" if cpu else llvm.get_host_cpu_features().flatten()
-        self.hardware: Hardware = host_hardware(name, self.features, self.cpu)
+        self.hardware: Hardware = hardware_of(name, self.cpu, self.features, is_host=cpu is None)
         self.machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=self.cpu, features=self.features, opt=2, reloc="pic", codemodel="default"
         )

@@ -101,7 +101,7 @@ def test_the_loss_is_on_the_sum_of_a_programs_statements() -> None:
         return float((weight * (sums - target) ** 2).sum() / 2)
 
     scores = np.random.default_rng(0).normal(size=6)
-    gradient, curvature = loss(scores, None)
+    gradient, curvature = loss(scores)
     steps = np.eye(6) * 1e-6
     numeric = [(value(scores + s) - value(scores - s)) / 2e-6 for s in steps]
     np.testing.assert_allclose(gradient, numeric, atol=1e-6)

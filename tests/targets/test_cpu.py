@@ -153,6 +153,16 @@ def test_an_unknown_target_is_named() -> None:
         registry.get("tpu")
 
 
+def test_a_processor_is_known_by_its_code() -> None:
+    hardware = registry.get("cpu:sapphirerapids").hardware
+    assert (hardware.vector_bytes, hardware.vector_registers) == (64, 32)
+    assert {"avx512vnni", "avx512bf16"} <= set(hardware.features)
+    assert "avx512vnni" not in registry.get("cpu:skylake-avx512").hardware.features
+    assert registry.get("cpu:bdver2").hardware.peak_flops > 0  # whose code may not run here
+    with pytest.raises(ValueError, match="`target` must name a processor that LLVM knows, but got 'nonsense'"):
+        registry.get("cpu:nonsense")
+
+
 def test_another_processor_can_be_built_for() -> None:
     target = registry.get("cpu:x86-64-v3")
     assert target.hardware.vector_bytes == 32

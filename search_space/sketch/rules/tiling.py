@@ -32,7 +32,7 @@ from search_space.sketch.tables import DecisionGroup, clamped_tiles, reduce_tile
 
 MAX_TILE = 28
 MAX_VECTORS = 8
-MAX_UNROLL = 768
+MAX_UNROLL = 400
 MAX_REDUCE_UNROLL = 16
 
 

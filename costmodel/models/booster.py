@@ -1,0 +1,152 @@
+"""Boosting through LightGBM's documented C interface.
+
+The Python package imports scikit-learn and SciPy with it, a second of every run, and does not load where the system
+has no libgomp.so.1 although a wheel brings one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from targets.cpu.runtime import openmp_library
+
+Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+"""Scores of the rows → gradient and curvature of each, (rows,)."""
+
+_FLOAT32, _ROW_MAJOR, _SPLIT_IMPORTANCE = 0, 1, 0
+_SONAME = b"libgomp.so.1"
+
+
+class BoosterError(RuntimeError):
+    """LightGBM refused, or is not to be had."""
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """LightGBM's native library.
+
+    Raises:
+        BoosterError: the package is not installed, or there is no OpenMP runtime for it.
+    """
+    spec = importlib.util.find_spec("lightgbm")
+    if spec is None or not spec.submodule_search_locations:
+        raise BoosterError("`lightgbm` must be installed for this cost model, but got no such package")
+    path = Path(spec.submodule_search_locations[0]) / "lib" / "lib_lightgbm.so"
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as error:
+        if _SONAME.decode() not in str(error):
+            raise BoosterError(f"`lightgbm` must have a native library that loads, but got: {error}") from error
+        _provide_openmp(error)
+        loaded = ctypes.CDLL(str(path))
+    loaded.LGBM_GetLastError.restype = ctypes.c_char_p
+    return loaded
+
+
+def _provide_openmp(cause: OSError) -> None:
+    """Loads a wheel's OpenMP runtime under the name that LightGBM asks the system's by.
+
+    Wheels rename the libraries they bundle; the loader goes by the name inside, so a copy with that name will do.
+    """
+    found = openmp_library()
+    if found is None or not Path(found).is_file():
+        raise BoosterError(f"`lightgbm` must find an OpenMP runtime such as libgomp1, but got: {cause}") from cause
+    content = Path(found).read_bytes()
+    renamed = content.replace(Path(found).name.encode() + b"\0", _SONAME.ljust(len(Path(found).name), b"\0") + b"\0")
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / _SONAME.decode()
+        copy.write_bytes(renamed)
+        ctypes.CDLL(str(copy), ctypes.RTLD_GLOBAL)
+
+
+def boost(
+    rows: NDArray[np.float32],
+    objective: Objective,
+    parameters: Mapping[str, Any],
+    trees: int,
+) -> str:
+    """Trains a model and returns it in LightGBM's text format.
+
+    Args:
+        rows: features, (rows, features).
+        objective: called before each tree.
+        parameters: of LightGBM, by their documented names.
+        trees: how many.
+
+    Raises:
+        BoosterError: LightGBM's own words.
+    """
+    rows = np.ascontiguousarray(rows, np.float32)
+    texts = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in parameters.items()}
+    options = " ".join(f"{k}={v}" for k, v in {**texts, "objective": "none"}.items()).encode()
+    data, booster = ctypes.c_void_p(), ctypes.c_void_p()
+    _call(
+        "LGBM_DatasetCreateFromMat",
+        ctypes.c_void_p(rows.ctypes.data),
+        _FLOAT32,
+        ctypes.c_int32(rows.shape[0]),
+        ctypes.c_int32(rows.shape[1]),
+        _ROW_MAJOR,
+        options,
+        None,
+        ctypes.byref(data),
+    )
+    try:
+        _call("LGBM_BoosterCreate", data, options, ctypes.byref(booster))
+        try:
+            for _ in range(trees):
+                if _grow(booster, objective, len(rows)):
+                    break
+            return _text(booster)
+        finally:
+            _call("LGBM_BoosterFree", booster)
+    finally:
+        _call("LGBM_DatasetFree", data)
+
+
+def _grow(booster: ctypes.c_void_p, objective: Objective, count: int) -> bool:
+    """Adds a tree; whether none could be grown."""
+    scores = np.empty(count)
+    length, finished = ctypes.c_int64(), ctypes.c_int()
+    _call(
+        "LGBM_BoosterGetPredict",
+        booster,
+        0,
+        ctypes.byref(length),
+        scores.ctypes.data_as(ctypes.POINTER(ctypes.c_double)),
+    )
+    gradient, curvature = (np.ascontiguousarray(values, np.float32) for values in objective(scores))
+    _call(
+        "LGBM_BoosterUpdateOneIterCustom",
+        booster,
+        ctypes.c_void_p(gradient.ctypes.data),
+        ctypes.c_void_p(curvature.ctypes.data),
+        ctypes.byref(finished),
+    )
+    return bool(finished.value)
+
+
+def _text(booster: ctypes.c_void_p) -> str:
+    length = ctypes.c_int64(1 << 16)
+    while True:
+        room = ctypes.create_string_buffer(length.value)
+        size = ctypes.c_int64()
+        _call("LGBM_BoosterSaveModelToString", booster, 0, -1, _SPLIT_IMPORTANCE, length, ctypes.byref(size), room)
+        if size.value <= length.value:
+            return room.value.decode()
+        length = size
+
+
+def _call(name: str, *arguments: Any) -> None:
+    loaded = library()
+    if getattr(loaded, name)(*arguments):
+        raise BoosterError(f"LightGBM must accept the data, but {name} said: {loaded.LGBM_GetLastError().decode()}")
