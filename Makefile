@@ -40,6 +40,7 @@ bench: $(PEERS) ## measure the operators beside PyTorch and ONNX Runtime, then b
 	$(BIN)/python -m benchmarks.peak
 	$(BIN)/python -m benchmarks.operators
 	$(BIN)/python -m benchmarks.tvm
+	$(BIN)/python -m benchmarks.throughput
 	$(MAKE) tables
 
 tables: $(READY) ## write the measured tables into README.md

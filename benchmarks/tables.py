@@ -94,7 +94,33 @@ def peak(document: Document) -> str:
     return _table(["threads", "matmul GFLOP/s", "convolution GFLOP/s"], lines)
 
 
-TABLES: dict[str, Callable[[Document], str]] = {"operators": operators, "tvm": tvm, "peak": peak}
+def throughput(document: Document) -> str:
+    """Candidates a second on one core, what they must be, and where the time of one goes."""
+    header = ["scorer", "candidates", "a second", "target", "of target", "trees", "rows", "µs a candidate"]
+    lines = []
+    for name, row in document["rows"].items():
+        spent = ", ".join(f"{stage} {value:.2f}" for stage, value in row["microseconds"].items())
+        lines.append(
+            [
+                row["scorer"],
+                name.rpartition("_")[2],
+                f"{row['per_second']:,.0f}",
+                f"{row['target']:,}",
+                f"{row['per_second'] / row['target']:.2f}x",
+                row.get("trees", ""),
+                _number(row.get("feature_rows"), ".1f"),
+                spent,
+            ]
+        )
+    return _table(header, lines)
+
+
+TABLES: dict[str, Callable[[Document], str]] = {
+    "operators": operators,
+    "tvm": tvm,
+    "peak": peak,
+    "throughput": throughput,
+}
 
 
 def _in_order(document: Document) -> list[dict[str, Any]]:

@@ -70,6 +70,21 @@ def test_tvm_has_a_line_and_a_mean_for_every_number_of_trials() -> None:
     assert "| convolution, 64 trials | 1.50x | 1.50x | 1 |" in lines
 
 
+def test_throughput_shows_the_share_of_the_target_and_where_time_goes() -> None:
+    row = {
+        "scorer": "lightgbm",
+        "target": 80_000,
+        "trees": 100,
+        "feature_rows": 4.0,
+        "per_second": 120_000.4,
+        "microseconds": {"made": 1.234, "scored": 2.0},
+    }
+    plain = {"scorer": "roofline", "target": 300_000, "per_second": 150_000.0, "microseconds": {"made": 1.0}}
+    lines = tables.throughput({"rows": {"roofline_mutated": plain, "lightgbm_sampled": row}}).splitlines()
+    assert lines[2] == "| roofline | mutated | 150,000 | 300,000 | 0.50x |  |  | made 1.00 |"
+    assert lines[3] == "| lightgbm | sampled | 120,000 | 80,000 | 1.50x | 100 | 4.0 | made 1.23, scored 2.00 |"
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "operators.json").write_text(json.dumps(DOCUMENT))
@@ -89,7 +104,7 @@ def test_tables_are_replaced_and_the_rest_is_kept(folder: Path) -> None:
 
 
 def test_unknown_table(folder: Path) -> None:
-    with pytest.raises(ValueError, match="`table` must be one of operators, tvm, peak, but got table:speed"):
+    with pytest.raises(ValueError, match="`table` must be one of operators, tvm, .*, but got table:speed"):
         table.regenerate("<!-- table:speed -->\n<!-- /table -->", folder)
 
 
