@@ -1,7 +1,7 @@
 """How many candidates a second search makes, checks, tells apart, featurises and scores, on one core.
 
-`python -m benchmarks.throughput [--batch 32768] [--repeat 15]` writes `benchmarks/results/throughput.json` and prints
-the table. Nothing is compiled or measured: the trees are fitted on the roofline's estimates with noise.
+`python -m benchmarks.throughput [--batches 1024,32768] [--repeat 15]` writes
+`benchmarks/results/throughput.json` and prints the table. Nothing is compiled or measured: the trees are fitted on the roofline's estimates with noise.
 """
 
 from __future__ import annotations
@@ -165,26 +165,32 @@ def summed(runs: Sequence[dict[str, float]]) -> dict[str, Any]:
     }
 
 
-def measure(bench: Bench, batch: int, repeat: int) -> dict[str, dict[str, Any]]:
-    """Rows of the table: both scorers on random candidates and on mutated ones."""
+def measure(bench: Bench, batches: Sequence[int], repeat: int) -> dict[str, dict[str, Any]]:
+    """Rows of the table: both scorers on random candidates and on mutated ones, so many at a time."""
     rows: dict[str, dict[str, Any]] = {}
-    parents = bench.draw(batch, Seen())
     for scorer, target in TARGETS.items():
+        shared: dict[str, Any] = {"scorer": scorer, "target": target}
         if scorer == "lightgbm":
             bench.learn()
-        bench.sampled(batch)  # extractors are made and code is compiled on first use
-        shared = {"scorer": scorer, "target": target}
-        if scorer == "lightgbm":
             shared |= {"trees": bench.trees(), "feature_rows": bench.rows_of_features()}
-        rows[f"{scorer}_sampled"] = {**shared, **summed([bench.sampled(batch) for _ in range(repeat)])}
-        rows[f"{scorer}_mutated"] = {**shared, **summed([bench.mutated(parents) for _ in range(repeat)])}
+        for batch in batches:
+            parents = bench.draw(batch, Seen())
+            bench.sampled(batch)  # extractors are made and code is compiled on first use
+            runs = {
+                "sampled": [bench.sampled(batch) for _ in range(repeat)],
+                "mutated": [bench.mutated(parents) for _ in range(repeat)],
+            }
+            for kind, found in runs.items():
+                rows[f"{scorer}_{kind}_{batch}"] = {**shared, "kind": kind, "batch": batch, **summed(found)}
     return rows
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description=__doc__)
-    parser.add_argument("--batch", type=int, default=1 << 15, help="candidates at a time")
+    parser.add_argument(
+        "--batches", default="1024,32768", help="candidates at a time: those of a generation of evolution, and many"
+    )
     parser.add_argument("--repeat", type=int, default=15, help="batches; the median counts")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(arguments)
@@ -193,10 +199,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, on one core."""
     options = parse(arguments)
+    batches = [int(number) for number in options.batches.split(",")]
     space = generate(workload(), registry.get("cpu").hardware)
     with one_core():
-        rows = measure(Bench(space, options.seed), options.batch, options.repeat)
-    document = {"workload": workload().key, "sketches": len(space.sketches), "batch": options.batch, "rows": rows}
+        rows = measure(Bench(space, options.seed), batches, options.repeat)
+    document = {"workload": workload().key, "sketches": len(space.sketches), "rows": rows}
     results.save("throughput", document)
     sys.stdout.write(tables.throughput(document) + "\n")
     return 0

@@ -65,10 +65,10 @@ def test_rates_are_medians_over_runs() -> None:
 
 
 def test_rows_are_of_both_scorers_on_both_kinds_of_candidates(bench: Bench) -> None:
-    rows = measure(bench, 512, 1)
-    assert list(rows) == [f"{scorer}_{kind}" for scorer in TARGETS for kind in ("sampled", "mutated")]
+    rows = measure(bench, [512], 1)
+    assert list(rows) == [f"{scorer}_{kind}_512" for scorer in TARGETS for kind in ("sampled", "mutated")]
     assert bench.guide.fitted and all(row["per_second"] > 0 for row in rows.values())
-    learned, plain = rows["lightgbm_sampled"], rows["roofline_sampled"]
+    learned, plain = rows["lightgbm_sampled_512"], rows["roofline_sampled_512"]
     assert learned["trees"] == 100 and learned["feature_rows"] >= 2
     assert "trees" not in plain and plain["candidates"] > 400
 
@@ -79,7 +79,7 @@ def test_the_command_saves_and_shows(
     save = results.save
     monkeypatch.setattr(throughput, "workload", lambda: WORKLOAD)
     monkeypatch.setattr(results, "save", lambda name, document: save(name, document, tmp_path))
-    assert throughput.main(["--batch", "256", "--repeat", "1"]) == 0
+    assert throughput.main(["--batches", "128,256", "--repeat", "1"]) == 0
     saved = results.load("throughput", tmp_path)
-    assert saved is not None and saved["workload"] == WORKLOAD.key and len(saved["rows"]) == 4
-    assert capsys.readouterr().out.count("\n") == 6
+    assert saved is not None and saved["workload"] == WORKLOAD.key and len(saved["rows"]) == 8
+    assert capsys.readouterr().out.count("\n") == 10
