@@ -1,7 +1,8 @@
 """How many candidates a second search makes, checks, tells apart, featurises and scores, on one core.
 
 `python -m benchmarks.throughput [--batches 1024,32768] [--repeat 15]` writes
-`benchmarks/results/throughput.json` and prints the table. Nothing is compiled or measured: the trees are fitted on the roofline's estimates with noise.
+`benchmarks/results/throughput.json` and prints the table. Nothing is compiled or measured: the trees are
+fitted on the roofline's estimates with noise.
 """
 
 from __future__ import annotations
