@@ -36,10 +36,13 @@ format: $(READY) ## sort imports and lay the code out
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
 
-bench: $(PEERS) ## measure the operators beside PyTorch and ONNX Runtime, then beside TVM (hours)
+bench: $(PEERS) ## measure the operators beside their peers, search by itself, seeds and int8 (hours)
 	$(BIN)/python -m benchmarks.peak
 	$(BIN)/python -m benchmarks.operators
 	$(BIN)/python -m benchmarks.tvm
+	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.seeds
+	$(BIN)/python -m benchmarks.quantized
 	$(MAKE) tables
 
 tables: $(READY) ## write the measured tables into README.md

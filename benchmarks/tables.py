@@ -94,7 +94,58 @@ def peak(document: Document) -> str:
     return _table(["threads", "matmul GFLOP/s", "convolution GFLOP/s"], lines)
 
 
-TABLES: dict[str, Callable[[Document], str]] = {"operators": operators, "tvm": tvm, "peak": peak}
+def throughput(document: Document) -> str:
+    """Candidates a second on one core, what they must be, and where the time of one goes."""
+    header = ["scorer", "candidates", "at a time", "a second", "target", "of target", "trees", "rows", "µs a candidate"]
+    lines = []
+    for row in document["rows"].values():
+        spent = ", ".join(f"{stage} {value:.2f}" for stage, value in row["microseconds"].items())
+        lines.append(
+            [
+                row["scorer"],
+                row["kind"],
+                f"{row['batch']:,}",
+                f"{row['per_second']:,.0f}",
+                f"{row['target']:,}",
+                f"{row['per_second'] / row['target']:.2f}x",
+                row.get("trees", ""),
+                _number(row.get("feature_rows"), ".1f"),
+                spent,
+            ]
+        )
+    return _table(header, lines)
+
+
+def seeds(document: Document) -> str:
+    """Best and worst of what several seeds find, and what bad luck costs."""
+    header = ["operator", "trials", "seeds", "best ms", "worst ms", "worst over best"]
+    lines = []
+    for row in _in_order(document):
+        best, worst = min(row["seconds"].values()), max(row["seconds"].values())
+        shown = f"{(worst / best - 1) * 100:.0f} %"
+        lines.append([row["title"], row["trials"], len(row["seconds"]), _ms(best), _ms(worst), shown])
+    return _table(header, lines)
+
+
+def quantized(document: Document) -> str:
+    """int8 against float32 of the same shape."""
+    header = ["operator", "int8 ms", "GOP/s", "float32 ms", "GFLOP/s", "ratio"]
+    lines = []
+    for row in _in_order(document):
+        integers, floats = row["seconds"]["int8"], row["seconds"]["float32"]
+        rates = [f"{row['flops'] / seconds / 1e9:.0f}" for seconds in (integers, floats)]
+        lines.append([row["title"], _ms(integers), rates[0], _ms(floats), rates[1], f"{floats / integers:.2f}x"])
+    return _table(header, lines)
+
+
+TABLES: dict[str, Callable[[Document], str]] = {
+    "operators": operators,
+    "tvm": tvm,
+    "peak": peak,
+    "throughput": throughput,
+    "seeds": seeds,
+    "quantized": quantized,
+}
 
 
 def _in_order(document: Document) -> list[dict[str, Any]]:

@@ -70,6 +70,41 @@ def test_tvm_has_a_line_and_a_mean_for_every_number_of_trials() -> None:
     assert "| convolution, 64 trials | 1.50x | 1.50x | 1 |" in lines
 
 
+def test_throughput_shows_the_share_of_the_target_and_where_time_goes() -> None:
+    row = {
+        "scorer": "lightgbm",
+        "target": 80_000,
+        "kind": "sampled",
+        "batch": 1024,
+        "trees": 100,
+        "feature_rows": 4.0,
+        "per_second": 120_000.4,
+        "microseconds": {"made": 1.234, "scored": 2.0},
+    }
+    plain: dict[str, Any] = {
+        "scorer": "roofline",
+        "kind": "mutated",
+        "batch": 32,
+        "target": 300_000,
+        "per_second": 150_000.0,
+    }
+    plain["microseconds"] = {"made": 1.0}
+    lines = tables.throughput({"rows": {"a": plain, "b": row}}).splitlines()
+    assert lines[2] == "| roofline | mutated | 32 | 150,000 | 300,000 | 0.50x |  |  | made 1.00 |"
+    assert lines[3] == "| lightgbm | sampled | 1,024 | 120,000 | 80,000 | 1.50x | 100 | 4.0 | made 1.23, scored 2.00 |"
+
+
+def test_seeds_show_what_bad_luck_costs() -> None:
+    row = {"title": "conv A", "trials": 128, "seconds": {"0": 1.2e-3, "1": 1e-3, "2": 1.5e-3}}
+    assert tables.seeds({"rows": {"a": row}}).splitlines()[2:] == ["| conv A | 128 | 3 | 1.000 | 1.500 | 50 % |"]
+
+
+def test_quantized_shows_how_many_times_as_fast_integers_are() -> None:
+    row = {"title": "matmul A", "flops": 2_000_000_000, "seconds": {"int8": 2e-3, "float32": 5e-3}}
+    lines = tables.quantized({"rows": {"a": row}}).splitlines()
+    assert lines[2:] == ["| matmul A | 2.000 | 1000 | 5.000 | 400 | 2.50x |"]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "operators.json").write_text(json.dumps(DOCUMENT))
@@ -89,7 +124,7 @@ def test_tables_are_replaced_and_the_rest_is_kept(folder: Path) -> None:
 
 
 def test_unknown_table(folder: Path) -> None:
-    with pytest.raises(ValueError, match="`table` must be one of operators, tvm, peak, but got table:speed"):
+    with pytest.raises(ValueError, match="`table` must be one of operators, tvm, .*, but got table:speed"):
         table.regenerate("<!-- table:speed -->\n<!-- /table -->", folder)
 
 

@@ -1,0 +1,65 @@
+"""Tuning and peers made up, for tests of comparisons that tune by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from benchmarks import results
+from benchmarks.interleave import interleave
+from benchmarks.tuning import Tuned
+from search_space.workloads import Workload
+
+
+@dataclass
+class Fakes:
+    """What a comparison is given in place of the real thing, and what it did with it.
+
+    Attributes:
+        latency: seconds of what tuning finds, by workload and seed.
+        tuned: (workload key, trials, seed, threads) of every tuning.
+        prepared: (workload key, threads) of every peer.
+    """
+
+    latency: Callable[[Workload, int], float]
+    tuned: list[tuple[str, int, int, int]] = field(default_factory=list)
+    prepared: list[tuple[str, int]] = field(default_factory=list)
+    closed: int = 0
+
+    def tune(self, workload: Workload, trials: int, seed: int, threads: int) -> Tuned:
+        self.tuned.append((workload.key, trials, seed, threads))
+        return Tuned({"latency": self.latency(workload, seed)}, None, {"seed": seed})
+
+    def install(self, module: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Puts the fakes into a module of `benchmarks`; results go to `folder`."""
+        save, load, fakes = results.save, results.load, self
+
+        class Process:
+            def __init__(self, program: str) -> None:
+                assert program == "benchmarks.peers.ours"
+
+            def prepare(self, workload: Workload, threads: int, **options: Any) -> None:
+                fakes.prepared.append((workload.key, threads))
+                self.latency = options["latency"]
+
+            def time(self, samples: int) -> list[float]:
+                return [self.latency] * samples
+
+            def __enter__(self) -> Process:
+                return self
+
+            def __exit__(
+                self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+            ) -> None:
+                fakes.closed += 1
+
+        monkeypatch.setattr(module, "tuned", self.tune)
+        monkeypatch.setattr(module, "PeerProcess", Process)
+        monkeypatch.setattr(module, "interleave", lambda peers, repeat: interleave(peers, repeat, pause=0.0))
+        monkeypatch.setattr(results, "save", lambda name, document: save(name, document, folder))
+        monkeypatch.setattr(results, "load", lambda name: load(name, folder))
