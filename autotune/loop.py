@@ -40,6 +40,8 @@ def run_rounds(
     """
     teller = _Teller(tasks, callbacks)
     waiting = deque(task for task in tasks if not task.done)
+    if waiting:
+        pool.warm_up(waiting[0].settings.threads)
     with Interrupt() as interrupt:
         while waiting and not interrupt.requested:
             task = waiting.popleft()

@@ -51,6 +51,13 @@ class LocalPool(MeasurePool):
         self._submitted = 0
         self._closed = False
 
+    def warm_up(self, threads: int) -> None:
+        """Starts the children, unless another run is timing something on this host."""
+        if not self._busy and self._lock.acquire("build", 0.0):
+            for station in self._builders:
+                station.start()
+            self._runner.start(cores_for(threads))
+
     def submit(self, trials: Sequence[Trial]) -> None:
         """Queues trials; they are worked on inside `results`."""
         if self._closed:

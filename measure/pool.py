@@ -150,6 +150,9 @@ class MeasurePool(ABC):
     `PoolError` is for wrong use and for workers that cannot be started at all.
     """
 
+    def warm_up(self, threads: int) -> None:
+        """Says that trials on so many threads will come, for pools whose workers take time to start."""
+
     @abstractmethod
     def submit(self, trials: Sequence[Trial]) -> None:
         """Takes trials in; may be called with results outstanding."""

@@ -25,6 +25,9 @@ class TimingPolicy:
         stable_samples: from this many on, stop early when the timing is stable.
         stable_spread: stable means (p25 - min) / min of the samples is at most this.
         cut_ratio: a first sample over this many times the best latency ends the trial.
+        loser_ratio: a trial whose fastest sample is over this many times the best latency ends after
+            `loser_samples`: how far behind it is need not be known to the last percent.
+        loser_samples: see there.
         keep: most latencies reported; more samples are reported as medians of consecutive groups.
         rotation_bytes: most memory for rotated copies of constants, bytes.
     """
@@ -35,11 +38,13 @@ class TimingPolicy:
     stable_samples: int = 10
     stable_spread: float = 0.002
     cut_ratio: float = 3.0
+    loser_ratio: float = 1.2
+    loser_samples: int = 5
     keep: int = 32
     rotation_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
-        for name in ("min_samples", "stable_samples", "keep", "rotation_bytes"):
+        for name in ("min_samples", "stable_samples", "loser_samples", "keep", "rotation_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, but got {name}={getattr(self, name)}")
         if self.max_samples < self.min_samples:
@@ -48,8 +53,9 @@ class TimingPolicy:
             )
         if not self.budget_seconds >= 0:
             raise ValueError(f"`budget_seconds` must not be negative, but got budget_seconds={self.budget_seconds}")
-        if not self.cut_ratio > 1:
-            raise ValueError(f"`cut_ratio` must be over 1, but got cut_ratio={self.cut_ratio}")
+        for name in ("cut_ratio", "loser_ratio"):
+            if not getattr(self, name) > 1:
+                raise ValueError(f"`{name}` must be over 1, but got {name}={getattr(self, name)}")
 
     def to_json(self) -> dict[str, Any]:
         """Plain form, for the worker and for records."""
@@ -88,8 +94,9 @@ def measure(
     samples = time(1)  # (samples,) seconds
     if best_seconds is not None and min(float(samples[0]), checked_seconds) > policy.cut_ratio * best_seconds:
         return _summary(samples, policy.keep, cut=True)
-    while len(samples) < policy.max_samples and not _enough(samples, policy):
-        samples = np.concatenate([samples, time(_batch(samples, policy))])
+    lost = math.inf if best_seconds is None else policy.loser_ratio * best_seconds
+    while len(samples) < policy.max_samples and not _enough(samples, policy, lost):
+        samples = np.concatenate([samples, time(_batch(samples, policy, lost))])
     return _summary(samples, policy.keep)
 
 
@@ -103,9 +110,11 @@ def rotation_copies(constant_bytes: int, cache_bytes: int, rotation_bytes: int) 
     return max(1, math.ceil(min(1.5 * cache_bytes, rotation_bytes) / constant_bytes))
 
 
-def _enough(samples: NDArray[np.float64], policy: TimingPolicy) -> bool:
+def _enough(samples: NDArray[np.float64], policy: TimingPolicy, lost: float) -> bool:
     if len(samples) < policy.min_samples:
         return False
+    if len(samples) >= policy.loser_samples and float(samples.min()) > lost:
+        return True
     if samples.sum() >= policy.budget_seconds:
         return True
     low = float(samples.min())
@@ -114,8 +123,10 @@ def _enough(samples: NDArray[np.float64], policy: TimingPolicy) -> bool:
     )
 
 
-def _batch(samples: NDArray[np.float64], policy: TimingPolicy) -> int:
+def _batch(samples: NDArray[np.float64], policy: TimingPolicy, lost: float) -> int:
     """Next batch: up to the minimum, then a quarter of the budget, to look at the stability in between."""
+    if len(samples) < policy.loser_samples and float(samples.min()) > lost:
+        return min(policy.loser_samples, policy.max_samples) - len(samples)
     missing = policy.min_samples - len(samples)
     typical = max(float(np.median(samples)), 1e-9)
     remaining = policy.budget_seconds - float(samples.sum())

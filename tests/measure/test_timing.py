@@ -56,6 +56,18 @@ def test_a_clear_loser_is_cut_after_one_sample():
     assert clock.asked == 1 and timing.cut and timing.latencies == (4e-3,) and timing.seconds == 4e-3
 
 
+def test_a_loser_gets_a_few_samples():
+    clock = Clock(lambda _: 1.3e-3)
+    timing = measure(clock, TimingPolicy(), best_seconds=1e-3, checked_seconds=1.3e-3)
+    assert clock.asked == 5 and not timing.cut and timing.seconds == 1.3e-3
+
+
+def test_one_good_sample_makes_no_loser():
+    clock = Clock(lambda place: 1e-3 if place == 2 else 1.3e-3)
+    measure(clock, TimingPolicy(), best_seconds=1e-3, checked_seconds=1.3e-3)
+    assert clock.asked > 5
+
+
 def test_one_interrupt_does_not_cut_a_good_candidate():
     clock = Clock(lambda place: 4e-3 if place == 0 else 9e-4)
     timing = measure(clock, TimingPolicy(), best_seconds=1e-3, checked_seconds=1e-3)
