@@ -150,7 +150,7 @@ class MeasurePool(ABC):
     `PoolError` is for wrong use and for workers that cannot be started at all.
     """
 
-    def warm_up(self, threads: int) -> None:
+    def warm_up(self, threads: int) -> None:  # noqa: B027  (a hook)
         """Says that trials on so many threads will come, for pools whose workers take time to start."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from search_space.ir.expr import Expr, const, var, variables
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 from targets.cpu.storage import Loops, Storage, loops_of, place
-from targets.cpu.text import Text, Value
+from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
 
 MAX_UNROLLED_STORES = 8192
@@ -73,7 +73,7 @@ class _Unit:
         slot = len(self.bodies) - 1
         function = Function(self, "%workspace", "%scratch")
         function.values.integers.ranges.update(caller.values.integers.ranges)
-        function.values.env = caller.values.env
+        function.values.env.update(caller.values.env)
         entry = function.entry
         entry.append("  %arguments = load ptr, ptr %context")
         entry.append("  %workspace.at = getelementptr ptr, ptr %context, i64 1")
@@ -128,12 +128,12 @@ class Function:
         for i, buffer in enumerate(self.unit.program.params):
             self.entry.append(f"  %argument.at{i} = getelementptr ptr, ptr {arguments}, i64 {i}")
             self.entry.append(f"  %argument{i} = load ptr, ptr %argument.at{i}")
-            self.values.pointers[buffer.name] = f"%argument{i}"
+            self.values.addresses.pointers[buffer.name] = f"%argument{i}"
         placed = [(n, s) for n, s in self.unit.storage.items() if s.kind in self.areas]
         for i, (name, storage) in enumerate(placed):
             area = self.areas[storage.kind]
             self.entry.append(f"  %buffer{i} = getelementptr i8, ptr {area}, i64 {storage.offset}")
-            self.values.pointers[name] = f"%buffer{i}"
+            self.values.addresses.pointers[name] = f"%buffer{i}"
 
     def label(self, hint: str) -> str:
         self._labels += 1
@@ -194,10 +194,12 @@ class Function:
         before = text.label
         text.emit(f"  br i1 {guard}, label %{body}, label %{after}" if guard else f"  br label %{body}")
         text.start_block(body)
-        phis: list[str] = []
+        induction = Induction(loop.var, before, latch)
+        phis = induction.phis
         text.lines.append(phis)
         self._bump(loop)
         scope = text.push()
+        scope.induction = induction if low == "0" else None
         index = text.name("i")
         scope.variables[loop.var] = Value(index, "int64")
         self.values.integers.run_over(loop.var, loop.extent)
@@ -211,6 +213,7 @@ class Function:
         self.stmt(loop.body)
         text.emit(f"  br label %{latch}")
         text.start_block(latch)
+        text.lines.append(induction.steps)
         text.emit(f"  {index}.next = add nuw nsw i64 {index}, 1")
         text.emit(f"  {index}.more = icmp slt i64 {index}.next, {high}")
         text.emit(f"  br i1 {index}.more, label %{body}, label %{after}")
@@ -301,14 +304,14 @@ class Function:
 
     def _store(self, stmt: Store, mask: Value | None) -> None:
         values = self.values
-        storage, plan = values.storage[stmt.buffer], values.plan(stmt.buffer, stmt.indices)
+        storage, plan = values.storage[stmt.buffer], values.addresses.plan(stmt.buffer, stmt.indices)
         over_lanes = bool(values.lane) and (plan.lane != 0 or bool(plan.gather))
         lanes = values.lane[1] if over_lanes and values.lane else 0
         across = values.lane is not None and not over_lanes and stmt.reducer is not None
         value = None if self._is_product(stmt) and not across else self._stored(stmt)
         if across and values.lane and value:
             value = values.vector(value, values.lane[1])
-        terms, constant = values.offset(plan)
+        terms, constant = values.addresses.offset(plan)
         if value is not None and value.lanes and not over_lanes:
             if stmt.reducer is None:
                 raise BuildError(f"a vectorized loop must index what it stores, but got {stmt.buffer}[...]")
@@ -321,7 +324,7 @@ class Function:
             pointers = values.lane_pointers(stmt.buffer, plan, terms, constant)
             self._scatter(stmt, pointers, value, mask, lanes)
         else:
-            pointer = values.pointer(stmt.buffer, terms, constant)
+            pointer = values.addresses.pointer(stmt.buffer, terms, constant)
             self._to_memory(stmt, pointer, value, mask, lanes)
         values.versions[stmt.buffer] = values.versions.get(stmt.buffer, 0) + 1
 

@@ -110,7 +110,13 @@ def openmp_library() -> str | None:
 
 @cache
 def initialise() -> bool:
-    """Makes the native target and the OpenMP runtime available; whether loops can run in parallel."""
+    """Makes the native target and the OpenMP runtime available; whether loops can run in parallel.
+
+    LLVM's loop strength reduction is off from here on, for all code of this process: our loops carry their pointers
+    themselves, and what it makes of them is a third slower for memory-bound kernels and takes a quarter of the time of
+    code generation.
+    """
+    llvm.set_option("autotune", "-disable-lsr")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     library = openmp_library()

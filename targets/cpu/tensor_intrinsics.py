@@ -17,15 +17,15 @@ LANES = 16
 def _key(function: Function, operand: Operand) -> tuple[str, int]:
     """The register an accumulator tile occupies."""
     values = function.values
-    terms, constant = values.offset(values.plan(operand.buffer, operand.indices))
+    terms, constant = values.addresses.offset(values.addresses.plan(operand.buffer, operand.indices))
     assert not terms and values.storage[operand.buffer].kind == "register", operand.buffer
     return operand.buffer, constant
 
 
 def _pointer(function: Function, operand: Operand) -> str:
     values = function.values
-    terms, constant = values.offset(values.plan(operand.buffer, operand.indices))
-    return values.pointer(operand.buffer, terms, constant)
+    terms, constant = values.addresses.offset(values.addresses.plan(operand.buffer, operand.indices))
+    return values.addresses.pointer(operand.buffer, terms, constant)
 
 
 def _contiguous(function: Function, operand: Operand, wanted: dict[str, int]) -> None:

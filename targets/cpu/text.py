@@ -53,12 +53,32 @@ def float_literal(value: float, dtype: str) -> str:
 
 
 @dataclass
+class Induction:
+    """Where a counted loop from 0 keeps what it carries from one iteration to the next.
+
+    Attributes:
+        variable: of the loop.
+        before, latch: labels of the blocks that lead into the body.
+        phis, steps: lines at the head of the body, and of the latch.
+        pointers: how many there are.
+    """
+
+    variable: str
+    before: str
+    latch: str
+    phis: list[str] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
+    pointers: int = 0
+
+
+@dataclass
 class Scope:
     """A region of straight-line dominance: the body of a loop, or of a branch."""
 
     head: list[Any] = field(default_factory=list)
     memo: dict[Any, Any] = field(default_factory=dict)
     variables: dict[str, Value] = field(default_factory=dict)
+    induction: Induction | None = None
 
 
 class Text:

@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from search_space.ir.expr import BITS, FLOATS, Expr, const, substitute, variables, walk
-from search_space.ir.polynomial import Monomial, canon, poly
+from search_space.ir.polynomial import canon
 from targets.base import BuildError
+from targets.cpu.addresses import Addresses, Plan, Terms
 from targets.cpu.integers import Integers
 from targets.cpu.memory import Memory
-from targets.cpu.storage import Loops, Storage, flat_index
+from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
 
-Terms = tuple[tuple[Monomial, int], ...]
 INDEX_OPS = {"const", "var", "add", "sub", "mul", "floordiv", "mod", "min", "max", "select"}
 INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """An access's offset, sorted by when each part is known (elements).
-
-    Attributes:
-        constant, unrolled: known while emitting; lane: the coefficient of the vectorized loop.
-        runtime: known in the loops; mixed: divisions or minima that hold unrolled variables; gather: that hold lanes.
-    """
-
-    constant: int
-    unrolled: tuple[tuple[str, int], ...]
-    lane: int
-    runtime: Terms
-    mixed: Terms
-    gather: Terms
 
 
 class Values:
@@ -44,14 +26,13 @@ class Values:
         self.integers = Integers(text)
         self.math = VectorMath(text)
         self.memory = Memory(text, self.math.declared)
-        self.pointers: dict[str, str] = {}
         self.env: dict[str, int] = {}
+        self.addresses = Addresses(self.integers, loops, storage, self.env, self.fixed)
         self.lane: tuple[str, int] | None = None
         self.mask: Value | None = None
         self.registers: dict[tuple[str, int], Value] = {}
         self.versions: dict[str, int] = {}
         self.epoch = 0
-        self._plans: dict[tuple[str, Any], Plan] = {}
         self._facts: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
         self._indices: dict[int, bool] = {}
 
@@ -73,90 +54,6 @@ class Values:
         if not unrolled:
             return e
         return self.integers.simplify(substitute(e, {n: self.env[n] for n in unrolled}))
-
-    # ------------------------------------------------------------------ addresses
-    def plan(self, buffer: str, indices: tuple[Expr, ...]) -> Plan:
-        key = (buffer, tuple(i.serial for i in indices))
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = self._make_plan(flat_index(indices, self.storage[buffer].strides))
-        return plan
-
-    def _make_plan(self, flat: Expr) -> Plan:
-        constant, lane = 0, 0
-        unrolled, runtime, mixed, gather = [], [], [], []
-        for monomial, c in poly(flat).items():
-            names = {v for atom in monomial for v in variables(atom)}
-            bare = monomial[0].args[0] if len(monomial) == 1 and monomial[0].op == "var" else None
-            if not monomial:
-                constant = c
-            elif bare in self.loops.lanes:
-                lane = c
-            elif names & self.loops.lanes.keys():
-                gather.append((monomial, c))
-            elif bare in self.loops.unrolled:
-                unrolled.append((str(bare), c))
-            elif names & self.loops.unrolled:
-                mixed.append((monomial, c))
-            else:
-                runtime.append((monomial, c))
-        return Plan(constant, tuple(unrolled), lane, tuple(runtime), tuple(mixed), tuple(gather))
-
-    def offset(self, plan: Plan) -> tuple[Terms, int]:
-        """Terms computed at run time, and the constant, at the current unrolled point."""
-        constant = plan.constant + sum(c * self.env[v] for v, c in plan.unrolled)
-        if not plan.mixed:
-            return plan.runtime, constant
-        terms = dict(plan.runtime)
-        for monomial, c in plan.mixed:
-            whole = const(c)
-            for atom in monomial:
-                whole = whole * self.fixed(atom)
-            for m, d in poly(canon(whole)).items():
-                if m:
-                    terms[m] = terms.get(m, 0) + d
-                else:
-                    constant += d
-        return tuple((m, c) for m, c in terms.items() if c), constant
-
-    def pointer(self, buffer: str, terms: Terms, constant: int) -> str:
-        """A pointer to element (terms + constant); the varying part is kept per loop level."""
-        lookup = self.text.lookup
-        key: tuple[Any, ...] = ("at", buffer, terms, constant)
-        known = lookup(key)
-        if known is None:
-            varying = ("base", buffer, terms)
-            base = lookup(varying)
-            if base is None:
-                base = self.text.remember(varying, self._base(buffer, terms))
-            known = base
-            if constant:
-                element = LLVM_TYPE[self.storage[buffer].dtype]
-                known = self.text.value(f"getelementptr {element}, ptr {base}, i64 {constant}", "ptr").text
-            self.text.remember(key, known)
-        return str(known)
-
-    def _base(self, buffer: str, terms: Terms) -> str:
-        """The varying part of an address: one step a loop level, each kept at the head of its loop."""
-        base = self.pointers[buffer]
-        element = LLVM_TYPE[self.storage[buffer].dtype]
-        levels: dict[int, list[tuple[Monomial, int]]] = {}
-        for monomial, c in terms:
-            depth = max(self.integers.depth(atom) for atom in monomial)
-            levels.setdefault(depth, []).append((monomial, c))
-        key: tuple[Any, ...] = ("pointer", buffer)
-        for depth in sorted(levels):
-            part = sorted(levels[depth], key=lambda t: str(t[0]))
-            key = (*key, tuple((tuple(a.serial for a in m), c) for m, c in part))
-            known = self.text.lookup(key)
-            if known is None:
-                scope = self.text.scopes[depth]
-                step = self.integers.sum(dict(part), scope)
-                line = f"getelementptr {element}, ptr {base}, i64 {step}"
-                known = self.text.value(line, "ptr", at=scope).text
-                scope.memo[key] = known
-            base = known
-        return base
 
     # ------------------------------------------------------------------ values
     def value(self, e: Expr) -> Value:
@@ -277,8 +174,8 @@ class Values:
 
     def load(self, e: Expr) -> Value:
         name = e.args[0]
-        storage, plan = self.storage[name], self.plan(name, e.args[1:])
-        terms, constant = self.offset(plan)
+        storage, plan = self.storage[name], self.addresses.plan(name, e.args[1:])
+        terms, constant = self.addresses.offset(plan)
         if storage.kind == "register":
             assert not terms, e
             known = self.registers.get((name, constant))
@@ -289,13 +186,13 @@ class Values:
             pointers = self.lane_pointers(name, plan, terms, constant)
             return self.memory.gather(pointers, storage.dtype, self.lane[1] if self.lane else 1, self.mask)
         lanes = self.lane[1] if plan.lane and self.lane else 0
-        return self.memory.load(self.pointer(name, terms, constant), storage.dtype, lanes, self.mask)
+        return self.memory.load(self.addresses.pointer(name, terms, constant), storage.dtype, lanes, self.mask)
 
     def lane_pointers(self, name: str, plan: Plan, terms: Terms, constant: int) -> str:
         """Pointers of the single lanes, as a vector."""
         assert self.lane is not None
         width = self.lane[1]
-        base = self.pointer(name, terms, constant)
+        base = self.addresses.pointer(name, terms, constant)
         offsets = Value("<" + ", ".join(f"i32 {i * plan.lane}" for i in range(width)) + ">", "int32", width)
         for monomial, c in plan.gather:
             value = Value(f"splat (i32 {c})", "int32", width)

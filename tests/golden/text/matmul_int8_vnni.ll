@@ -46,47 +46,47 @@ loop1:
   %v5 = udiv i64 %i1, 2
   %v6 = mul nsw i64 %v5, 16
   %v7 = getelementptr i8, ptr %argument0, i64 %v6
-  %v14 = urem i64 %i1, 2
-  %v15 = mul nsw i64 %v14, 128
-  %v16 = getelementptr i8, ptr %argument1, i64 %v15
-  %v30 = mul nsw i64 %v14, 16
-  %v31 = mul nsw i64 %v5, 64
-  %v32 = add nsw i64 %v30, %v31
-  %v33 = getelementptr i32, ptr %argument2, i64 %v32
+  %v13 = urem i64 %i1, 2
+  %v14 = mul nsw i64 %v13, 128
+  %v15 = getelementptr i8, ptr %argument1, i64 %v14
+  %v28 = mul nsw i64 %v13, 16
+  %v29 = mul nsw i64 %v5, 64
+  %v30 = add nsw i64 %v28, %v29
+  %v31 = getelementptr i32, ptr %argument2, i64 %v30
   br label %loop4
 loop4:
+  %p8 = phi ptr [ %v7, %loop1 ], [ %p8.next, %latch6 ]
+  %p16 = phi ptr [ %v15, %loop1 ], [ %p16.next, %latch6 ]
   %i2 = phi i64 [ 0, %loop1 ], [ %i2.next, %latch6 ]
-  %acc3 = phi <16 x i32> [ splat (i32 0), %loop1 ], [ %v21, %latch6 ]
-  %acc4 = phi <16 x i32> [ splat (i32 0), %loop1 ], [ %v29, %latch6 ]
-  %v8 = mul nsw i64 %i2, 4
-  %v9 = getelementptr i8, ptr %v7, i64 %v8
-  %v17 = mul nsw i64 %i2, 64
-  %v18 = getelementptr i8, ptr %v16, i64 %v17
-  %v10 = load i32, ptr %v9, align 1
-  %v11 = insertelement <16 x i32> poison, i32 %v10, i32 0
-  %v12 = shufflevector <16 x i32> %v11, <16 x i32> poison, <16 x i32> zeroinitializer
-  %v13 = bitcast <16 x i32> %v12 to <64 x i8>
-  %v19 = load <16 x i32>, ptr %v18, align 1
-  %v20 = bitcast <16 x i32> %v19 to <64 x i8>
-  %v21 = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %acc3, <64 x i8> %v13, <64 x i8> %v20)
+  %acc3 = phi <16 x i32> [ splat (i32 0), %loop1 ], [ %v19, %latch6 ]
+  %acc4 = phi <16 x i32> [ splat (i32 0), %loop1 ], [ %v27, %latch6 ]
+  %v9 = load i32, ptr %p8, align 1
+  %v10 = insertelement <16 x i32> poison, i32 %v9, i32 0
+  %v11 = shufflevector <16 x i32> %v10, <16 x i32> poison, <16 x i32> zeroinitializer
+  %v12 = bitcast <16 x i32> %v11 to <64 x i8>
+  %v17 = load <16 x i32>, ptr %p16, align 1
+  %v18 = bitcast <16 x i32> %v17 to <64 x i8>
+  %v19 = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %acc3, <64 x i8> %v12, <64 x i8> %v18)
   call void asm sideeffect "", "~{memory}"()
-  %v22 = getelementptr i8, ptr %v9, i64 8
-  %v23 = load i32, ptr %v22, align 1
-  %v24 = insertelement <16 x i32> poison, i32 %v23, i32 0
-  %v25 = shufflevector <16 x i32> %v24, <16 x i32> poison, <16 x i32> zeroinitializer
+  %v20 = getelementptr i8, ptr %p8, i64 8
+  %v21 = load i32, ptr %v20, align 1
+  %v22 = insertelement <16 x i32> poison, i32 %v21, i32 0
+  %v23 = shufflevector <16 x i32> %v22, <16 x i32> poison, <16 x i32> zeroinitializer
+  %v24 = bitcast <16 x i32> %v23 to <64 x i8>
+  %v25 = load <16 x i32>, ptr %p16, align 1
   %v26 = bitcast <16 x i32> %v25 to <64 x i8>
-  %v27 = load <16 x i32>, ptr %v18, align 1
-  %v28 = bitcast <16 x i32> %v27 to <64 x i8>
-  %v29 = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %acc4, <64 x i8> %v26, <64 x i8> %v28)
+  %v27 = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %acc4, <64 x i8> %v24, <64 x i8> %v26)
   br label %latch6
 latch6:
+  %p8.next = getelementptr i8, ptr %p8, i64 4
+  %p16.next = getelementptr i8, ptr %p16, i64 64
   %i2.next = add nuw nsw i64 %i2, 1
   %i2.more = icmp slt i64 %i2.next, 2
   br i1 %i2.more, label %loop4, label %after5
 after5:
-  store <16 x i32> %v21, ptr %v33, align 4
-  %v34 = getelementptr i32, ptr %v33, i64 32
-  store <16 x i32> %v29, ptr %v34, align 4
+  store <16 x i32> %v19, ptr %v31, align 4
+  %v32 = getelementptr i32, ptr %v31, i64 32
+  store <16 x i32> %v27, ptr %v32, align 4
   br label %latch3
 latch3:
   %i1.next = add nuw nsw i64 %i1, 1
@@ -107,52 +107,54 @@ entry:
   %argument1 = load ptr, ptr %argument.at1
   br label %loop1
 loop1:
+  %p5 = phi ptr [ %argument0, %entry ], [ %p5.next, %latch3 ]
+  %p10 = phi ptr [ %argument1, %entry ], [ %p10.next, %latch3 ]
   %i1 = phi i64 [ 0, %entry ], [ %i1.next, %latch3 ]
-  %v5 = mul nsw i64 %i1, 16
-  %v6 = getelementptr i8, ptr %argument0, i64 %v5
-  %v13 = mul nsw i64 %i1, 128
-  %v14 = getelementptr i8, ptr %argument1, i64 %v13
   br label %loop4
 loop4:
+  %p6 = phi ptr [ %p5, %loop1 ], [ %p6.next, %latch6 ]
+  %p11 = phi ptr [ %p10, %loop1 ], [ %p11.next, %latch6 ]
   %i2 = phi i64 [ 0, %loop1 ], [ %i2.next, %latch6 ]
-  %v7 = mul nsw i64 %i2, 128
-  %v8 = getelementptr i8, ptr %v6, i64 %v7
-  %v15 = mul nsw i64 %i2, 64
-  %v16 = getelementptr i8, ptr %v14, i64 %v15
   br label %loop7
 loop7:
+  %p7 = phi ptr [ %p6, %loop4 ], [ %p7.next, %latch9 ]
+  %p12 = phi ptr [ %p11, %loop4 ], [ %p12.next, %latch9 ]
   %i3 = phi i64 [ 0, %loop4 ], [ %i3.next, %latch9 ]
-  %v9 = getelementptr i8, ptr %v8, i64 %i3
-  %v17 = mul nsw i64 %i3, 4
-  %v18 = getelementptr i8, ptr %v16, i64 %v17
   br label %loop10
 loop10:
+  %p8 = phi ptr [ %p7, %loop7 ], [ %p8.next, %latch12 ]
+  %p13 = phi ptr [ %p12, %loop7 ], [ %p13.next, %latch12 ]
   %i4 = phi i64 [ 0, %loop7 ], [ %i4.next, %latch12 ]
-  %v10 = mul nsw i64 %i4, 32
-  %v11 = getelementptr i8, ptr %v9, i64 %v10
-  %v19 = getelementptr i8, ptr %v18, i64 %i4
-  %v12 = load i8, ptr %v11, align 1
-  store i8 %v12, ptr %v19, align 1
+  %v9 = load i8, ptr %p8, align 1
+  store i8 %v9, ptr %p13, align 1
   br label %latch12
 latch12:
+  %p8.next = getelementptr i8, ptr %p8, i64 32
+  %p13.next = getelementptr i8, ptr %p13, i64 1
   %i4.next = add nuw nsw i64 %i4, 1
   %i4.more = icmp slt i64 %i4.next, 4
   br i1 %i4.more, label %loop10, label %after11
 after11:
   br label %latch9
 latch9:
+  %p7.next = getelementptr i8, ptr %p7, i64 1
+  %p12.next = getelementptr i8, ptr %p12, i64 4
   %i3.next = add nuw nsw i64 %i3, 1
   %i3.more = icmp slt i64 %i3.next, 16
   br i1 %i3.more, label %loop7, label %after8
 after8:
   br label %latch6
 latch6:
+  %p6.next = getelementptr i8, ptr %p6, i64 128
+  %p11.next = getelementptr i8, ptr %p11, i64 64
   %i2.next = add nuw nsw i64 %i2, 1
   %i2.more = icmp slt i64 %i2.next, 2
   br i1 %i2.more, label %loop4, label %after5
 after5:
   br label %latch3
 latch3:
+  %p5.next = getelementptr i8, ptr %p5, i64 16
+  %p10.next = getelementptr i8, ptr %p10, i64 128
   %i1.next = add nuw nsw i64 %i1, 1
   %i1.more = icmp slt i64 %i1.next, 2
   br i1 %i1.more, label %loop1, label %after2

@@ -1,0 +1,165 @@
+"""Addresses: what varies with a loop is computed in that loop, or carried along by it as a pointer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from search_space.ir.expr import Expr, const, var, variables
+from search_space.ir.polynomial import Monomial, canon, poly
+from targets.cpu.integers import Integers
+from targets.cpu.storage import Loops, Storage, flat_index
+from targets.cpu.text import LLVM_TYPE, Scope
+
+Terms = tuple[tuple[Monomial, int], ...]
+MAX_POINTERS = 5
+"""Pointers that a loop carries. x86-64 has 16 registers for them and for all else; where a loop needs more, further
+ones are computed from its index, as each would cost an addition an iteration and soon a place in memory."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An access's offset, sorted by when each part is known (elements).
+
+    Attributes:
+        constant, unrolled: known while emitting; lane: the coefficient of the vectorized loop.
+        runtime: known in the loops; mixed: divisions or minima that hold unrolled variables; gather: that hold lanes.
+    """
+
+    constant: int
+    unrolled: tuple[tuple[str, int], ...]
+    lane: int
+    runtime: Terms
+    mixed: Terms
+    gather: Terms
+
+
+class Addresses:
+    """Emits the addresses of one function.
+
+    Args:
+        integers: emits index arithmetic.
+        loops, storage: of the program.
+        env: numbers of the unrolled variables; changes as the program is emitted.
+        fixed: an expression with those numbers put in.
+
+    Attributes:
+        pointers: first element of each buffer.
+    """
+
+    def __init__(
+        self,
+        integers: Integers,
+        loops: Loops,
+        storage: dict[str, Storage],
+        env: dict[str, int],
+        fixed: Callable[[Expr], Expr],
+    ) -> None:
+        self.text, self.integers, self.loops, self.storage, self.env = integers.text, integers, loops, storage, env
+        self.pointers: dict[str, str] = {}
+        self._fixed = fixed
+        self._plans: dict[tuple[str, Any], Plan] = {}
+
+    def plan(self, buffer: str, indices: tuple[Expr, ...]) -> Plan:
+        key = (buffer, tuple(i.serial for i in indices))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = self._make_plan(flat_index(indices, self.storage[buffer].strides))
+        return plan
+
+    def _make_plan(self, flat: Expr) -> Plan:
+        constant, lane = 0, 0
+        unrolled, runtime, mixed, gather = [], [], [], []
+        for monomial, c in poly(flat).items():
+            names = {v for atom in monomial for v in variables(atom)}
+            bare = monomial[0].args[0] if len(monomial) == 1 and monomial[0].op == "var" else None
+            if not monomial:
+                constant = c
+            elif bare in self.loops.lanes:
+                lane = c
+            elif names & self.loops.lanes.keys():
+                gather.append((monomial, c))
+            elif bare in self.loops.unrolled:
+                unrolled.append((str(bare), c))
+            elif names & self.loops.unrolled:
+                mixed.append((monomial, c))
+            else:
+                runtime.append((monomial, c))
+        return Plan(constant, tuple(unrolled), lane, tuple(runtime), tuple(mixed), tuple(gather))
+
+    def offset(self, plan: Plan) -> tuple[Terms, int]:
+        """Terms computed at run time, and the constant, at the current unrolled point."""
+        constant = plan.constant + sum(c * self.env[v] for v, c in plan.unrolled)
+        if not plan.mixed:
+            return plan.runtime, constant
+        terms = dict(plan.runtime)
+        for monomial, c in plan.mixed:
+            whole = const(c)
+            for atom in monomial:
+                whole = whole * self._fixed(atom)
+            for m, d in poly(canon(whole)).items():
+                if m:
+                    terms[m] = terms.get(m, 0) + d
+                else:
+                    constant += d
+        return tuple((m, c) for m, c in terms.items() if c), constant
+
+    def pointer(self, buffer: str, terms: Terms, constant: int) -> str:
+        """A pointer to element (terms + constant); the varying part is kept per loop level."""
+        lookup = self.text.lookup
+        key: tuple[Any, ...] = ("at", buffer, terms, constant)
+        known = lookup(key)
+        if known is None:
+            varying = ("base", buffer, terms)
+            base = lookup(varying)
+            if base is None:
+                base = self.text.remember(varying, self._base(buffer, terms))
+            known = base
+            if constant:
+                element = LLVM_TYPE[self.storage[buffer].dtype]
+                known = self.text.value(f"getelementptr {element}, ptr {base}, i64 {constant}", "ptr").text
+            self.text.remember(key, known)
+        return str(known)
+
+    def _base(self, buffer: str, terms: Terms) -> str:
+        """The varying part of an address: one step a loop level, each kept at the head of its loop."""
+        base = self.pointers[buffer]
+        element = LLVM_TYPE[self.storage[buffer].dtype]
+        levels: dict[int, list[tuple[Monomial, int]]] = {}
+        for monomial, c in terms:
+            depth = max(self.integers.depth(atom) for atom in monomial)
+            levels.setdefault(depth, []).append((monomial, c))
+        key: tuple[Any, ...] = ("pointer", buffer)
+        for depth in sorted(levels):
+            part = sorted(levels[depth], key=lambda t: str(t[0]))
+            key = (*key, tuple((tuple(a.serial for a in m), c) for m, c in part))
+            known = self.text.lookup(key)
+            if known is None:
+                scope = self.text.scopes[depth]
+                known = self._carried(scope, element, base, part)
+                if known is None:
+                    step = self.integers.sum(dict(part), scope)
+                    line = f"getelementptr {element}, ptr {base}, i64 {step}"
+                    known = self.text.value(line, "ptr", at=scope).text
+                scope.memo[key] = known
+            base = known
+        return base
+
+    def _carried(self, scope: Scope, element: str, base: str, part: list[tuple[Monomial, int]]) -> str | None:
+        """A pointer that a loop carries along, `base` at first; None where the address is no multiple of its index.
+
+        One register and a constant are the cheapest address: with an index register beside it, an operation that
+        reads memory is split in two by the processor.
+        """
+        loop = scope.induction
+        if loop is None or len(part) != 1 or loop.pointers == MAX_POINTERS:
+            return None
+        ((monomial, step),) = part
+        if monomial != (var(loop.variable),):
+            return None
+        loop.pointers += 1
+        name = self.text.name("p")
+        loop.phis.append(f"  {name} = phi ptr [ {base}, %{loop.before} ], [ {name}.next, %{loop.latch} ]")
+        loop.steps.append(f"  {name}.next = getelementptr {element}, ptr {name}, i64 {step}")
+        return name
