@@ -14,12 +14,19 @@ FEWEST_ROUNDS = 10
 class Timed(Protocol):
     """Something that times itself when asked."""
 
+    def warm(self, seconds: float) -> None:
+        """Executes for so long without timing."""
+
     def time(self, samples: int) -> list[float]:
         """Seconds of each of `samples` executions."""
 
 
 def interleave(
-    peers: Mapping[str, Timed], repeat: int = FEWEST_ROUNDS, turn_seconds: float = 0.03, pause: float = 0.15
+    peers: Mapping[str, Timed],
+    repeat: int = FEWEST_ROUNDS,
+    turn_seconds: float = 0.03,
+    pause: float = 0.15,
+    warm_seconds: float = 0.25,
 ) -> dict[str, float]:
     """Median over rounds of each peer's median within its turn, seconds.
 
@@ -28,6 +35,8 @@ def interleave(
         repeat: rounds, at least 10.
         turn_seconds: time of a turn, by which the samples in it are chosen: 5 to 200.
         pause: seconds between turns, in which idle threads of the last peer stop spinning.
+        warm_seconds: execution before the samples of a turn: a processor that was idle takes that long to come back
+            to its full clock, and is up to a half slower until then.
     """
     if repeat < FEWEST_ROUNDS:
         raise ValueError(f"`repeat` must be at least {FEWEST_ROUNDS}, but got repeat={repeat}")
@@ -36,6 +45,7 @@ def interleave(
     for _ in range(repeat):
         for name, peer in peers.items():
             time.sleep(pause)
+            peer.warm(warm_seconds)
             rounds[name].append(median(peer.time(samples[name])))
     return {name: median(found) for name, found in rounds.items()}
 

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -91,7 +92,12 @@ def _answer(peer: Peer, request: dict[str, Any]) -> dict[str, Any]:
         return peer.prepare(workload, inputs_of(workload), threads, request.get("options", {}))
     if request["op"] == "time":
         return {"seconds": peer.time(request["samples"]).tolist()}
-    raise PeerError(f"`op` must be prepare, time or quit, but got op={request['op']!r}")
+    if request["op"] == "warm":
+        end = time.perf_counter() + request["seconds"]
+        while time.perf_counter() < end:
+            peer.time(5)
+        return {}
+    raise PeerError(f"`op` must be prepare, warm, time or quit, but got op={request['op']!r}")
 
 
 class PeerProcess:
@@ -118,6 +124,10 @@ class PeerProcess:
         """Has the peer make ready; returns what it says about it."""
         request = {"op": "prepare", "workload": workload.to_json(), "threads": threads, "options": options}
         return self._ask(request)
+
+    def warm(self, seconds: float) -> None:
+        """Executes for so long without timing."""
+        self._ask({"op": "warm", "seconds": seconds})
 
     def time(self, samples: int) -> list[float]:
         """Seconds of each of `samples` executions."""

@@ -47,6 +47,9 @@ class Fakes:
                 fakes.prepared.append((workload.key, threads))
                 self.latency = options["latency"]
 
+            def warm(self, seconds: float) -> None:
+                pass
+
             def time(self, samples: int) -> list[float]:
                 return [self.latency] * samples
 

@@ -20,6 +20,9 @@ class Scripted:
     log: list[str]
     asked: list[int] = field(default_factory=list)
 
+    def warm(self, seconds: float) -> None:
+        self.log.append(f"{self.name} warms up for {seconds:g} s")
+
     def time(self, samples: int) -> list[float]:
         self.log.append(self.name)
         self.asked.append(samples)
@@ -29,9 +32,9 @@ class Scripted:
 def test_peers_alternate_and_an_outlying_turn_does_not_count() -> None:
     log: list[str] = []
     slow, fast = Scripted("a", [1.0, 9.0, 1.0], log), Scripted("b", [2.0], log)
-    found = interleave({"a": slow, "b": fast}, repeat=10, pause=0.0)
+    found = interleave({"a": slow, "b": fast}, repeat=10, pause=0.0, warm_seconds=0.2)
     assert found == {"a": 1.0, "b": 2.0}
-    assert log == ["a", "b"] * 11
+    assert log == ["a", "b"] + ["a warms up for 0.2 s", "a", "b warms up for 0.2 s", "b"] * 10
 
 
 @pytest.mark.parametrize(("seconds", "samples"), [(1.0, 5), (1e-3, 30), (1e-7, 200)])
