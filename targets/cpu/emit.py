@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from search_space.ir.expr import Expr, const, var, variables
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
-from targets.cpu.storage import Loops, Storage, loops_of, place
+from targets.cpu.storage import Storage, loops_of, place
 from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
 
@@ -26,14 +26,20 @@ class Emitted:
     scratch_bytes: int
 
 
-def emit_program(program: LoopProgram, name: str, attributes: str) -> Emitted:
+def emit_program(program: LoopProgram, name: str, attributes: str, features: frozenset[str] = frozenset()) -> Emitted:
     """LLVM functions for a concrete program: `void name(ptr arguments, i32 threads, ptr workspace)`.
+
+    Args:
+        program: what to emit.
+        name: of the kernel.
+        attributes: of every function, as LLVM writes them.
+        features: instruction sets that may be named in the text.
 
     Raises:
         BuildError: an expression or loop the CPU has no code for.
     """
     storage, shared, scratch = place(program)
-    unit = _Unit(program, name, storage, loops_of(program), shared, scratch)
+    unit = _Unit(program, name, storage, shared, scratch, features)
     functions = [unit.kernel()]
     functions += unit.bodies
     head = sorted(unit.declared)
@@ -45,10 +51,16 @@ class _Unit:
     """One program being emitted: the kernel and the bodies of its parallel loops."""
 
     def __init__(
-        self, program: LoopProgram, name: str, storage: dict[str, Storage], loops: Loops, shared: int, scratch: int
+        self,
+        program: LoopProgram,
+        name: str,
+        storage: dict[str, Storage],
+        shared: int,
+        scratch: int,
+        features: frozenset[str],
     ) -> None:
-        self.program, self.name, self.storage, self.loops = program, name, storage, loops
-        self.shared, self.scratch = shared, scratch
+        self.program, self.name, self.storage, self.loops = program, name, storage, loops_of(program)
+        self.shared, self.scratch, self.features = shared, scratch, features
         self.bodies: list[str] = []
         self.declared = {
             "declare i64 @llvm.smin.i64(i64, i64)",
@@ -113,7 +125,7 @@ class Function:
         self.text = Text()
         self.entry: list[str] = []
         self.text.push()
-        self.values = Values(self.text, unit.loops, unit.storage)
+        self.values = Values(self.text, unit.loops, unit.storage, unit.features)
         self.areas = {"shared": shared, "scratch": scratch}
         self._labels = 0
         self._written: dict[int, set[str]] = {}

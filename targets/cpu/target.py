@@ -49,10 +49,11 @@ class CpuTarget(Target):
 
     def llvm_ir(self, program: LoopProgram, name: str = "kernel") -> tuple[str, int, int]:
         """The module's LLVM text, shared and per-thread workspace bytes."""
-        main = emit_program(program, name, self.attributes())
+        features = frozenset(self.hardware.features)
+        main = emit_program(program, name, self.attributes(), features)
         parts = [main.text]
         for i, prologue in enumerate(program.prologues):
-            parts.append(emit_program(prologue, f"{name}_pack{i}", self.attributes()).text)
+            parts.append(emit_program(prologue, f"{name}_pack{i}", self.attributes(), features).text)
         lines = list(dict.fromkeys(line for part in parts for line in part.splitlines() if line.startswith("declare")))
         rest = ["\n".join(x for x in part.splitlines() if not x.startswith("declare")) for part in parts]
         text = "\n".join([self.header(), ZEROS, *lines, *rest])

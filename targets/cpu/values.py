@@ -21,10 +21,12 @@ INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
 class Values:
     """Emits scalar and vector expressions of one function."""
 
-    def __init__(self, text: Text, loops: Loops, storage: dict[str, Storage]) -> None:
+    def __init__(
+        self, text: Text, loops: Loops, storage: dict[str, Storage], features: frozenset[str] = frozenset()
+    ) -> None:
         self.text, self.loops, self.storage = text, loops, storage
         self.integers = Integers(text)
-        self.math = VectorMath(text)
+        self.math = VectorMath(text, features)
         self.memory = Memory(text, self.math.declared)
         self.env: dict[str, int] = {}
         self.addresses = Addresses(self.integers, loops, storage, self.env, self.fixed)

@@ -11,12 +11,20 @@ from collections.abc import Callable, Sequence
 
 from targets.cpu.text import Text, Value, float_literal, llvm_type
 
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 0.16666665459, 0.5)
+_ROUND = 12582912.0  # 1.5 * 2^23
+
 
 class VectorMath:
-    """Emits functions of float32 scalars and vectors."""
+    """Emits functions of float32 scalars and vectors.
 
-    def __init__(self, text: Text) -> None:
-        self.text = text
+    Args:
+        text: the function being written.
+        features: instruction sets to use beyond those every vector unit has.
+    """
+
+    def __init__(self, text: Text, features: frozenset[str] = frozenset()) -> None:
+        self.text, self.features = text, features
         self.declared: set[str] = set()
 
     def apply(self, function: str, x: Value) -> Value:
@@ -73,11 +81,13 @@ class VectorMath:
 
     def exp(self, x: Value) -> Value:
         """2^n * e^r with r in [-ln2/2, ln2/2]; 0 below -104, infinity above 88.73 (Cephes expf)."""
+        if x.lanes == 16 and "avx512f" in self.features:
+            return self._exp_scaled(x)
         clamped = self.intrinsic("minnum", self.intrinsic("maxnum", x, self.number(-104.0, x)), self.number(89.0, x))
         n = self.intrinsic("rint", self.op("fmul", clamped, 1.44269504088896341))
         r = self.fma(n, -0.693359375, clamped)
         r = self.fma(n, 2.12194440e-4, r)
-        p = self.polynomial(r, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 0.16666665459, 0.5))
+        p = self.polynomial(r, _EXP)
         p = self.fma(p, self.op("fmul", r, r), self.op("fadd", r, 1.0))
         # 2^n in two factors, so that both ends of the range are reached without leaving the exponent's bits
         half = self.integer("ashr", self.convert("fptosi", n, "int32"), 1)
@@ -88,6 +98,24 @@ class VectorMath:
             p = self.op("fmul", p, self.convert("bitcast", bits, "float32"))
         unordered = self.text.value(f"fcmp uno {x.type} {x.text}, {x.text}", "bool", x.lanes)
         return self.select(unordered, x, p)
+
+    def _exp_scaled(self, x: Value) -> Value:
+        """The same with AVX-512's instruction for p * 2^n, which keeps within the range by itself."""
+        x = self._ordered("olt", self.number(89.0, x), self._ordered("ogt", self.number(-104.0, x), x))
+        shifted = self.fma(x, 1.44269504088896341, _ROUND)  # rounds to a whole number in the last bits
+        n = self.op("fsub", shifted, _ROUND)
+        r = self.fma(n, -0.693359375, x)
+        r = self.fma(n, 2.12194440e-4, r)
+        p = self.polynomial(r, (*_EXP, 1.0, 1.0))
+        kind = p.type
+        name = "llvm.x86.avx512.mask.scalef.ps.512"
+        self.declared.add(f"declare {kind} @{name}({kind}, {kind}, {kind}, i16, i32)")
+        line = f"call {kind} @{name}({kind} {p.text}, {kind} {n.text}, {kind} zeroinitializer, i16 -1, i32 4)"
+        return self.text.value(line, "float32", x.lanes)
+
+    def _ordered(self, code: str, limit: Value, x: Value) -> Value:
+        """The limit where it compares so with `x`; NaN stays."""
+        return self.select(self.text.value(f"fcmp {code} {x.type} {limit.text}, {x.text}", "bool", x.lanes), limit, x)
 
     def log(self, x: Value) -> Value:
         """Exponent and mantissa in [sqrt(1/2), sqrt(2)) (Cephes logf); -inf at 0, NaN below."""
