@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from search_space import te
 from search_space.hardware import Hardware
-from search_space.schedule.intrinsics import TensorIntrin, register_intrinsic
+from search_space.schedule.intrinsics import TensorIntrin, register_family, register_intrinsic
 
 
 def _dot(name: str, lanes: int, depth: int, left: str, right: str, out: str, feature: str) -> TensorIntrin:
@@ -26,3 +26,22 @@ INTRINSICS: tuple[TensorIntrin, ...] = (VNNI_DOT, BF16_DOT)
 def available(hardware: Hardware) -> Iterable[TensorIntrin]:
     """Instructions that `hardware` has."""
     return (i for i in INTRINSICS if i.feature in hardware.features)
+
+
+SGEMM = "sgemm"
+"""Family of whole products of float32 matrices by a library, `sgemm:MxNxK`, on hardware with the feature `cblas`."""
+
+
+def _sgemm(sizes: str) -> TensorIntrin:
+    """c[i, j] += sum over r of a[i, r] * b[r, j]."""
+    parts = sizes.split("x")
+    if len(parts) != 3 or not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ValueError(f"`intrinsic` sgemm must be given its sizes as MxNxK, but got {sizes!r}")
+    m, n, k = map(int, parts)
+    a, b = te.placeholder((m, k), name="a"), te.placeholder((k, n), name="b")
+    r = te.reduce_axis((0, k), "r")
+    c = te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")
+    return TensorIntrin(f"{SGEMM}:{sizes}", c.op, "cblas")
+
+
+register_family(SGEMM, _sgemm)

@@ -93,7 +93,7 @@ def _walk(stmt: Stmt, loops: tuple[Loop, ...], allocated: dict[str, int], progra
         yield from _walk(stmt.body, inner, allocated, program)
     elif isinstance(stmt, Store):
         yield _of_store(stmt, loops, allocated, program)
-    elif isinstance(stmt, Intrinsic) and not stmt.reset:
+    elif isinstance(stmt, Intrinsic):
         yield _of_intrinsic(stmt, loops, allocated, program)
 
 

@@ -89,7 +89,7 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Intrinsic(Stmt):
-    """One call of a hardware instruction: `output` is updated (or, for `reset`, initialised) from `inputs`."""
+    """One call of a hardware instruction: `output` is updated from `inputs`; with `reset` it starts from zero."""
 
     name: str
     output: Operand

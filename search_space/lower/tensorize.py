@@ -31,7 +31,11 @@ def tensorized(stage: Stage, depth: int, update: Store, bounds: Bounds, name: st
     loads = [n for n in walk(update.value) if n.op == "load"]
     ordered = sorted(loads, key=lambda n: intrinsic.operand_order(_pattern_of_load(n, loops)))
     output = _operand(update.buffer, update.indices, loops)
-    return Intrinsic(name, output, tuple(_operand(n.args[0], n.args[1:], loops) for n in ordered))
+    inputs = tuple(_operand(n.args[0], n.args[1:], loops) for n in ordered)
+    whole = not any(stage.is_reduce(leaf) for leaf in stage.leaves[:depth])
+    if whole and stage.reducer not in (None, "sum"):
+        raise ScheduleError(f"`intrinsic` {name} must sum where it does a whole reduction, but got {stage.reducer}")
+    return Intrinsic(name, output, inputs, reset=stage.reducer is not None and whole)
 
 
 def _operand(buffer: str, indices: tuple[Expr, ...], loops: list[str]) -> Operand:

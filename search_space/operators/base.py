@@ -22,6 +22,15 @@ REQUIRED: Any = inspect.Parameter.empty
 """Default of a parameter that must be given although it stands behind `batch`, which need not."""
 
 
+LIBRARY = "library"
+"""The algorithm that hands the product of matrices to an existing library."""
+
+
+def callable_library(args: Args, algorithm: str) -> bool:
+    """A library is called for float32 alone."""
+    return algorithm != LIBRARY or bool(args["dtype"] == "float32")
+
+
 @dataclass(frozen=True)
 class Precision:
     """How far a right output may be from the reference.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
-from search_space.operators.base import REQUIRED, Operator
+from search_space.operators.base import LIBRARY, REQUIRED, Operator
 from search_space.operators.checks import sizes
 from search_space.operators.convolution import channels, direct, ending, flops, precision, reference
-from search_space.operators.im2col import im2col, ungrouped
+from search_space.operators.im2col import im2col, library, ungrouped
 from search_space.operators.windows import Pair, Single, Triple, window_arguments
 
 P = ParamSpec("P")
@@ -102,7 +102,7 @@ def conv3d(
 
 
 def _operator(normalise: Callable[P, dict[str, Any]]) -> Operator[P]:
-    definitions = {"direct": direct, "im2col": im2col}
+    definitions = {"direct": direct, "im2col": im2col, LIBRARY: library}
     name = normalise.__name__
     return Operator(name, normalise, definitions, reference, flops, precision, available=ungrouped)
 

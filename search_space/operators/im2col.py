@@ -9,7 +9,7 @@ from typing import Any
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import product, zero
-from search_space.operators.base import Args
+from search_space.operators.base import LIBRARY, Args, callable_library
 from search_space.operators.convolution import placeholders
 from search_space.operators.epilogue import with_epilogue
 from search_space.operators.naming import over
@@ -18,10 +18,15 @@ from search_space.operators.windows import Window, pad
 
 def ungrouped(args: Args, algorithm: str) -> bool:
     """With groups there is not one product of matrices but several."""
-    return algorithm != "im2col" or args["groups"] == 1
+    return algorithm == "direct" or (args["groups"] == 1 and callable_library(args, algorithm))
 
 
-def im2col(args: Args) -> list[te.Tensor]:
+def library(args: Args) -> list[te.Tensor]:
+    """The same, the product by a library."""
+    return im2col(args, LIBRARY)
+
+
+def im2col(args: Args, tag: str = "") -> list[te.Tensor]:
     """`col` (pixels, window, channels) times the weights is `gemm`, brought into shape by `conv`."""
     window, dtype = Window.of(args), args["dtype"]
     data, weight = placeholders(args)
@@ -33,18 +38,19 @@ def im2col(args: Args) -> list[te.Tensor]:
         n, *at = unravel(m, (args["batch"], *window.output))
         return source[(n, *window.index(at, within), c)]
 
-    # Where the windows overlap a schedule chooses whether the copy is made, as it does for padding.
-    tag = "pad" if prod(window.kernel) > 1 else ""
+    # Unless the input is that matrix already, a schedule chooses where the copy is made, as it does for padding.
+    same = prod(window.kernel) == prod(window.stride) == 1 and not any(window.padding)
+    copied = "" if same else "pad"
     within = window.reduce_axes()
     names = ("m", *(axis.name for axis in within), "c")
-    col = te.compute((pixels, *window.kernel, depth), over(names, gather), name="col", tag=tag)
+    col = te.compute((pixels, *window.kernel, depth), over(names, gather), name="col", tag=copied)
     rc = te.reduce_axis((0, depth), "rc")
 
     def sum_up(m: te.IterVar, k: te.IterVar) -> te.Reduction:
         taps = product(col[(m, *within, rc)], weight[(*within, rc, k)], dtype)
         return te.sum(taps, axis=[*within, rc])
 
-    gemm = te.compute((pixels, args["out_channels"]), sum_up, name="gemm")
+    gemm = te.compute((pixels, args["out_channels"]), sum_up, name="gemm", tag=tag)
 
     def shaped(*index: te.IterVar) -> Expr:
         return gemm[ravel(index[:-1], (args["batch"], *window.output)), index[-1]]

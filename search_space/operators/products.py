@@ -6,7 +6,7 @@ from typing import Any
 
 from search_space import te
 from search_space.operators.arithmetic import OPERANDS, fast, product
-from search_space.operators.base import Args, Array, Operator, Precision
+from search_space.operators.base import LIBRARY, Args, Array, Operator, Precision, callable_library
 from search_space.operators.checks import choice, flag, sizes
 from search_space.operators.convolution import ending
 from search_space.operators.epilogue import finished, with_epilogue
@@ -46,12 +46,12 @@ def dense(
     }
 
 
-def _matmul(args: Args) -> list[te.Tensor]:
+def _matmul(args: Args, tag: str = "") -> list[te.Tensor]:
     m, n, k = args["m"], args["n"], args["k"]
     left, right = OPERANDS[args["dtype"]]
     a = te.placeholder((m, k), left, "a")
     b = te.placeholder((k, n), right, "b", constant=args["constant_b"])
-    return [a, b, _product(a, b, args["dtype"], "matmul")]
+    return [a, b, _product(a, b, args["dtype"], "matmul", tag)]
 
 
 def _batch_matmul(args: Args) -> list[te.Tensor]:
@@ -68,17 +68,17 @@ def _batch_matmul(args: Args) -> list[te.Tensor]:
     return [a, b, out]
 
 
-def _dense(args: Args) -> list[te.Tensor]:
+def _dense(args: Args, tag: str = "") -> list[te.Tensor]:
     left, right = OPERANDS[args["dtype"]]
     data = te.placeholder((args["batch"], args["in_features"]), left, "data")
     weight = te.placeholder((args["in_features"], args["out_features"]), right, "weight", constant=True)
-    return with_epilogue(args, [data, weight], _product(data, weight, args["dtype"], "dense"))
+    return with_epilogue(args, [data, weight], _product(data, weight, args["dtype"], "dense", tag))
 
 
-def _product(a: te.Tensor, b: te.Tensor, dtype: str, name: str) -> te.Tensor:
+def _product(a: te.Tensor, b: te.Tensor, dtype: str, name: str, tag: str) -> te.Tensor:
     r = te.reduce_axis((0, a.shape[1]), "r")
     shape = (a.shape[0], b.shape[1])
-    return te.compute(shape, lambda i, j: te.sum(product(a[i, r], b[r, j], dtype), axis=r), name=name)
+    return te.compute(shape, lambda i, j: te.sum(product(a[i, r], b[r, j], dtype), axis=r), name=name, tag=tag)
 
 
 def _reference(args: Args, a: Array, b: Array) -> Array:
@@ -98,13 +98,22 @@ def _dense_flops(args: Args) -> int:
 
 
 _DEPTH = Precision(lambda args: int(args["k"]))
-MATMUL = Operator("matmul", matmul, {"direct": _matmul}, _reference, _flops, _DEPTH)
+MATMUL = Operator(
+    "matmul",
+    matmul,
+    {"direct": _matmul, LIBRARY: lambda args: _matmul(args, LIBRARY)},
+    _reference,
+    _flops,
+    _DEPTH,
+    available=callable_library,
+)
 BATCH_MATMUL = Operator("batch_matmul", batch_matmul, {"direct": _batch_matmul}, _reference, _flops, _DEPTH)
 DENSE = Operator(
     "dense",
     dense,
-    {"direct": _dense},
+    {"direct": _dense, LIBRARY: lambda args: _dense(args, LIBRARY)},
     _dense_reference,
     _dense_flops,
     Precision(lambda args: int(args["in_features"])),
+    available=callable_library,
 )

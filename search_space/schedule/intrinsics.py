@@ -70,6 +70,10 @@ class TensorIntrin:
 
         assert self.op.body is not None
         operands = dict(zip(self.op.inputs, call.inputs, strict=True))
+        if call.reset:
+            for point in product(*(range(a.extent) for a in self.op.axis)):
+                inner = {**env, **{f"#{i}": p for i, p in enumerate(point)}}
+                memory[call.output.buffer][_index(call.output.buffer, call.output.elements, inner, memory)] = 0
         for point in product(*(range(e) for e in self.extents)):
             inner = {**env, **{f"#{i}": p for i, p in enumerate(point)}}
 
@@ -109,15 +113,34 @@ def register_intrinsic(intrinsic: TensorIntrin) -> TensorIntrin:
     return intrinsic
 
 
+_FAMILIES: dict[str, Callable[[str], TensorIntrin]] = {}
+
+
+def register_family(prefix: str, make: Callable[[str], TensorIntrin]) -> None:
+    """Makes known instructions of any size: `make` gets what follows `prefix` and a colon in the name.
+
+    Args:
+        prefix: what stands before the colon.
+        make: raises ValueError for sizes that are none.
+    """
+    _FAMILIES[prefix] = make
+
+
 def get_intrinsic(name: str) -> TensorIntrin:
     """The instruction of that name.
 
     Raises:
         ScheduleError: none is registered.
     """
+    family, colon, sizes = name.partition(":")
+    if colon and family in _FAMILIES and name not in _INTRINSICS:
+        try:
+            return _FAMILIES[family](sizes)
+        except ValueError as error:
+            raise ScheduleError(str(error)) from error
     if name not in _INTRINSICS:
         raise ScheduleError(f"`intrinsic` must be one of {', '.join(_INTRINSICS) or 'none'}, but got {name!r}")
     return _INTRINSICS[name]
 
 
-__all__ = ["TensorIntrin", "get_intrinsic", "register_intrinsic", "substitute", "var"]
+__all__ = ["TensorIntrin", "get_intrinsic", "register_family", "register_intrinsic", "substitute", "var"]

@@ -13,6 +13,9 @@ from search_space.schedule.steps import Step
 from search_space.schedule.trace import Trace
 from search_space.sketch.tables import DecisionGroup
 
+LIBRARY = "library"
+"""Tag of a stage that a library is to compute."""
+
 
 @dataclass(frozen=True)
 class Draft:

@@ -13,7 +13,7 @@ from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
 
 MAX_UNROLLED_STORES = 8192
-IntrinsicEmitter = Callable[["Function", Intrinsic], None]
+IntrinsicEmitter = Callable[["Function", Intrinsic], None]  # by name, or by what stands before the colon
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
 
 
@@ -166,9 +166,10 @@ class Function:
             self.store(stmt)
         else:
             assert isinstance(stmt, Intrinsic), stmt
-            if stmt.name not in INTRINSIC_EMITTERS:
+            family = stmt.name.partition(":")[0]
+            if family not in INTRINSIC_EMITTERS:
                 raise BuildError(f"`intrinsic` must be one of {', '.join(INTRINSIC_EMITTERS)}, but got {stmt.name}")
-            INTRINSIC_EMITTERS[stmt.name](self, stmt)
+            INTRINSIC_EMITTERS[family](self, stmt)
 
     def loop(self, loop: For) -> None:
         extent = int(loop.extent.value)

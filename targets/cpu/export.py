@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 
 from targets.base import Module, Parameter
-from targets.cpu.runtime import openmp_library, shim_text
+from targets.cpu.runtime import SGEMM_SYMBOL, blas_library, openmp_library, shim_text
 
 if TYPE_CHECKING:
     from targets.cpu.target import CpuTarget
@@ -53,6 +53,9 @@ def export(target: CpuTarget, module: Module, folder: Path, name: str) -> list[s
     command = [compiler, "-shared", "-o", f"{name}.so", *objects]
     if library is not None:
         command.append(library if "/" in library else f"-l:{library}")
+    blas = blas_library()
+    if blas is not None and SGEMM_SYMBOL in module.llvm_ir:
+        command += [blas, f"-Wl,-rpath,{Path(blas).parent}"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"`{compiler}` must link {name}.so, but said: {done.stderr.strip()}")

@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 from search_space.hardware import Hardware
 from targets.cpu.probe import core_peak_flops
 from targets.cpu.processors import features_of
+from targets.cpu.runtime import blas_library
 
 
 def host_cores() -> int:
@@ -41,6 +42,8 @@ def hardware_of(name: str, cpu: str, features: str, is_host: bool) -> Hardware:
         ValueError: a processor that LLVM does not know.
     """
     present = {f[1:] for f in features.split(",") if f.startswith("+")} if features else set(features_of(cpu))
+    if is_host and blas_library() is not None:
+        present.add("cblas")
     vector, registers = _vectors(present)
     cores = host_cores()
     if is_host:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+SGEMM_SYMBOL = "scipy_cblas_sgemm64_"
+BLAS_THREADS_SYMBOL = "scipy_openblas_set_num_threads64_"
 ZEROS_BYTES = 512  # where loads that must not happen read instead
 ZEROS = f"@zeros = internal constant [{ZEROS_BYTES} x i8] zeroinitializer, align 64\n"
 
@@ -109,6 +111,17 @@ def openmp_library() -> str | None:
 
 
 @cache
+def blas_library() -> str | None:
+    """Path of the BLAS that NumPy's wheel brings, if it has the entry points that kernels call; or None."""
+    for file in importlib.metadata.files("numpy") or []:
+        if Path(str(file)).name.startswith("libscipy_openblas64_"):
+            path = str(file.locate())
+            found = ctypes.CDLL(path)
+            return path if hasattr(found, SGEMM_SYMBOL) and hasattr(found, BLAS_THREADS_SYMBOL) else None
+    return None
+
+
+@cache
 def initialise() -> bool:
     """Makes the native target and the OpenMP runtime available; whether loops can run in parallel.
 
@@ -119,6 +132,9 @@ def initialise() -> bool:
     llvm.set_option("autotune", "-disable-lsr")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    blas = blas_library()
+    if blas is not None:
+        llvm.load_library_permanently(blas)
     library = openmp_library()
     if library is None:
         return False

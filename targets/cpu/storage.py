@@ -101,7 +101,7 @@ def merge_divisions(flat: Expr) -> Expr:
             if len(monomial) != 1 or monomial[0].op != "mod" or not monomial[0].args[1].is_const:
                 continue
             x, c = monomial[0].args
-            twin = ((x // c),)
+            twin = (_quotient(x, c.value),)
             if terms.get(twin) == k * c.value:
                 del terms[monomial], terms[twin]
                 for m, d in poly(x).items():
@@ -109,6 +109,13 @@ def merge_divisions(flat: Expr) -> Expr:
                 changed = True
                 break
     return from_poly({m: c for m, c in terms.items() if c})
+
+
+def _quotient(x: Expr, divisor: int) -> Expr:
+    """x // divisor, as the simplifier writes it where x is itself a quotient."""
+    if x.op == "floordiv" and x.args[1].is_const:
+        return _quotient(x.args[0], x.args[1].value * divisor)
+    return x // divisor
 
 
 def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:

@@ -14,6 +14,7 @@ from targets.base import BuildError, Module, Parameter, Target
 from targets.cpu.emit import emit_program
 from targets.cpu.host import hardware_of
 from targets.cpu.kernel import CpuKernel
+from targets.cpu.library_calls import emit_sgemm  # noqa: F401  (registers the emitter)
 from targets.cpu.runtime import ZEROS, initialise
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
 

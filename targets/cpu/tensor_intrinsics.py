@@ -60,7 +60,7 @@ def _loaded(function: Function, operand: Operand, kind: str, broadcast: bool) ->
 def _dot(function: Function, call: Intrinsic, name: str, accumulator: str, kind: str, dtype: str) -> None:
     values = function.values
     key = _key(function, call.output)
-    old = values.registers[key]
+    old = Value("zeroinitializer", dtype, LANES) if call.reset else values.registers[key]
     depth = 4 if dtype == "int32" else 2
     _contiguous(function, call.inputs[0], {"#0": 0, "#1": 1})
     _contiguous(function, call.inputs[1], {"#0": depth, "#1": 1})

@@ -5,11 +5,12 @@ from __future__ import annotations
 from search_space.sketch.base import SketchRule
 from search_space.sketch.rules.elementwise import Elementwise
 from search_space.sketch.rules.inline import AlwaysInline
+from search_space.sketch.rules.library import LibraryCall
 from search_space.sketch.rules.pad import PadHandling
 from search_space.sketch.rules.rowwise import RowWise
 from search_space.sketch.rules.tiling import MultiLevelTiling
 
-RULES: list[SketchRule] = [PadHandling(), AlwaysInline(), RowWise(), MultiLevelTiling(), Elementwise()]
+RULES: list[SketchRule] = [PadHandling(), AlwaysInline(), LibraryCall(), RowWise(), MultiLevelTiling(), Elementwise()]
 
 
 def register_rule(rule: SketchRule, before: str | None = None) -> None:

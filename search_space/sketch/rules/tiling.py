@@ -27,7 +27,7 @@ from search_space.schedule.steps import (
     Step,
     Tensorize,
 )
-from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.sketch.tables import DecisionGroup, clamped_tiles, reduce_tiles, vector_tiles
 
 MAX_TILE = 28
@@ -79,9 +79,9 @@ class MultiLevelTiling(SketchRule):
     def reduction(self, draft: Draft, stage: Stage) -> Stage | None:
         """The reduction to tile: the output itself, or the one reduction its epilogue reads at its own indices."""
         if stage.reducer is not None:
-            return stage
+            return stage if stage.tag != LIBRARY else None
         reads = [draft.state.stage(r) for r in stage.reads() if draft.state.input(r) is None]
-        found = [r for r in reads if r.reducer is not None]
+        found = [r for r in reads if r.reducer is not None and r.tag != LIBRARY]
         if len(found) == 1 and found[0].shape == stage.shape and len(draft.state.consumers(found[0].name)) == 1:
             return found[0]
         return None
