@@ -21,12 +21,13 @@ from measure.host import describe_host
 from measure.pool import Cache, MeasurePool
 from measure.record import Record
 from search_space.space import SearchSpace, generate
+from search_space.te import Tensor
 from search_space.workloads import Workload
 from targets import registry as targets
 
 
 def tune(
-    workload: Workload,
+    workload: Workload | Sequence[Tensor],
     target: str = "cpu",
     trials: int = 64,
     seed: int = 0,
@@ -45,7 +46,7 @@ def tune(
     """Searches the schedules of a workload for the fastest one on this machine.
 
     Args:
-        workload: what to compute, see `search_space.workloads`.
+        workload: what to compute: one of `search_space.workloads`, or te tensors, inputs first, the output last.
         target: a name of `targets.registry`.
         trials: candidates to measure.
         seed: of every random draw, and of the inputs.
@@ -63,9 +64,11 @@ def tune(
 
     Raises:
         NoLegalSchedule: no candidate keeps the target's limits.
-        ValueError: an unknown target, strategy, model or pool, or an option out of range.
+        ValueError: an unknown target, strategy, model or pool, or an option out of range, or tensors that
+            are no definition.
         RecordError: `records` cannot be used.
     """
+    workload = workload if isinstance(workload, Workload) else Workload.of(workload)
     settings = Settings(
         target=target,
         trials=trials,

@@ -135,7 +135,7 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
     sketches: list[Sketch] = []
     dropped = 0
     for algorithm in algorithms or workload.algorithms:
-        state = initial_state(workload.tensors(algorithm)[-1:])
+        state = _initial(workload, algorithm)
         drafts, more = derive(state, hardware)
         dropped += more
         sketches += [
@@ -151,8 +151,14 @@ def program_of(workload: Workload, algorithm: str, trace: Trace) -> LoopProgram:
     Raises:
         ScheduleError: the trace does not fit the workload.
     """
-    state = initial_state(workload.tensors(algorithm)[-1:])
+    state = _initial(workload, algorithm)
     return cleanup(lower(trace.apply(state)))
+
+
+def _initial(workload: Workload, algorithm: str) -> State:
+    """The unscheduled definition; kernels take their inputs in the workload's order."""
+    *inputs, output = workload.tensors(algorithm)
+    return initial_state([output], inputs=inputs)
 
 
 def concrete(sketch: Sketch, values: Mapping[str, int]) -> LoopProgram:

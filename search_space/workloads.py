@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -13,19 +13,21 @@ from typing import Any, ParamSpec
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space import te
+from search_space import te, te_json
 from search_space.ir.interp import numpy_dtype
 from search_space.operators import OPERATORS, Operator, find
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
 from search_space.operators.elementwise import ELEMENTWISE
+from search_space.operators.estimates import STEP
 from search_space.operators.pooling import AVG_POOL2D, MAX_POOL2D
 from search_space.operators.products import BATCH_MATMUL, DENSE, MATMUL
 from search_space.operators.reduction import REDUCE
 from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
+from search_space.operators.tensors import TENSORS
 from search_space.operators.transposed import CONV2D_TRANSPOSE
 
-__all__ = ["OPERATORS", "TensorSpec", "Workload", *OPERATORS]
+__all__ = ["OPERATORS", "TensorSpec", "Workload", "from_tensors", *OPERATORS]
 
 Array = NDArray[Any]
 P = ParamSpec("P")
@@ -67,8 +69,8 @@ class Workload:
 
     @cached_property
     def key(self) -> str:
-        """The operator and its arguments in order; records are found by it."""
-        return f"{self.operator}({','.join(f'{k}={_text(v)}' for k, v in self.args.items())})"
+        """The operator and its arguments, described; records are found by it."""
+        return f"{self.operator}({self._operator.describe(self.args)})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Workload) and self.key == other.key
@@ -81,6 +83,18 @@ class Workload:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Workload, (self.operator, dict(self.args))
+
+    @staticmethod
+    def of(tensors: Sequence[te.Tensor]) -> Workload:
+        """The workload of tensor expressions, whose names, shapes and constants stay as they are.
+
+        Args:
+            tensors: every placeholder that is read, in the order in which kernels shall take them, then the output.
+
+        Raises:
+            ValueError: the tensors are no such list.
+        """
+        return Workload("tensors", {"definition": te_json.to_json(tensors)})
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, every argument included."""
@@ -142,7 +156,7 @@ class Workload:
         """
         if not self.output.dtype.startswith(("float", "bfloat")):
             return 0.0, 0.0
-        precision, step = self._operator.precision, _STEP[self.output.dtype]
+        precision, step = self._operator.precision, STEP[self.output.dtype]
         terms = precision.terms(self.args)
         return step * (100 + 4 * terms**0.5), step * precision.scale(self.args) * (10 + terms)
 
@@ -166,12 +180,9 @@ class Workload:
         return np.ascontiguousarray(out.astype(numpy_dtype(self.output.dtype))).reshape(self.output.shape)
 
 
-_STEP = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""Distance from 1 to the next number."""
-
-
-def _text(value: Any) -> str:
-    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+def from_tensors(tensors: Sequence[te.Tensor]) -> Workload:
+    """The workload of a definition; the same as `Workload.of`."""
+    return Workload.of(tensors)
 
 
 def _constructor(operator: Operator[P]) -> Callable[P, Workload]:
@@ -203,3 +214,4 @@ softmax = _constructor(SOFTMAX)
 layer_norm = _constructor(LAYER_NORM)
 reduce = _constructor(REDUCE)
 elementwise = _constructor(ELEMENTWISE)
+tensors = _constructor(TENSORS)

@@ -120,9 +120,7 @@ def serve(request: dict[str, Any]) -> list[dict[str, Any]]:
     import numpy as np
 
     from autotune.graph import ort_runner
-    from measure.inputs import random_array
     from measure.timing import TimingPolicy, measure
-    from search_space.ir.interp import numpy_dtype
 
     policy, threads = ReferencePolicy(**request["policy"]), request["threads"]
     timing = TimingPolicy(budget_seconds=policy.budget_seconds, min_samples=policy.samples, max_samples=100_000)
@@ -132,7 +130,7 @@ def serve(request: dict[str, Any]) -> list[dict[str, Any]]:
     for item in request["workloads"]:
         workload = Workload.from_json(item)
         rng = np.random.default_rng(policy.seed)
-        arrays = [random_array(spec.shape, numpy_dtype(spec.dtype), rng) for spec in workload.inputs]
+        arrays = workload.make_inputs(policy.seed)
         runners = ort_runner.candidates(workload, arrays, threads, rng)
         seconds = {name: measure(runner.time, timing).seconds for name, runner in runners.items()}
         best = min(seconds, key=seconds.__getitem__, default=None)

@@ -23,8 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measure.host import cores_for, worker_environment
-from measure.inputs import random_array
-from search_space.ir.interp import numpy_dtype
 from search_space.workloads import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,8 +59,7 @@ class Peer(ABC):
 
 def inputs_of(workload: Workload, seed: int = 0) -> list[Array]:
     """The arrays that every peer gets."""
-    rng = np.random.default_rng(seed)
-    return [random_array(spec.shape, numpy_dtype(spec.dtype), rng) for spec in workload.inputs]
+    return workload.make_inputs(seed)
 
 
 def serve(peer: Peer) -> None:

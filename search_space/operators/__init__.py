@@ -13,6 +13,7 @@ from search_space.operators.pooling import AVG_POOL2D, MAX_POOL2D
 from search_space.operators.products import BATCH_MATMUL, DENSE, MATMUL
 from search_space.operators.reduction import REDUCE
 from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
+from search_space.operators.tensors import TENSORS
 from search_space.operators.transposed import CONV2D_TRANSPOSE
 
 __all__ = ["OPERATORS", "REQUIRED", "Operator", "Precision", "find", "register"]
@@ -22,6 +23,7 @@ _LIBRARY: tuple[Operator[Any], ...] = (
     *(MATMUL, BATCH_MATMUL, DENSE),
     *(MAX_POOL2D, AVG_POOL2D),
     *(SOFTMAX, LAYER_NORM, REDUCE, ELEMENTWISE),
+    TENSORS,
 )
 OPERATORS: dict[str, Operator[Any]] = {operator.name: operator for operator in _LIBRARY}
 

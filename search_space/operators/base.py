@@ -44,6 +44,11 @@ class Precision:
     scale: Callable[[Args], float] = lambda args: 1.0
 
 
+def listed(args: Args) -> str:
+    """Arguments in order, as keys of workloads show them."""
+    return ",".join(f"{name}={'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in args.items())
+
+
 @dataclass(frozen=True)
 class Operator(Generic[P]):
     """One entry of the library.
@@ -57,6 +62,7 @@ class Operator(Generic[P]):
         precision: what the tolerance is made from.
         bounds: of floating-point inputs, so that the operator is defined on them.
         available: whether an algorithm is defined for given arguments.
+        describe: arguments as one short text that stays the same over versions and tells workloads apart: their key.
     """
 
     name: str
@@ -67,6 +73,7 @@ class Operator(Generic[P]):
     precision: Precision = Precision()
     bounds: Callable[[Args], tuple[float, float]] = lambda args: (-1.0, 1.0)
     available: Callable[[Args, str], bool] = lambda args, algorithm: True
+    describe: Callable[[Args], str] = listed
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -113,7 +120,9 @@ class Operator(Generic[P]):
         return self.definitions[algorithm](args)
 
     def draw(self, args: Args, shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
-        """A random input: floats within `bounds`, integers so small that int32 sums of products are exact."""
+        """A random input: floats within `bounds`, integers so small that int32 sums of products are exact, bits."""
+        if dtype.kind == "b":
+            return rng.integers(0, 2, shape).astype(dtype)
         if dtype.kind in "iu":
             low, high = (-127, 127) if dtype.kind == "i" else (0, 255)
             return rng.integers(low, high, shape, dtype=dtype, endpoint=True)

@@ -166,34 +166,44 @@ def make_stage(
     return Stage(name, dtype, tuple(axes), tuple(reduce_axes), body, reducer, leaves, scope=scope, tag=tag)
 
 
-def initial_state(outputs: Sequence[te.Tensor], names: dict[te.Operation, str] | None = None) -> State:
-    """The schedule in which every computation stands at the root, in the order of its axes.
-
-    Args:
-        outputs: the tensors to compute; everything they read comes along.
-        names: filled with each operation's unique name when given.
-    """
-    order: list[te.Operation] = []
+def operations(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor] = ()) -> dict[te.Operation, str]:
+    """Everything `outputs` depend on, producers first, each with its unique name; `inputs` lead, in their order."""
+    order: dict[te.Operation, str] = {}
 
     def visit(op: te.Operation) -> None:
         if op not in order:
             for tensor in op.inputs:
                 visit(tensor.op)
-            order.append(op)
+            order[op] = ""
 
-    for tensor in outputs:
+    for tensor in (*inputs, *outputs):
         visit(tensor.op)
-    names = {} if names is None else names
     taken: set[str] = set()
     for op in order:
         unique, count = op.name, 1
         while unique in taken:
             unique, count = f"{op.name}_{count}", count + 1
         taken.add(unique)
-        names[op] = unique
-    inputs = [Input(names[op], op.shape, op.dtype, op.constant) for op in order if op.body is None]
+        order[op] = unique
+    return order
+
+
+def initial_state(
+    outputs: Sequence[te.Tensor], names: dict[te.Operation, str] | None = None, inputs: Sequence[te.Tensor] = ()
+) -> State:
+    """The schedule in which every computation stands at the root, in the order of its axes.
+
+    Args:
+        outputs: the tensors to compute; everything they read comes along.
+        names: filled with each operation's unique name when given.
+        inputs: placeholders that come first, in this order; the others follow as they are read.
+    """
+    order = operations(outputs, inputs)
+    names = {} if names is None else names
+    names.update(order)
+    placeholders = [Input(names[op], op.shape, op.dtype, op.constant) for op in order if op.body is None]
     stages = [_stage_of(op, names) for op in order if op.body is not None]
-    return State(tuple(inputs), tuple(stages), tuple(names[t.op] for t in outputs))
+    return State(tuple(placeholders), tuple(stages), tuple(names[t.op] for t in outputs))
 
 
 def _stage_of(op: te.Operation, names: Mapping[te.Operation, str]) -> Stage:

@@ -104,7 +104,18 @@ def test_the_readme_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     c = np.empty((512, 512), np.float32)
     names["kernel"](a, b, c)
     np.testing.assert_allclose(c, a @ b, rtol=1e-4)
+    left, right, bias = names["fused"].workload.make_inputs(seed=1)
+    np.testing.assert_allclose(names["d"], np.tanh(left @ right + bias), rtol=1e-4, atol=1e-3)
     assert "parallel for C.i.0 in 16" in capsys.readouterr().out
+
+
+def test_the_definition_of_its_page_is_a_workload() -> None:
+    names: dict[str, Any] = {}
+    exec(code(DOCS / "records.md")[1], names)
+    workload = names["workload"]
+    assert workload.operator == "tensors" and workload.flops == 384
+    (x,) = workload.make_inputs(0)
+    np.testing.assert_allclose(workload.reference(x), np.maximum(x, 0) + np.float32(0.1) * x, rtol=1e-6)
 
 
 def test_the_cost_model_of_its_page_learns(tmp_path: Path) -> None:

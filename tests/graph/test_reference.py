@@ -11,7 +11,6 @@ import pytest
 from autotune.graph import reference
 from autotune.graph.reference import ReferenceFailure, ReferencePolicy, onnxruntime_seconds
 from autotune.graph.single_op import UnsupportedOperator, blocked_op, single_op, with_weights_drawn
-from measure.inputs import random_array
 from search_space import workloads
 from search_space.workloads import Workload
 
@@ -40,15 +39,10 @@ ALL = [
 ]
 
 
-def arrays_of(workload: Workload, seed: int = 0) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return [random_array(spec.shape, np.dtype(spec.dtype), rng) for spec in workload.inputs]
-
-
 @pytest.mark.parametrize("workload", ALL, ids=lambda workload: workload.key)
 def test_model_computes_the_workload(workload: Workload) -> None:
     ort = pytest.importorskip("onnxruntime", reason=MISSING)
-    arrays = arrays_of(workload)
+    arrays = workload.make_inputs(0)
     op = single_op(workload, arrays)
     (output,) = ort.InferenceSession(op.model, providers=["CPUExecutionProvider"]).run(None, dict(op.feeds))
     assert output.shape == op.output_shape
@@ -70,7 +64,7 @@ def test_blocked_model_computes_the_workload(workload: Workload) -> None:
     ort = pytest.importorskip("onnxruntime", reason=MISSING)
     from autotune.graph.ort_runner import REFUSALS, channel_block
 
-    arrays = arrays_of(workload)
+    arrays = workload.make_inputs(0)
     op = blocked_op(workload, arrays, channel_block())
     try:
         session = ort.InferenceSession(op.model, providers=["CPUExecutionProvider"])
@@ -84,11 +78,11 @@ def test_blocked_model_computes_the_workload(workload: Workload) -> None:
 def test_channels_that_fill_no_block_have_no_blocked_model() -> None:
     workload = workloads.conv2d(height=6, width=6, in_channels=24, out_channels=40, kernel=1)
     with pytest.raises(UnsupportedOperator, match=r"multiples of 16 .* got \(40, 24\)"):
-        blocked_op(workload, arrays_of(workload), 16)
+        blocked_op(workload, workload.make_inputs(0), 16)
 
 
 def test_drawn_weights_differ_and_activations_stay() -> None:
-    arrays = arrays_of(SMALL)
+    arrays = SMALL.make_inputs(0)
     drawn = with_weights_drawn(SMALL, arrays, np.random.default_rng(1))
     assert drawn[0] is arrays[0]
     assert drawn[1].shape == arrays[1].shape

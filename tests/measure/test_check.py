@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from measure.check import Oracle
-from measure.inputs import POSITIVE, random_array
 
 
 def test_within_tolerance_is_right_and_the_error_is_relative_to_the_largest_value():
@@ -64,7 +63,8 @@ def test_another_shape_or_dtype_is_wrong(actual):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bool", "int8", "uint8", "int32", "int64"])
 def test_a_poisoned_output_is_wrong_everywhere(dtype):
-    expected = random_array((4, 50), np.dtype(dtype), np.random.default_rng(0))
+    high = {"bool": 2, "float32": 100, "float16": 100}.get(dtype, 128)
+    expected = np.random.default_rng(0).integers(0, high, (4, 50)).astype(dtype)
     oracle = Oracle(expected, 0.0, 0.0)
     output = expected.copy()
     oracle.poison(output)
@@ -80,12 +80,3 @@ def test_comparing_leaves_the_oracle_fit_for_the_next():
     oracle = Oracle(np.array([1.0, 2.0], np.float32), 1e-3, 0.0)
     assert not oracle.compare(np.array([9.0, np.nan], np.float32)).ok
     assert oracle.compare(np.array([1.0, 2.0], np.float32)).ok
-
-
-def test_inputs_depend_on_the_seed_alone_and_are_not_trivial():
-    for dtype in ("float32", "float16", "int8", "uint8", "int32", "int64", "bool"):
-        first, again, other = (random_array((300,), np.dtype(dtype), np.random.default_rng(seed)) for seed in (1, 1, 2))
-        assert first.dtype == dtype and (first == again).all() and (first != other).any()
-        assert len(np.unique(first)) > 1
-    assert np.ptp(random_array((1000,), np.dtype("int8"), np.random.default_rng(0)).astype(int)) > 240
-    assert random_array((1000,), np.dtype("float32"), np.random.default_rng(0), POSITIVE).min() > 0

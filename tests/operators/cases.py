@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from search_space import workloads
+from search_space import te, workloads
 from search_space.operators.functions import BINARY, UNARY
 from search_space.operators.reduction import REDUCERS
 from search_space.workloads import Workload
+
+
+def gated() -> list[te.Tensor]:
+    """A product whose result is read by two stages, which the output joins: a definition of no operator."""
+    a, b = te.placeholder((5, 6), name="a"), te.placeholder((6, 9), name="b", constant=True)
+    bias = te.placeholder((9,), name="bias", constant=True)
+    r = te.reduce_axis((0, 6), "r")
+    c = te.compute((5, 9), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="product")
+    shifted = te.compute((5, 9), lambda i, j: c[i, j] + bias[j], name="shifted")
+    gate = te.compute((5, 9), lambda i, j: te.sigmoid(c[i, j] * 2.0), name="gate")
+    return [a, b, bias, te.compute((5, 9), lambda i, j: shifted[i, j] * gate[i, j], name="gated")]
+
+
+def roots() -> list[te.Tensor]:
+    """Defined on positive inputs only."""
+    x, y = te.placeholder((4, 7), name="x"), te.placeholder((4,), name="y")
+    return [x, y, te.compute((4, 7), lambda i, j: te.log(x[i, j]) - te.sqrt(y[i]) / x[i, j], name="roots")]
+
 
 SMALL: tuple[Workload, ...] = (
     workloads.conv2d(height=5, width=6, in_channels=3, out_channels=4, padding=1, bias=True, activation="relu"),
@@ -58,6 +76,8 @@ SMALL: tuple[Workload, ...] = (
     *(workloads.elementwise(name, (3, 7)) for name in (*UNARY, *BINARY)),
     workloads.elementwise("multiply", (50,), "int32"),
     workloads.elementwise("abs", (2, 3, 4), "int32"),
+    workloads.from_tensors(gated()),
+    workloads.from_tensors(roots()),
 )
 
 EVERY = tuple((w, a) for w in SMALL for a in w.algorithms)

@@ -63,6 +63,11 @@ def test_a_call_inside_a_parallel_loop_is_refused() -> None:
     r = te.reduce_axis((0, 6), "r")
     c = te.compute((4, 8), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")
     s = te.create_schedule(c.op)
-    s.apply(Split("c", "i", (2,), "exact"), Annotate("c", "i.0", "parallel"), Tensorize("c", "i.1", "sgemm:2x8x6"))
+    for step in (
+        Split("c", "i", (2,), "exact"),
+        Annotate("c", "i.0", "parallel"),
+        Tensorize("c", "i.1", "sgemm:2x8x6"),
+    ):
+        s.apply(step)
     with pytest.raises(BuildError, match="outside of parallel loops"):
         registry.get("cpu").build(cleanup(lower(s.state)))

@@ -1,0 +1,230 @@
+"""What can be said of a definition from its expressions: operations, rounding errors, the inputs it is defined on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from search_space import te
+from search_space.ir.expr import FLOATS, Expr, walk
+from search_space.schedule.state import operations
+
+STEP = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Distance from 1 to the next number."""
+
+SIGNED, POSITIVE = (-1.0, 1.0), (0.1, 1.1)
+
+_HUGE = 1e30
+_ARITHMETIC = {"add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "call"}
+
+
+def count_flops(tensors: Sequence[te.Tensor]) -> int:
+    """Arithmetic of a definition, at least one operation for each element of the output.
+
+    For each point of a stage's domain, reduce axes included, every distinct node of arithmetic or of a math function
+    counts 1, and a reduction 1 more: a multiply-add is 2. What stands in the index of a load or in the condition of a
+    select counts nothing, nor do comparisons and conversions.
+    """
+    total = 0
+    for op in operations(tensors[-1:]):
+        if op.body is not None:
+            points = math.prod(a.extent for a in (*op.axis, *op.reduce_axis))
+            total += points * (len(_computed(op.body)) + (op.reducer is not None))
+    return max(total, math.prod(tensors[-1].shape))
+
+
+def _computed(body: Expr) -> set[int]:
+    seen: set[int] = set()
+    found: set[int] = set()
+    stack = [body]
+    while stack:
+        e = stack.pop()
+        if e.serial not in seen:
+            seen.add(e.serial)
+            if e.op in _ARITHMETIC:
+                found.add(e.serial)
+            if e.op != "load":
+                stack += e.operands[1:] if e.op == "select" else e.operands
+    return found
+
+
+def longest_chain(tensors: Sequence[te.Tensor]) -> int:
+    """Terms that are added or multiplied on the way to one element: reductions in a row count together."""
+    chain: dict[te.Operation, int] = {}
+    for op in operations(tensors[-1:]):
+        terms = math.prod(a.extent for a in op.reduce_axis) if op.reducer in ("sum", "prod") else 0
+        chain[op] = terms + max((chain[t.op] for t in op.inputs), default=0)
+    return max(chain[tensors[-1].op], 1)
+
+
+def rounding_error(tensors: Sequence[te.Tensor]) -> float:
+    """What may separate a right output element from the reference, to first order, for inputs drawn for it.
+
+    Additions and math functions round by a step of their dtype, a sum of n terms by 10 + n steps of a term's size;
+    errors of operands add up. Jumps (floor, comparisons, conversions to integers) are taken for continuous.
+    """
+    out = _Spans(tensors, input_bounds(tensors)).of[tensors[-1].op]
+    return max(out.error, 10 * STEP.get(tensors[-1].dtype, 0.0) * min(out.size, 1.0))
+
+
+def input_bounds(tensors: Sequence[te.Tensor]) -> tuple[float, float]:
+    """Between which floating-point inputs are drawn.
+
+    Positive ones where otherwise a logarithm, a root or a division could be of what it is not defined for.
+    """
+    return SIGNED if _Spans(tensors, SIGNED).defined else POSITIVE
+
+
+@dataclass(frozen=True)
+class Span:
+    """A value: the interval in which it lies, its typical size, and how far rounding may take it from the truth."""
+
+    low: float
+    high: float
+    size: float
+    error: float = 0.0
+
+
+def _span(low: float, high: float, size: float, error: float = 0.0) -> Span:
+    return Span(_capped(low), _capped(high), max(_capped(size), 1 / _HUGE), _capped(error))
+
+
+def _capped(value: float) -> float:
+    return _HUGE if math.isnan(value) else min(max(value, -_HUGE), _HUGE)
+
+
+class _Spans:
+    """Spans of every stage for inputs within `bounds`."""
+
+    def __init__(self, tensors: Sequence[te.Tensor], bounds: tuple[float, float]) -> None:
+        self.of: dict[te.Operation, Span] = {}
+        self.defined = True
+        """Whether logarithms, roots and divisions are of what they are defined for."""
+        for op in operations(tensors[-1:]):
+            self.of[op] = self._drawn(op, bounds) if op.body is None else self._stage(op, op.body)
+
+    @staticmethod
+    def _drawn(op: te.Operation, bounds: tuple[float, float]) -> Span:
+        whole = {"uint8": (0.0, 255.0), "bool": (0.0, 1.0)}.get(op.dtype, (-127.0, 127.0))
+        low, high = bounds if op.dtype in FLOATS else whole
+        return Span(low, high, max(abs(low), abs(high)))
+
+    def _stage(self, op: te.Operation, body: Expr) -> Span:
+        extents = {a.name: a.extent for a in (*op.axis, *op.reduce_axis)}
+        memo: dict[int, Span] = {}
+        for e in walk(body):
+            memo[e.serial] = self._node(e, memo, extents)
+        term = memo[body.serial]
+        terms = math.prod(a.extent for a in op.reduce_axis)
+        if op.reducer == "sum":
+            signed = term.low < 0 < term.high
+            size = term.size * (math.sqrt(terms) if signed else terms)
+            own = STEP.get(op.dtype, 0.0) * (10 + terms) * term.size
+            return _span(term.low * terms, term.high * terms, size, terms * term.error + own)
+        if op.reducer == "prod":
+            size = _power(max(abs(term.low), abs(term.high)), terms)
+            low = 0.0 if term.low >= 0 else -size
+            relative = terms * (term.error / term.size + STEP.get(op.dtype, 0.0))
+            return _span(low, size, size, size * relative)
+        return term
+
+    def _node(self, e: Expr, memo: Mapping[int, Span], extents: Mapping[str, int]) -> Span:
+        if e.op == "const":
+            value = float(e.value)
+            return _span(value, value, abs(value))
+        if e.op == "var":
+            last = float(extents[e.args[0]] - 1)
+            return _span(0.0, last, last)
+        if e.op == "load":
+            return self.of[e.args[0].op]
+        step = STEP.get(e.dtype, 0.0)
+        spans = [memo[operand.serial] for operand in e.operands]
+        if e.op == "select":
+            return _either(*spans[1:])
+        if e.op == "cast":
+            (x,) = spans
+            coarser = step > STEP.get(e.args[0].dtype, step)
+            return _span(x.low, x.high, x.size, x.error + (step * x.size if coarser else 0.0))
+        if e.op == "call":
+            return self._call(e.args[0], spans[0], step)
+        return self._binary(e, spans[0], spans[1], step)
+
+    def _binary(self, e: Expr, a: Span, b: Span, step: float) -> Span:
+        if e.op in ("add", "sub"):
+            low, high = (a.low + b.low, a.high + b.high) if e.op == "add" else (a.low - b.high, a.high - b.low)
+            size = a.size + b.size
+            return _span(low, high, size, a.error + b.error + step * size)
+        if e.op == "mul":
+            ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+            low = min(ends) if e.args[0] is not e.args[1] else 0.0  # a square
+            coarse = step if e.dtype != "float32" else 0.0
+            size = a.size * b.size
+            return _span(low, max(ends), size, a.error * b.size + b.error * a.size + coarse * size)
+        if e.op == "div":
+            return self._quotient(a, b)
+        if e.op in ("min", "max"):
+            pick = min if e.op == "min" else max
+            # The other side bounds the size of the result only where it is a constant: relu6 is at most 6.
+            size = min(a.size, b.size) if e.op == "min" and a.low >= 0 and b.low >= 0 else max(a.size, b.size)
+            return _span(pick(a.low, b.low), pick(a.high, b.high), size, max(a.error, b.error))
+        if e.op in ("floordiv", "mod"):
+            reach = max(abs(a.low), abs(a.high), abs(b.low), abs(b.high))
+            return _span(0.0 if min(a.low, b.low) >= 0 else -reach, reach, max(a.size, b.size), a.error + b.error)
+        return Span(0.0, 1.0, 1.0)  # truth values
+
+    def _quotient(self, a: Span, b: Span) -> Span:
+        if b.low <= 0 <= b.high:
+            self.defined = False
+            size = a.size / b.size
+            return _span(-_HUGE, _HUGE, size, (a.error + size * b.error) / b.size)
+        ends = [x / y for x in (a.low, a.high) for y in (b.low, b.high)]
+        size = a.size / b.size
+        return _span(min(ends), max(ends), size, (a.error + size * b.error) / b.size)
+
+    def _call(self, function: str, x: Span, step: float) -> Span:
+        if (function in ("log", "rsqrt") and x.low <= 0) or (function == "sqrt" and x.low < 0):
+            self.defined = False
+        low, high, size, slope = _CALLS[function](x)
+        return _span(low, high, size, slope * x.error + step * size)
+
+
+def _either(a: Span, b: Span) -> Span:
+    return Span(min(a.low, b.low), max(a.high, b.high), max(a.size, b.size), max(a.error, b.error))
+
+
+def _power(base: float, exponent: int) -> float:
+    return math.exp(min(exponent * math.log(base), 69.0)) if base > 0 else 0.0
+
+
+def _exp(x: Span) -> tuple[float, float, float, float]:
+    # A softmax takes the largest off first, which intervals do not see: arguments are taken to be 1 at most.
+    size = math.exp(min(x.high, 1.0))
+    return math.exp(max(x.low, -600.0)), math.exp(min(x.high, 69.0)), size, size
+
+
+def _root(x: float) -> float:
+    return math.sqrt(max(x, 0.0))
+
+
+def _log(x: float) -> float:
+    return math.log(max(x, 1 / _HUGE))
+
+
+_CALLS: dict[str, Callable[[Span], tuple[float, float, float, float]]] = {
+    "exp": _exp,
+    "log": lambda x: (_log(x.low), _log(x.high), max(abs(_log(x.size)), 1.0), 1 / x.size),
+    "tanh": lambda x: (math.tanh(x.low), math.tanh(x.high), min(x.size, 1.0), 1.0),
+    "erf": lambda x: (math.erf(x.low), math.erf(x.high), min(x.size, 1.0), 2 / math.sqrt(math.pi)),
+    "sigmoid": lambda x: (1 / (1 + math.exp(min(-x.low, 600.0))), 1 / (1 + math.exp(min(-x.high, 600.0))), 1.0, 0.25),
+    "sqrt": lambda x: (_root(x.low), _root(x.high), _root(x.size), 0.5 / _root(x.size)),
+    "rsqrt": lambda x: (
+        1 / _root(max(x.high, 1 / _HUGE)),
+        1 / _root(max(x.low, 1 / _HUGE)),
+        1 / _root(x.size),
+        0.5 / x.size**1.5,
+    ),
+    "abs": lambda x: (0.0 if x.low < 0 < x.high else min(abs(x.low), abs(x.high)), max(-x.low, x.high), x.size, 1.0),
+    "floor": lambda x: (math.floor(x.low), math.floor(x.high), max(x.size, 1.0), 1.0),
+}
+"""Function → low, high, typical size, slope."""

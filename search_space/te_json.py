@@ -1,0 +1,340 @@
+"""Tensor expressions as plain JSON data and back: records, keys and workers take definitions in this form.
+
+A definition is `{"inputs": [...], "stages": [...]}`, producers first, the output last:
+
+    input  ::= {"name", "shape", "dtype", "constant"}
+    stage  ::= {"name", "tag", "axes": [[name, extent], ...], "reduce": [[name, extent], ...],
+                "reducer": name or null, "shared": [expr, ...], "body": expr}
+    expr   ::= integer | axis name | ["const", dtype, value] | ["load", tensor name, index...] | [binary, expr, expr]
+             | ["select", condition, expr, expr] | ["call", function, expr] | ["cast", dtype, expr] | ["ref", number]
+
+An integer is an int64 constant. What a body holds several times stands once in `shared`, operands first, and `ref`
+is its number there. Names are kept, since traces refer to them. Equal definitions give equal data.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from search_space import te
+from search_space.ir import expr as ir
+from search_space.ir.expr import BOOL, DTYPES, FLOATS, FOLD, INT, Expr, raw
+from search_space.schedule.state import operations
+
+__all__ = ["from_json", "text", "to_json"]
+
+DEEPEST = 200
+"""How many levels an expression may have; shared ones start anew."""
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*", re.ASCII)
+_SPECIAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def to_json(tensors: Sequence[te.Tensor]) -> dict[str, Any]:
+    """Plain data of a definition.
+
+    Args:
+        tensors: every placeholder that the output reads, in the kernel's order, then the output.
+
+    Raises:
+        ValueError: the tensors are no such list, or an expression that a definition cannot hold.
+    """
+    if isinstance(tensors, str) or not isinstance(tensors, Sequence):
+        raise ValueError(f"`tensors` must be a list of inputs and the output, but got tensors={tensors!r}")
+    for tensor in tensors:
+        if not isinstance(tensor, te.Tensor):
+            raise ValueError(f"`tensors` must be te tensors, inputs first, the output last, but got {tensor!r}")
+    shown = ", ".join(t.name for t in tensors) or "none"
+    if not tensors or tensors[-1].op.body is None:
+        raise ValueError(f"`tensors` must end with the output, which is computed, but got {shown}")
+    given = [t.op for t in tensors[:-1]]
+    names = operations(tensors[-1:], tensors[:-1])
+    read = [op for op in operations(tensors[-1:]) if op.body is None]
+    if len(set(given)) != len(given) or set(given) != set(read):
+        wanted = ", ".join(op.name for op in read) or "no inputs"
+        raise ValueError(
+            f"`tensors` must be each placeholder that the output reads ({wanted}) once, then the output, "
+            f"but got {shown}"
+        )
+    return {
+        "inputs": [
+            {"name": names[op], "shape": list(op.shape), "dtype": op.dtype, "constant": op.constant} for op in given
+        ],
+        "stages": [_stage(op, names) for op in names if op.body is not None],
+    }
+
+
+def text(data: Mapping[str, Any]) -> str:
+    """The canonical text of what `to_json` gives."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def from_json(data: Any) -> list[te.Tensor]:
+    """Inputs..., output of a definition.
+
+    Raises:
+        ValueError: data that are no definition; the message states the rule, and the stage and value that break it.
+    """
+    _fields(data, "definition", ("inputs", "stages"))
+    known: dict[str, te.Tensor] = {}
+    for item in _list(data["inputs"], "inputs"):
+        _fields(item, "input", ("name", "shape", "dtype", "constant"))
+        name = _new(item["name"], known)
+        if not isinstance(item["constant"], bool):
+            raise ValueError(f"`constant` of {name} must be true or false, but got constant={item['constant']!r}")
+        if not isinstance(item["dtype"], str):
+            raise ValueError(f"`dtype` of {name} must be a name, but got dtype={item['dtype']!r}")
+        shape = [_extent(e, name) for e in _list(item["shape"], "shape")]
+        known[name] = te.placeholder(shape, item["dtype"], name, item["constant"])
+    inputs = list(known.values())
+    for item in _list(data["stages"], "stages"):
+        _fields(item, "stage", ("name", "tag", "axes", "reduce", "reducer", "shared", "body"))
+        name = _new(item["name"], known)
+        known[name] = _Reader(name, known).stage(item)
+    tensors = [*inputs, *list(known.values())[len(inputs) :][-1:]]
+    to_json(tensors)  # states what is wrong with the whole
+    used = set(operations(tensors[-1:]).values())
+    if idle := [name for name in known if name not in used]:
+        raise ValueError(f"`stages` must all be read on the way to the last, but got {', '.join(idle)}, read by none")
+    return tensors
+
+
+def _stage(op: te.Operation, names: Mapping[te.Operation, str]) -> dict[str, Any]:
+    assert op.body is not None
+    uses = Counter(operand.serial for node in ir.walk(op.body) for operand in node.operands)
+    writer = _Writer(names, {a.name for a in (*op.axis, *op.reduce_axis)}, uses, names[op])
+    body = writer.write(op.body)
+    return {
+        "name": names[op],
+        "tag": op.tag,
+        "axes": [[a.name, a.extent] for a in op.axis],
+        "reduce": [[a.name, a.extent] for a in op.reduce_axis],
+        "reducer": op.reducer,
+        "shared": writer.shared,
+        "body": body,
+    }
+
+
+class _Writer:
+    """Expressions of one stage to lists; `uses` counts the places at which each stands."""
+
+    def __init__(self, names: Mapping[te.Operation, str], axes: set[str], uses: Mapping[int, int], stage: str) -> None:
+        self._names, self._axes, self._uses, self._stage = names, axes, uses, stage
+        self.shared: list[Any] = []
+        self._places: dict[int, int] = {}
+
+    def write(self, e: Expr) -> Any:
+        if e.serial in self._places:
+            return ["ref", self._places[e.serial]]
+        data = self._node(e)
+        if e.operands and self._uses[e.serial] > 1:
+            self._places[e.serial] = len(self.shared)
+            self.shared.append(data)
+            return ["ref", self._places[e.serial]]
+        return data
+
+    def _node(self, e: Expr) -> Any:
+        if e.op == "const":
+            return e.value if e.dtype == INT else ["const", e.dtype, _plain(e.value)]
+        if e.op == "var":
+            if e.args[0] not in self._axes or e.dtype != INT:
+                raise ValueError(f"`body` of {self._stage} must be over the axes of its stage, but got {e}")
+            return e.args[0]
+        if e.op == "load":
+            return ["load", self._names[e.args[0].op], *(self.write(i) for i in e.args[1:])]
+        if e.op == "cast":
+            return ["cast", e.dtype, self.write(e.args[0])]
+        if e.op == "call":
+            return ["call", e.args[0], self.write(e.args[1])]
+        return [e.op, *(self.write(a) for a in e.args)]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
+
+
+class _Reader:
+    """One stage from its data: nodes are made as they stand, once it is checked that they can be."""
+
+    def __init__(self, stage: str, tensors: Mapping[str, te.Tensor]) -> None:
+        self._stage, self._tensors = stage, tensors
+        self._axes: dict[str, int] = {}
+        self._shared: list[Expr] = []
+
+    def stage(self, data: Mapping[str, Any]) -> te.Tensor:
+        tag, reducer = data["tag"], data["reducer"]
+        if not isinstance(tag, str):
+            raise ValueError(f"`tag` of {self._stage} must be text, but got tag={tag!r}")
+        axis, reduced = (self._ranges(data[key], key) for key in ("axes", "reduce"))
+        if reducer is not None and reducer not in te.REDUCERS:
+            raise ValueError(
+                f"`reducer` of {self._stage} must be one of {', '.join(te.REDUCERS)}, but got reducer={reducer!r}"
+            )
+        if reduced and reducer is None:
+            raise ValueError(f"`reducer` of {self._stage} must be given with reduce axes, but got reducer=None")
+        for item in _list(data["shared"], "shared"):
+            self._shared.append(self._expr(item))
+        body = self._expr(data["body"])
+        if body.dtype == BOOL and reducer in ("sum", "prod"):
+            raise self._wrong(f"be numbers where the reducer is {reducer}", data["body"])
+        inputs = tuple(dict.fromkeys(n.args[0] for n in ir.walk(body) if n.op == "load"))
+        shape = tuple(a.extent for a in axis)
+        axes = tuple(te.IterVar(a.name, a.extent, "reduce") for a in reduced)
+        return te.Tensor(
+            te.Operation(self._stage, shape, body.dtype, axis, axes, body, reducer, tag=tag, inputs=inputs)
+        )
+
+    def _ranges(self, data: Any, key: str) -> tuple[te.IterVar, ...]:
+        found = []
+        for item in _list(data, key):
+            if not isinstance(item, Sequence) or isinstance(item, str) or len(item) != 2:
+                raise ValueError(f"`{key}` of {self._stage} must be pairs of name and extent, but got {item!r}")
+            name = _identifier(item[0], f"`{key}` of {self._stage}")
+            if name in self._axes:
+                raise ValueError(f"axes of {self._stage} must have distinct names, but got {name} twice")
+            self._axes[name] = _extent(item[1], self._stage)
+            found.append(te.IterVar(name, self._axes[name]))
+        return tuple(found)
+
+    def _expr(self, data: Any, depth: int = 0) -> Expr:
+        if depth > DEEPEST:
+            raise ValueError(f"expressions of {self._stage} must be at most {DEEPEST} levels deep, but got more")
+        if isinstance(data, int) and not isinstance(data, bool):
+            return self._const(INT, data, data)
+        if isinstance(data, str):
+            if data not in self._axes:
+                raise self._wrong(f"name an axis among {', '.join(self._axes)}", data)
+            return ir.var(data)
+        if not isinstance(data, Sequence) or not data or not isinstance(data[0], str):
+            raise self._wrong("be an integer, an axis or a list that starts with an operator", data)
+        op, rest = data[0], data[1:]
+        if op in FOLD:
+            return self._binary(op, data, self._operands(data, rest, 2, depth))
+        if op not in _FORMS:
+            raise self._wrong(f"start with one of {', '.join((*FOLD, *_FORMS))}", data)
+        return _FORMS[op](self, data, rest, depth)
+
+    def _operands(self, data: Any, rest: Sequence[Any], count: int, depth: int) -> list[Expr]:
+        if len(rest) != count:
+            raise self._wrong(f"have {count} operands", data)
+        return [self._expr(item, depth + 1) for item in rest]
+
+    def _binary(self, op: str, data: Any, operands: list[Expr]) -> Expr:
+        a, b = operands
+        if a.dtype != b.dtype:
+            raise self._wrong(f"have operands of one dtype, not {a.dtype} and {b.dtype}", data)
+        try:
+            dtype = ir.make(op, a, b).dtype  # for its checks: the node itself stays as it was written
+        except (TypeError, ZeroDivisionError, ArithmeticError) as error:
+            raise ValueError(f"an expression of {self._stage} cannot be made: {error}") from None
+        return raw(op, dtype, a, b)
+
+    def _named(self, data: Any, rest: Sequence[Any], known: Sequence[str]) -> str:
+        if len(rest) != 2 or rest[0] not in known:
+            raise self._wrong(f"be [{data[0]!r}, one of {', '.join(known)}, a value]", data)
+        return str(rest[0])
+
+    def _literal(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
+        return self._const(self._named(data, rest, DTYPES), rest[1], data)
+
+    def _const(self, dtype: str, value: Any, data: Any) -> Expr:
+        if dtype in FLOATS and isinstance(value, str) and value in _SPECIAL:
+            return ir.const(_SPECIAL[value], dtype)
+        fits = isinstance(value, bool) if dtype == BOOL else isinstance(value, int) and not isinstance(value, bool)
+        if dtype in FLOATS:
+            fits = fits or (isinstance(value, float) and math.isfinite(value))
+        if fits and dtype not in (*FLOATS, BOOL):
+            fits = ir.wrapped(value, dtype) == value
+        if not fits:
+            raise self._wrong(f"hold a value of {dtype}", data)
+        try:
+            return ir.const(value, dtype)
+        except OverflowError:
+            raise self._wrong(f"hold a value of {dtype}", data) from None
+
+    def _load(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
+        if not rest or not isinstance(rest[0], str) or rest[0] not in self._tensors:
+            known = ", ".join(self._tensors)
+            raise self._wrong(f"load from an earlier tensor among {known}", data)
+        tensor = self._tensors[rest[0]]
+        indices = self._operands(data, rest[1:], len(tensor.shape), depth)
+        for index in indices:
+            if index.dtype in (*FLOATS, BOOL):
+                raise self._wrong(f"load at integers, not at {index}: {index.dtype}", data)
+        return ir.load(tensor, indices, tensor.dtype)
+
+    def _select(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
+        test, then, other = self._operands(data, rest, 3, depth)
+        if test.dtype != BOOL or then.dtype != other.dtype:
+            raise self._wrong("select on a bool between values of one dtype", data)
+        return raw("select", then.dtype, test, then, other)
+
+    def _cast(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
+        dtype = self._named(data, rest, DTYPES)
+        return raw("cast", dtype, self._expr(rest[1], depth + 1))
+
+    def _call(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
+        function = self._named(data, rest, ir.MATH)
+        value = self._expr(rest[1], depth + 1)
+        if value.dtype not in FLOATS:
+            raise self._wrong(f"call {function} on floating point, not on {value.dtype}", data)
+        return raw("call", value.dtype, function, value)
+
+    def _ref(self, data: Any, rest: Sequence[Any], depth: int) -> Expr:
+        number = rest[0] if len(rest) == 1 else None
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < len(self._shared):
+            raise self._wrong(f"refer to an earlier of {len(self._shared)} shared expressions", data)
+        return self._shared[number]
+
+    def _wrong(self, rule: str, data: Any) -> ValueError:
+        shown = repr(data)
+        shown = shown if len(shown) <= 120 else shown[:117] + "..."
+        return ValueError(f"an expression of {self._stage} must {rule}, but got {shown}")
+
+
+_FORMS: dict[str, Callable[[_Reader, Any, Sequence[Any], int], Expr]] = {
+    "const": _Reader._literal,
+    "load": _Reader._load,
+    "select": _Reader._select,
+    "cast": _Reader._cast,
+    "call": _Reader._call,
+    "ref": _Reader._ref,
+}
+
+
+def _fields(data: Any, what: str, names: tuple[str, ...]) -> None:
+    if not isinstance(data, Mapping) or set(data) != set(names):
+        got = ", ".join(map(str, data)) if isinstance(data, Mapping) else repr(data)[:120]
+        raise ValueError(f"a {what} must have the keys {', '.join(names)}, but got {got or 'none'}")
+
+
+def _list(data: Any, what: str) -> Sequence[Any]:
+    if not isinstance(data, Sequence) or isinstance(data, str):
+        raise ValueError(f"`{what}` must be a list, but got {what}={repr(data)[:120]}")
+    return data
+
+
+def _extent(value: Any, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"extents of {what} must be integers of at least 1, but got {value!r}")
+    return value
+
+
+def _identifier(name: Any, what: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"{what} must be a name of letters, digits, _ and ., but got {name!r}")
+    return name
+
+
+def _new(name: Any, known: Mapping[str, te.Tensor]) -> str:
+    found = _identifier(name, "`name`")
+    if found in known:
+        raise ValueError(f"`name` must be unique in a definition, but got name={name!r} twice")
+    return found
