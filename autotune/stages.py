@@ -17,6 +17,7 @@ from autotune.search.base import NoLegalSchedule
 from autotune.task import Task
 from autotune.tuning import Settings
 from costmodel.features import FeatureExtractor
+from search_space.operators.base import LIBRARY
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from search_space.space import SearchSpace, generate, program_of
@@ -74,12 +75,13 @@ def task_named(tasks: Sequence[Task], name: str | None) -> Task:
 
 
 def by_roofline(task: Task, settings: Settings) -> Scheduled:
-    """The schedule that a search would begin with: the best of a sample by the roofline.
+    """The schedule that a search would begin with: the best of a sample of generated code by the roofline.
 
     Raises:
         ConfigError: no candidate is legal.
     """
-    space: SearchSpace = generate(task.workload, registry.get(settings.target).hardware)
+    shown = [algorithm for algorithm in task.workload.algorithms if algorithm != LIBRARY]  # there are loops to see
+    space: SearchSpace = generate(task.workload, registry.get(settings.target).hardware, shown)
 
     def score(sketch: int, choices: Any) -> Any:
         of = space.sketches[sketch]

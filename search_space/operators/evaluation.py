@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from search_space import te
 from search_space.ir.expr import FLOATS, Expr
 from search_space.ir.interp import numpy_dtype
-from search_space.ir.simplify import poly
+from search_space.ir.polynomial import poly
 from search_space.operators.functions import erf
 
 Array = NDArray[Any]

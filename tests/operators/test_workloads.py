@@ -103,7 +103,7 @@ def test_flops_count_a_multiply_add_as_two() -> None:
 
 
 def test_im2col_is_there_without_groups() -> None:
-    assert workloads.conv2d(1, 5, 5, 4, 4).algorithms == ("direct", "im2col")
+    assert workloads.conv2d(1, 5, 5, 4, 4).algorithms == ("direct", "im2col", "library")
     assert workloads.conv2d(1, 5, 5, 4, 4, groups=2).algorithms == ("direct",)
 
 
@@ -152,7 +152,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: workloads.reduce((), ()), r"`shape` must be a list of at least one integer, but got shape=\(\)"),
     (lambda: workloads.elementwise("cube", (3,)), "`function` must be one of"),
     (lambda: workloads.elementwise("exp", (3,), "int32"), "`function` must be one of .* for dtype=int32"),
-    (lambda: workloads.matmul(2, 3, 4).tensors("winograd"), "`algorithm` must be one of direct, but got"),
+    (lambda: workloads.matmul(2, 3, 4).tensors("winograd"), "`algorithm` must be one of direct, library, but got"),
     (
         lambda: Workload("conv2", {}),
         "`operator` must be one of .*, but got operator='conv2'; did you mean 'conv2d'",
