@@ -27,10 +27,8 @@ def _rows(function: Function, operand: Operand, row: str, column: str) -> int:
 
 
 def emit_sgemm(function: Function, call: Intrinsic) -> None:
-    """c += a b or, with `reset`, c = a b, on as many threads as the kernel."""
+    """c += a b or, with `reset`, c = a b, on this thread alone."""
     values = function.values
-    if function.areas["scratch"] != "%workspace":
-        raise BuildError("a library must be called outside of parallel loops, but got a call inside one")
 
     def pointer(operand: Operand) -> str:
         terms, constant = values.addresses.offset(values.addresses.plan(operand.buffer, operand.indices))
@@ -44,7 +42,7 @@ def emit_sgemm(function: Function, call: Intrinsic) -> None:
         f"declare void @{SGEMM_SYMBOL}({kinds})",
         f"declare void @{BLAS_THREADS_SYMBOL}(i32)",
     }
-    function.text.emit(f"  call void @{BLAS_THREADS_SYMBOL}(i32 %threads)")
+    function.text.emit(f"  call void @{BLAS_THREADS_SYMBOL}(i32 1)")
     beta = 0.0 if call.reset else 1.0
     function.text.emit(
         f"  call void @{SGEMM_SYMBOL}(i32 {_ROW_MAJOR}, i32 {_AS_IT_IS}, i32 {_AS_IT_IS}, "
