@@ -13,7 +13,7 @@ from search_space.schedule.state import operations
 STEP = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Distance from 1 to the next number."""
 
-SIGNED, POSITIVE = (-1.0, 1.0), (0.1, 1.1)
+SIGNED, POSITIVE, AROUND_ONE = (-1.0, 1.0), (0.1, 1.1), (0.5, 1.5)
 
 _HUGE = 1e30
 _ARITHMETIC = {"add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "call"}
@@ -65,14 +65,18 @@ def rounding_error(tensors: Sequence[te.Tensor]) -> float:
     errors of operands add up. Jumps (floor, comparisons, conversions to integers) are taken for continuous.
     """
     out = _Spans(tensors, input_bounds(tensors)).of[tensors[-1].op]
-    return max(out.error, 10 * STEP.get(tensors[-1].dtype, 0.0) * min(out.size, 1.0))
+    steps = 10 if tensors[-1].dtype == "float32" else 2
+    return max(out.error, steps * STEP.get(tensors[-1].dtype, 0.0) * min(out.size, 1.0))
 
 
 def input_bounds(tensors: Sequence[te.Tensor]) -> tuple[float, float]:
     """Between which floating-point inputs are drawn.
 
-    Positive ones where otherwise a logarithm, a root or a division could be of what it is not defined for.
+    Positive ones where otherwise a logarithm, a root or a division could be of what it is not defined for; around one
+    where a product of many would be all but zero.
     """
+    if any(op.reducer == "prod" for op in operations(tensors[-1:])):
+        return AROUND_ONE
     return SIGNED if _Spans(tensors, SIGNED).defined else POSITIVE
 
 
@@ -108,7 +112,7 @@ class _Spans:
     def _drawn(op: te.Operation, bounds: tuple[float, float]) -> Span:
         whole = {"uint8": (0.0, 255.0), "bool": (0.0, 1.0)}.get(op.dtype, (-127.0, 127.0))
         low, high = bounds if op.dtype in FLOATS else whole
-        return Span(low, high, max(abs(low), abs(high)))
+        return Span(low, high, (low + high) / 2 if low > 0 else max(abs(low), abs(high)))
 
     def _stage(self, op: te.Operation, body: Expr) -> Span:
         extents = {a.name: a.extent for a in (*op.axis, *op.reduce_axis)}
@@ -123,10 +127,10 @@ class _Spans:
             own = STEP.get(op.dtype, 0.0) * (10 + terms) * term.size
             return _span(term.low * terms, term.high * terms, size, terms * term.error + own)
         if op.reducer == "prod":
-            size = _power(max(abs(term.low), abs(term.high)), terms)
-            low = 0.0 if term.low >= 0 else -size
-            relative = terms * (term.error / term.size + STEP.get(op.dtype, 0.0))
-            return _span(low, size, size, size * relative)
+            high, size = _power(max(abs(term.low), abs(term.high)), terms), _power(term.size, terms)
+            low = 0.0 if term.low >= 0 else -high
+            relative = terms * term.error / term.size + (10 + terms) * STEP.get(op.dtype, 0.0)
+            return _span(low, high, size, size * relative)
         return term
 
     def _node(self, e: Expr, memo: Mapping[int, Span], extents: Mapping[str, int]) -> Span:

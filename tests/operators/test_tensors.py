@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from search_space import te, workloads
+from search_space.schedule.state import operations
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from tests.operators.cases import gated, roots
+from tests.properties.programs import PROGRAMS
 
 
 def test_the_key_is_short_stable_and_of_the_definition() -> None:
@@ -53,6 +55,36 @@ def test_inputs_are_within_the_domain() -> None:
     assert 0 < drawn.sum() < 40
 
 
+def within(workload: Workload, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Which elements a worker would take for right."""
+    rtol, atol = workload.tolerance
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    wide, right = found.astype(float), expected.astype(float)
+    return np.abs(wide - right) <= atol + rtol * np.abs(right)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [(n, d) for n, (_, dtypes) in PROGRAMS.items() for d in dtypes])
+def test_kernels_of_every_dtype_are_within_the_estimated_tolerance_and_errors_are_not(name: str, dtype: str) -> None:
+    output = PROGRAMS[name][0](dtype)
+    workload = Workload.of([te.Tensor(op) for op in operations(output) if op.body is None] + output)
+    target, arrays = registry.get("cpu"), workload.make_inputs(2)
+    sketch = generate(workload, target.hardware).sketches[0]
+    program = program_of(workload, sketch.algorithm, sketch.trace([0] * len(sketch.groups)))
+    expected = workload.reference(*arrays)
+    found = np.zeros_like(expected)
+    target.load(target.build(program))(*arrays, found)
+    assert within(workload, found, expected).all()
+    wide = expected.astype(float)
+    wrong = ~expected if expected.dtype.kind in "iub" else (wide + 0.5 + 0.3 * np.abs(wide)).astype(expected.dtype)
+    assert not within(workload, wrong, expected).any()
+
+
+def test_products_of_many_are_not_all_but_zero() -> None:
+    x, r = te.placeholder((3, 200), name="x"), te.reduce_axis((0, 200), "r")
+    workload = Workload.of([x, te.compute((3,), lambda i: te.prod(x[i, r], axis=r), name="y")])
+    assert np.abs(workload.reference(*workload.make_inputs(0))).max() > 1e-6 and workload.tolerance[1] < 1e-3
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_kernels_take_their_inputs_in_the_order_given(place: int) -> None:
     *inputs, output = gated()
@@ -68,5 +100,4 @@ def test_kernels_take_their_inputs_in_the_order_given(place: int) -> None:
         program = program_of(workload, sketch.algorithm, sketch.trace(choice))
         found = np.full(workload.output.shape, np.nan, np.float32)
         target.load(target.build(program))(*arrays, found)
-        rtol, atol = workload.tolerance
-        np.testing.assert_allclose(found, workload.reference(*arrays), rtol=rtol, atol=atol)
+        assert within(workload, found, workload.reference(*arrays)).all()
