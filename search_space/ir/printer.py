@@ -27,7 +27,8 @@ def _stmt(stmt: Stmt, indent: str) -> list[str]:
         return [line for s in stmt.body for line in _stmt(s, indent)]
     if isinstance(stmt, For):
         kind = "for" if stmt.kind == "serial" else f"{stmt.kind} for"
-        return [f"{indent}{kind} {stmt.var} in {stmt.extent}:", *_stmt(stmt.body, indent + "  ")]
+        hints = "".join(f" [{key}={value}]" for key, value in stmt.pragmas)
+        return [f"{indent}{kind} {stmt.var} in {stmt.extent}{hints}:", *_stmt(stmt.body, indent + "  ")]
     if isinstance(stmt, Allocate):
         return [f"{indent}alloc {_buffer(stmt.buffer)} in {stmt.buffer.scope}", *_stmt(stmt.body, indent)]
     if isinstance(stmt, Store):

@@ -51,12 +51,16 @@ class Seq(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class For(Stmt):
-    """`for var in range(extent)`; a trip count of 0 is allowed (a peeled tail that a candidate does not need)."""
+    """`for var in range(extent)`; a trip count of 0 is allowed (a peeled tail that a candidate does not need).
+
+    `pragmas` are hints by name, which a target may read.
+    """
 
     var: str
     extent: Expr
     kind: str
     body: Stmt
+    pragmas: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +165,7 @@ def map_exprs(stmt: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
     if isinstance(stmt, Seq):
         return Seq(tuple(map_exprs(s, function) for s in stmt.body))
     if isinstance(stmt, For):
-        return For(stmt.var, function(stmt.extent), stmt.kind, map_exprs(stmt.body, function))
+        return For(stmt.var, function(stmt.extent), stmt.kind, map_exprs(stmt.body, function), stmt.pragmas)
     if isinstance(stmt, Allocate):
         return Allocate(map_buffer(stmt.buffer, function), map_exprs(stmt.body, function))
     if isinstance(stmt, Store):

@@ -50,7 +50,7 @@ def _tidy_loop(stmt: For, ranges: dict[str, Expr]) -> Stmt | None:
     if extent.is_const and extent.value == 1:
         return _tidy(map_exprs(stmt.body, lambda e: substitute(e, {stmt.var: const(0)})), ranges)
     body = _tidy(stmt.body, {**ranges, stmt.var: extent})
-    return None if body is None else For(stmt.var, extent, stmt.kind, body)
+    return None if body is None else For(stmt.var, extent, stmt.kind, body, stmt.pragmas)
 
 
 def simplify_value(value: Expr, simplify: Simplifier) -> Expr:

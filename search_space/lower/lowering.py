@@ -98,7 +98,8 @@ class _Lowering:
         name = loop_var(stage.name, leaf)
         extent = place.extents.get(leaf, self.bounds.nests[stage.name].extents[leaf])
         kind = stage.kinds.get(leaf, "serial")
-        main = For(name, extent, kind, self.attached(stage, leaf, self.loops(stage, depth + 1, place), place))
+        body = self.attached(stage, leaf, self.loops(stage, depth + 1, place), place)
+        main = For(name, extent, kind, body, tuple((key, value) for axis, key, value in stage.pragmas if axis == leaf))
         tail = self.tail(stage, leaf, extent, place)
         if tail is None:
             return main

@@ -150,7 +150,7 @@ class Tensorize(Step):
 
 @dataclass(frozen=True)
 class Pragma(Step):
-    """Attaches a hint to a loop that a target may read (`unroll_limit`, `double_buffer`, ...). TVM: pragma."""
+    """Attaches a hint to a loop that a target may read, such as `prefetch_bytes`. TVM: pragma."""
 
     stage: str
     axis: str

@@ -109,6 +109,7 @@ class _Unit:
             "  %any = icmp ult i64 %low, %high",
         ]
         function.parameters("%arguments")
+        function.values.prefetch_bytes = caller.values.prefetch_bytes
         function.serial(loop, low="%low", high="%high", guard="%any")
         lines = function.finish()
         head = f"define internal void @{name}(ptr %context, i32 %thread, i32 %threads) #attributes {{\nentry:"
@@ -141,6 +142,8 @@ class Function:
             self.entry.append(f"  %argument.at{i} = getelementptr ptr, ptr {arguments}, i64 {i}")
             self.entry.append(f"  %argument{i} = load ptr, ptr %argument.at{i}")
             self.values.addresses.pointers[buffer.name] = f"%argument{i}"
+            if buffer.constant:
+                self.values.constants.add(buffer.name)
         placed = [(n, s) for n, s in self.unit.storage.items() if s.kind in self.areas]
         for i, (name, storage) in enumerate(placed):
             area = self.areas[storage.kind]
@@ -172,6 +175,12 @@ class Function:
             INTRINSIC_EMITTERS[family](self, stmt)
 
     def loop(self, loop: For) -> None:
+        outside = self.values.prefetch_bytes
+        self.values.prefetch_bytes = dict(loop.pragmas).get("prefetch_bytes", outside)
+        self._loop(loop)
+        self.values.prefetch_bytes = outside
+
+    def _loop(self, loop: For) -> None:
         extent = int(loop.extent.value)
         if loop.kind == "vectorize":
             self.vectorized(loop, extent)

@@ -49,6 +49,7 @@ def _loaded(function: Function, operand: Operand, kind: str, broadcast: bool) ->
             word = Value(text.value(f"load i32, ptr {pointer}, align 1", "int32").text, "int32")
             lanes = values.vector(word, LANES)
         else:
+            values.prefetch(operand.buffer, pointer)
             lanes = text.value(f"load <{LANES} x i32>, ptr {pointer}, align 1", "int32", LANES)
         known = lanes.text
         if kind != f"<{LANES} x i32>":

@@ -35,6 +35,8 @@ class Values:
         self.registers: dict[tuple[str, int], Value] = {}
         self.versions: dict[str, int] = {}
         self.epoch = 0
+        self.constants: set[str] = set()
+        self.prefetch_bytes = 0
         self._facts: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
         self._indices: dict[int, bool] = {}
 
@@ -188,7 +190,15 @@ class Values:
             pointers = self.lane_pointers(name, plan, terms, constant)
             return self.memory.gather(pointers, storage.dtype, self.lane[1] if self.lane else 1, self.mask)
         lanes = self.lane[1] if plan.lane and self.lane else 0
-        return self.memory.load(self.addresses.pointer(name, terms, constant), storage.dtype, lanes, self.mask)
+        pointer = self.addresses.pointer(name, terms, constant)
+        if lanes and self.mask is None:
+            self.prefetch(name, pointer)
+        return self.memory.load(pointer, storage.dtype, lanes, self.mask)
+
+    def prefetch(self, name: str, pointer: str) -> None:
+        """Asks for what a vector of a constant will be followed by, inside loops with the pragma `prefetch_bytes`."""
+        if self.prefetch_bytes and name in self.constants:
+            self.memory.prefetch(pointer, self.prefetch_bytes)
 
     def lane_pointers(self, name: str, plan: Plan, terms: Terms, constant: int) -> str:
         """Pointers of the single lanes, as a vector."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from search_space.hardware import Hardware
 from search_space.intrinsics import available
-from search_space.ir.expr import Expr, lift, product, var, variables, walk
+from search_space.ir.expr import Expr, dtype_bytes, lift, product, var, variables, walk
 from search_space.lower.tensorize import shape_of
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Axis, Stage
@@ -21,6 +22,7 @@ from search_space.schedule.steps import (
     ComputeAt,
     Fuse,
     Pack,
+    Pragma,
     Reorder,
     SetScope,
     Split,
@@ -34,6 +36,8 @@ MAX_TILE = 28
 MAX_VECTORS = 8
 MAX_UNROLL = 400
 MAX_REDUCE_UNROLL = 16
+PREFETCH_BYTES = 4096
+"""How far ahead packed constants are fetched: the processor's own prefetching stops at each page of 4 KiB."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +210,8 @@ class MultiLevelTiling(SketchRule):
         body = lift(product(tile.factors.values())) * product(f[0] for f in factors.values())
         draft = draft.require("unrolled operations", body, MAX_UNROLL)
         draft = self.pack_constants(draft, nest, last, factors, lift(tile.vectors) * lanes)
+        if nest.long.name in factors and _packed_bytes(draft, name) > hardware.l1_bytes:
+            draft = draft.apply(Pragma(name, f"{nest.long.name}.0", "prefetch_bytes", PREFETCH_BYTES))
         parallel = "_".join(tile.parallel)
         anchors = tuple((output, leaf) for leaf in (parallel, serial[0]))
         return _with_anchors(draft, name, anchors if len(serial) > 1 else anchors[:1])
@@ -230,6 +236,13 @@ class MultiLevelTiling(SketchRule):
             packing = tuple(split.get(a, ()) for a in axes)
             draft = draft.apply(Pack(node.args[0], packing, tuple(parts)))
         return draft
+
+
+def _packed_bytes(draft: Draft, name: str) -> int:
+    """Bytes of the constants that a stage reads and that have been packed."""
+    sources = [draft.state.input(read) for read in draft.state.stage(name).reads()]
+    packed = [s for s in sources if s is not None and s.layout is not None]
+    return sum(dtype_bytes(s.dtype) * prod(s.shape) for s in packed)
 
 
 def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
