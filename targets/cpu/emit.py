@@ -13,6 +13,7 @@ from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
 
 MAX_UNROLLED_STORES = 8192
+_WRITERS = (Store, Intrinsic)
 IntrinsicEmitter = Callable[["Function", Intrinsic], None]  # by name, or by what stands before the colon
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
 
@@ -269,7 +270,7 @@ class Function:
         """Whether the loop's variable says which element is stored (false for the loops of a reduction)."""
         known = self._indexing.get(id(loop))
         if known is None:
-            stores = [s for s in walk_stmt(loop.body) if isinstance(s, Store)]
+            stores = [s if isinstance(s, Store) else s.output for s in walk_stmt(loop.body) if isinstance(s, _WRITERS)]
             known = self._indexing[id(loop)] = any(loop.var in variables(i) for s in stores for i in s.indices)
         return known
 

@@ -49,17 +49,17 @@ loop1:
   %v13 = urem i64 %i1, 2
   %v14 = mul nsw i64 %v13, 128
   %v15 = getelementptr i8, ptr %argument1, i64 %v14
-  %v28 = mul nsw i64 %v13, 16
-  %v29 = mul nsw i64 %v5, 64
-  %v30 = add nsw i64 %v28, %v29
-  %v31 = getelementptr i32, ptr %argument2, i64 %v30
+  %v26 = mul nsw i64 %v13, 16
+  %v27 = mul nsw i64 %v5, 64
+  %v28 = add nsw i64 %v26, %v27
+  %v29 = getelementptr i32, ptr %argument2, i64 %v28
   br label %loop4
 loop4:
   %p8 = phi ptr [ %v7, %loop1 ], [ %p8.next, %latch6 ]
   %p16 = phi ptr [ %v15, %loop1 ], [ %p16.next, %latch6 ]
   %i2 = phi i64 [ 0, %loop1 ], [ %i2.next, %latch6 ]
   %acc3 = phi <16 x i32> [ splat (i32 0), %loop1 ], [ %v19, %latch6 ]
-  %acc4 = phi <16 x i32> [ splat (i32 0), %loop1 ], [ %v27, %latch6 ]
+  %acc4 = phi <16 x i32> [ splat (i32 0), %loop1 ], [ %v25, %latch6 ]
   %v9 = load i32, ptr %p8, align 1
   %v10 = insertelement <16 x i32> poison, i32 %v9, i32 0
   %v11 = shufflevector <16 x i32> %v10, <16 x i32> poison, <16 x i32> zeroinitializer
@@ -67,15 +67,12 @@ loop4:
   %v17 = load <16 x i32>, ptr %p16, align 1
   %v18 = bitcast <16 x i32> %v17 to <64 x i8>
   %v19 = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %acc3, <64 x i8> %v12, <64 x i8> %v18)
-  call void asm sideeffect "", "~{memory}"()
   %v20 = getelementptr i8, ptr %p8, i64 8
   %v21 = load i32, ptr %v20, align 1
   %v22 = insertelement <16 x i32> poison, i32 %v21, i32 0
   %v23 = shufflevector <16 x i32> %v22, <16 x i32> poison, <16 x i32> zeroinitializer
   %v24 = bitcast <16 x i32> %v23 to <64 x i8>
-  %v25 = load <16 x i32>, ptr %p16, align 1
-  %v26 = bitcast <16 x i32> %v25 to <64 x i8>
-  %v27 = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %acc4, <64 x i8> %v24, <64 x i8> %v26)
+  %v25 = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %acc4, <64 x i8> %v24, <64 x i8> %v18)
   br label %latch6
 latch6:
   %p8.next = getelementptr i8, ptr %p8, i64 4
@@ -84,9 +81,9 @@ latch6:
   %i2.more = icmp slt i64 %i2.next, 2
   br i1 %i2.more, label %loop4, label %after5
 after5:
-  store <16 x i32> %v19, ptr %v31, align 4
-  %v32 = getelementptr i32, ptr %v31, i64 32
-  store <16 x i32> %v27, ptr %v32, align 4
+  store <16 x i32> %v19, ptr %v29, align 4
+  %v30 = getelementptr i32, ptr %v29, i64 32
+  store <16 x i32> %v25, ptr %v30, align 4
   br label %latch3
 latch3:
   %i1.next = add nuw nsw i64 %i1, 1
