@@ -1,0 +1,25 @@
+"""Graphs computed by NumPy, node by node: the reference that passes and executables are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.graph.ir import Array, Graph, GraphError, type_of
+from autotune.graph.ops import find
+
+
+def evaluate(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Every value of a graph, by name.
+
+    Raises:
+        GraphError: inputs that are missing, too many, or of another type.
+    """
+    if set(inputs) != set(graph.inputs):
+        raise GraphError(f"inputs must be {', '.join(graph.inputs)}, but got {', '.join(inputs) or 'none'}")
+    for name, kind in graph.inputs.items():
+        if type_of(inputs[name]) != kind:
+            raise GraphError(f"input `{name}` must be {kind}, but got {type_of(inputs[name])}")
+    values = {**inputs, **graph.constants}
+    for node in graph.nodes:
+        values[node.name] = find(node.op).evaluate(node.attrs, [values[name] for name in node.inputs])
+    return values

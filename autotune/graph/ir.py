@@ -1,0 +1,262 @@
+"""Graphs of operators: immutable, each node giving one value, every value with a known shape and dtype.
+
+A graph holds its constants as arrays. Values are known by name; a node's name is the name of the value that it
+gives. Nodes stand in an order in which each reads only what stands before it. Passes are functions from graph to
+graph, and `Builder` is how they make one: it infers the type of every node that is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.ir.interp import numpy_dtype
+
+Array = NDArray[Any]
+Attributes = Mapping[str, Any]
+
+
+class GraphError(ValueError):
+    """A graph that cannot be made; the message names the node, states the rule and the value."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """What is known of a value before it is computed."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        out = 1
+        for extent in self.shape:
+            out *= extent
+        return out
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, dense."""
+        return self.size * numpy_dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operation of a graph.
+
+    Attributes:
+        name: of the value it gives, unique in the graph.
+        op: a name of `autotune.graph.ops.OPS`.
+        inputs: names of values.
+        attrs: of the operation, every one, in its one form: numbers, texts, truth values and tuples of them.
+        type: of the value.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    attrs: Attributes
+    type: TensorType
+
+    def __str__(self) -> str:
+        attrs = "".join(f", {name}={value!r}" for name, value in self.attrs.items())
+        return f"{self.name}: {self.type} = {self.op}({', '.join(self.inputs)}{attrs})"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in topological order.
+
+    Attributes:
+        name: of the network.
+        inputs: activations that a caller gives, by name, in order.
+        constants: weights by name, C-contiguous, never written to.
+        nodes: in topological order.
+        outputs: names of the values that a caller gets, in order.
+    """
+
+    name: str
+    inputs: Mapping[str, TensorType]
+    constants: Mapping[str, Array]
+    nodes: tuple[Node, ...]
+    outputs: tuple[str, ...]
+    _types: dict[str, TensorType] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
+        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
+        self._types.update(self.inputs)
+        for name, array in self.constants.items():
+            self._define(name, type_of(array))
+        for node in self.nodes:
+            if missing := [name for name in node.inputs if name not in self._types]:
+                raise GraphError(
+                    f"{node.op} node {node.name!r} must read values that stand before it, not {missing[0]!r}"
+                )
+            self._define(node.name, node.type)
+        if missing := [name for name in self.outputs if name not in self._types]:
+            raise GraphError(f"`outputs` must be values of the graph, but got {missing[0]!r}")
+
+    def _define(self, name: str, type: TensorType) -> None:
+        if name in self._types:
+            raise GraphError(f"values of a graph must have distinct names, but got {name!r} twice")
+        self._types[name] = type
+
+    def type(self, name: str) -> TensorType:
+        """Type of a value."""
+        return self._types[name]
+
+    def node(self, name: str) -> Node | None:
+        """The node that gives a value; None for inputs and constants."""
+        return self._by_name.get(name)
+
+    @property
+    def _by_name(self) -> dict[str, Node]:
+        found = self.__dict__.get("_nodes_by_name")
+        if found is None:
+            found = {node.name: node for node in self.nodes}
+            object.__setattr__(self, "_nodes_by_name", found)
+        return found
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """Value → the nodes that read it, each once; values read by none have an empty list."""
+        found: dict[str, list[Node]] = {name: [] for name in self._types}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found[name].append(node)
+        return found
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.name}({', '.join(f'{name}: {kind}' for name, kind in self.inputs.items())})"]
+        lines += [f"  {name}: {type_of(array)}" for name, array in self.constants.items()]
+        lines += [f"  {node}" for node in self.nodes]
+        return "\n".join([*lines, f"  return {', '.join(self.outputs)}"])
+
+
+def type_of(array: Array) -> TensorType:
+    """Type of an array."""
+    return TensorType(tuple(array.shape), str(array.dtype))
+
+
+class Builder:
+    """Makes a graph node by node.
+
+    Args:
+        name: of the graph.
+        inputs: activations by name, in order.
+    """
+
+    def __init__(self, name: str, inputs: Mapping[str, TensorType]) -> None:
+        self.name = name
+        self._inputs = dict(inputs)
+        self._constants: dict[str, Array] = {}
+        self._nodes: list[Node] = []
+        self._types: dict[str, TensorType] = dict(inputs)
+
+    def type(self, name: str) -> TensorType:
+        """Type of a value so far."""
+        return self._types[name]
+
+    def array(self, name: str) -> Array | None:
+        """The constant of that name, or None."""
+        return self._constants.get(name)
+
+    def constant(self, array: Array, name: str = "constant") -> str:
+        """Adds a weight; the name under which it is known, which is `name` where that is free."""
+        name = self._fresh(name)
+        self._constants[name] = np.ascontiguousarray(array).reshape(array.shape)
+        self._types[name] = type_of(array)
+        return name
+
+    def add(self, op: str, inputs: Sequence[str], name: str = "", **attrs: Any) -> str:
+        """Adds a node; the name of its value, which is `name` where that is free.
+
+        Raises:
+            GraphError: an unknown operation, or inputs and attributes that do not go together.
+        """
+        from autotune.graph.ops import find
+
+        kinds = [self._types[i] for i in inputs]
+        name = self._fresh(name or op)
+        operation = find(op)
+        try:
+            checked = operation.attributes(attrs, kinds)
+            kind = operation.infer(checked, kinds)
+        except (ValueError, TypeError) as error:
+            shown = ", ".join(map(str, kinds))
+            raise GraphError(f"{op} node {name!r} on ({shown}): {error}") from None
+        self._nodes.append(Node(name, op, tuple(inputs), MappingProxyType(checked), kind))
+        self._types[name] = kind
+        return name
+
+    def finish(self, outputs: Iterable[str]) -> Graph:
+        """The graph."""
+        return Graph(self.name, self._inputs, self._constants, tuple(self._nodes), tuple(outputs))
+
+    def _fresh(self, name: str) -> str:
+        if name not in self._types:
+            return name
+        number = 1
+        while f"{name}_{number}" in self._types:
+            number += 1
+        return f"{name}_{number}"
+
+
+Rewrite = Callable[[Builder, Node, list[str]], str | None]
+
+
+def rewrite(graph: Graph, visit: Rewrite) -> Graph:
+    """A graph in which nodes are replaced.
+
+    Args:
+        graph: what to go over, in order.
+        visit: is given the builder of the new graph, a node of the old one and the new names of its inputs. It gives
+            the new name of the node's value, having added what it takes, or None to leave the node as it is.
+
+    Constants that nothing reads any more are left out; unread nodes stay until `passes.dead_code` removes them.
+    """
+    builder = Builder(graph.name, graph.inputs)
+    names = {name: name for name in graph.inputs}
+    for name, array in graph.constants.items():
+        names[name] = builder.constant(array, name)
+    for node in graph.nodes:
+        inputs = [names[name] for name in node.inputs]
+        new = visit(builder, node, inputs)
+        names[node.name] = builder.add(node.op, inputs, node.name, **node.attrs) if new is None else new
+    return without_unread_constants(builder.finish(names[name] for name in graph.outputs))
+
+
+def without_unread_constants(graph: Graph) -> Graph:
+    """The same graph with the constants that a node or the caller reads."""
+    read = {name for node in graph.nodes for name in node.inputs} | set(graph.outputs)
+    kept = {name: array for name, array in graph.constants.items() if name in read}
+    return Graph(graph.name, graph.inputs, kept, graph.nodes, graph.outputs)
+
+
+def topological(nodes: Iterable[Node], known: Iterable[str]) -> Iterator[Node]:
+    """Nodes in an order in which each reads what stands before it; `known` are inputs and constants.
+
+    Raises:
+        GraphError: nodes that wait for each other, or read a value that nothing gives.
+    """
+    ready, waiting = set(known), list(nodes)
+    while waiting:
+        held: list[Node] = []
+        for node in waiting:
+            if all(name in ready for name in node.inputs):
+                ready.add(node.name)
+                yield node
+            else:
+                held.append(node)
+        if len(held) == len(waiting):
+            raise GraphError(f"nodes of a graph must have an order, but {held[0].name!r} waits for a value of its own")
+        waiting = held

@@ -1,0 +1,8 @@
+"""Operations of graphs. A new one is a `GraphOp` in one of these files, registered there; see `base`."""
+
+from __future__ import annotations
+
+from autotune.graph.ops import elementwise, layers, shapes
+from autotune.graph.ops.base import OPS, GraphOp, Kind, find, register
+
+__all__ = ["OPS", "GraphOp", "Kind", "elementwise", "find", "layers", "register", "shapes"]

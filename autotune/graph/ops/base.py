@@ -1,0 +1,169 @@
+"""What an operation of a graph is: its attributes, its tensor expression, and how NumPy computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ir import Array, Attributes, TensorType
+from search_space import te
+from search_space.operators import evaluation
+from search_space.workloads import Workload
+
+Types = Sequence[TensorType]
+Tensors = Sequence[te.Tensor]
+
+
+class Kind(StrEnum):
+    """What fusion may do with an operation.
+
+    - `elementwise`: an element reads its inputs at its own place (broadcast): may end the kernel of its producer.
+    - `injective`: an element reads one place of the inputs, another one: a copy in another order.
+    - `view`: the same elements in the same order: nothing is computed.
+    - `compute`: anything else; begins a kernel.
+    """
+
+    elementwise = "elementwise"
+    injective = "injective"
+    view = "view"
+    compute = "compute"
+
+
+@dataclass(frozen=True)
+class GraphOp:
+    """One operation.
+
+    Attributes:
+        name: as nodes call it.
+        kind: what fusion may do with it.
+        attributes: attributes as given and types of the inputs → every attribute, checked and in its one form.
+        define: attributes and input tensors → the tensor expression; the output's shape and dtype are the node's type.
+        workload: attributes, input types and which inputs are weights → the workload of the operator library that
+            computes the same from the same inputs in the same order; where there is none, the expression is tuned as it
+            stands.
+        compute: attributes and arrays → the output in NumPy, where that is quicker than evaluating the expression.
+    """
+
+    name: str
+    kind: Kind
+    attributes: Callable[[Attributes, Types], dict[str, Any]]
+    define: Callable[[Attributes, Tensors], te.Tensor] | None = None
+    workload: Callable[[Attributes, Types, Sequence[bool]], Workload] | None = None
+    compute: Callable[..., Array] | None = None
+
+    def infer(self, attrs: Attributes, types: Types) -> TensorType:
+        """Type of the output.
+
+        Raises:
+            ValueError, TypeError: inputs that do not go together.
+        """
+        if self.workload is not None:
+            workload = self.workload(attrs, types, [False] * len(types))
+            for spec, kind in zip(workload.inputs, types, strict=True):
+                if (spec.shape, spec.dtype) != (kind.shape, kind.dtype):
+                    raise ValueError(f"`{spec.name}` must be {spec.dtype}{list(spec.shape)}, but got {kind}")
+            return TensorType(workload.output.shape, workload.output.dtype)
+        out = self.expression(attrs, [te.placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)])
+        return TensorType(out.shape, out.dtype)
+
+    def expression(self, attrs: Attributes, inputs: Tensors) -> te.Tensor:
+        """The output as a tensor expression of `inputs`."""
+        assert self.define is not None, f"{self.name} has no expression of its own"
+        return self.define(attrs, inputs)
+
+    def tensors(self, attrs: Attributes, types: Types, constants: Sequence[bool] = ()) -> list[te.Tensor]:
+        """Inputs..., output of the operation by itself; `constants` says which inputs are weights."""
+        flags = constants or [False] * len(types)
+        if self.workload is not None:
+            return self.workload(attrs, types, flags).tensors()
+        inputs = [
+            te.placeholder(kind.shape, kind.dtype, f"x{place}", constant)
+            for place, (kind, constant) in enumerate(zip(types, flags, strict=True))
+        ]
+        return [*inputs, self.expression(attrs, inputs)]
+
+    def evaluate(self, attrs: Attributes, arrays: Sequence[Array]) -> Array:
+        """The output in NumPy, with the dtype that `infer` says."""
+        types = [TensorType(a.shape, str(a.dtype)) for a in arrays]
+        if self.compute is not None:
+            kind = self.infer(attrs, types)
+            out = np.asarray(self.compute(attrs, *arrays))
+            return np.ascontiguousarray(out.astype(kind.dtype, copy=False)).reshape(kind.shape)
+        if self.workload is not None:
+            return self.workload(attrs, types, [False] * len(types)).reference(*arrays)
+        return evaluation.evaluate(self.tensors(attrs, types), arrays)
+
+
+def exactly(**defaults: Any) -> Callable[[Attributes, Types], dict[str, Any]]:
+    """A checker of attributes that are all optional, with these defaults, and of any value."""
+
+    def check(given: Attributes, types: Types) -> dict[str, Any]:
+        if unknown := [name for name in given if name not in defaults]:
+            known = ", ".join(defaults) or "none"
+            raise ValueError(f"attributes must be among {known}, but got {unknown[0]}={given[unknown[0]]!r}")
+        return {name: frozen(given.get(name, default)) for name, default in defaults.items()}
+
+    return check
+
+
+def frozen(value: Any) -> Any:
+    """Lists as tuples, all the way down."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(frozen(item) for item in value)
+    return value
+
+
+def broadcast(types: Types) -> tuple[int, ...]:
+    """The shape that arrays are brought to, as NumPy does.
+
+    Raises:
+        ValueError: extents that differ and are not 1.
+    """
+    rank = max((len(kind.shape) for kind in types), default=0)
+    extents = []
+    for place in range(-rank, 0):
+        found = {kind.shape[place] for kind in types if -place <= len(kind.shape)} - {1}
+        if len(found) > 1:
+            shown = " and ".join(str(list(kind.shape)) for kind in types)
+            raise ValueError(f"shapes must be equal or 1 in each dimension, but got {shown}")
+        extents.append(found.pop() if found else 1)
+    return tuple(extents)
+
+
+def at(tensor: te.Tensor, index: Sequence[Any]) -> Any:
+    """The element of `tensor` that broadcasting brings to `index`."""
+    tail = index[len(index) - len(tensor.shape) :]
+    return tensor[tuple(0 if extent == 1 else i for i, extent in zip(tail, tensor.shape, strict=True))]
+
+
+OPS: dict[str, GraphOp] = {}
+"""Operations by name."""
+
+
+def register(*operations: GraphOp) -> None:
+    """Adds operations.
+
+    Raises:
+        ValueError: a name is taken.
+    """
+    for operation in operations:
+        if operation.name in OPS:
+            raise ValueError(f"`name` must be new, but got name={operation.name!r}")
+        OPS[operation.name] = operation
+
+
+def find(name: str) -> GraphOp:
+    """The operation of that name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    from search_space.operators.checks import nearest
+
+    if name not in OPS:
+        raise ValueError(f"`op` must be one of {', '.join(OPS)}, but got op={name!r}{nearest(name, OPS)}")
+    return OPS[name]

@@ -1,0 +1,51 @@
+"""Element-wise operations, with broadcasting as in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ir import Array, Attributes, TensorType
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, at, broadcast, exactly, register
+from search_space import te
+from search_space.operators.functions import BINARY, UNARY, Function
+
+
+def computed(name: str, function: Callable[..., Any], tensors: Tensors) -> te.Tensor:
+    """`function` of the elements that broadcasting brings together."""
+    shape = broadcast([TensorType(t.shape, t.dtype) for t in tensors])
+    return te.compute(shape, lambda *index: function(*(at(t, index) for t in tensors)), name=name)
+
+
+def _operation(name: str, function: Function) -> GraphOp:
+    def define(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+        return computed(name, function.expression, tensors)
+
+    def compute(attrs: Attributes, *arrays: Array) -> Array:
+        return function.reference(*arrays)
+
+    return GraphOp(name, Kind.elementwise, exactly(), define, compute=compute)
+
+
+def _clip(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    return computed("clip", lambda x: te.minimum(te.maximum(x, attrs["low"]), attrs["high"]), tensors)
+
+
+def _affine(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """x * scale + shift, as batch normalisation is once its statistics are constants."""
+    return computed("affine", lambda x, scale, shift: x * scale + shift, tensors)
+
+
+register(
+    *(_operation(name, function) for name, function in {**UNARY, **BINARY}.items()),
+    GraphOp(
+        "clip",
+        Kind.elementwise,
+        exactly(low=0.0, high=6.0),
+        _clip,
+        compute=lambda attrs, x: np.clip(x, attrs["low"], attrs["high"]),
+    ),
+    GraphOp("affine", Kind.elementwise, exactly(), _affine, compute=lambda attrs, x, scale, shift: x * scale + shift),
+)

@@ -1,0 +1,93 @@
+"""Layers: convolutions, products of matrices, pooling, rows. Activations are channels-last, as the kernels like them.
+
+Each is an operator of `search_space.workloads`, whose sizes come from the types of the inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autotune.graph.ir import Attributes
+from autotune.graph.ops.base import GraphOp, Kind, Types, exactly, register
+from search_space import workloads
+from search_space.workloads import Workload
+
+_WINDOW: dict[str, Any] = {"stride": 1, "padding": 0, "dilation": 1}
+
+
+def _data(types: Types, count: int, rank: int) -> tuple[int, ...]:
+    if len(types) != count:
+        raise ValueError(f"inputs must be {count}, but got {len(types)}")
+    if len(types[0].shape) != rank:
+        raise ValueError(f"the first input must have {rank} dimensions, but got {types[0]}")
+    return types[0].shape
+
+
+def _conv2d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """Data (n, h, w, c), weight (kh, kw, c / groups, k)."""
+    n, h, w, c = _data(types, 2, 4)
+    kh, kw, _, k = types[1].shape
+    given: dict[str, Any] = dict(attrs)
+    return workloads.conv2d(batch=n, height=h, width=w, in_channels=c, out_channels=k, kernel=(kh, kw), **given)
+
+
+def _depthwise(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """Data (n, h, w, c), weight (kh, kw, c)."""
+    n, h, w, c = _data(types, 2, 4)
+    kh, kw, _ = types[1].shape
+    given: dict[str, Any] = dict(attrs)
+    return workloads.depthwise_conv2d(batch=n, height=h, width=w, channels=c, kernel=(kh, kw), **given)
+
+
+def _matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """(m, k) times (k, n)."""
+    m, k = _data(types, 2, 2)
+    return workloads.matmul(m, types[1].shape[-1], k, constant_b=bool(constants[1]))
+
+
+def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """(b, m, k) times (b, k, n)."""
+    b, m, k = _data(types, 2, 3)
+    return workloads.batch_matmul(b, m, types[1].shape[-1], k, constant_b=bool(constants[1]))
+
+
+def _max_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    n, h, w, c = _data(types, 1, 4)
+    return workloads.max_pool2d(batch=n, height=h, width=w, channels=c, **attrs)
+
+
+def _avg_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    n, h, w, c = _data(types, 1, 4)
+    return workloads.avg_pool2d(batch=n, height=h, width=w, channels=c, **attrs)
+
+
+def _softmax(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """Of each row of a matrix."""
+    return workloads.softmax(*_data(types, 1, 2))
+
+
+def _layer_norm(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """Of each row of a matrix, with gamma and beta."""
+    rows, columns = _data(types, 3, 2)
+    return workloads.layer_norm(rows, columns, **attrs)
+
+
+def _reduce(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """Over some axes, which the output does not have."""
+    return workloads.reduce(types[0].shape, axes=attrs["axes"], reducer=attrs["reducer"], dtype=types[0].dtype)
+
+
+register(
+    GraphOp("conv2d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv2d),
+    GraphOp("depthwise_conv2d", Kind.compute, exactly(**_WINDOW), workload=_depthwise),
+    GraphOp("matmul", Kind.compute, exactly(), workload=_matmul),
+    GraphOp("batch_matmul", Kind.compute, exactly(), workload=_batch_matmul),
+    GraphOp("max_pool2d", Kind.compute, exactly(kernel=2, stride=2, padding=0), workload=_max_pool),
+    GraphOp(
+        "avg_pool2d", Kind.compute, exactly(kernel=2, stride=2, padding=0, count_padding=False), workload=_avg_pool
+    ),
+    GraphOp("softmax", Kind.compute, exactly(), workload=_softmax),
+    GraphOp("layer_norm", Kind.compute, exactly(epsilon=1e-5), workload=_layer_norm),
+    GraphOp("reduce", Kind.compute, exactly(axes=(0,), reducer="sum"), workload=_reduce),
+)
