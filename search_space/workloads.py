@@ -20,6 +20,7 @@ from search_space.operators.conv import CONV1D, CONV2D, CONV3D
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
 from search_space.operators.elementwise import ELEMENTWISE
 from search_space.operators.estimates import STEP
+from search_space.operators.fused import FUSED
 from search_space.operators.pooling import AVG_POOL2D, MAX_POOL2D
 from search_space.operators.products import BATCH_MATMUL, DENSE, MATMUL
 from search_space.operators.reduction import REDUCE
@@ -217,3 +218,4 @@ layer_norm = _constructor(LAYER_NORM)
 reduce = _constructor(REDUCE)
 elementwise = _constructor(ELEMENTWISE)
 tensors = _constructor(TENSORS)
+fused = _constructor(FUSED)

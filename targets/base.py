@@ -84,6 +84,56 @@ class Module:
         )
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a step of a network finds an array.
+
+    Attributes:
+        space: `input` or `output` of the network, `weights` or `arena`.
+        number: which of the inputs or outputs, or bytes into the weights or the arena.
+    """
+
+    space: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel's call.
+
+    Attributes:
+        module: number of the kernel's module.
+        arguments: of each parameter of the module, in order.
+        title: what it computes, for people.
+    """
+
+    module: int
+    arguments: tuple[Place, ...]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """Kernels in the order in which one call runs them, and where everything lies.
+
+    Attributes:
+        name: of the network, a C identifier; names of the modules begin with it and differ.
+        modules: distinct kernels.
+        steps: calls of them.
+        inputs, outputs: of the network.
+        weights_bytes: of all constants, as the kernels take them.
+        arena_bytes: of the activations; the kernels' own workspace follows them.
+    """
+
+    name: str
+    modules: tuple[Module, ...]
+    steps: tuple[Step, ...]
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    weights_bytes: int
+    arena_bytes: int
+
+
 class Bound(ABC):
     """A kernel with its inputs in place: constants packed, an output to write to."""
 

@@ -114,7 +114,12 @@ def _table(arrays: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
 
 
 class CpuBound(Bound):
-    """Arrays in place. Activations are shared, constants exist `copies` times and rotate from run to run."""
+    """Arrays in place. Activations are shared, constants exist `copies` times and rotate from run to run.
+
+    Attributes:
+        outputs: written by every run.
+        constants: as the kernel takes them, packed where it wants them so, by name of the parameter.
+    """
 
     def __init__(self, kernel: CpuKernel, inputs: Sequence[NDArray[Any]], copies: int) -> None:
         self.kernel = kernel
@@ -122,12 +127,13 @@ class CpuBound(Bound):
         given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
         packs = [p.packed_from for p in module.parameters if p.packed_from]
         by_name = {p.name: p for p in module.parameters}
+        self.constants: dict[str, NDArray[Any]] = {}
         self.outputs = [aligned(by_name[n].shape, by_name[n].dtype) for n in module.outputs]
         outputs = dict(zip(module.outputs, self.outputs, strict=True))
         shared: dict[str, NDArray[Any]] = dict(outputs)
         self._tables: list[NDArray[np.uint64]] = []
         self._arrays: list[list[NDArray[Any]]] = []
-        packed: dict[str, NDArray[Any]] = {}
+        packed = self.constants  # as the kernel takes them, by parameter
         order = packs
         for parameter in module.parameters:
             if parameter.name in outputs:
