@@ -122,8 +122,7 @@ class Compiler:
             tuple(steps),
             tuple(Parameter(name, kind.shape, kind.dtype) for name, kind in self.graph.inputs.items()),
             tuple(
-                Parameter(name, self.graph.type(name).shape, self.graph.type(name).dtype)
-                for name in self.graph.outputs
+                Parameter(name, self.graph.type(name).shape, self.graph.type(name).dtype) for name in self.graph.outputs
             ),
             self._weights_bytes,
             arena,
@@ -238,9 +237,7 @@ class Compiler:
         return self._blobs[key]
 
 
-def compile_graph(
-    graph: Graph, chosen: Chosen, folder: Path, target: str = "cpu", threads: int = 1
-) -> Executable:
+def compile_graph(graph: Graph, chosen: Chosen, folder: Path, target: str = "cpu", threads: int = 1) -> Executable:
     """Compiles a graph into `folder`; see `Compiler`."""
     return Compiler(graph, chosen, target, threads).write(folder)
 

@@ -1,7 +1,7 @@
 """A compiled network: loaded from its folder, run and timed with no Python between the kernels.
 
-    network = autotune.load("runs/resnet50/network")
-    logits = network(image)
+network = autotune.load("runs/resnet50/network")
+logits = network(image)
 """
 
 from __future__ import annotations
@@ -105,9 +105,7 @@ class Executable:
         ticks = np.zeros(len(self.manifest["steps"]) + 1, np.int64)
         out = np.empty((iterations, len(ticks) - 1))
         for row in out:
-            self._library.profile(
-                self._table.ctypes.data, self.threads, self._workspace.ctypes.data, ticks.ctypes.data
-            )
+            self._library.profile(self._table.ctypes.data, self.threads, self._workspace.ctypes.data, ticks.ctypes.data)
             row[...] = np.diff(ticks) * 1e-9
         return out
 

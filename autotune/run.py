@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from autotune import folder as run_folder
+from autotune import schedulers
 from autotune.callbacks import Callback
 from autotune.config import ConfigError, RunConfig
+from autotune.deploy import finish_network
 from autotune.loop import run_rounds
 from autotune.pools import make_pool
 from autotune.result import TuneResult
-from autotune.subject import blamed, settings_of, tasks_of
+from autotune.schedulers import Gradient, TaskScheduler
+from autotune.subject import blamed, network_of, settings_of, tasks_of
 from autotune.task import Task
 from autotune.tuner import known, prepare
 from autotune.tuning import Settings
@@ -75,7 +78,8 @@ def run(
     """
     start = time.perf_counter()
     settings = settings_of(config, where)
-    tasks = tasks_of(config, where)
+    network = None if config.model is None else network_of(config, where)
+    tasks = tasks_of(config, where) if network is None else list(network.tasks)
     folder = run_folder.make_folder(config)
     notes: list[str] = []
     with blamed(f"{where}:measure.pool"):
@@ -89,19 +93,34 @@ def run(
         tunings = [
             prepare(task, settings, known(database, task.workload, settings) if resume else []) for task in tasks
         ]
-        results = run_rounds(tunings, pool, database, callbacks)
-    if config.measure.pool == "local" and not any(result.interrupted for result in results):
+        if network is None:
+            results = run_rounds(tunings, pool, database, callbacks)
+        else:
+            results = run_rounds(tunings, pool, database, callbacks, _scheduler(config), settings.trials)
+    interrupted = any(result.interrupted for result in results)
+    measured = config.measure.pool == "local" and not interrupted
+    if measured and network is None:
         references, note = _references(tasks, settings, say)
         notes += [note] if note else []
     else:
         references = [None] * len(tasks)
     document = run_folder.summary(config, results, references)
+    if network is not None and not interrupted:
+        built, more = finish_network(network, results, config, settings, folder, measured, say)
+        document["network"] = built
+        notes += more
     run_folder.write_json(document, folder / "summary.json")
     for result in results:
         note = run_folder.write_best(result, folder)
         notes += [note] if note else []
     run_folder.draw_curves(results, folder / "curve.png")
     return Outcome(results, references, document, folder, notes, time.perf_counter() - start)
+
+
+def _scheduler(config: RunConfig) -> TaskScheduler:
+    if config.search.scheduler == "gradient":
+        return Gradient(patience=config.search.patience)
+    return schedulers.get(config.search.scheduler)()
 
 
 def _references(
