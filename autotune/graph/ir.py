@@ -159,7 +159,7 @@ class Builder:
         self.name = name
         self._inputs = dict(inputs)
         self._constants: dict[str, Array] = {}
-        self._nodes: list[Node] = []
+        self._nodes: dict[str, Node] = {}
         self._types: dict[str, TensorType] = dict(inputs)
 
     def type(self, name: str) -> TensorType:
@@ -169,6 +169,10 @@ class Builder:
     def array(self, name: str) -> Array | None:
         """The constant of that name, or None."""
         return self._constants.get(name)
+
+    def node(self, name: str) -> Node | None:
+        """The node that gives a value; None for inputs and constants."""
+        return self._nodes.get(name)
 
     def constant(self, array: Array, name: str = "constant") -> str:
         """Adds a weight; the name under which it is known, which is `name` where that is free."""
@@ -194,13 +198,13 @@ class Builder:
         except (ValueError, TypeError) as error:
             shown = ", ".join(map(str, kinds))
             raise GraphError(f"{op} node {name!r} on ({shown}): {error}") from None
-        self._nodes.append(Node(name, op, tuple(inputs), MappingProxyType(checked), kind))
+        self._nodes[name] = Node(name, op, tuple(inputs), MappingProxyType(checked), kind)
         self._types[name] = kind
         return name
 
     def finish(self, outputs: Iterable[str]) -> Graph:
         """The graph."""
-        return Graph(self.name, self._inputs, self._constants, tuple(self._nodes), tuple(outputs))
+        return Graph(self.name, self._inputs, self._constants, tuple(self._nodes.values()), tuple(outputs))
 
     def _fresh(self, name: str) -> str:
         if name not in self._types:

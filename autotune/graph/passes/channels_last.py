@@ -1,0 +1,224 @@
+"""Chooses layouts: transpositions sink towards the outputs and cancel, so that activations stay channels-last.
+
+The nodes are gone over once. A transposition is not computed where it stands, but remembered with the value; operations
+that do their work in any layout pass it on, and the others have it computed, once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+from typing import Any
+
+from autotune.graph.ir import Array, Builder, Graph, Node, without_unread_constants
+from autotune.graph.ops import Kind, find
+from autotune.graph.passes.dead_code import dead_code
+from autotune.graph.passes.layout import (
+    Axes,
+    Form,
+    Permuted,
+    Rows,
+    compose,
+    identity,
+    inverse,
+    keeps_order,
+    rows_in_order,
+    through_reshape,
+    transposed,
+    trimmed,
+)
+
+
+def channels_last(graph: Graph) -> Graph:
+    """The graph with as few bytes moved by transpositions as this pass knows, which is never more than before."""
+    candidates = [graph, *(dead_code(_Sinking(graph, split).run()) for split in (False, True))]
+    return min(candidates, key=moved)
+
+
+def moved(graph: Graph) -> tuple[int, int]:
+    """Bytes that transpositions of a graph move, and how many there are."""
+    sizes = [node.type.nbytes for node in graph.nodes if node.op == "transpose"]
+    return sum(sizes), len(sizes)
+
+
+class _Sinking:
+    """One walk over a graph.
+
+    Args:
+        split: a transposition that cannot pass a reshape as a whole is split into one that can and one before it.
+    """
+
+    def __init__(self, graph: Graph, split: bool) -> None:
+        self.graph, self.split = graph, split
+        self.builder = Builder(graph.name, graph.inputs)
+        self.forms: dict[str, Form] = {name: self._plain(name) for name in graph.inputs}
+        for name, array in graph.constants.items():
+            self.forms[name] = self._plain(self.builder.constant(array, name))
+        self.computed: dict[Form, str] = {}
+
+    def run(self) -> Graph:
+        for node in self.graph.nodes:
+            self.forms[node.name] = self._visit(node)
+        outputs = [self._value(name, name) for name in self.graph.outputs]
+        return without_unread_constants(self.builder.finish(outputs))
+
+    def _visit(self, node: Node) -> Form:
+        if node.op == "transpose":
+            form = self._permuted(node.inputs[0])
+            return Permuted(form.stored, compose(form.axes, node.attrs["axes"]))
+        if all(isinstance(form, Permuted) and form.plain for form in map(self._form, node.inputs)):
+            return self._as_it_is(node)
+        if find(node.op).kind is Kind.elementwise:
+            return self._elementwise(node)
+        special = {
+            "concat": self._concat,
+            "pad": self._pad,
+            "slice": self._slice,
+            "reduce": self._reduce,
+            "reshape": self._reshape,
+            "matmul": self._matmul,
+        }.get(node.op)
+        found = special(node) if special is not None else None
+        return found if found is not None else self._as_it_is(node)
+
+    # Forms.
+
+    def _form(self, name: str) -> Form:
+        return self.forms[name]
+
+    def _plain(self, name: str) -> Permuted:
+        return Permuted(name, identity(len(self.builder.type(name).shape)))
+
+    def _permuted(self, name: str) -> Permuted:
+        form = self.forms[name]
+        return form if isinstance(form, Permuted) else self._plain(self._value(name))
+
+    def _value(self, name: str, wanted: str = "") -> str:
+        """The new name of an old value as the old graph has it."""
+        form = self.forms[name]
+        if isinstance(form, Permuted) and form.plain:
+            return form.stored
+        if form not in self.computed:
+            self.computed[form] = self._compute(form, wanted)
+        return self.computed[form]
+
+    def _compute(self, form: Form, wanted: str) -> str:
+        if isinstance(form, Permuted):
+            return transposed(self.builder, form.stored, form.axes, wanted)
+        shape = self.builder.type(form.stored).shape
+        boxes = self.builder.add("reshape", [form.stored], shape=(shape[0], *form.extents))
+        boxes = self.builder.add("transpose", [boxes], axes=(0, *(a + 1 for a in form.axes)))
+        return self.builder.add("reshape", [boxes], wanted, shape=shape)
+
+    def _in_order(self, name: str, axes: Axes) -> str:
+        """What is stored where an old value is kept as something transposed by `axes`."""
+        form = self._permuted(name)
+        wanted = Permuted(form.stored, compose(form.axes, inverse(axes)))
+        if wanted.plain:
+            return wanted.stored
+        if wanted not in self.computed:
+            self.computed[wanted] = transposed(self.builder, wanted.stored, wanted.axes)
+        return self.computed[wanted]
+
+    def _as_it_is(self, node: Node) -> Permuted:
+        return self._plain(self.builder.add(node.op, [self._value(i) for i in node.inputs], node.name, **node.attrs))
+
+    def _add(self, node: Node, inputs: list[str], axes: Axes, **attrs: Any) -> Permuted:
+        return Permuted(self.builder.add(node.op, inputs, node.name, **attrs), axes)
+
+    def _best(self, names: tuple[str, ...], rank: int) -> Axes:
+        """The axes under which the most bytes of these values are stored already."""
+        votes: Counter[Axes] = Counter()
+        for name in names:
+            form, kind = self.forms[name], self.graph.type(name)
+            if len(kind.shape) != rank or self.graph.constants.get(name) is not None:
+                continue
+            form = self._permuted(name)
+            if not keeps_order(self.builder.type(form.stored).shape, form.axes) or form.plain:
+                votes[form.axes] += kind.nbytes
+        return max(votes, key=lambda axes: (votes[axes], axes != identity(rank)), default=identity(rank))
+
+    # Operations that do their work in any layout.
+
+    def _elementwise(self, node: Node) -> Form:
+        first = self.forms[node.inputs[0]]
+        if isinstance(first, Rows) and all(self._is_number(name) for name in node.inputs[1:]):
+            stored = self.builder.add(
+                node.op, [first.stored, *map(self._value, node.inputs[1:])], node.name, **node.attrs
+            )
+            return Rows(stored, first.extents, first.axes)
+        axes = self._best(node.inputs, len(node.type.shape))
+        return self._add(node, [self._operand(name, axes) for name in node.inputs], axes, **node.attrs)
+
+    def _is_number(self, name: str) -> bool:
+        array = self.graph.constants.get(name)
+        return array is not None and array.size == 1
+
+    def _operand(self, name: str, axes: Axes) -> str:
+        """An operand of an element-wise operation that is done on what is stored."""
+        shape, array = self.graph.type(name).shape, self.graph.constants.get(name)
+        missing = (1,) * (len(axes) - len(shape))
+        if array is not None:
+            return self._constant(name, array, missing, axes)
+        if not missing:
+            return self._in_order(name, axes)
+        full = self.builder.add("reshape", [self._value(name)], shape=(*missing, *shape))
+        return transposed(self.builder, full, inverse(axes))
+
+    def _constant(self, name: str, array: Array, missing: tuple[int, ...], axes: Axes) -> str:
+        if array.size == 1 or axes == identity(len(axes)):
+            return self._value(name)
+        turned = trimmed(array.reshape(*missing, *array.shape).transpose(inverse(axes)))
+        return self.builder.constant(turned, name)
+
+    def _concat(self, node: Node) -> Form:
+        axes = self._best(node.inputs, len(node.type.shape))
+        return self._add(node, [self._in_order(i, axes) for i in node.inputs], axes, axis=axes[node.attrs["axis"]])
+
+    def _pad(self, node: Node) -> Form:
+        form = self._permuted(node.inputs[0])
+        sides = {side: self._by_stored(node.attrs[side], form.axes) for side in ("before", "after")}
+        return self._add(node, [form.stored], form.axes, **sides, value=node.attrs["value"])
+
+    def _slice(self, node: Node) -> Form:
+        form = self._permuted(node.inputs[0])
+        cut = {name: self._by_stored(node.attrs[name], form.axes) for name in ("begin", "size", "step")}
+        return self._add(node, [form.stored], form.axes, **cut)
+
+    @staticmethod
+    def _by_stored(values: tuple[int, ...], axes: Axes) -> tuple[int, ...]:
+        return compose(values, inverse(axes))
+
+    def _reduce(self, node: Node) -> Form:
+        form = self._permuted(node.inputs[0])
+        given, rank = node.attrs["axes"], len(form.axes)
+        reduced = {a % rank for a in ((given,) if isinstance(given, int) else given)}
+        kept = [form.axes[a] for a in range(rank) if a not in reduced]
+        axes = tuple(sorted(kept).index(a) for a in kept)
+        at = tuple(sorted(form.axes[a] for a in reduced))
+        reduced_stored = self.builder.add("reduce", [form.stored], node.name, axes=at, reducer=node.attrs["reducer"])
+        return Permuted(reduced_stored, axes)
+
+    def _reshape(self, node: Node) -> Form | None:
+        form = self._permuted(node.inputs[0])
+        stored, shape = self.builder.type(form.stored).shape, node.attrs["shape"]
+        if keeps_order(stored, form.axes):
+            return self._plain(self.builder.add("reshape", [form.stored], node.name, shape=shape))
+        way = through_reshape(stored, form.axes, shape)
+        if way.inner == identity(len(stored)) or (self.split and not keeps_order(way.shape, way.axes)):
+            inner = Permuted(form.stored, way.inner)
+            if not inner.plain and inner not in self.computed:
+                self.computed[inner] = transposed(self.builder, form.stored, way.inner)
+            source = form.stored if inner.plain else self.computed[inner]
+            return Permuted(self.builder.add("reshape", [source], node.name, shape=way.shape), way.axes)
+        if form.axes[0] == 0 and tuple(shape) == (stored[0], prod(stored[1:])):
+            rows = self.builder.add("reshape", [form.stored], node.name, shape=shape)
+            return Rows(rows, tuple(stored[1:]), tuple(a - 1 for a in form.axes[1:]))
+        return None
+
+    def _matmul(self, node: Node) -> Form | None:
+        form, weight = self.forms[node.inputs[0]], self.graph.constants.get(node.inputs[1])
+        if not isinstance(form, Rows) or weight is None:
+            return None
+        new = self.builder.constant(rows_in_order(weight, form), node.inputs[1])
+        return self._plain(self.builder.add("matmul", [form.stored, new], node.name))

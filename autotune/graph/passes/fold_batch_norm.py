@@ -1,0 +1,180 @@
+"""Folds products with and sums of constants into the weights and the bias of the layer before them.
+
+Batch normalisation with fixed statistics is such a product and sum, one of each a channel (`affine`). New weights are
+computed in float64 from the old ones and rounded once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from autotune.graph.ir import Array, Graph, Node
+from autotune.graph.passes.site import Site, sweep
+
+LAYERS = ("conv2d", "depthwise_conv2d", "matmul")
+"""Operations with weights whose last axis is that of the output's channels."""
+
+LINEAR = ("affine", "multiply", "add", "subtract", "divide", "negative")
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """A value that is `source` times `scale` plus `shift`, in float64; None stands for one and zero."""
+
+    source: str
+    scale: Array | None
+    shift: Array | None
+
+    def then(self, scale: Array | None, shift: Array | None) -> _Linear:
+        """Another product and sum after it."""
+
+        def scaled(value: Array | None) -> Array | None:
+            return value if scale is None or value is None else value * scale
+
+        first = scaled(self.shift)
+        total = first if shift is None else shift if first is None else first + shift
+        return _Linear(self.source, scale if self.scale is None else scaled(self.scale), total)
+
+
+def fold_batch_norm(graph: Graph) -> Graph:
+    """The graph in which constants after a layer are folded into it, and those after each other into one operation.
+
+    A value that another node reads, or the caller, is left as it is.
+    """
+    return sweep(_into_following(graph), _fold)
+
+
+def _fold(site: Site, node: Node) -> str | None:
+    """Folds the chain that ends here, unless it goes on: then the node after it does."""
+    found = _chain(site, node)
+    if found is None:
+        return None
+    linear, length = found
+    layer = site.node(linear.source, *LAYERS)
+    if layer is not None and site.private(linear.source) and site.array(layer.inputs[1]) is not None:
+        if (flat := _per_channel(linear, node.type.shape[-1])) is not None:
+            return _folded_layer(site, node, layer, flat)
+    # A sum alone, or a product alone, is in its one form already.
+    return _as_one(site, node, linear) if length > 1 else None
+
+
+def _chain(site: Site, node: Node) -> tuple[_Linear, int] | None:
+    """What the node is of the earliest value that it can be traced back to, and in how many nodes."""
+    step = _step(site, node)
+    if step is None:
+        return None
+    before = site.node(step.source, *LINEAR)
+    if before is not None and site.private(step.source) and (found := _chain(site, before)) is not None:
+        linear, length = found
+        return linear.then(step.scale, step.shift), length + 1
+    return step, 1
+
+
+def _step(site: Site, node: Node) -> _Linear | None:
+    """One node as a product and a sum; None where it is none, or brings its operand to another shape."""
+    if node.op not in LINEAR or not node.type.dtype.startswith("float"):
+        return None
+    names = node.inputs
+    values = [None if (a := site.array(name)) is None else a.astype(np.float64) for name in names]
+    place = 1 if values[0] is not None and len(values) == 2 else 0
+    if values[place] is not None or any(v is None for i, v in enumerate(values) if i != place):
+        return None
+    if site.type(names[place]).shape != node.type.shape:
+        return None
+    one = values[1 - place] if len(values) == 2 else None
+    if node.op == "affine":
+        return _Linear(names[0], values[1], values[2])
+    if node.op == "negative":
+        return _Linear(names[0], np.array(-1.0), None)
+    if node.op == "add":
+        return _Linear(names[place], None, one)
+    if node.op == "multiply":
+        return _Linear(names[place], one, None)
+    assert one is not None
+    if node.op == "subtract":
+        return _Linear(names[0], None, -one) if place == 0 else _Linear(names[1], np.array(-1.0), one)
+    return _Linear(names[0], 1 / one, None) if place == 0 and one.all() else None
+
+
+def _per_channel(linear: _Linear, channels: int) -> _Linear | None:
+    """The same with (channels,) arrays, where no number differs along another axis."""
+
+    def flat(value: Array | None) -> tuple[bool, Array | None]:
+        if value is None:
+            return True, None
+        if value.size == 1:
+            return True, np.full(channels, value.reshape(()))
+        ok = value.size == channels and value.shape[-1] == channels
+        return ok, value.reshape(-1) if ok else None
+
+    (scale_ok, scale), (shift_ok, shift) = flat(linear.scale), flat(linear.shift)
+    return _Linear(linear.source, scale, shift) if scale_ok and shift_ok else None
+
+
+def _folded_layer(site: Site, node: Node, layer: Node, linear: _Linear) -> str | None:
+    """The layer with new weights, and a bias where there is one; None where that is what stands here."""
+    data, weight = layer.inputs
+    if linear.scale is None:
+        if linear.shift is None or (node.op == "add" and node.inputs[0] == layer.name and _is_bias(site, node)):
+            return None
+        new = site.new[weight]
+    else:
+        new = site.constant(np.asarray(site.array(weight), np.float64) * linear.scale, weight)
+    name = site.add(layer.op, [site.new[data], new], layer.name, **layer.attrs)
+    return name if linear.shift is None else site.add("add", [name, site.constant(linear.shift, node.name)], node.name)
+
+
+def _is_bias(site: Site, node: Node) -> bool:
+    return site.type(node.inputs[1]).shape == node.type.shape[-1:]
+
+
+def _as_one(site: Site, node: Node, linear: _Linear) -> str | None:
+    """A chain as one operation."""
+    source = site.new[linear.source]
+    operands = [site.constant(value, node.name) for value in (linear.scale, linear.shift) if value is not None]
+    op = "affine" if len(operands) == 2 else "multiply" if linear.scale is not None else "add"
+    return site.add(op, [source, *operands], node.name)
+
+
+def _into_following(graph: Graph) -> Graph:
+    """Products with constants before a layer go into its weights; sums, too, where no padding lies between."""
+    return sweep(graph, _scale_following, _shift_following)
+
+
+def _before(site: Site, node: Node) -> _Linear | None:
+    """The product and sum before a layer with constant weights, one number a channel."""
+    if node.op not in ("conv2d", "matmul") or node.attrs.get("groups", 1) != 1 or site.array(node.inputs[1]) is None:
+        return None
+    before = site.node(node.inputs[0], *LINEAR)
+    if before is None or not site.private(before.name):
+        return None
+    # What stands after another layer is folded into that one.
+    found = _chain(site, before)
+    if found is None or site.node(found[0].source, *LAYERS) is not None:
+        return None
+    return _per_channel(found[0], before.type.shape[-1])
+
+
+def _scale_following(site: Site, node: Node) -> str | None:
+    linear = _before(site, node)
+    if linear is None or linear.scale is None or linear.shift is not None:
+        return None
+    weight = np.asarray(site.array(node.inputs[1]), np.float64) * linear.scale[:, None]
+    data = site.new[linear.source]
+    return site.add(node.op, [data, site.constant(weight, node.inputs[1])], node.name, **node.attrs)
+
+
+def _shift_following(site: Site, node: Node) -> str | None:
+    linear = _before(site, node)
+    if linear is None or linear.shift is None or any(np.atleast_1d(node.attrs.get("padding", 0))):
+        return None
+    weight = np.asarray(site.array(node.inputs[1]), np.float64)
+    rows = weight.shape[-2]
+    bias = linear.shift @ weight.reshape(prod(weight.shape[:-2]), rows, -1).sum(0)
+    if linear.scale is not None:
+        weight = weight * linear.scale[:, None]
+    name = site.add(node.op, [site.new[linear.source], site.constant(weight, node.inputs[1])], node.name, **node.attrs)
+    return site.add("add", [name, site.constant(bias, node.inputs[1])])

@@ -1,0 +1,116 @@
+"""Element-wise operations that change nothing, or that another one says with less."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from autotune.graph.ir import Node
+from autotune.graph.passes.site import Rule, Site, orders
+
+_NEUTRAL: Mapping[str, float] = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "divide": 1.0}
+_COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "relu": (0.0, math.inf),
+    "relu6": (0.0, 6.0),
+    "sigmoid": (0.0, 1.0),
+    "tanh": (-1.0, 1.0),
+    "exp": (0.0, math.inf),
+    "abs": (0.0, math.inf),
+    "softmax": (0.0, 1.0),
+}
+"""Between which values the results of an operation lie."""
+
+_KEEPING = ("reshape", "transpose", "slice", "max_pool2d")
+"""Operations whose results lie where their inputs do."""
+
+
+def neutral_operand(site: Site, node: Node) -> str | None:
+    """x + 0, x - 0, x * 1, x / 1, and an affine step of which that is one half or both."""
+    if node.op in _NEUTRAL:
+        for source, other in list(orders(node))[: 2 if node.op in _COMMUTATIVE else 1]:
+            if site.scalar(other) == _NEUTRAL[node.op] and site.type(source) == node.type:
+                return site.new[source]
+    if node.op == "affine" and site.type(node.inputs[0]) == node.type:
+        source, scale, shift = (site.new[name] for name in node.inputs)
+        one, zero = site.scalar(node.inputs[1]) == 1, site.scalar(node.inputs[2]) == 0
+        if one and zero:
+            return source
+        if one or zero:
+            return site.add("add" if one else "multiply", [source, shift if one else scale], node.name)
+    return None
+
+
+def bounds(site: Site, name: str) -> tuple[float, float]:
+    """Between which values an old value is known to lie."""
+    node = site.graph.node(name)
+    if node is None:
+        return -math.inf, math.inf
+    if node.op in _KEEPING or node.op == "avg_pool2d":
+        low, high = bounds(site, node.inputs[0])
+        # Padding of an average may count as zeros.
+        return (low, high) if node.op in _KEEPING else (min(low, 0.0), max(high, 0.0))
+    if node.op == "clip":
+        return node.attrs["low"], node.attrs["high"]
+    if node.op == "concat":
+        each = [bounds(site, name) for name in node.inputs]
+        return min(low for low, _ in each), max(high for _, high in each)
+    return _BOUNDS.get(node.op, (-math.inf, math.inf))
+
+
+def _limits(site: Site, node: Node) -> tuple[str, float, float] | None:
+    """A node that limits its operand from below, above or both: the operand and the limits."""
+    if node.op == "clip":
+        return node.inputs[0], node.attrs["low"], node.attrs["high"]
+    if node.op in ("relu", "relu6"):
+        return node.inputs[0], *_BOUNDS[node.op]
+    if node.op in ("maximum", "minimum"):
+        for source, other in orders(node):
+            limit = site.scalar(other)
+            if limit is not None and site.type(source) == node.type:
+                return (source, limit, math.inf) if node.op == "maximum" else (source, -math.inf, limit)
+    return None
+
+
+def limited(site: Site, node: Node) -> str | None:
+    """Limits: those that the operand keeps anyhow go, two after each other are one, (0, inf) is relu, (0, 6) relu6."""
+    found = _limits(site, node)
+    if found is None or not node.type.dtype.startswith("float"):
+        return None
+    source, low, high = found
+    before = site.graph.node(source)
+    inner = _limits(site, before) if before is not None and site.private(source) else None
+    if inner is not None:
+        name, inner_low, inner_high = inner
+        if max(low, inner_low) <= min(high, inner_high):
+            source, low, high = name, max(low, inner_low), min(high, inner_high)
+    least, most = bounds(site, source)
+    # A limit that holds already is none.
+    wanted = (-math.inf if low <= least else low), (math.inf if high >= most else high)
+    op = _operation(*wanted)
+    if (op, source, *wanted) == (node.op, *found):
+        return None
+    return site.new[source] if op is None else _limit(site, node, op, source, wanted)
+
+
+def _operation(low: float, high: float) -> str | None:
+    """What says two limits with least; None where neither is a number."""
+    if math.isinf(low) or math.isinf(high):
+        named = {(-math.inf, math.inf): None, (0.0, math.inf): "relu"}
+        return named.get((low, high), "minimum" if math.isinf(low) else "maximum")
+    return "relu6" if (low, high) == (0.0, 6.0) else "clip"
+
+
+def _limit(site: Site, node: Node, op: str, source: str, limits: tuple[float, float]) -> str:
+    inputs, (low, high) = [site.new[source]], limits
+    if op == "clip":
+        return site.add(op, inputs, node.name, low=low, high=high)
+    if op in ("minimum", "maximum"):
+        limit = np.full((1,) * min(1, len(node.type.shape)), high if op == "minimum" else low)
+        inputs.append(site.constant(limit, source))
+    return site.add(op, inputs, node.name)
+
+
+RULES: tuple[Rule, ...] = (neutral_operand, limited)

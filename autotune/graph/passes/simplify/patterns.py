@@ -1,0 +1,186 @@
+"""Layers that exporters write out in small operations: gelu, silu, softmax, layer normalisation."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from autotune.graph.ir import Array, Node
+from autotune.graph.passes.site import Rule, Site, orders
+
+
+def _product(site: Site, name: str, root: bool = True) -> tuple[Counter[str], float]:
+    """A value as a product: its factors, and the number that all constant ones make.
+
+    Products are gone into where nobody else reads them; `root` is the value that is replaced, whoever reads it.
+    """
+    number = site.scalar(name)
+    if number is not None:
+        return Counter(), number
+    node = site.node(name, "multiply", "divide")
+    if node is None or not (root or site.private(name)):
+        return Counter([name]), 1.0
+    first, second = node.inputs
+    if node.op == "multiply":
+        # A square reads one value twice: `private` counts readers, not reads.
+        (some, a), (others, b) = (_product(site, i, False) for i in (first, second))
+        return some + others, a * b
+    divisor = site.scalar(second)
+    if not divisor:
+        return Counter([name]), 1.0
+    some, a = _product(site, first, False)
+    return some, a / divisor
+
+
+def _close(value: float, expected: float) -> bool:
+    """Numbers in weights were rounded to float32, or written with as many digits."""
+    return math.isclose(value, expected, rel_tol=1e-5)
+
+
+def gelu(site: Site, node: Node) -> str | None:
+    """x / 2 * (1 + erf(x / sqrt(2))), in any order and grouping of the factors."""
+    if node.op not in ("multiply", "divide"):
+        return None
+    factors, number = _product(site, node.name)
+    if not _close(number, 0.5) or sum(factors.values()) != 2:
+        return None
+    for x in factors:
+        (other,) = factors - Counter([x]) or [x]
+        if other != x and _is_one_plus_erf(site, other, x) and site.type(x) == node.type:
+            return site.add("gelu", [site.new[x]], node.name)
+    return None
+
+
+def _is_one_plus_erf(site: Site, name: str, x: str) -> bool:
+    total = site.node(name, "add")
+    if total is None or not site.private(name):
+        return False
+    for inner, one in orders(total):
+        erf = site.node(inner, "erf")
+        if erf is not None and site.scalar(one) == 1 and site.private(inner):
+            factors, number = _product(site, erf.inputs[0], False)
+            return factors == Counter([x]) and _close(number, math.sqrt(0.5))
+    return False
+
+
+def silu(site: Site, node: Node) -> str | None:
+    """x * sigmoid(x)."""
+    if node.op != "multiply":
+        return None
+    for x, gate in orders(node):
+        sigmoid = site.node(gate, "sigmoid")
+        if sigmoid is not None and sigmoid.inputs[0] == x and site.private(gate):
+            return site.add("silu", [site.new[x]], node.name)
+    return None
+
+
+def _over_rows(site: Site, name: str, reducer: str, source: str) -> bool:
+    """Whether a value is the reduction of the rows of `source`, with the last axis kept as one of extent 1."""
+    shape = site.type(source).shape
+    if site.type(name).shape != (*shape[:-1], 1):
+        return False
+    kept = site.node(name, "reshape")
+    node = site.node(kept.inputs[0], "reduce") if kept is not None else None
+    if node is None or node.inputs[0] != source or node.attrs["reducer"] != reducer:
+        return False
+    axes = node.attrs["axes"]
+    return axes in ((len(shape) - 1,), (-1,), len(shape) - 1, -1)
+
+
+def _by_rows(site: Site, op: str, x: str, inputs: list[str], node: Node, **attrs: float) -> str:
+    """An operation on the rows of a matrix, of an array of any rank."""
+    shape = site.type(x).shape
+    rows = site.reshaped(site.new[x], (math.prod(shape[:-1]), shape[-1]))
+    return site.reshaped(site.add(op, [rows, *inputs], node.name, **attrs), shape)
+
+
+def softmax(site: Site, node: Node) -> str | None:
+    """exp(x - max(x)) / sum(exp(x - max(x))) of each row; without the maximum, too, which changes no value."""
+    if node.op != "divide":
+        return None
+    exp, total = node.inputs
+    exponent = site.node(exp, "exp")
+    if exponent is None or not _over_rows(site, total, "sum", exp):
+        return None
+    x = exponent.inputs[0]
+    shifted = site.node(x, "subtract")
+    if shifted is not None and _over_rows(site, shifted.inputs[1], "max", shifted.inputs[0]):
+        x = shifted.inputs[0]
+    return _by_rows(site, "softmax", x, [], node) if site.type(x) == node.type else None
+
+
+def layer_norm(site: Site, node: Node) -> str | None:
+    """(x - mean(x)) / sqrt(mean((x - mean(x))²) + epsilon) of each row, gamma ones and beta zeros."""
+    for centred, root in orders(node) if node.op == "multiply" else [node.inputs] if node.op == "divide" else []:
+        x, epsilon = _centre(site, centred), _epsilon(site, root, centred, node.op == "divide")
+        if x is not None and epsilon is not None and site.type(x).dtype == "float32":
+            columns = node.type.shape[-1]
+            weights = [site.constant(value, x) for value in (np.ones(columns), np.zeros(columns))]
+            return _by_rows(site, "layer_norm", x, weights, node, epsilon=epsilon)
+    return None
+
+
+def _centre(site: Site, name: str) -> str | None:
+    """x, where the value is x - mean(x)."""
+    node = site.node(name, "subtract")
+    return node.inputs[0] if node is not None and _over_rows(site, node.inputs[1], "mean", node.inputs[0]) else None
+
+
+def _epsilon(site: Site, name: str, centred: str, divided: bool) -> float | None:
+    """Epsilon, where the value is the root (or one over it) of the mean square of `centred` plus epsilon."""
+    if not divided and (over := site.node(name, "divide")) is not None and site.scalar(over.inputs[0]) == 1:
+        name, divided = over.inputs[1], True
+    root = site.node(name, "sqrt" if divided else "rsqrt")
+    total = site.node(root.inputs[0], "add") if root is not None else None
+    for mean, number in orders(total) if total is not None else []:
+        epsilon, squares = site.scalar(number), _reduced(site, mean)
+        if epsilon and epsilon > 0 and squares and _over_rows(site, mean, "mean", squares):
+            node = site.node(squares, "multiply")
+            if node is not None and node.inputs == (centred, centred):
+                return epsilon
+    return None
+
+
+def _reduced(site: Site, name: str) -> str | None:
+    """What a reduction with its axis kept reads."""
+    kept = site.node(name, "reshape")
+    node = site.node(kept.inputs[0], "reduce") if kept is not None else None
+    return node.inputs[0] if node is not None else None
+
+
+def into_layer_norm(site: Site, node: Node) -> str | None:
+    """Products with and sums of one number a column after layer normalisation are its gamma and beta."""
+    if node.op not in ("multiply", "add", "affine"):
+        return None
+    for name, *operands in [node.inputs] if node.op == "affine" else orders(node):
+        view = site.node(name, "reshape")
+        norm = site.node(view.inputs[0] if view is not None else name, "layer_norm")
+        if norm is None or not site.private(name) or not site.private(norm.name) or site.type(name) != node.type:
+            continue
+        gamma, beta = (site.array(i) for i in norm.inputs[1:])
+        numbers = [_by_column(site, i, node.type.shape[-1]) for i in operands]
+        if gamma is None or beta is None or any(number is None for number in numbers):
+            continue
+        if norm.type.shape[-1] != node.type.shape[-1]:
+            continue
+        if node.op != "add":
+            gamma, beta = gamma * numbers[0], beta * numbers[0]
+        if node.op != "multiply":
+            beta = beta + numbers[-1]
+        weights = [site.constant(value, norm.inputs[0]) for value in (gamma, beta)]
+        rows = site.add("layer_norm", [site.new[norm.inputs[0]], *weights], node.name, **norm.attrs)
+        return site.reshaped(rows, node.type.shape)
+    return None
+
+
+def _by_column(site: Site, name: str, columns: int) -> Array | None:
+    """A constant as (columns,), where it differs along no other axis."""
+    array = site.array(name)
+    if array is None or array.size not in (1, columns) or (array.size > 1 and array.shape[-1] != columns):
+        return None
+    return np.broadcast_to(array.reshape(-1), (columns,))
+
+
+RULES: tuple[Rule, ...] = (gelu, silu, softmax, layer_norm, into_layer_norm)

@@ -1,0 +1,111 @@
+"""Operations that move elements, and move none, or move what was moved before."""
+
+from __future__ import annotations
+
+from autotune.graph.ir import Node
+from autotune.graph.passes.layout import compose, identity, keeps_order
+from autotune.graph.passes.site import Rule, Site
+
+
+def unmoved(site: Site, node: Node) -> str | None:
+    """What gives its input as it is: a reshape to the same shape, a slice of the whole, a concat of one, no padding."""
+    if node.op not in ("reshape", "transpose", "slice", "concat", "pad") or len(node.inputs) != 1:
+        return None
+    same = node.type == site.type(node.inputs[0])
+    if node.op == "transpose":
+        same = node.attrs["axes"] == identity(len(node.type.shape))
+    if node.op == "slice":
+        same = same and all(step > 0 for step in node.attrs["step"])
+    return site.new[node.inputs[0]] if same else None
+
+
+def reshape_of_reshape(site: Site, node: Node) -> str | None:
+    """The last one alone."""
+    before = site.node(node.inputs[0], "reshape") if node.op == "reshape" else None
+    return None if before is None else site.reshaped(site.new[before.inputs[0]], node.type.shape)
+
+
+def transpose_of_transpose(site: Site, node: Node) -> str | None:
+    """One transposition, or none."""
+    before = site.node(node.inputs[0], "transpose") if node.op == "transpose" else None
+    if before is None:
+        return None
+    source, axes = site.new[before.inputs[0]], compose(before.attrs["axes"], node.attrs["axes"])
+    return source if axes == identity(len(axes)) else site.add("transpose", [source], node.name, axes=axes)
+
+
+def transpose_as_reshape(site: Site, node: Node) -> str | None:
+    """A transposition that moves axes of extent 1 alone is a reshape."""
+    if node.op != "transpose" or not keeps_order(site.type(node.inputs[0]).shape, node.attrs["axes"]):
+        return None
+    return site.reshaped(site.new[node.inputs[0]], node.type.shape)
+
+
+def slice_of_slice(site: Site, node: Node) -> str | None:
+    """One slice of the source."""
+    before = site.node(node.inputs[0], "slice") if node.op == "slice" else None
+    if before is None:
+        return None
+    steps = list(zip(before.attrs["begin"], before.attrs["step"], strict=True))
+    begin = [b + s * inner for (b, s), inner in zip(steps, node.attrs["begin"], strict=True)]
+    step = [s * inner for (_, s), inner in zip(steps, node.attrs["step"], strict=True)]
+    source = site.new[before.inputs[0]]
+    return site.add("slice", [source], node.name, begin=begin, size=node.attrs["size"], step=step)
+
+
+def slice_of_concat(site: Site, node: Node) -> str | None:
+    """A slice that lies within one part is a slice of that part."""
+    whole = site.node(node.inputs[0], "concat") if node.op == "slice" else None
+    if whole is None:
+        return None
+    axis = whole.attrs["axis"]
+    begin, size, step = (list(node.attrs[name]) for name in ("begin", "size", "step"))
+    ends = sorted((begin[axis], begin[axis] + (size[axis] - 1) * step[axis]))
+    start = 0
+    for part in whole.inputs:
+        stop = start + site.type(part).shape[axis]
+        if start <= ends[0] and ends[1] < stop:
+            begin[axis] -= start
+            return site.add("slice", [site.new[part]], node.name, begin=begin, size=size, step=step)
+        start = stop
+    return None
+
+
+def concat_of_concat(site: Site, node: Node) -> str | None:
+    """Parts of a part that nobody else reads are parts."""
+    if node.op != "concat":
+        return None
+    parts: list[str] = []
+    for name in node.inputs:
+        inner = site.node(name, "concat")
+        if inner is not None and inner.attrs["axis"] == node.attrs["axis"] and site.private(name):
+            parts += inner.inputs
+        else:
+            parts.append(name)
+    if len(parts) == len(node.inputs):
+        return None
+    return site.add("concat", [site.new[name] for name in parts], node.name, **node.attrs)
+
+
+def pad_of_pad(site: Site, node: Node) -> str | None:
+    """One padding, where both are of the same value."""
+    before = site.node(node.inputs[0], "pad") if node.op == "pad" else None
+    if before is None or before.attrs["value"] != node.attrs["value"] or not site.private(before.name):
+        return None
+    sides = {
+        side: tuple(a + b for a, b in zip(before.attrs[side], node.attrs[side], strict=True))
+        for side in ("before", "after")
+    }
+    return site.add("pad", [site.new[before.inputs[0]]], node.name, **sides, value=node.attrs["value"])
+
+
+RULES: tuple[Rule, ...] = (
+    unmoved,
+    reshape_of_reshape,
+    transpose_as_reshape,
+    transpose_of_transpose,
+    slice_of_slice,
+    slice_of_concat,
+    concat_of_concat,
+    pad_of_pad,
+)
