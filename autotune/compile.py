@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 
 from autotune.executable import MANIFEST, SCHEMA, Executable, digest
-from autotune.graph.ir import Array, Builder, Graph, Node, rewrite
+from autotune.graph.ir import Array, Builder, Graph
 from autotune.graph.memory_plan import ALIGNMENT, Interval, lower_bound, plan
 from autotune.graph.partition import Group, partition
+from autotune.graph.views import dense, locate
 from search_space.ir.interp import numpy_dtype
+from search_space.ir.stmt import with_pitches
+from search_space.schedule.state import operations
 from search_space.schedule.trace import Trace
 from search_space.space import program_of
 from search_space.workloads import Workload
@@ -39,39 +42,24 @@ def executable_graph(graph: Graph) -> Graph:
 
     Those are inputs, constants, views of them, and values that are given out twice.
     """
-    roots = _roots(graph)
+    locations = locate(graph, in_place=False)
     seen: set[str] = set()
     copied = set()
     for place, name in enumerate(graph.outputs):
-        root = roots.get(name, name)
+        root = locations[name].root
         if root in graph.inputs or root in graph.constants or root in seen:
             copied.add(place)
         seen.add(root)
     if not copied:
         return graph
 
-    def same(builder: Builder, node: Node, inputs: list[str]) -> None:
-        return None
-
-    whole = rewrite(graph, same)
-    builder = Builder(whole.name, whole.inputs)
-    for name, array in whole.constants.items():
+    builder = Builder(graph.name, graph.inputs)
+    for name, array in graph.constants.items():
         builder.constant(array, name)
-    for node in whole.nodes:
-        builder.add(node.op, node.inputs, node.name, **node.attrs)
-    outputs = [builder.add("copy", [n]) if i in copied else n for i, n in enumerate(whole.outputs)]
-    return builder.finish(outputs)
-
-
-def _roots(graph: Graph) -> dict[str, str]:
-    """View → the value whose memory it shares."""
-    from autotune.graph.ops import Kind, find
-
-    roots: dict[str, str] = {}
     for node in graph.nodes:
-        if find(node.op).kind is Kind.view:
-            roots[node.name] = roots.get(node.inputs[0], node.inputs[0])
-    return roots
+        builder.add(node.op, node.inputs, node.name, **node.attrs)
+    outputs = [builder.add("copy", [n]) if i in copied else n for i, n in enumerate(graph.outputs)]
+    return builder.finish(outputs)
 
 
 def identifier(name: str) -> str:
@@ -93,12 +81,12 @@ class Compiler:
     def __init__(self, graph: Graph, chosen: Chosen, target: str = "cpu", threads: int = 1) -> None:
         self.graph = executable_graph(graph)
         self.groups = [group for group in partition(self.graph) if group.workload is not None]
-        self._roots = _roots(self.graph)
+        self._locations = locate(self.graph)
         self._chosen, self._threads = chosen, threads
         self._target: Any = registry.get(target)
         self._name = identifier(graph.name)
         self._modules: list[Module] = []
-        self._numbers: dict[tuple[str, str, str], int] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
         self._kernels: dict[int, Any] = {}
         self._blobs: dict[tuple[str, bytes], int] = {}
         self._weights: list[Array] = []
@@ -163,7 +151,7 @@ class Compiler:
         return Executable(folder, self._threads)
 
     def _root(self, name: str) -> str:
-        return self._roots.get(name, name)
+        return self._locations[name].root
 
     def _intervals(self) -> list[Interval]:
         """Of every value that lives in the arena; outputs of the network are written where the caller wants them."""
@@ -171,11 +159,11 @@ class Compiler:
         written: dict[str, int] = {}
         read: dict[str, int] = {}
         for number, group in enumerate(self.groups):
-            written[group.output] = number
-            for name in group.inputs:
+            written.setdefault(self._root(group.output), number)
+            for name in (*group.inputs, group.output):
                 read[self._root(name)] = number
         return [
-            Interval(name, self.graph.type(name).nbytes, number, read.get(name, number))
+            Interval(name, self.graph.type(name).nbytes, number, read[name])
             for name, number in written.items()
             if name not in given
         ]
@@ -183,7 +171,7 @@ class Compiler:
     def _step(self, group: Group, offsets: Mapping[str, int]) -> Step:
         assert group.workload is not None
         schedule = self._chosen(group.workload)
-        number = self._module(group.workload, schedule)
+        number = self._module(group.workload, schedule, self._pitches(group, schedule.algorithm))
         module, kernel = self._modules[number], self._kernels[number]
         names = dict(zip((p.name for p in module.sources), group.inputs, strict=True))
         constants: Mapping[str, Array] = {}
@@ -205,25 +193,38 @@ class Compiler:
                 arguments.append(self._place(names[parameter.name], offsets))
         return Step(number, tuple(arguments), group.title)
 
-    def _module(self, workload: Workload, schedule: Schedule) -> int:
-        key = (workload.key, schedule.algorithm, schedule.trace.key)
+    def _pitches(self, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
+        """Strides of the kernel's activations that are not dense, by the workload's names."""
+        assert group.workload is not None
+        *inputs, output = group.workload.tensors(algorithm)
+        known = operations([output], inputs)
+        found = {}
+        for tensor, name in zip([*inputs, output], [*group.inputs, group.output], strict=True):
+            strides = self._locations[name].strides
+            if strides is not None and strides != dense(tensor.shape):
+                found[known[tensor.op]] = strides
+        return found
+
+    def _module(self, workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]]) -> int:
+        key = (workload.key, schedule.algorithm, schedule.trace.key, tuple(sorted(pitches.items())))
         if key not in self._numbers:
             number = self._numbers[key] = len(self._modules)
-            program = program_of(workload, schedule.algorithm, schedule.trace)
+            program = with_pitches(program_of(workload, schedule.algorithm, schedule.trace), pitches)
             self._modules.append(self._target.build(program, f"{self._name}_kernel{number}"))
             self._kernels[number] = self._target.load(self._modules[number])
         return self._numbers[key]
 
     def _place(self, name: str, offsets: Mapping[str, int]) -> Place:
         root = self._root(name)
+        beyond = self._locations[name].offset * numpy_dtype(self.graph.type(name).dtype).itemsize
         for number, output in enumerate(self.graph.outputs):
             if root == self._root(output):
-                return Place("output", number)
+                return Place("output", number, beyond)
         if root in self.graph.inputs:
-            return Place("input", list(self.graph.inputs).index(root))
+            return Place("input", list(self.graph.inputs).index(root), beyond)
         if root in self.graph.constants:
-            return Place("weights", self._weight(np.asarray(self.graph.constants[root])))
-        return Place("arena", offsets[root])
+            return Place("weights", self._weight(np.asarray(self.graph.constants[root])) + beyond)
+        return Place("arena", offsets[root] + beyond)
 
     def _weight(self, array: Array) -> int:
         """Where a constant lies; the same array lies there once."""
@@ -240,17 +241,6 @@ class Compiler:
 def compile_graph(graph: Graph, chosen: Chosen, folder: Path, target: str = "cpu", threads: int = 1) -> Executable:
     """Compiles a graph into `folder`; see `Compiler`."""
     return Compiler(graph, chosen, target, threads).write(folder)
-
-
-def workloads_of(graph: Graph) -> Sequence[tuple[Workload, int, str]]:
-    """Distinct workloads of a graph, how often each occurs and the title of its first group, in order."""
-    found: dict[str, tuple[Workload, int, str]] = {}
-    for group in partition(executable_graph(graph)):
-        if group.workload is not None:
-            key = group.workload.key
-            count = found[key][1] if key in found else 0
-            found[key] = (group.workload, count + 1, found[key][2] if key in found else group.title)
-    return list(found.values())
 
 
 def _listed(parameter: Parameter) -> dict[str, Any]:

@@ -43,6 +43,9 @@ class SearchConfig(Section):
 
     strategy: str = Field(default="evolution", description="evolution, annealing or random.")
     batch: int = Field(default=32, ge=1, le=4096, description="Trials of a round.")
+    algorithms: list[str] | None = Field(
+        default=None, min_length=1, description="Algorithms to choose from, such as direct and im2col; null: all."
+    )
     scheduler: str = Field(
         default="gradient", description="gradient or round_robin: how tasks of a model share the trials."
     )

@@ -125,6 +125,20 @@ def best_schedules(records: Sequence[Record]) -> dict[str, tuple[Schedule, float
     return found
 
 
+def algorithms_of(workload: Workload, wanted: Sequence[str] | None = None) -> list[str]:
+    """Algorithms of which a kernel in an executable may be: those of `wanted`, all by default, but no library's.
+
+    Where none of `wanted` is defined for the workload, all are.
+    """
+    own = [name for name in workload.algorithms if name != LIBRARY]
+    return [name for name in own if wanted is None or name in wanted] or own
+
+
+def round_size(batch: int, trials: int, tasks: int) -> int:
+    """Trials of a round where `tasks` share `trials`: such that half of them are left after a round for each."""
+    return min(batch, max(8, trials // (2 * max(1, tasks))))
+
+
 class Schedules:
     """Schedule of any workload: the fastest of its records, or what the roofline says where there are none.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from autotune.callbacks import Callback
 from autotune.config import ConfigError, RunConfig
 from autotune.deploy import finish_network
 from autotune.loop import run_rounds
+from autotune.network import Network, algorithms_of, round_size
 from autotune.pools import make_pool
 from autotune.result import TuneResult
 from autotune.schedulers import Gradient, TaskScheduler
@@ -80,6 +81,8 @@ def run(
     settings = settings_of(config, where)
     network = None if config.model is None else network_of(config, where)
     tasks = tasks_of(config, where) if network is None else list(network.tasks)
+    if network is not None:
+        settings = replace(settings, batch=round_size(settings.batch, settings.trials, len(tasks)))
     folder = run_folder.make_folder(config)
     notes: list[str] = []
     with blamed(f"{where}:measure.pool"):
@@ -91,7 +94,13 @@ def run(
         if resume:
             database.check_compatible(settings.target)
         tunings = [
-            prepare(task, settings, known(database, task.workload, settings) if resume else []) for task in tasks
+            prepare(
+                task,
+                settings,
+                known(database, task.workload, settings) if resume else [],
+                algorithms=_algorithms(task, config, network),
+            )
+            for task in tasks
         ]
         if network is None:
             results = run_rounds(tunings, pool, database, callbacks)
@@ -115,6 +124,19 @@ def run(
         notes += [note] if note else []
     run_folder.draw_curves(results, folder / "curve.png")
     return Outcome(results, references, document, folder, notes, time.perf_counter() - start)
+
+
+def _algorithms(task: Task, config: RunConfig, network: Network | None) -> list[str] | None:
+    wanted = config.search.algorithms
+    if network is not None:
+        return algorithms_of(task.workload, wanted)
+    if wanted is None:
+        return None
+    with blamed("search.algorithms"):
+        known_names = task.workload.algorithms
+        if unknown := [name for name in wanted if name not in known_names]:
+            raise ValueError(f"`algorithms` must be among {', '.join(known_names)}, but got {unknown[0]!r}")
+    return wanted
 
 
 def _scheduler(config: RunConfig) -> TaskScheduler:

@@ -91,10 +91,12 @@ class Place:
     Attributes:
         space: `input` or `output` of the network, `weights` or `arena`.
         number: which of the inputs or outputs, or bytes into the weights or the arena.
+        beyond: bytes into the input or output.
     """
 
     space: str
     number: int
+    beyond: int = 0
 
 
 @dataclass(frozen=True)

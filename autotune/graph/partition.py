@@ -15,8 +15,11 @@ from functools import cached_property
 
 from autotune.graph.ir import Graph, Node
 from autotune.graph.ops import Kind, find
+from autotune.graph.views import free, locate
 from search_space import te, te_json
 from search_space.workloads import Workload
+
+COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +29,7 @@ class Group:
     Attributes:
         nodes: the one that begins it, then those fused into it, in order.
         inputs: values that the workload takes, in its order; one may occur twice.
-        workload: what the kernel computes; None where nothing is computed (a view of its input).
+        workload: what the kernel computes; None where nothing is computed, see `views`.
     """
 
     nodes: tuple[Node, ...]
@@ -44,8 +47,14 @@ class Group:
         return "+".join(node.op for node in self.nodes)
 
 
-def partition(graph: Graph) -> list[Group]:
-    """Groups in an order in which each reads what stands before it."""
+def partition(graph: Graph, in_place: bool = True) -> list[Group]:
+    """Groups in an order in which each reads what stands before it.
+
+    Args:
+        graph: what to go over.
+        in_place: whether concatenations are written and slices read in place, see `views`.
+    """
+    nothing = free(graph, locate(graph, in_place))
     consumers = graph.consumers()
     kept = set(graph.outputs)
     members: dict[str, list[Node]] = {}  # output of a group so far -> its nodes
@@ -56,7 +65,7 @@ def partition(graph: Graph) -> list[Group]:
             name
             for name in node.inputs
             if name in members
-            and find(members[name][0].op).kind is not Kind.view
+            and members[name][0].name not in nothing
             and name not in kept
             and len(consumers[name]) == 1
             and graph.type(name).shape == node.type.shape
@@ -68,14 +77,15 @@ def partition(graph: Graph) -> list[Group]:
         else:
             members[node.name] = [node]
             begun[node.name] = place[node.name]
-    return [_group(graph, members[name]) for name in sorted(members, key=lambda name: place[name])]
+    order = sorted(members, key=lambda name: place[name])
+    return [_group(graph, members[name], members[name][0].name in nothing) for name in order]
 
 
-def _group(graph: Graph, nodes: Sequence[Node]) -> Group:
+def _group(graph: Graph, nodes: Sequence[Node], nothing: bool) -> Group:
     first, *rest = nodes
     operation = find(first.op)
-    if operation.kind is Kind.view:
-        return Group(tuple(nodes), first.inputs[:1], None)
+    if nothing:
+        return Group(tuple(nodes), first.inputs, None)
     constants = [name in graph.constants for name in first.inputs]
     types = [graph.type(name) for name in first.inputs]
     if operation.workload is None:
@@ -105,7 +115,10 @@ def _epilogue(
     more = _placeholders(graph, names, "y")
     known = {**given, **more}
     for node in nodes:
-        made[node.name] = find(node.op).expression(node.attrs, [made.get(n) or known[n] for n in node.inputs])
+        inputs = node.inputs
+        if node.op in COMMUTATIVE:  # one form of what is the same
+            inputs = tuple(sorted(inputs, key=lambda name: name not in made))
+        made[node.name] = find(node.op).expression(node.attrs, [made.get(n) or known[n] for n in inputs])
     return names, made[nodes[-1].name] if nodes else value, list(more.values())
 
 

@@ -21,13 +21,17 @@ SCOPES = ("global", "shared", "local", "input", "weight", "accumulator")
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """A dense row-major array; `scope` says in which memory: local is registers on a CPU or a GPU thread."""
+    """An array; `scope` says in which memory: local is registers on a CPU or a GPU thread.
+
+    It is dense and row-major unless `pitches` says how many elements lie between neighbours along each dimension.
+    """
 
     name: str
     shape: tuple[Expr, ...]
     dtype: str
     scope: str = "global"
     constant: bool = False
+    pitches: tuple[int, ...] | None = None
 
     @property
     def size(self) -> Expr:
@@ -37,6 +41,8 @@ class Buffer:
     @property
     def strides(self) -> tuple[Expr, ...]:
         """Elements between neighbours along each dimension."""
+        if self.pitches is not None:
+            return tuple(lift(pitch) for pitch in self.pitches)
         return tuple(product(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
 
@@ -133,6 +139,12 @@ class LoopProgram:
         from search_space.ir.printer import print_program
 
         return print_program(self)
+
+
+def with_pitches(program: LoopProgram, pitches: Mapping[str, tuple[int, ...]]) -> LoopProgram:
+    """The program on parameters whose elements lie apart: elements between neighbours along each dimension, by name."""
+    params = tuple(replace(b, pitches=pitches[b.name]) if b.name in pitches else b for b in program.params)
+    return replace(program, params=params)
 
 
 def walk_stmt(stmt: Stmt) -> Iterator[Stmt]:

@@ -76,9 +76,10 @@ def _function(plan: NetworkPlan, timed: bool) -> str:
 
 def _pointer(lines: list[str], place: Place, name: str) -> str:
     if place.space in ("input", "output"):
-        return f"%{place.space}{place.number}"
-    base = "%weights0" if place.space == "weights" else "%workspace"
-    lines.append(f"  {name} = getelementptr i8, ptr {base}, i64 {place.number}")
+        base, offset = f"%{place.space}{place.number}", place.beyond
+    else:
+        base, offset = ("%weights0" if place.space == "weights" else "%workspace"), place.number
+    lines.append(f"  {name} = getelementptr i8, ptr {base}, i64 {offset}")
     return name
 
 

@@ -157,3 +157,41 @@ def test_torn_folders_are_refused(network: Executable, tmp_path: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps({**manifest, "schema": "other/1"}))
     with pytest.raises(ExecutableError, match="must be of schema autotune.network/1, but got other/1"):
         Executable(folder)
+
+
+def inception(rng: np.random.Generator) -> Graph:
+    """Branches that are concatenated, twice over, and slices of one of them."""
+    b = Builder("branches", {"x": TensorType((1, 6, 6, 16))})
+    first = b.add(
+        "concat", [b.add("relu", [conv(b, rng, "x", k, c, padding=k // 2)]) for k, c in ((1, 16), (3, 8))], axis=3
+    )
+    pooled = b.add("max_pool2d", [first], kernel=3, stride=1, padding=1)
+    whole = b.add("concat", [first, b.add("relu", [conv(b, rng, pooled, 1, 12)])], axis=3)
+    left = b.add("slice", [whole], begin=(0, 0, 0, 4), size=(1, 6, 6, 16))
+    right = b.add("slice", [whole], begin=(0, 0, 0, 20), size=(1, 6, 6, 16))
+    return b.finish([b.add("sigmoid", [b.add("add", [left, right])]), conv(b, rng, whole, 1, 16)])
+
+
+def test_concatenations_are_written_and_slices_read_in_place(tmp_path: Path) -> None:
+    graph = inception(np.random.default_rng(0))
+    found = compiled(graph, tmp_path)
+    titles = [step["title"] for step in found.manifest["steps"]]
+    assert not [title for title in titles if "concat" in title or "slice" in title]
+    given = feeds(graph)
+    values = evaluate(graph, given)
+    for array, name in zip(found(given["x"]), graph.outputs, strict=True):
+        np.testing.assert_allclose(array, values[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_concatenation_seen_in_another_shape_or_of_an_input_is_computed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    b = Builder("seen", {"x": TensorType((1, 4, 4, 16))})
+    y = b.add("relu", [conv(b, rng, "x", 1, 8)])
+    flat = b.add("reshape", [y], shape=(1, 128))
+    both = b.add("concat", [y, b.add("sigmoid", [y])], axis=3)
+    graph = b.finish([b.add("relu", [both]), flat, b.add("relu", [b.add("concat", ["x", both], axis=3)])])
+    found = compiled(graph, tmp_path)
+    given = feeds(graph)
+    values = evaluate(graph, given)
+    for array, name in zip(found(given["x"]), graph.outputs, strict=True):
+        np.testing.assert_allclose(array, values[name], rtol=1e-4, atol=1e-5)

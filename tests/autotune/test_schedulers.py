@@ -11,7 +11,9 @@ from autotune import schedulers
 from autotune.schedulers import Gradient, RoundRobin, TaskState
 
 
-def task(*history: float, weight: float = 1.0, flops: float = 1e9, kind: str = "conv2d", done: bool = False) -> TaskState:
+def task(
+    *history: float, weight: float = 1.0, flops: float = 1e9, kind: str = "conv2d", done: bool = False
+) -> TaskState:
     return TaskState(weight, flops, kind, history, done)
 
 
