@@ -195,16 +195,24 @@ class NetworkProcess:
         return answer
 
 
-def interleaved(processes: Sequence[NetworkProcess], turns: int, iterations: int = 3) -> dict[str, float]:
-    """Median seconds of each runtime over the faster half of its turns, which they take one after the other.
+def interleaved(processes: Sequence[NetworkProcess], turns: int, seconds: float = 0.12) -> dict[str, float]:
+    """Seconds of each runtime: of its turns, taken one after the other, the median of the faster half.
 
-    The first inference of a turn warms up and does not count.
+    A turn warms up for as long as it then measures: a core that was idle takes a while to come back to its full clock.
+
+    Args:
+        processes: that have inferred once.
+        turns: of each.
+        seconds: of inferences in a turn.
     """
-    seconds: dict[str, list[float]] = {process.runtime: [] for process in processes}
+    counts = {p.runtime: max(3, round(seconds / max(min(p.time(3)), 1e-6))) for p in processes}
+    found: dict[str, list[float]] = {process.runtime: [] for process in processes}
     for _ in range(turns):
         for process in processes:
-            seconds[process.runtime].append(float(np.median(process.time(iterations + 1)[1:])))
-    return {name: float(np.median(sorted(found)[: max(1, len(found) // 2)])) for name, found in seconds.items()}
+            time.sleep(0.1)  # in which idle threads of the last runtime stop spinning
+            count = counts[process.runtime]
+            found[process.runtime].append(float(np.median(process.time(2 * count)[count:])))
+    return {name: float(np.median(sorted(each)[: max(1, len(each) // 2)])) for name, each in found.items()}
 
 
 def serve(request: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
