@@ -26,13 +26,13 @@ class RunError(RuntimeError):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One array a kernel takes: its shape and dtype; `packed_from` names the source of a re-laid constant."""
+    """One array a kernel takes: its shape and dtype; `packed_from` names what a constant made beforehand is made of."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     constant: bool = False
-    packed_from: str | None = None
+    packed_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class Module:
         header = json.loads(data[8 : 8 + length])
 
         def parameters(items: list[dict[str, Any]]) -> tuple[Parameter, ...]:
-            return tuple(Parameter(**{**p, "shape": tuple(p["shape"])}) for p in items)
+            lists = ("shape", "packed_from")
+            return tuple(Parameter(**{**p, **{k: tuple(p[k]) for k in lists}}) for p in items)
 
         return Module(
             header["name"],

@@ -118,7 +118,12 @@ class Constraint:
 
 @dataclass(frozen=True, eq=False)
 class LoopProgram:
-    """A kernel as loops. `prologues` re-lay constants once, before the first call; their output is a parameter here."""
+    """A kernel as loops.
+
+    Attributes:
+        prologues: make constants once, before the first call; the output of each is a parameter here.
+        sources: what callers hand over, in order, where prologues make parameters of it.
+    """
 
     name: str
     params: tuple[Buffer, ...]
@@ -126,6 +131,7 @@ class LoopProgram:
     outputs: tuple[str, ...]
     constraints: tuple[Constraint, ...] = ()
     prologues: tuple[LoopProgram, ...] = ()
+    sources: tuple[Buffer, ...] = ()
     buffers: Mapping[str, Buffer] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -134,6 +140,11 @@ class LoopProgram:
             if isinstance(node, Allocate):
                 found[node.buffer.name] = node.buffer
         object.__setattr__(self, "buffers", found)
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """What callers hand over, in order."""
+        return self.sources if self.prologues else tuple(b for b in self.params if b.name not in self.outputs)
 
     def __str__(self) -> str:
         from search_space.ir.printer import print_program
@@ -205,4 +216,5 @@ def substitute_program(program: LoopProgram, values: Mapping[str, int]) -> LoopP
         program.outputs,
         tuple(Constraint(c.name, function(lift(c.left)), function(lift(c.right))) for c in program.constraints),
         tuple(substitute_program(p, values) for p in program.prologues),
+        program.sources,
     )

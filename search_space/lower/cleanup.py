@@ -18,6 +18,7 @@ def cleanup(program: LoopProgram) -> LoopProgram:
         program.outputs,
         program.constraints,
         tuple(cleanup(p) for p in program.prologues),
+        program.sources,
     )
 
 

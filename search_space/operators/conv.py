@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
-from search_space.operators.base import LIBRARY, REQUIRED, Operator
+from search_space.operators import winograd
+from search_space.operators.base import LIBRARY, REQUIRED, Args, Definition, Operator
 from search_space.operators.checks import sizes
 from search_space.operators.convolution import channels, direct, ending, flops, precision, reference
 from search_space.operators.im2col import im2col, library, ungrouped
@@ -101,10 +102,14 @@ def conv3d(
     }
 
 
-def _operator(normalise: Callable[P, dict[str, Any]]) -> Operator[P]:
-    definitions = {"direct": direct, "im2col": im2col, LIBRARY: library}
-    name = normalise.__name__
-    return Operator(name, normalise, definitions, reference, flops, precision, available=ungrouped)
+def _available(args: Args, algorithm: str) -> bool:
+    return winograd.defined(args) if algorithm in winograd.TILES else ungrouped(args, algorithm)
 
 
-CONV1D, CONV2D, CONV3D = _operator(conv1d), _operator(conv2d), _operator(conv3d)
+def _operator(normalise: Callable[P, dict[str, Any]], more: Mapping[str, Definition] = {}) -> Operator[P]:
+    definitions = {"direct": direct, "im2col": im2col, LIBRARY: library, **more}
+    return Operator(normalise.__name__, normalise, definitions, reference, flops, precision, available=_available)
+
+
+CONV1D, CONV3D = _operator(conv1d), _operator(conv3d)
+CONV2D = _operator(conv2d, {"winograd2": winograd.winograd2, "winograd4": winograd.winograd4})

@@ -71,10 +71,10 @@ class CpuKernel(Kernel):
         facts = self.module.metadata
         return aligned((facts["shared_bytes"] + threads * facts["scratch_bytes"] + 64,), "uint8")
 
-    def pack(self, index: int, source: NDArray[Any], target: NDArray[Any]) -> None:
-        """Fills a packed constant from its source."""
+    def pack(self, index: int, sources: Sequence[NDArray[Any]], target: NDArray[Any]) -> None:
+        """Fills the constant that prologue `index` makes of its sources."""
         address = self._engine.get_function_address(f"{self.module.name}_pack{index}")
-        table = _table([source, target])
+        table = _table([*sources, target])
         _KERNEL(address)(table.ctypes.data, 1, 0)
 
     def __call__(self, *arrays: NDArray[Any]) -> None:
@@ -125,7 +125,7 @@ class CpuBound(Bound):
         self.kernel = kernel
         module = kernel.module
         given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
-        packs = [p.packed_from for p in module.parameters if p.packed_from]
+        order = [p.name for p in module.parameters if p.packed_from]
         by_name = {p.name: p for p in module.parameters}
         self.constants: dict[str, NDArray[Any]] = {}
         self.outputs = [aligned(by_name[n].shape, by_name[n].dtype) for n in module.outputs]
@@ -134,14 +134,13 @@ class CpuBound(Bound):
         self._tables: list[NDArray[np.uint64]] = []
         self._arrays: list[list[NDArray[Any]]] = []
         packed = self.constants  # as the kernel takes them, by parameter
-        order = packs
         for parameter in module.parameters:
             if parameter.name in outputs:
                 continue
             array = aligned(parameter.shape, parameter.dtype)
             if parameter.packed_from:
-                source = np.ascontiguousarray(given[parameter.packed_from])
-                kernel.pack(order.index(parameter.packed_from), source, array)
+                sources = [np.ascontiguousarray(given[name]) for name in parameter.packed_from]
+                kernel.pack(order.index(parameter.name), sources, array)
                 packed[parameter.name] = array
             else:
                 array[...] = given[parameter.name]
