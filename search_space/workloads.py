@@ -161,7 +161,7 @@ class Workload:
         precision, step = self._operator.precision, STEP[self.output.dtype]
         terms = precision.terms(self.args)
         relative = 100 + 4 * terms**0.5 if self.output.dtype == "float32" else 4
-        return step * relative, step * precision.scale(self.args) * (10 + terms)
+        return step * relative, step * precision.scale(self.args) * (precision.floor(self.args) + terms)
 
     def make_inputs(self, seed: int) -> list[Array]:
         """Random inputs on which the operator is defined; the same for the same seed."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
 from search_space.operators import winograd
-from search_space.operators.base import LIBRARY, REQUIRED, Args, Definition, Operator
+from search_space.operators.base import LIBRARY, REQUIRED, Args, Definition, Operator, Precision
 from search_space.operators.checks import sizes
-from search_space.operators.convolution import channels, direct, ending, flops, precision, reference
+from search_space.operators.convolution import channels, direct, ending, flops, reference, terms
 from search_space.operators.im2col import im2col, library, ungrouped
 from search_space.operators.windows import Pair, Single, Triple, window_arguments
 
@@ -108,7 +108,8 @@ def _available(args: Args, algorithm: str) -> bool:
 
 def _operator(normalise: Callable[P, dict[str, Any]], more: Mapping[str, Definition] = {}) -> Operator[P]:
     definitions = {"direct": direct, "im2col": im2col, LIBRARY: library, **more}
-    return Operator(normalise.__name__, normalise, definitions, reference, flops, precision, available=_available)
+    accuracy = Precision(terms, winograd.scale, winograd.floor) if more else Precision(terms)
+    return Operator(normalise.__name__, normalise, definitions, reference, flops, accuracy, available=_available)
 
 
 CONV1D, CONV3D = _operator(conv1d), _operator(conv3d)

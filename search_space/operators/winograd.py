@@ -4,7 +4,10 @@ The output is cut into tiles of m x m, each made from m + 2 rows and columns of 
 
     output tile = A^T [sum over channels of (G g G^T) * (B^T d B)] A
 
-Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. The transforms are written as two
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016. The polynomials of F(4x4) are evaluated at
+0, 1, -1, 1/2, -2 and infinity, whose rounding errors are a third of those at 0, 1, -1, 2, -2 and infinity (measured;
+Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks", 2020,
+recommend them). It takes 16 operations instead of 12 for one pass over six inputs. The transforms are written as two
 one-dimensional passes, each a choice by its position in the tile: where that loop is unrolled, what remains is a few
 additions and multiplications. G g G^T depends on weights alone: it is computed before the first call.
 """
@@ -16,7 +19,7 @@ from math import prod
 
 from search_space import te
 from search_space.ir.expr import Expr
-from search_space.operators.base import Args
+from search_space.operators.base import FLOOR, Args
 from search_space.operators.convolution import placeholders
 from search_space.operators.epilogue import with_epilogue
 from search_space.operators.windows import Window
@@ -25,10 +28,11 @@ from search_space.tags import CONSTANT, TRANSFORM
 TILES = {"winograd2": 2, "winograd4": 4}
 """Output rows and columns of a tile, by algorithm."""
 
-RELATIVE_ERROR = {"winograd2": 1e-6, "winograd4": 1e-5}
-"""Greatest error to expect, as a share of the greatest output.
+RELATIVE_ERROR = {"winograd2": 1e-6, "winograd4": 6e-6}
+"""Greatest error to expect, as a share of the greatest output; a sum in float32 as it is defined has up to 2.5e-6.
 
-Measured against float64 on uniform inputs of both signs, 4 to 512 channels.
+Measured against float64 on uniform inputs of both signs: F(4x4) 1.3e-6 with 1 channel, 2.3e-6 with 64, 3.4e-6 with 256
+and 6.0e-6 with 512; F(2x2) 1.7e-7, 3.1e-7, 6.9e-7 and 9.2e-7.
 """
 
 Transform = Callable[[Sequence[Expr]], list[Expr]]
@@ -48,20 +52,27 @@ def _output2(m: Sequence[Expr]) -> list[Expr]:
 
 
 def _data4(d: Sequence[Expr]) -> list[Expr]:
-    a, b, c, e = d[4] + d[2] * -4.0, d[3] + d[1] * -4.0, d[4] - d[2], d[3] - d[1]
-    first, last = d[4] + d[2] * -5.0 + d[0] * 4.0, d[5] + d[3] * -5.0 + d[1] * 4.0
-    return [first, a + b, a - b, c + e * 2.0, c + e * -2.0, last]
+    even, odd = d[4] - d[2], d[3] - d[1]
+    first, last = d[0] - d[2] + even + odd * 1.5, d[5] - d[3] - odd + even * 1.5
+    one, other = even + odd + (d[3] + d[2]) * 1.5, even - odd + (d[3] - d[2]) * 1.5
+    return [first, one, other, even + odd * 2.0, even + odd * -0.5, last]
 
 
 def _weight4(g: Sequence[Expr]) -> list[Expr]:
-    ends, outer = (g[0] + g[2]) * (-1 / 6), g[0] * (1 / 24) + g[2] * (1 / 6)
-    middle, inner = g[1] * (1 / 6), g[1] * (1 / 12)
-    return [g[0] * 0.25, ends - middle, ends + middle, outer + inner, outer - inner, g[2]]
+    ends, middle = (g[0] + g[2]) * (1 / 3), g[1] * (1 / 3)
+    half = (g[0] * 4.0 + g[1] * 2.0 + g[2]) * (-4 / 15)
+    two = (g[0] - g[1] * 2.0 + g[2] * 4.0) * (1 / 15)
+    return [g[0], ends + middle, middle - ends, half, two, g[2]]
 
 
 def _output4(m: Sequence[Expr]) -> list[Expr]:
-    a, b, c, d = m[1] + m[2], m[1] - m[2], m[3] + m[4], m[3] - m[4]
-    return [m[0] + a + c, b + d * 2.0, a + c * 4.0, b + d * 8.0 + m[5]]
+    even, odd = m[1] + m[2], m[1] - m[2]
+    return [
+        m[0] + even + (m[3] + m[4]),
+        odd + m[3] * 0.5 + m[4] * -2.0,
+        even + m[3] * 0.25 + m[4] * 4.0,
+        odd + m[5] + m[3] * 0.125 + m[4] * -8.0,
+    ]
 
 
 _TRANSFORMS: dict[int, tuple[Transform, Transform, Transform]] = {
@@ -79,6 +90,19 @@ def defined(args: Args) -> bool:
         and args["groups"] == 1
         and args["dtype"] == "float32"
     )
+
+
+def scale(args: Args) -> float:
+    """What multiplies the tolerance, so that it admits F(4x4)."""
+    return 1.5 if defined(args) else 1.0
+
+
+def floor(args: Args) -> float:
+    """Steps of the tolerance for a sum of no terms: transforms round however few terms there are.
+
+    With `scale`, 1.7 times the greatest error measured over 2e5 outputs for 1 to 512 channels.
+    """
+    return 75.0 if defined(args) else FLOOR
 
 
 def constant_bytes(args: Args, algorithm: str) -> int:
