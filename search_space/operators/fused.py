@@ -9,7 +9,7 @@ from typing import Any
 
 from search_space import te, te_json
 from search_space.operators import estimates, evaluation
-from search_space.operators.base import Args, Array, Operator, Precision
+from search_space.operators.base import FLOOR, Args, Array, Operator, Precision
 from search_space.schedule.state import operations, rename_loads
 
 
@@ -114,10 +114,15 @@ def _reference(args: Args, *arrays: Array) -> Array:
 
 
 def _scale(args: Args) -> float:
-    """Such that `Workload.tolerance` allows for the error that the expressions can have."""
+    """Such that `Workload.tolerance` allows for the errors that the expressions and the anchor's algorithms can have."""
+    from search_space.operators import find
+
     found = _tensors(args)
     step = estimates.STEP.get(found[-1].dtype, 1.0)
-    return estimates.rounding_error(found) / (step * (10 + estimates.longest_chain(found)))
+    operator = find(args["anchor"]["operator"])
+    checked, precision = operator.arguments(args["anchor"]["args"]), operator.precision
+    anchor = step * precision.scale(checked) * (precision.floor(checked) + precision.terms(checked))
+    return max(estimates.rounding_error(found), anchor) / (step * (FLOOR + estimates.longest_chain(found)))
 
 
 FUSED = Operator(
