@@ -83,6 +83,12 @@ class NetworkConfig(Section):
     passes: list[str] | None = Field(
         default=None, description="Names of autotune.graph.passes.PASSES, in order; null: all."
     )
+    max_algorithm_error: float | None = Field(
+        default=None, ge=0, description="Largest relative error of an algorithm, such as Winograd's; null: any."
+    )
+    max_extra_mb: float | None = Field(
+        default=None, ge=0, description="Megabytes by which transformed weights may exceed the weights; null: any."
+    )
     tolerance: float = Field(
         default=1e-4, gt=0, description="Largest error of an output, relative to its largest element."
     )

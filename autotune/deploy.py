@@ -14,17 +14,16 @@ from autotune.network import (
     Network,
     Schedules,
     Timing,
-    best_schedules,
     check_network,
     compile_network,
     time_network,
 )
 from autotune.result import TuneResult, known
+from autotune.selection import Chosen, Limits, select
 from autotune.subject import network_of, settings_of
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
-from measure.record import Record
 
 FOLDER = "network"
 """Where in a run folder the executable lies."""
@@ -54,7 +53,8 @@ def finish_network(
     """
     records = [record for result in results for record in result.records]
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
-    schedules = Schedules(best_schedules(records), settings)
+    best = select(network.tasks, records, limits_of(config))
+    schedules = Schedules(best, settings, limits_of(config))
     executable = compile_network(network, schedules, folder / FOLDER, settings)
     notes = []
     if schedules.untuned:
@@ -84,7 +84,14 @@ def finish_network(
         "weights_bytes": executable.weights_bytes,
         "original_weights_bytes": executable.manifest["weights"]["original_nbytes"],
     }
-    return _document(network, records, schedules, check, timing, config, memory), notes
+    return _document(network, best, len(records), check, timing, config, memory), notes
+
+
+def limits_of(config: RunConfig) -> Limits:
+    """What a configuration demands of algorithms."""
+    keys, megabytes = config.network, config.network.max_extra_mb
+    extra = None if megabytes is None else int(megabytes * 1e6)
+    return Limits(config.search.algorithms, keys.max_algorithm_error, extra)
 
 
 def rebuild(
@@ -112,12 +119,12 @@ def rebuild(
     network = network_of(config, where)
     with Database(path, readonly=True) as database:
         found = [r for task in network.tasks for r in database.records(task.workload.key, settings.target)]
-    best = best_schedules(found)
+    best = select(network.tasks, found, limits_of(config))
     if not best:
         raise ConfigError(
             f"`records` must hold working trials of {network.name} on {settings.target}, but {path} holds none"
         )
-    schedules = Schedules(best, settings)
+    schedules = Schedules(best, settings, limits_of(config))
     executable = compile_network(network, schedules, output or config.folder / FOLDER, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
     return executable, [f"without records, by the roofline's choice: {', '.join(missing)}"] if missing else []
@@ -157,14 +164,13 @@ def compare(
 
 def _document(
     network: Network,
-    records: Sequence[Record],
-    schedules: Schedules,
+    best: Chosen,
+    trials: int,
     check: Check | None,
     timing: Timing | None,
     config: RunConfig,
     memory: dict[str, int],
 ) -> dict[str, Any]:
-    best = best_schedules(records)
     missing = [task for task in network.tasks if task.workload.key not in best]
     tasks_seconds = sum(task.weight * best[task.workload.key][1] for task in network.tasks if task not in missing)
     seconds = dict(timing.seconds) if timing else {}
@@ -178,7 +184,7 @@ def _document(
         "max_error": None if check is None else known(check.max_error),
         "errors": None if check is None else dict(check.errors),
         "tasks_seconds": None if missing else tasks_seconds,
-        "trials": len(records),
+        "trials": trials,
         "seed": config.seed,
         "memory": {**memory, "resident_bytes": dict(timing.memory) if timing else {}},
     }

@@ -19,14 +19,11 @@ from autotune.graph.ir import Array, Graph
 from autotune.graph.network_process import NetworkProcess, RuntimeFailure, interleaved
 from autotune.graph.partition import Group, partition
 from autotune.graph.passes import optimise
+from autotune.selection import Chosen, Limits
 from autotune.stages import by_roofline
 from autotune.task import Task
 from autotune.tuning import Settings
-from measure.database import Database
-from measure.record import Record
 from search_space.ir.interp import numpy_dtype
-from search_space.operators.base import LIBRARY
-from search_space.schedule.trace import Trace
 from search_space.workloads import Workload
 
 TOLERANCE = 1e-4
@@ -110,45 +107,17 @@ def _tuple(value: Any) -> tuple[int, ...]:
     return value if isinstance(value, tuple) else (int(value),)
 
 
-def best_schedules(records: Sequence[Record]) -> dict[str, tuple[Schedule, float]]:
-    """Workload key → the fastest schedule among the records of generated code, and its seconds.
-
-    Calls of a library are left out: an executable stands by itself.
-    """
-    found: dict[str, tuple[Schedule, float]] = {}
-    for record in records:
-        if not record.ok or record.algorithm == LIBRARY:
-            continue
-        key = record.workload_key
-        if key not in found or record.seconds < found[key][1]:
-            found[key] = (Schedule(record.algorithm, Trace.from_json(record.trace)), record.seconds)
-    return found
-
-
-def algorithms_of(workload: Workload, wanted: Sequence[str] | None = None) -> list[str]:
-    """Algorithms of which a kernel in an executable may be: those of `wanted`, all by default, but no library's.
-
-    Where none of `wanted` is defined for the workload, all are.
-    """
-    own = [name for name in workload.algorithms if name != LIBRARY]
-    return [name for name in own if wanted is None or name in wanted] or own
-
-
-def round_size(batch: int, trials: int, tasks: int) -> int:
-    """Trials of a round where `tasks` share `trials`: such that half of them are left after a round for each."""
-    return min(batch, max(8, trials // (2 * max(1, tasks))))
-
-
 class Schedules:
     """Schedule of any workload: the fastest of its records, or what the roofline says where there are none.
 
     Args:
-        best: as `best_schedules` gives them.
+        best: as `select` gives them.
         settings: of the run, for those without records.
+        limits: for those without records.
     """
 
-    def __init__(self, best: Mapping[str, tuple[Schedule, float]], settings: Settings) -> None:
-        self._best, self._settings = best, settings
+    def __init__(self, best: Chosen, settings: Settings, limits: Limits | None = None) -> None:
+        self._best, self._settings, self._limits = best, settings, limits or Limits()
         self._made: dict[str, Schedule] = {}
         self.untuned: set[str] = set()
 
@@ -157,14 +126,10 @@ class Schedules:
             return self._best[workload.key][0]
         self.untuned.add(workload.key)
         if workload.key not in self._made:
-            found = by_roofline(Task(workload.operator, workload), self._settings)
+            task = Task(workload.operator, workload)
+            found = by_roofline(task, self._settings, self._limits.allowed(workload))
             self._made[workload.key] = Schedule(found.algorithm, found.trace)
         return self._made[workload.key]
-
-
-def records_of(database: Database, network: Network, target: str) -> list[Record]:
-    """Every record of the network's tasks."""
-    return [record for task in network.tasks for record in database.records(task.workload.key, target)]
 
 
 def compile_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:

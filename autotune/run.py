@@ -6,15 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune import folder as run_folder
 from autotune import schedulers
 from autotune.callbacks import Callback
 from autotune.config import ConfigError, RunConfig
-from autotune.deploy import finish_network
 from autotune.loop import run_rounds
-from autotune.network import Network, algorithms_of, round_size
 from autotune.pools import make_pool
 from autotune.result import TuneResult
 from autotune.schedulers import Gradient, TaskScheduler
@@ -24,6 +22,9 @@ from autotune.tuner import known, prepare
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
+
+if TYPE_CHECKING:
+    from autotune.network import Network
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,8 @@ def run(
         references = [None] * len(tasks)
     document = run_folder.summary(config, results, references)
     if network is not None and not interrupted:
+        from autotune.deploy import finish_network
+
         built, more = finish_network(network, results, config, settings, folder, measured, say)
         document["network"] = built
         notes += more
@@ -129,7 +132,9 @@ def run(
 def _algorithms(task: Task, config: RunConfig, network: Network | None) -> list[str] | None:
     wanted = config.search.algorithms
     if network is not None:
-        return algorithms_of(task.workload, wanted)
+        from autotune.deploy import limits_of
+
+        return limits_of(config).allowed(task.workload)
     if wanted is None:
         return None
     with blamed("search.algorithms"):
@@ -137,6 +142,11 @@ def _algorithms(task: Task, config: RunConfig, network: Network | None) -> list[
         if unknown := [name for name in wanted if name not in known_names]:
             raise ValueError(f"`algorithms` must be among {', '.join(known_names)}, but got {unknown[0]!r}")
     return wanted
+
+
+def round_size(batch: int, trials: int, tasks: int) -> int:
+    """Trials of a round where `tasks` share `trials`: such that half of them are left after a round for each."""
+    return min(batch, max(8, trials // (2 * max(1, tasks))))
 
 
 def _scheduler(config: RunConfig) -> TaskScheduler:

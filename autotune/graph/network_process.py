@@ -164,7 +164,7 @@ class NetworkProcess:
     def infer(self, arrays: Mapping[str, Array], folder: Path) -> dict[str, Array]:
         """Outputs by name; arrays travel through files in `folder`."""
         given = folder / f"{self.runtime}_inputs.npz"
-        np.savez(given, **{str(i): a for i, a in enumerate(arrays.values())})
+        _save(given, arrays)
         made = self._ask({"infer": str(given), "names": list(arrays)})
         with np.load(made["file"], allow_pickle=False) as data:
             return {name: data[str(i)] for i, name in enumerate(made["names"])}
@@ -226,12 +226,18 @@ def serve(request: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
             arrays = {name: data[str(i)] for i, name in enumerate(request["names"])}
         outputs = state["runtime"].infer(arrays)
         file = request["infer"].replace("_inputs", "_outputs")
-        np.savez(file, **{str(i): a for i, a in enumerate(outputs.values())})
+        _save(file, outputs)
         return {"file": file, "names": list(outputs)}
     if "time" in request:
         return {"seconds": list(state["runtime"].time(request["time"]))}
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {"bytes": pages * os.sysconf("SC_PAGE_SIZE")}
+
+
+def _save(file: str | Path, arrays: Mapping[str, Array]) -> None:
+    """Arrays in order, under their numbers."""
+    numbered: dict[str, Any] = {str(number): array for number, array in enumerate(arrays.values())}
+    np.savez(file, **numbered)
 
 
 def main() -> None:

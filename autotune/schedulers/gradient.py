@@ -60,7 +60,8 @@ class Gradient(TaskScheduler):
             if seconds > 0:
                 rates[task.kind] = max(rates.get(task.kind, 0.0), task.flops / seconds)
         steps = np.array([self._step(t, g, rates.get(t.kind)) for t, g in zip(tasks, latencies, strict=True)])
-        return self._weights(tasks, latencies) * steps
+        out: NDArray[np.float64] = self._weights(tasks, latencies) * steps
+        return out
 
     def _step(self, task: TaskState, latency: float, rate: float | None) -> float:
         rounds = len(task.history)

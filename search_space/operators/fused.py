@@ -68,7 +68,7 @@ def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
 
 def _grafted(output: te.Tensor, first: te.Tensor, layer: te.Tensor) -> te.Tensor:
     """The definition of `output` with `layer` in the place of `first`."""
-    made: dict[object, te.Tensor] = {first: layer}
+    made: dict[te.Tensor, te.Tensor] = {first: layer}
     for op in operations([output]):
         if op.body is not None:
             inputs = tuple(made.get(tensor, tensor) for tensor in op.inputs)
@@ -114,7 +114,7 @@ def _reference(args: Args, *arrays: Array) -> Array:
 
 
 def _scale(args: Args) -> float:
-    """Such that `Workload.tolerance` allows for the errors that the expressions and the anchor's algorithms can have."""
+    """Such that `Workload.tolerance` allows for the errors of the expressions and of the anchor's algorithms."""
     from search_space.operators import find
 
     found = _tensors(args)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from search_space import te
 from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, load, substitute, transform, walk
@@ -268,7 +269,7 @@ def _stage_of(op: te.Operation, names: Mapping[te.Operation, str]) -> Stage:
     return make_stage(names[op], op.dtype, axes, reduced, body, op.reducer, tag=op.tag)
 
 
-def rename_loads(body: Expr, names: Mapping[object, str]) -> Expr:
+def rename_loads(body: Expr, names: Mapping[Any, Any]) -> Expr:
     """`body` reading other tensors: each loaded tensor in `names` is replaced, its indices kept."""
 
     def visit(node: Expr) -> Expr | None:
