@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -47,11 +48,12 @@ def model_path(name_or_path: str | PathLike[str]) -> Path:
     )
 
 
-def load_model(name_or_path: str | PathLike[str]) -> onnx.ModelProto:
+def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
     """Reads a model and infers the shape of every value in it.
 
     Args:
         name_or_path: a name of `ZOO`, or the path of an .onnx file.
+        shapes: of inputs whose dimensions the model leaves open.
 
     Raises:
         ModelError: an unknown name, a file that is no complete ONNX model, or inputs of dynamic shape.
@@ -65,6 +67,7 @@ def load_model(name_or_path: str | PathLike[str]) -> onnx.ModelProto:
         ) from error
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none")
+    _give_shapes(model.graph, shapes or {})
     _check_inputs(model.graph)
     try:
         return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
@@ -94,6 +97,20 @@ def constants(model: onnx.ModelProto) -> set[str]:
         if all(name in known for name in node.input) and not node.op_type.startswith("Random"):
             known.update(node.output)
     return known - {""}
+
+
+def _give_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
+    inputs = {value.name: value for value in graph.input}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise ModelError(f"`shapes` must be of inputs of the model ({', '.join(inputs)}), but got {name!r}")
+        dims = inputs[name].type.tensor_type.shape.dim
+        if len(dims) != len(shape):
+            raise ModelError(f"`shapes` of {name} must have {len(dims)} dimensions, but got {list(shape)}")
+        for dim, extent in zip(dims, shape, strict=True):
+            if dim.HasField("dim_value") and dim.dim_value not in (0, extent):
+                raise ModelError(f"`shapes` of {name} must agree with the model's, but got {list(shape)}")
+            dim.dim_value = extent
 
 
 def _check_inputs(graph: onnx.GraphProto) -> None:

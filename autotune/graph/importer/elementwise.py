@@ -1,0 +1,56 @@
+"""Element-wise operators and reductions."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from autotune.graph.importer.registry import Call, imports
+
+_SAME = {
+    "Relu": "relu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Exp": "exp",
+    "Log": "log",
+    "Erf": "erf",
+    "Sqrt": "sqrt",
+    "Abs": "abs",
+    "Floor": "floor",
+    "Neg": "negative",
+    "Sub": "subtract",
+    "Div": "divide",
+}
+_FOLDED = {"Add": "add", "Sum": "add", "Mul": "multiply", "Max": "maximum", "Min": "minimum"}
+
+
+@imports(*_SAME)
+def same(call: Call) -> str:
+    """Operators that graphs have by another name."""
+    return call.add(_SAME[call.op], [call.value(i) for i in range(len(call.inputs))])
+
+
+@imports(*_FOLDED)
+def folded(call: Call) -> str:
+    """Two operands or, for some, any number."""
+    values = [call.value(i) for i in range(len(call.inputs))]
+    return functools.reduce(lambda a, b: call.add(_FOLDED[call.op], [a, b]), values)
+
+
+@imports("Identity", "Dropout")
+def identity(call: Call) -> str:
+    """Nothing; a mask, where one is asked for, must not be read."""
+    return call.value(0)
+
+
+@imports("Clip")
+def clip(call: Call) -> str:
+    """Between two constants, attributes in old operator sets."""
+    ends = []
+    for place, name in ((1, "min"), (2, "max")):
+        if call.has(place):
+            ends.append(float(call.known(place, name).reshape(-1)[0]))
+        else:
+            ends.append(float(call.attrs.get(name, -np.inf if name == "min" else np.inf)))
+    return call.add("clip", [call.value(0)], low=ends[0], high=ends[1])
