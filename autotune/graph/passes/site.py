@@ -72,6 +72,8 @@ Rule = Callable[[Site, Node], str | None]
 
 def sweep(graph: Graph, *rules: Rule) -> Graph:
     """The graph after the first rule that applies has replaced each node, without what nothing reads any more."""
+    # What nothing reads must not count as a reader.
+    graph = dead_code(graph)
     site = Site(graph)
 
     def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
