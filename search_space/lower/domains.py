@@ -99,7 +99,9 @@ class Bounds:
                     low, width = self._region(axis, substitute(index, values), relaxed)
                     found.append((low, width))
                     # a loop may overrun and what is made of its index stay inside: h // 4 of 7 rows in tiles of 4
-                    if variables(index) & loose and not self.simplify.at_most_zero(canon(low + width - axis.extent + 1)):
+                    if variables(index) & loose and not self.simplify.at_most_zero(
+                        canon(low + width - axis.extent + 1)
+                    ):
                         overrun.add(axis.name)
         starts, extent = [], []
         for axis, found in zip(stage.axes, lows, strict=True):

@@ -82,4 +82,3 @@ def terms(args: Args) -> int:
 def flops(args: Args) -> int:
     """Two for every product, those with padding included."""
     return 2 * int(args["batch"]) * prod(Window.of(args).output) * int(args["out_channels"]) * terms(args)
-

@@ -9,6 +9,7 @@ import pytest
 
 import autotune
 from search_space import te
+from search_space.ir.expr import Expr
 from search_space.ir.interp import interpret
 from search_space.ir.printer import print_program
 from search_space.ir.verify import verify
@@ -42,7 +43,8 @@ def folded() -> list[te.Tensor]:
 
 
 @pytest.mark.parametrize(
-    "pack", [None, Pack("weights", ((), (4,)), ((1, 0), (0, 0), (1, 1))), Pack("bias", ((2, 2),), ((0, 2), (0, 0), (0, 1)))]
+    "pack",
+    [None, Pack("weights", ((), (4,)), ((1, 0), (0, 0), (1, 1))), Pack("bias", ((2, 2),), ((0, 2), (0, 0), (0, 1)))],
 )
 def test_interpreter_and_kernel_compute_the_reference(pack: Pack | None) -> None:
     *inputs, out = folded()
@@ -94,22 +96,28 @@ def test_the_header_has_a_function_that_takes_every_source(tmp_path: Path) -> No
     module = registry.get("cpu").build(cleanup(lower(initial_state([out], inputs=inputs))))
     text = header(module, "folded")
     assert "folded_pack_w_scale(const float *w, const float *scale, float *weights_packed)" in text
-    assert "Lays out shift[5], scale[5] as bias.packed[5]" in text.replace("(", "[").replace(",)", "]").replace(")", "]")
+    assert "Lays out shift[5], scale[5] as bias.packed[5]" in text.replace("(", "[").replace(",)", "]").replace(
+        ")", "]"
+    )
 
 
 def test_what_is_not_of_constants_alone_is_refused() -> None:
     x, w = te.placeholder((4,), name="x"), te.placeholder((4,), name="w", constant=True)
     r = te.reduce_axis((0, 4), "r")
-    wrong = {
-        "reads constants alone, but mixed reads x": te.compute((4,), lambda i: x[i] * w[i], name="mixed", tag=CONSTANT),
-        "neither reduce nor be an output": te.compute((1,), lambda i: te.sum(w[r], axis=r), name="total", tag=CONSTANT),
-        "but nothing reads nothing": te.compute((4,), lambda i: te.const(1.0, "float32"), name="nothing", tag=CONSTANT),
-    }
-    for message, stage in wrong.items():
-        out = te.compute((1,), lambda i, stage=stage: stage[i] * 2.0, name="out")
-        with pytest.raises(ScheduleError) as caught:
-            initial_state([out])
-        assert message.replace("reads constants", "read constants") in str(caught.value)
+    mixed = te.compute((4,), lambda i: x[i] * w[i], name="mixed", tag=CONSTANT)
+    total = te.compute((1,), lambda i: te.sum(w[r], axis=r), name="total", tag=CONSTANT)
+    ones = te.compute((4,), lambda i: te.const(1.0, "float32"), name="ones", tag=CONSTANT)
+    for message, stage in (
+        ("must read constants alone, but mixed reads x", mixed),
+        ("must neither reduce nor be an output, but got total", total),
+        ("must read constants alone, but ones reads nothing", ones),
+    ):
+
+        def doubled(i: te.IterVar, stage: te.Tensor = stage) -> Expr:
+            return stage[i] * 2.0
+
+        with pytest.raises(ScheduleError, match=message):
+            initial_state([te.compute((1,), lambda i: doubled(i), name="out")])
     with pytest.raises(ScheduleError, match="be an output, but got only"):
         initial_state([te.compute((4,), lambda i: w[i] * 2.0, name="only", tag=CONSTANT)])
 
