@@ -18,6 +18,7 @@ from search_space.ir.expr import (
 )
 from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
+from search_space.lower.cleanup import simplify_value
 from search_space.lower.domains import Bounds, loop_var
 from search_space.lower.inline import inline_stages
 from search_space.lower.legality import check_schedule
@@ -226,17 +227,7 @@ class _Lowering:
         return select(logical_and(*conditions), node, const(0, node.dtype))
 
     def indices_simplified(self, body: Expr) -> Expr:
-        def visit(node: Expr) -> Expr | None:
-            if node.op == "load":
-                return load(node.args[0], [self.simplify(i) for i in node.args[1:]], node.dtype)
-            if node.op == "select":
-                condition = self.simplify(node.args[0])
-                return select(condition, transform(node.args[1], visit), transform(node.args[2], visit))
-            if node.dtype == "int64":
-                return self.simplify(node)
-            return None
-
-        return transform(body, visit)
+        return simplify_value(body, self.simplify)
 
 
 def _predicate(guards: tuple[Expr, ...]) -> Expr | None:

@@ -39,6 +39,7 @@ class Values:
         self.prefetch_bytes = 0
         self._facts: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
         self._indices: dict[int, bool] = {}
+        self._numbers: dict[tuple[int, tuple[int, ...]], Expr] = {}
 
     # ------------------------------------------------------------------ facts about nodes
     def facts(self, e: Expr) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
@@ -57,6 +58,11 @@ class Values:
         unrolled = self.facts(e)[0]
         if not unrolled:
             return e
+        if len(unrolled) == len(variables(e)):  # a number, whatever the loops around do
+            key = (e.serial, tuple(self.env[n] for n in unrolled))
+            if key not in self._numbers:
+                self._numbers[key] = substitute(e, {n: self.env[n] for n in unrolled})
+            return self._numbers[key]
         return self.integers.simplify(substitute(e, {n: self.env[n] for n in unrolled}))
 
     # ------------------------------------------------------------------ values
