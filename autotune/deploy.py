@@ -40,7 +40,7 @@ def finish_network(
     folder: Path,
     timed: bool = True,
     say: Callable[[str], None] = lambda text: None,
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, Any], list[str], str]:
     """Compiles the best kernels of a run, checks the whole and times it.
 
     Args:
@@ -52,17 +52,15 @@ def finish_network(
         say: shows a sentence to the user.
 
     Returns:
-        The `network` part of the summary, and what the user should know of.
-
-    Raises:
-        ConfigError: outputs that are further from the reference than the configuration allows.
+        The `network` part of the summary, what the user should know of, and what is wrong with the executable: its
+        outputs are further from the reference's than the configuration allows; "" where they are not.
     """
     records = [record for result in results for record in result.records]
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
     best = select(network.tasks, records, limits_of(config))
     schedules = Schedules(best, settings, limits_of(config))
     executable = compile_network(network, schedules, folder / FOLDER, settings)
-    notes = []
+    notes, wrong = [], ""
     if schedules.untuned:
         notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by the roofline's choice")
     say("checking it")
@@ -71,7 +69,7 @@ def finish_network(
         check = check_network(network, schedules, settings, config.seed)
         if not check.max_error <= config.network.tolerance:
             worst = max(check.errors, key=lambda name: check.errors[name])
-            raise ConfigError(
+            wrong = (
                 f"{network.name} must agree with {check.reference} within network.tolerance="
                 f"{config.network.tolerance:g}, but {worst} differs by {check.max_error:.2g}"
             )
@@ -91,7 +89,7 @@ def finish_network(
         "original_weights_bytes": executable.manifest["weights"]["original_nbytes"],
     }
     untuned = _untuned_seconds(executable, network, best, settings.seed)
-    return _document(network, best, untuned, len(records), check, timing, config, memory), notes
+    return _document(network, best, untuned, len(records), check, timing, config, memory), notes, wrong
 
 
 def _untuned_seconds(executable: Executable, network: Network, best: Chosen, seed: int) -> float:

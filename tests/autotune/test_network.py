@@ -89,6 +89,15 @@ def test_a_run_tunes_compiles_checks_and_times(run: tuple[Path, Result]) -> None
     assert "conv2d3x3_14x14x16_16_add_relu" in names and "conv2d1x1_14x14x16_16_add_relu" in names
 
 
+def test_an_executable_that_computes_something_else_is_an_error(run: tuple[Path, Result], tmp_path: Path) -> None:
+    records = run[0].parent / "out" / "records.jsonl"
+    keys = ("--set", "network.tolerance=1.0e-12", "--set", f"measure.pool=replay:{records}")
+    done = call("run", run[0], *keys, "--output", tmp_path / "o", "--json", tmp_path / "summary.json")
+    assert done.exit_code == 2, done.output
+    assert "must agree with onnxruntime within network.tolerance=1e-12, but" in done.output
+    assert json.loads((tmp_path / "summary.json").read_text())["network"]["max_error"] > 0
+
+
 def test_the_executable_is_two_lines(run: tuple[Path, Result]) -> None:
     config, _ = run
     network = autotune.load(config.parent / "out" / "network")
