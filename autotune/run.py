@@ -150,7 +150,7 @@ def _algorithms(task: Task, config: RunConfig, network: Network | None) -> list[
 
 def round_size(batch: int, trials: int, tasks: int) -> int:
     """Trials of a round where `tasks` share `trials`: such that half of them are left after a round for each."""
-    return min(batch, max(8, trials // (2 * max(1, tasks))))
+    return min(batch, max(4, trials // (2 * max(1, tasks))))
 
 
 def _scheduler(config: RunConfig) -> TaskScheduler:
