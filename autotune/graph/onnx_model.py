@@ -67,13 +67,31 @@ def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[
         ) from error
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none")
-    _give_shapes(model.graph, shapes or {})
-    _check_inputs(model.graph)
+    return inferred(model, shapes, str(path))
+
+
+def inferred(
+    model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None, title: str = "a ModelProto"
+) -> onnx.ModelProto:
+    """A copy of a model with every shape inferred.
+
+    Args:
+        model: stays as it is.
+        shapes: of inputs whose dimensions the model leaves open.
+        title: what messages call the model.
+
+    Raises:
+        ModelError: inputs of dynamic shape, or shapes that do not agree.
+    """
+    given = onnx.ModelProto()
+    given.CopyFrom(model)
+    _give_shapes(given.graph, shapes or {})
+    _check_inputs(given.graph)
     try:
-        return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        return shape_inference.infer_shapes(given, strict_mode=True, data_prop=True)
     except (shape_inference.InferenceError, checker.ValidationError) as error:
         raise ModelError(
-            f"`model` must be a graph whose shapes agree, but got model={str(path)!r}: {_first_line(error)}"
+            f"`model` must be a graph whose shapes agree, but got model={title!r}: {_first_line(error)}"
         ) from error
 
 
