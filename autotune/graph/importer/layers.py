@@ -182,7 +182,7 @@ def matmul(call: Call) -> str:
         shape = (*shape[:-2], shape[-1])
     if len(call.type(1).shape) == 1:
         shape = shape[:-1]
-    return out if call.shape(out) == shape else call.add("reshape", [out], shape=shape or (1,))
+    return out if call.shape(out) == shape else call.add("reshape", [out], shape=shape)
 
 
 @imports("Softmax", "LogSoftmax")
