@@ -11,6 +11,8 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import checker, shape_inference
 
+from autotune.graph.zoo import BUILDERS
+
 ZOO = {
     "alexnet": "bvlc_alexnet",
     "densenet121": "densenet121",
@@ -41,10 +43,11 @@ def model_path(name_or_path: str | PathLike[str]) -> Path:
     path = Path(text).expanduser()
     if path.is_file():
         return path
-    near = difflib.get_close_matches(text, ZOO, n=1)
+    known = [*ZOO, *BUILDERS]
+    near = difflib.get_close_matches(text, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ModelError(
-        f"`model` must be one of {', '.join(ZOO)} or the path of an .onnx file, but got model={text!r}{hint}"
+        f"`model` must be one of {', '.join(known)} or the path of an .onnx file, but got model={text!r}{hint}"
     )
 
 
@@ -52,12 +55,14 @@ def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[
     """Reads a model and infers the shape of every value in it.
 
     Args:
-        name_or_path: a name of `ZOO`, or the path of an .onnx file.
+        name_or_path: a name of `ZOO` or of `zoo.BUILDERS`, or the path of an .onnx file.
         shapes: of inputs whose dimensions the model leaves open.
 
     Raises:
         ModelError: an unknown name, a file that is no complete ONNX model, or inputs of dynamic shape.
     """
+    if fspath(name_or_path) in BUILDERS:
+        return inferred(BUILDERS[fspath(name_or_path)](), shapes, fspath(name_or_path))
     path = model_path(name_or_path)
     try:
         model = onnx.load(path)
