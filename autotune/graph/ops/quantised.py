@@ -1,4 +1,4 @@
-"""Operations on numbers of 8 bits and on the int32 sums made of them. All but `quantise` and the two to floats are exact.
+"""Operations on numbers of 8 bits and on the int32 sums made of them: exact, but for those from and to floats.
 
 An unsigned byte q stands for the number (q - zero) * 2**exponent. Scales are powers of two, so that bringing one to
 another is a shift; roundings are to nearest, halves upwards.

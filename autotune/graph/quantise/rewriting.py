@@ -17,6 +17,9 @@ from autotune.graph.quantise.calibration import Calibration
 from autotune.graph.quantise.formats import Format
 from autotune.graph.quantise.units import Part, Unit, layers, units
 
+DEPTH = 4
+"""Channels are filled up to a multiple of so many: dot products of bytes are that deep."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -235,12 +238,19 @@ class _Rewriting:
             self.options.per_channel,
         )
         inputs = [self.byte(name) for name in unit.data]
-        attrs = dict(node.attrs)
+        attrs, values = dict(node.attrs), weights.values
+        before, after = [0] * len(self.graph.type(data).shape), [0] * len(self.graph.type(data).shape)
         if source.zero and np.any(attrs.get("padding", 0)):
-            sides = (0, *pair(attrs["padding"]), 0)
-            inputs[0] = self.builder.add("pad", inputs[:1], before=sides, after=sides, value=source.zero)
+            before[1:-1] = after[1:-1] = pair(attrs["padding"])
             attrs["padding"] = 0
-        constant = self.builder.constant(weights.values, node.inputs[1])
+        if node.op != "depthwise_conv2d" and attrs.get("groups", 1) == 1:
+            after[-1] = -values.shape[-2] % DEPTH
+            room = [(0, 0)] * values.ndim
+            room[-2] = (0, after[-1])
+            values = np.pad(values, room)
+        if any(after):
+            inputs[0] = self.builder.add("pad", inputs[:1], before=before, after=after, value=source.zero)
+        constant = self.builder.constant(values, node.inputs[1])
         value = self.builder.add(node.op, [inputs[0], constant], **attrs)
         self._end(unit, value, end, inputs[1:])
 

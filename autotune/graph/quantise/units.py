@@ -103,6 +103,8 @@ def _unit(graph: Graph, nodes: Sequence[Node], left_float: Collection[str]) -> U
         return Unit(Part.average, (first,), variable, nothing)
     moved = first.op in ("max_pool2d", "reshape", "transpose", "slice", "copy")
     moved = moved or first.op == "concat" or (first.op == "pad" and first.attrs["value"] == 0.0)
+    if first.op == "transpose" and first.inputs[0] in graph.inputs:
+        moved = False  # `quantise` is fused into it
     if moved and variable:
         return Unit(Part.move, (first,), first.inputs, nothing)
     return Unit(Part.other, (first,), (), nothing)
