@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from autotune.config import ConfigError, RunConfig
 from autotune.executable import Executable
 from autotune.graph.network_process import RUNTIMES, RuntimeFailure
@@ -16,6 +18,7 @@ from autotune.network import (
     Timing,
     check_network,
     compile_network,
+    make_feeds,
     time_network,
 )
 from autotune.result import TuneResult, known
@@ -37,7 +40,7 @@ def finish_network(
     folder: Path,
     timed: bool = True,
     say: Callable[[str], None] = lambda text: None,
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[dict[str, Any], list[str], str]:
     """Compiles the best kernels of a run, checks the whole and times it.
 
     Args:
@@ -49,14 +52,15 @@ def finish_network(
         say: shows a sentence to the user.
 
     Returns:
-        The `network` part of the summary, and what the user should know of.
+        The `network` part of the summary, what the user should know of, and what is wrong with the executable: its
+        outputs are further from the reference's than the configuration allows; "" where they are not.
     """
     records = [record for result in results for record in result.records]
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
     best = select(network.tasks, records, limits_of(config))
     schedules = Schedules(best, settings, limits_of(config))
     executable = compile_network(network, schedules, folder / FOLDER, settings)
-    notes = []
+    notes, wrong = [], ""
     if schedules.untuned:
         notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by the roofline's choice")
     say("checking it")
@@ -65,9 +69,9 @@ def finish_network(
         check = check_network(network, schedules, settings, config.seed)
         if not check.max_error <= config.network.tolerance:
             worst = max(check.errors, key=lambda name: check.errors[name])
-            notes.append(
-                f"{network.name} must agree with {check.reference} within {config.network.tolerance:g}, "
-                f"but {worst} differs by {check.max_error:.2g}"
+            wrong = (
+                f"{network.name} must agree with {check.reference} within network.tolerance="
+                f"{config.network.tolerance:g}, but {worst} differs by {check.max_error:.2g}"
             )
     except RuntimeFailure as error:
         notes.append(f"the network was not checked: {error}")
@@ -84,7 +88,18 @@ def finish_network(
         "weights_bytes": executable.weights_bytes,
         "original_weights_bytes": executable.manifest["weights"]["original_nbytes"],
     }
-    return _document(network, best, len(records), check, timing, config, memory), notes
+    untuned = _untuned_seconds(executable, network, best, settings.seed)
+    return _document(network, best, untuned, len(records), check, timing, config, memory), notes, wrong
+
+
+def _untuned_seconds(executable: Executable, network: Network, best: Chosen, seed: int) -> float:
+    """What the tasks without a working trial take within the network."""
+    places = [i for i, step in enumerate(executable.manifest["steps"]) if step["workload"] not in best]
+    if not places:
+        return 0.0
+    feeds = make_feeds(network, seed)
+    executable(*(feeds[p.name] for p in executable.inputs))
+    return float(np.median(executable.profile(11), axis=0)[places].sum())
 
 
 def limits_of(config: RunConfig) -> Limits:
@@ -165,14 +180,15 @@ def compare(
 def _document(
     network: Network,
     best: Chosen,
+    untuned: float,
     trials: int,
     check: Check | None,
     timing: Timing | None,
     config: RunConfig,
     memory: dict[str, int],
 ) -> dict[str, Any]:
-    missing = [task for task in network.tasks if task.workload.key not in best]
-    tasks_seconds = sum(task.weight * best[task.workload.key][1] for task in network.tasks if task not in missing)
+    tuned = [task for task in network.tasks if task.workload.key in best]
+    tasks_seconds = untuned + sum(task.weight * best[task.workload.key][1] for task in tuned)
     seconds = dict(timing.seconds) if timing else {}
     ours = seconds.pop("autotune", None)
     reference = min(seconds, key=lambda name: seconds[name], default=None)
@@ -184,7 +200,7 @@ def _document(
         "max_error": None if check is None else known(check.max_error),
         "errors": None if check is None else dict(check.errors),
         "accuracy": None if network.accuracy is None else network.accuracy.to_json(),
-        "tasks_seconds": None if missing else tasks_seconds,
+        "tasks_seconds": tasks_seconds,
         "trials": trials,
         "seed": config.seed,
         "memory": {**memory, "resident_bytes": dict(timing.memory) if timing else {}},

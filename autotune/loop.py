@@ -71,7 +71,8 @@ def run_rounds(
 def _state(task: TaskTuning) -> TaskState:
     workload = task.task.workload
     anchor = workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator
-    kind = workload.key if anchor == "tensors" else anchor  # definitions of their own have no kin
+    # Definitions of their own have no kin, and what has other algorithms, such as Winograd's, reaches other rates.
+    kind = workload.key if anchor == "tensors" else f"{anchor}: {', '.join(workload.algorithms)}"
     return TaskState(task.task.weight, workload.flops, kind, tuple(task.history), task.done)
 
 

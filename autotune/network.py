@@ -217,8 +217,9 @@ def relative_error(found: Array, wanted: Array) -> float:
 def check_network(network: Network, schedules: Schedules, settings: Settings, seed: int = 0) -> Check:
     """Compares outputs, the input of the softmax and some values in between with ONNX Runtime's.
 
-    A quantised network is compared with the evaluation of its own graph in NumPy, in which integers are exact. The values in between are made outputs of the graph, which is compiled anew with the same schedules. Where ONNX
-    Runtime is missing the reference is our evaluation of the imported graph in NumPy.
+    The values in between are made outputs of the graph, which is compiled anew with the same schedules. Where ONNX
+    Runtime is missing the reference is our evaluation of the imported graph in NumPy. A quantised network is compared
+    with the evaluation of its own graph, in which integers are exact.
     """
     if network.accuracy is not None:
         return _check_quantised(network, schedules, settings, seed)

@@ -38,6 +38,7 @@ class Outcome:
         folder: the run folder.
         notes: what the user should know of, a sentence each.
         seconds: wall time of the run.
+        wrong: what is wrong with the executable of a network; "" where nothing is.
     """
 
     results: Sequence[TuneResult]
@@ -46,6 +47,7 @@ class Outcome:
     folder: Path
     notes: Sequence[str]
     seconds: float
+    wrong: str = ""
 
     @property
     def interrupted(self) -> bool:
@@ -54,8 +56,9 @@ class Outcome:
 
     @property
     def problems(self) -> list[str]:
-        """Tasks that have no legal schedule."""
-        return [f"{result.name}: {result.problem}" for result in self.results if result.problem]
+        """Tasks that have no legal schedule, and an executable that computes something else."""
+        found = [f"{result.name}: {result.problem}" for result in self.results if result.problem]
+        return [*found, *([self.wrong] if self.wrong else [])]
 
 
 def run(
@@ -86,6 +89,7 @@ def run(
         settings = replace(settings, batch=round_size(settings.batch, settings.trials, len(tasks)))
     folder = run_folder.make_folder(config)
     notes: list[str] = []
+    wrong = ""
     with blamed(f"{where}:measure.pool"):
         pool = make_pool(config.measure.pool)
     if not resume and config.records is None and (aside := run_folder.set_aside(config.records_path)):
@@ -118,7 +122,7 @@ def run(
     if network is not None and not interrupted:
         from autotune.deploy import finish_network
 
-        built, more = finish_network(network, results, config, settings, folder, measured, say)
+        built, more, wrong = finish_network(network, results, config, settings, folder, measured, say)
         document["network"] = built
         notes += more
     run_folder.write_json(document, folder / "summary.json")
@@ -126,7 +130,7 @@ def run(
         note = run_folder.write_best(result, folder)
         notes += [note] if note else []
     run_folder.draw_curves(results, folder / "curve.png")
-    return Outcome(results, references, document, folder, notes, time.perf_counter() - start)
+    return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong)
 
 
 def _algorithms(task: Task, config: RunConfig, network: Network | None) -> list[str] | None:
@@ -146,7 +150,7 @@ def _algorithms(task: Task, config: RunConfig, network: Network | None) -> list[
 
 def round_size(batch: int, trials: int, tasks: int) -> int:
     """Trials of a round where `tasks` share `trials`: such that half of them are left after a round for each."""
-    return min(batch, max(8, trials // (2 * max(1, tasks))))
+    return min(batch, max(4, trials // (2 * max(1, tasks))))
 
 
 def _scheduler(config: RunConfig) -> TaskScheduler:

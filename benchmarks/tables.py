@@ -175,8 +175,26 @@ def networks(document: Document) -> str:
     return _table(header, lines)
 
 
+def scheduling(document: Document) -> str:
+    """What both schedulers come to, and when gradient is where round robin ends."""
+    header = ["network", "tasks", "trials", "round robin ms", "gradient ms", "gradient is there after", "share"]
+    lines = [
+        [
+            row["name"],
+            row["tasks"],
+            row["trials"],
+            *(_ms(row["final_seconds"][name]) for name in ("round_robin", "gradient")),
+            row["reached_after"] or "never",
+            _number(row["reached_after"] and row["reached_after"] / row["trials"] * 100, ".0f", " %"),
+        ]
+        for row in document["rows"].values()
+    ]
+    return _table(header, lines)
+
+
 TABLES: dict[str, Callable[[Document], str]] = {
     "networks": networks,
+    "scheduling": scheduling,
     "operators": operators,
     "tvm": tvm,
     "peak": peak,

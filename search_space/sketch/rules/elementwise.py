@@ -32,10 +32,12 @@ class Elementwise(SketchRule):
         if stage.reducer is not None:  # the reduce loops stay inside; scalars along the fused loop
             draft, fused = self.fused(draft, name, axes)
             return [draft.apply(Annotate(name, fused, "parallel")).finish(name)]
-        drafts = [self.flat(draft, stage, hardware)]
-        if len(axes) > 1 and int(stage.axes[-1].extent.value) >= hardware.float_lanes:
-            drafts = [drafts[0].variant("flat"), self.rows(draft, stage, hardware).variant("rows")]
-        return [d.finish(name) for d in drafts]
+        if len(axes) == 1 or int(stage.axes[-1].extent.value) < hardware.float_lanes:
+            return [self.flat(draft, stage, hardware).finish(name)]
+        rows = self.rows(draft, stage, hardware)
+        if any(s.reducer is not None for s in draft.state.stages):  # what is done besides is not worth two sketches
+            return [rows.finish(name)]
+        return [d.finish(name) for d in (self.flat(draft, stage, hardware).variant("flat"), rows.variant("rows"))]
 
     def fused(self, draft: Draft, name: str, axes: list[str]) -> tuple[Draft, str]:
         """The draft with these axes as one loop, and the loop."""

@@ -84,9 +84,8 @@ class MultiLevelTiling(SketchRule):
         """The reduction to tile: the output itself, or the one reduction its epilogue reads at its own indices."""
         if stage.reducer is not None:
             return stage if stage.tag != LIBRARY else None
-        reads = [draft.state.stage(r) for r in stage.reads() if draft.state.input(r) is None]
-        found = [r for r in reads if r.reducer is not None and r.tag != LIBRARY]
-        if len(found) == 1 and found[0].shape == stage.shape and len(draft.state.consumers(found[0].name)) == 1:
+        found = [r for r in draft.producers(stage) if r.reducer is not None and r.tag != LIBRARY]
+        if len(found) == 1 and found[0].shape == stage.shape and _ends_in(draft, found[0], stage):
             return found[0]
         return None
 
@@ -236,6 +235,12 @@ class MultiLevelTiling(SketchRule):
             packing = tuple(split.get(a, ()) for a in axes)
             draft = draft.apply(Pack(node.args[0], packing, tuple(parts)))
         return draft
+
+
+def _ends_in(draft: Draft, producer: Stage, output: Stage) -> bool:
+    """Whether nothing but the output reads the producer, directly or by way of stages inlined into it."""
+    readers = draft.state.consumers(producer.name)
+    return all(r is output or (r.attach.kind == "inline" and _ends_in(draft, r, output)) for r in readers)
 
 
 def _packed_bytes(draft: Draft, name: str) -> int:

@@ -80,7 +80,7 @@ class TransformedProducts(SketchRule):
         """The stages that lead to `output`, if they form a transformed product."""
         found: list[Stage] = [output]
         for _ in range(4):
-            kept = [r for r in self.producers(draft, found[-1]) if r.tag == TRANSFORM]
+            kept = [r for r in draft.producers(found[-1]) if r.tag == TRANSFORM]
             if len(kept) != 1:
                 return None
             found += kept
@@ -90,15 +90,6 @@ class TransformedProducts(SketchRule):
             return None
         m, size = (int(s.axes[0].extent.value) for s in (back, products))
         return _Chain(output.name, back.name, products.name, tiles.name, rows.name, constants[0], m, size)
-
-    def producers(self, draft: Draft, stage: Stage) -> list[Stage]:
-        """The stages whose results `stage` reads, those inlined into it seen through."""
-        found: list[Stage] = []
-        for name in stage.reads():
-            if draft.state.input(name) is None:
-                read = draft.state.stage(name)
-                found += self.producers(draft, read) if read.attach.kind == "inline" else [read]
-        return found
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         chain = self.chain(draft, stage)
