@@ -72,7 +72,9 @@ def quantise(graph: Graph, calibration: Calibration, options: Options | None = N
     found = layers(graph)
     if not found:
         raise GraphError(f"a graph to quantise must have a layer with constant weights, but {graph.name} has none")
-    if missing := [n.name for n in graph.nodes if n.type.dtype == "float32" and n.name not in calibration.observed]:
+    values = [*graph.inputs, *graph.constants, *(node.name for node in graph.nodes)]
+    floats = [name for name in values if graph.type(name).dtype == "float32" and graph.type(name).size]
+    if missing := [name for name in floats if name not in calibration.observed]:
         raise GraphError(f"`calibration` must be of the graph to quantise, but it lacks {missing[0]!r}")
     skipped = {}
     if not options.first:
@@ -274,15 +276,15 @@ class _Rewriting:
             raise NotExact("padding of signed values counts in its mean")
         factor, end = plan_average(prod(pair(window["kernel"])), source, self._output(unit))
         value = self.builder.add("sum_pool2d", [self.byte(data)], **window)
-        if self.builder.type(value).shape != node.type.shape:
-            value = self.builder.add("reshape", [value], shape=node.type.shape)
         if factor != 1:
             value = self.builder.add("multiply", [value, self.constant(np.array([factor]))])
         self._end(unit, value, end, [])
+        kept = self.floats if end.format is None else self.bytes
         if end.format is None:  # the scale of the sum is a power of two, its count is not
             count = np.array([1 / prod(pair(window["kernel"]))])
-            name = self.floats[node.name]
-            self.floats[node.name] = self.builder.add("multiply", [name, self.constant(count, np.float32)])
+            kept[node.name] = self.builder.add("multiply", [kept[node.name], self.constant(count, np.float32)])
+        if self.graph.type(node.name).shape != self.builder.type(kept[node.name]).shape:
+            kept[node.name] = self.builder.add("reshape", [kept[node.name]], shape=node.type.shape)
 
     def _move(self, unit: Unit) -> None:
         (node,) = unit.nodes

@@ -67,6 +67,8 @@ def units(graph: Graph, left_float: Collection[str] = ()) -> list[Unit]:
         nodes = list(group.nodes)
         while nodes:
             unit = _unit(graph, nodes, left_float)
+            if unit.part is Part.other:  # what follows in the same kernel had better see floats, too
+                unit = Unit(Part.other, tuple(nodes), (), np.zeros(()))
             found.append(unit)
             nodes = nodes[len(unit.nodes) :]
     return found
