@@ -89,6 +89,9 @@ class NetworkConfig(Section):
     max_extra_mb: float | None = Field(
         default=None, ge=0, description="Megabytes by which transformed weights may exceed the weights; null: any."
     )
+    quantise: Literal["int8"] | None = Field(
+        default=None, description="int8: layers work on bytes, see docs/quantisation.md; null: in floats."
+    )
     tolerance: float = Field(
         default=1e-4, gt=0, description="Largest error of an output, relative to its largest element."
     )

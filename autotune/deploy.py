@@ -199,6 +199,7 @@ def _document(
         "reference_seconds": None if reference is None else seconds[reference],
         "max_error": None if check is None else known(check.max_error),
         "errors": None if check is None else dict(check.errors),
+        "accuracy": None if network.accuracy is None else network.accuracy.to_json(),
         "tasks_seconds": tasks_seconds,
         "trials": trials,
         "seed": config.seed,

@@ -14,11 +14,13 @@ import onnx
 
 from autotune.compile import Schedule, compile_graph, executable_graph
 from autotune.executable import Executable
+from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Array, Graph
 from autotune.graph.network_process import NetworkProcess, RuntimeFailure, interleaved
 from autotune.graph.partition import Group, partition
 from autotune.graph.passes import optimise
+from autotune.graph.quantise import Accuracy, quantise_with_report
 from autotune.selection import Chosen, Limits
 from autotune.stages import by_roofline
 from autotune.task import Task
@@ -41,15 +43,23 @@ class Network:
         model: with its weights, as the reference runs it.
         graph: after the passes.
         tasks: distinct workloads, in order of occurrence.
+        accuracy: what quantisation cost; None where the network is not quantised.
     """
 
     name: str
     model: onnx.ModelProto
     graph: Graph
     tasks: tuple[Task, ...]
+    accuracy: Accuracy | None = None
 
 
-def load_network(model: onnx.ModelProto, name: str, seed: int = 0, passes: Sequence[str] | None = None) -> Network:
+def load_network(
+    model: onnx.ModelProto,
+    name: str,
+    seed: int = 0,
+    passes: Sequence[str] | None = None,
+    quantise: str | None = None,
+) -> Network:
     """Imports and optimises a model and finds its tasks.
 
     Args:
@@ -57,13 +67,22 @@ def load_network(model: onnx.ModelProto, name: str, seed: int = 0, passes: Seque
         name: of the network.
         seed: of weights that the model does not carry.
         passes: names of passes to run; all by default.
+        quantise: `int8`, calibrated on random inputs; None: floats.
 
     Raises:
         ModelError: an operator that is not supported, or shapes that are not known.
+        GraphError: a network to quantise that has no layers with weights.
+        ValueError: an unknown `quantise`.
     """
+    if quantise not in (None, "int8"):
+        raise ValueError(f"`quantise` must be 'int8' or None, but got quantise={quantise!r}")
     whole = with_weights(model, seed)
-    graph = executable_graph(optimise(import_model(whole, seed=seed), passes))
-    return Network(name, whole, graph, tuple(tasks_of(graph)))
+    graph, accuracy = optimise(import_model(whole, seed=seed), passes), None
+    if quantise is not None:
+        found, accuracy = quantise_with_report(graph, seed)
+        graph = found.graph
+    graph = executable_graph(graph)
+    return Network(name, whole, graph, tuple(tasks_of(graph)), accuracy)
 
 
 def tasks_of(graph: Graph) -> list[Task]:
@@ -199,8 +218,11 @@ def check_network(network: Network, schedules: Schedules, settings: Settings, se
     """Compares outputs, the input of the softmax and some values in between with ONNX Runtime's.
 
     The values in between are made outputs of the graph, which is compiled anew with the same schedules. Where ONNX
-    Runtime is missing the reference is our evaluation of the imported graph in NumPy.
+    Runtime is missing the reference is our evaluation of the imported graph in NumPy. A quantised network is compared
+    with the evaluation of its own graph, in which integers are exact.
     """
+    if network.accuracy is not None:
+        return _check_quantised(network, schedules, settings, seed)
     model, _ = with_checkpoints(network.model)
     plain = import_model(model, seed=seed)
     probed = Network(network.name, model, executable_graph(optimise(plain)), ())
@@ -214,6 +236,22 @@ def check_network(network: Network, schedules: Schedules, settings: Settings, se
     return Check(reference, {n: relative_error(a, wanted[n]) for n, a in zip(names, arrays, strict=True)})
 
 
+def _check_quantised(network: Network, schedules: Schedules, settings: Settings, seed: int) -> Check:
+    """Bytes in between must come out as they are: any error of theirs counts, the smallest is 1 in 255."""
+    graph = network.graph
+    stored = [node.name for node in graph.nodes if node.type.dtype == "uint8" and node.name not in graph.outputs]
+    added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]
+    names = [*graph.outputs, *dict.fromkeys(added)]
+    probed = executable_graph(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(names)))
+    feeds = make_feeds(network, seed)
+    with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
+        executable = compile_network(Network(network.name, network.model, probed, ()), schedules, Path(place), settings)
+        out = executable(*(feeds[p.name] for p in executable.inputs))
+        arrays = out if isinstance(out, tuple) else (out,)
+        values = evaluate(graph, feeds)
+    return Check("numpy", {n: relative_error(a, values[n]) for n, a in zip(names, arrays, strict=True)})
+
+
 def _reference_outputs(
     model: onnx.ModelProto, graph: Graph, feeds: Mapping[str, Array], threads: int, folder: Path
 ) -> tuple[str, dict[str, Array]]:
@@ -225,8 +263,6 @@ def _reference_outputs(
     except RuntimeFailure as error:
         if "No module named" not in str(error):
             raise
-    from autotune.graph.evaluate import evaluate
-
     values = evaluate(graph, feeds)
     names = [value.name for value in model.graph.output]
     return "numpy", {name: values[place] for name, place in zip(names, graph.outputs, strict=True)}

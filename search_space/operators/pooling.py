@@ -11,9 +11,12 @@ import numpy as np
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import exact
-from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision
-from search_space.operators.checks import flag, sizes
+from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision, listed
+from search_space.operators.checks import choice, flag, sizes
 from search_space.operators.windows import Pair, Window, pad, padded, taps, window_arguments
+
+_LOWEST: dict[str, Any] = {"float32": float("-inf"), "uint8": 0, "int8": -128}
+"""Dtypes whose elements can be compared, and what is not larger than any of them."""
 
 
 def max_pool2d(
@@ -24,12 +27,14 @@ def max_pool2d(
     kernel: Pair = 2,
     stride: Pair = 2,
     padding: Pair = 0,
+    dtype: str = "float32",
 ) -> dict[str, Any]:
     """The largest element of each window over data (batch, height, width, channels).
 
     Args:
         kernel, stride: one number, or one for height and one for width.
         padding: of what is smaller than any number, alike before and after; at most half the kernel.
+        dtype: float32, uint8 or int8.
     """
     args = window_arguments(2, kernel, stride, padding, height=height, width=width)
     if any(2 * p > k for p, k in zip(args["padding"], args["kernel"], strict=True)):
@@ -37,7 +42,7 @@ def max_pool2d(
             f"`padding` must be at most half the kernel, but got padding={list(args['padding'])}, "
             f"kernel={list(args['kernel'])}"
         )
-    return {**sizes(batch=batch), **args, **sizes(channels=channels)}
+    return {**sizes(batch=batch), **args, **sizes(channels=channels), "dtype": choice("dtype", dtype, list(_LOWEST))}
 
 
 def avg_pool2d(
@@ -57,11 +62,12 @@ def avg_pool2d(
         count_padding: padding counts as elements of value 0; else it is left out of the mean.
     """
     args = max_pool2d(batch, height, width, channels, kernel, stride, padding)
+    del args["dtype"]
     return {**args, "count_padding": flag("count_padding", count_padding)}
 
 
 def _max_pool(args: Args) -> list[te.Tensor]:
-    return _slide(args, "max_pool", te.max, float("-inf"))
+    return _slide(args, "max_pool", te.max, _LOWEST[args["dtype"]])
 
 
 def _avg_pool(args: Args) -> list[te.Tensor]:
@@ -78,9 +84,9 @@ def _avg_pool(args: Args) -> list[te.Tensor]:
     return [data, te.compute(total.shape, mean, name="avg_pool")]
 
 
-def _slide(args: Args, name: str, reducer: Any, padding: float) -> list[te.Tensor]:
+def _slide(args: Args, name: str, reducer: Any, padding: float | int) -> list[te.Tensor]:
     window = Window.of(args)
-    data = te.placeholder((args["batch"], *window.extent, args["channels"]), name="data")
+    data = te.placeholder((args["batch"], *window.extent, args["channels"]), args.get("dtype", "float32"), "data")
     source, within = pad(data, window, padding), window.reduce_axes()
 
     def body(n: Any, h: Any, w: Any, c: Any) -> te.Reduction:
@@ -98,7 +104,7 @@ def _inside(i: Any, extent: int, kernel: int, stride: int, padding: int) -> Expr
 
 def _max_reference(args: Args, data: Array) -> Array:
     window = Window.of(args)
-    return reduce(np.maximum, (tap for _, tap in taps(padded(data, window, -np.inf), window)))
+    return reduce(np.maximum, (tap for _, tap in taps(padded(data, window, _LOWEST[args["dtype"]]), window)))
 
 
 def _avg_reference(args: Args, data: Array) -> Array:
@@ -116,7 +122,12 @@ def _taps(args: Args) -> int:
     return prod(args["kernel"])
 
 
-MAX_POOL2D = Operator("max_pool2d", max_pool2d, {"direct": _max_pool}, _max_reference, _flops)
+def _describe(args: Args) -> str:
+    """As it was before there were dtypes, where it is float32."""
+    return listed({name: value for name, value in args.items() if (name, value) != ("dtype", "float32")})
+
+
+MAX_POOL2D = Operator("max_pool2d", max_pool2d, {"direct": _max_pool}, _max_reference, _flops, describe=_describe)
 AVG_POOL2D = Operator(
     "avg_pool2d",
     avg_pool2d,

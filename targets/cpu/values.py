@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from search_space.ir.expr import BITS, FLOATS, Expr, const, substitute, variables, walk
+from search_space.ir.expr import BITS, FLOATS, SHIFTS, Expr, const, substitute, variables, walk
 from search_space.ir.polynomial import canon
 from targets.base import BuildError
 from targets.cpu.addresses import Addresses, Plan, Terms
@@ -370,9 +370,18 @@ class Values:
         if not floating:
             names = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
             names |= {"floordiv": "udiv", "mod": "urem"} if dtype == "uint8" else {}
+            if op in SHIFTS:
+                names |= {"shl": "shl", "shr": "ashr"}
+                b = self._amount(b)
         if op not in names:
             raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
         return self.text.value(f"{names[op]} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
+
+    def _amount(self, b: Value) -> Value:
+        """The amount of a shift, modulo 32: beyond that LLVM's shifts are not defined."""
+        if b.text.lstrip("-").isdigit():
+            return Value(str(int(b.text) & 31), b.dtype)
+        return self.text.value(f"and {b.type} {b.text}, {'splat (i32 31)' if b.lanes else 31}", b.dtype, b.lanes)
 
     def minmax(self, op: str, a: Value, b: Value) -> Value:
         if a.dtype in FLOATS:

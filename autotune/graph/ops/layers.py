@@ -26,11 +26,16 @@ def _data(types: Types, count: int, rank: int) -> tuple[int, ...]:
     return types[0].shape
 
 
+def _dtype(types: Types) -> str:
+    """Of the workload: sums of products of bytes where the data are bytes."""
+    return "int8" if types[0].dtype == "uint8" else "float32"
+
+
 def _conv2d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """Data (n, h, w, c), weight (kh, kw, c / groups, k)."""
     n, h, w, c = _data(types, 2, 4)
     kh, kw, _, k = types[1].shape
-    given: dict[str, Any] = dict(attrs)
+    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
     return workloads.conv2d(batch=n, height=h, width=w, in_channels=c, out_channels=k, kernel=(kh, kw), **given)
 
 
@@ -38,14 +43,14 @@ def _depthwise(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Wo
     """Data (n, h, w, c), weight (kh, kw, c)."""
     n, h, w, c = _data(types, 2, 4)
     kh, kw, _ = types[1].shape
-    given: dict[str, Any] = dict(attrs)
+    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
     return workloads.depthwise_conv2d(batch=n, height=h, width=w, channels=c, kernel=(kh, kw), **given)
 
 
 def _matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """(m, k) times (k, n)."""
     m, k = _data(types, 2, 2)
-    return workloads.matmul(m, types[1].shape[-1], k, constant_b=bool(constants[1]))
+    return workloads.matmul(m, types[1].shape[-1], k, _dtype(types), constant_b=bool(constants[1]))
 
 
 def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -56,7 +61,8 @@ def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) ->
 
 def _max_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     n, h, w, c = _data(types, 1, 4)
-    return workloads.max_pool2d(batch=n, height=h, width=w, channels=c, **attrs)
+    given: dict[str, Any] = {**attrs, "dtype": types[0].dtype}
+    return workloads.max_pool2d(batch=n, height=h, width=w, channels=c, **given)
 
 
 def _avg_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
