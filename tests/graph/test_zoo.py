@@ -15,7 +15,7 @@ from autotune.graph.passes import optimise
 from autotune.graph.zoo import BUILDERS, bert_base
 from tests.graph.onnx_models import Array, assert_close, imported, runtime
 
-BERT: dict[str, Any] = {"layers": 2, "hidden": 48, "heads": 4, "sequence": 10, "batch": 2, "vocabulary": 50}
+BERT: dict[str, Any] = {"layers": 2, "hidden": 48, "heads": 4, "sequence": 10, "batch": 2, "vocabulary": 120}
 SMALL: dict[str, dict[str, Any]] = {
     "resnet18": {"size": 64, "classes": 10},
     "mobilenet_v2": {"size": 64, "classes": 10, "batch": 2},
@@ -27,7 +27,7 @@ def inputs_of(model: onnx.ModelProto) -> dict[str, Array]:
     rng, known = np.random.default_rng(0), shapes(model)
     (value,) = model.graph.input
     if value.type.tensor_type.elem_type == onnx.TensorProto.INT64:
-        return {value.name: rng.integers(0, 50, known[value.name])}
+        return {value.name: rng.integers(0, 120, known[value.name])}
     return {value.name: rng.standard_normal(known[value.name]).astype(np.float32)}
 
 

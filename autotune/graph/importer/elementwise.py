@@ -41,6 +41,9 @@ def folded(call: Call) -> str:
 @imports("Identity", "Dropout")
 def identity(call: Call) -> str:
     """Nothing; a mask, where one is asked for, must not be read."""
+    if call.op == "Dropout" and call.has(2):
+        training = bool(call.known(2, "training_mode").reshape(-1)[0])
+        call.require(not training, "must not be in training mode", "training_mode=1")
     return call.value(0)
 
 
@@ -53,4 +56,7 @@ def clip(call: Call) -> str:
             ends.append(float(call.known(place, name).reshape(-1)[0]))
         else:
             ends.append(float(call.attrs.get(name, -np.inf if name == "min" else np.inf)))
+    kind = np.dtype(call.type(0).dtype) if call.type(0).dtype != "bfloat16" else np.dtype(np.float32)
+    if kind.kind in "iu":
+        ends = [min(max(end, np.iinfo(kind).min), np.iinfo(kind).max) for end in ends]
     return call.add("clip", [call.value(0)], low=ends[0], high=ends[1])

@@ -92,35 +92,57 @@ def batch_normalization(call: Call) -> str:
 
 @imports("MaxPool", "AveragePool")
 def pool(call: Call) -> str:
-    """Over two axes."""
+    """Over one or two axes."""
     shape = call.type(0).shape
-    call.require(len(shape) == 4, "must slide over two axes", f"input shape={shape}")
+    rank = len(shape) - 2
+    call.require(rank in (1, 2), "must slide over one or two axes", f"input shape={shape}")
     call.require(len([o for o in call.outputs if o]) == 1, "must have one output", f"{len(call.outputs)}")
-    kernel, stride = call.ints("kernel_shape") or (), _per_axis(call, "strides", 2)
-    dilation = _per_axis(call, "dilations", 2)
-    call.require(dilation == (1, 1), "must have dilation 1", f"dilations={dilation}")
+    kernel, stride = call.ints("kernel_shape") or (), _per_axis(call, "strides", rank)
+    dilation = _per_axis(call, "dilations", rank)
+    call.require(set(dilation) == {1}, "must have dilation 1", f"dilations={dilation}")
     before, after = _pads(call, shape[2:], kernel, stride, dilation)
-    data = channels_last(call, call.value(0))
-    attrs = {"kernel": kernel, "stride": stride}
-    if call.op == "MaxPool":
-        data, padding = _padded(call, data, before, after, float("-inf"))
-        return channels_first(call, call.add("max_pool2d", [data], **attrs, padding=padding))
-    counted = bool(call.attrs.get("count_include_pad", 0))
     explicit = _pads(call, shape[2:], kernel, stride, dilation, ceil=False)
-    if before == after and (not counted or explicit == (before, after)):
-        out = call.add("avg_pool2d", [data], **attrs, padding=before, count_padding=counted)
-        return channels_first(call, out)
-    padded, _ = _padded(call, data, before, after)
-    out = call.add("avg_pool2d", [padded], **attrs, padding=0, count_padding=False)
+    data = channels_last(call, call.value(0))
+    if rank == 1:
+        data = call.add("reshape", [data], shape=(shape[0], 1, shape[2], shape[1]))
+        kernel, stride, before, after = (1, *kernel), (1, *stride), (0, *before), (0, *after)
+        explicit = (0, *explicit[0]), (0, *explicit[1])
+    out = _pooled(call, data, kernel, stride, (before, after), explicit)
+    if rank == 1:
+        n, _, w, c = call.shape(out)
+        out = call.add("reshape", [out], shape=(n, w, c))
+    return channels_first(call, out)
+
+
+Sides = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _pooled(call: Call, data: str, kernel: Sequence[int], stride: Sequence[int], pads: Sides, explicit: Sides) -> str:
+    """Of data (n, h, w, c); `pads` before and after each axis are `explicit` ones and those of `ceil_mode`."""
+    before, after = pads
+    attrs = {"kernel": tuple(kernel), "stride": tuple(stride)}
+    small = before == after and all(2 * p <= k for p, k in zip(before, kernel, strict=True))
+    if call.op == "MaxPool":
+        if not small:
+            shape = ((0, *before, 0), (0, *after, 0))
+            data = call.add("pad", [data], before=shape[0], after=shape[1], value=float("-inf"))
+        return call.add("max_pool2d", [data], **attrs, padding=before if small else 0)
+    counted = bool(call.attrs.get("count_include_pad", 0))
+    if small and (not counted or explicit == pads):
+        return call.add("avg_pool2d", [data], **attrs, padding=before, count_padding=counted)
+    extent = call.shape(data)[1:3]
+    if any(map(any, pads)):
+        data = call.add("pad", [data], before=(0, *before, 0), after=(0, *after, 0))
+    out = call.add("avg_pool2d", [data], **attrs, padding=0, count_padding=False)
     # The mean over the window, then over the elements of it that count: never what `ceil_mode` adds.
     inner = [given if counted else (0, 0) for given in zip(*explicit, strict=True)]
-    ones = np.ones([n + sum(sides) for n, sides in zip(shape[2:], inner, strict=True)], np.float32)
+    ones = np.ones([n + sum(sides) for n, sides in zip(extent, inner, strict=True)], np.float32)
     outer = [(b - i, a - j) for b, a, (i, j) in zip(before, after, inner, strict=True)]
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(ones, outer), kernel)[:: stride[0], :: stride[1]]
     share = math.prod(kernel) / windows.sum((2, 3))
     if (share != 1).any():
         out = call.add("multiply", [out, call.constant(share.astype(np.float32)[None, :, :, None])])
-    return channels_first(call, out)
+    return out
 
 
 @imports("GlobalAveragePool", "GlobalMaxPool")

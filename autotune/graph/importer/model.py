@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import inliner, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from autotune.graph.importer.registry import HANDLERS, Call, Context
@@ -16,7 +16,7 @@ from autotune.graph.ir import Array, Builder, Graph, GraphError, TensorType
 from autotune.graph.onnx_model import ModelError
 from search_space.ir.expr import DTYPES
 
-OPSETS = range(6, 26)
+OPSETS = range(6, 29)
 SHAPES = ("Shape", "Size")
 """Operators whose output is known where the shape of their input is."""
 MOST_FOLDED = 1 << 22
@@ -36,32 +36,46 @@ def import_model(model: onnx.ModelProto, seed: int = 0) -> Graph:
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset not in OPSETS:
         raise ModelError(f"operator set of a model must be {OPSETS[0]} to {OPSETS[-1]}, but got opset={opset}")
-    model = with_weights(model, seed)
+    model = _with_functions_expanded(with_weights(model, seed))
     graph = model.graph
     arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     inputs = {value.name: _type(value) for value in graph.input if value.name not in arrays}
     builder = Builder(graph.name or "network", inputs)
     context = Context(builder, {name: name for name in inputs}, arrays, opset)
-    _check_operators(graph.node, arrays)
     for node in graph.node:
         _import(context, node)
     return builder.finish(context.value(value.name) for value in graph.output)
 
 
-def _check_operators(nodes: Iterable[onnx.NodeProto], arrays: Mapping[str, Array]) -> None:
-    known = {*arrays, ""}
+def _with_functions_expanded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model in which operators without a handler are what ONNX defines them as, where that is known.
+
+    Raises:
+        ModelError: operators that are neither supported nor made of supported ones; they are named.
+    """
+    missing = _unsupported(model.graph)
+    if not missing:
+        return model
+    names = list(dict.fromkeys((node.domain, node.op_type) for node in missing))
+    expanded = inliner.inline_selected_functions(model, names, inline_schema_functions=True)
+    if _unsupported(expanded.graph):
+        first, shown = missing[0], ", ".join(dict.fromkeys(node.op_type for node in missing))
+        raise ModelError(
+            f"operators of a model must be supported, but got {first.op_type} in node "
+            f"{first.name or first.output[0]!r} (not supported here: {shown})"
+        )
+    return expanded
+
+
+def _unsupported(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    known = {*(tensor.name for tensor in graph.initializer), ""}
     unsupported: list[onnx.NodeProto] = []
-    for node in nodes:
+    for node in graph.node:
         if node.op_type in SHAPES or (all(name in known for name in node.input) and _repeatable(node)):
             known.update(node.output)
         elif node.op_type not in HANDLERS or node.domain not in ("", "ai.onnx"):
             unsupported.append(node)
-    if unsupported:
-        first, names = unsupported[0], dict.fromkeys(n.op_type for n in unsupported)
-        raise ModelError(
-            f"operators of a model must be supported, but got {first.op_type} in node "
-            f"{first.name or first.output[0]!r} (not supported here: {', '.join(names)})"
-        )
+    return unsupported
 
 
 def _repeatable(node: onnx.NodeProto) -> bool:

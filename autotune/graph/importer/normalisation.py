@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from autotune.graph.importer.activations import with_number
+from autotune.graph.importer.reductions import reduced
 from autotune.graph.importer.registry import Call, imports
 
 
@@ -20,8 +22,8 @@ def _rows(call: Call, value: str, rows: int) -> str:
 
 
 @imports("LayerNormalization")
-def layer_normalization(call: Call) -> str:
-    """Over the axes from one on."""
+def layer_normalization(call: Call) -> list[str]:
+    """Over the axes from one on; mean and 1 / deviation are added where they are asked for."""
     value = call.value(0)
     shape = call.shape(value)
     axis = int(call.attrs.get("axis", -1)) % len(shape)
@@ -37,7 +39,15 @@ def layer_normalization(call: Call) -> str:
             parameters.append(call.add("reshape", [full], shape=(columns,)))
     rows = call.add("reshape", [value], shape=(math.prod(shape[:axis]), columns))
     out = call.add("layer_norm", [rows, *parameters], epsilon=float(call.attrs.get("epsilon", 1e-5)))
-    return call.add("reshape", [out], shape=shape)
+    found = [call.add("reshape", [out], shape=shape)]
+    if any(call.outputs[1:]):
+        kept = tuple(range(axis, len(shape)))
+        mean = reduced(call, value, kept, "mean", True)
+        centred = call.add("subtract", [value, mean])
+        variance = reduced(call, call.add("multiply", [centred, centred]), kept, "mean", True)
+        variance = with_number(call, "add", variance, float(call.attrs.get("epsilon", 1e-5)))
+        found += [mean, call.add("rsqrt", [variance])]
+    return found
 
 
 def _per_channel(call: Call, value: str) -> str:

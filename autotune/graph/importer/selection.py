@@ -38,6 +38,13 @@ def cast(call: Call) -> str:
     return value if call.type(0).dtype == dtype else call.add("cast", [value], dtype=dtype)
 
 
+@imports("CastLike")
+def cast_like(call: Call) -> str:
+    """To the type of another value's elements."""
+    value, dtype = call.value(0), call.type(1).dtype
+    return value if call.type(0).dtype == dtype else call.add("cast", [value], dtype=dtype)
+
+
 @imports("Pow")
 def power(call: Call) -> str:
     """By multiplication or roots where the exponent is a small constant."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 
@@ -72,7 +73,8 @@ def space_to_depth(call: Call) -> str:
     n, c, h, w = call.shape(value)
     b = int(call.attrs["blocksize"])
     out = call.add("reshape", [value], shape=(n, c, h // b, b, w // b, b))
-    out = call.add("transpose", [out], axes=(0, 3, 5, 1, 2, 4))
+    crd = call.attrs.get("mode", b"DCR") == b"CRD"
+    out = call.add("transpose", [out], axes=(0, 1, 3, 5, 2, 4) if crd else (0, 3, 5, 1, 2, 4))
     return call.add("reshape", [out], shape=(n, c * b**2, h // b, w // b))
 
 
@@ -88,8 +90,11 @@ def resize(call: Call) -> str:
     axes = [a % len(shape) for a in call.ints("axes", default=range(len(shape))) or ()]
     if call.has(3):
         policy = bytes(call.attrs.get("keep_aspect_ratio_policy", b"stretch")).decode()
-        call.require(policy == "stretch", "must stretch", f"keep_aspect_ratio_policy={policy!r}")
         sizes = [int(n) for n in call.known(3, "sizes")]
+        if policy != "stretch":
+            ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+            ratio = min(ratios) if policy == "not_larger" else max(ratios)
+            sizes = [math.floor(ratio * shape[axis] + 0.5) for axis in axes]
         scales = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
     else:
         given = call.attrs.get("scales")
@@ -141,7 +146,7 @@ def conv_transpose(call: Call) -> str:
     kernel, stride = weight.shape[2:], call.ints("strides", default=[1] * rank) or ()
     more = call.ints("output_padding", default=[0] * rank) or ()
     full = [(n - 1) * s + k for n, s, k in zip(shape[2:], stride, kernel, strict=True)]
-    before, after = _cut(call, shape[2:], full, stride, more)
+    before, after, more = _cut(call, shape[2:], full, stride, more)
     data = channels_last(call, call.value(0))
     if rank == 1:
         data = call.add("reshape", [data], shape=(shape[0], 1, shape[2], shape[1]))
@@ -177,8 +182,8 @@ def conv_transpose(call: Call) -> str:
 
 def _cut(
     call: Call, extent: tuple[int, ...], full: list[int], stride: tuple[int, ...], more: tuple[int, ...]
-) -> tuple[list[int], list[int]]:
-    """What is taken off the output before and after each axis."""
+) -> tuple[list[int], list[int], tuple[int, ...]]:
+    """What is taken off the output before and after each axis, and what is added at its end."""
     rank = len(extent)
     kind = call.attrs.get("auto_pad", b"NOTSET")
     wanted = call.ints("output_shape")
@@ -186,11 +191,12 @@ def _cut(
         wanted = tuple(n * s for n, s in zip(extent, stride, strict=True))
     if wanted is None:
         pads = [0] * 2 * rank if kind == b"VALID" else list(call.attrs.get("pads", [0] * 2 * rank))
-        return pads[:rank], pads[rank:]
+        return pads[:rank], pads[rank:], more
+    more = tuple(max(m, w - f) for m, w, f in zip(more, wanted[-rank:], full, strict=True))
     total = [max(0, f + m - w) for f, m, w in zip(full, more, wanted[-rank:], strict=True)]
     less = [t // 2 for t in total]
     rest = [t - h for t, h in zip(total, less, strict=True)]
-    return (less, rest) if kind == b"SAME_UPPER" else (rest, less)
+    return (less, rest, more) if kind == b"SAME_UPPER" else (rest, less, more)
 
 
 def _dilated(weight: Array, dilation: tuple[int, ...]) -> Array:

@@ -97,7 +97,7 @@ def _gather(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
     def body(*index: Any) -> Expr:
         place = cast(indices[tuple(index[axis : axis + count])], INT)
-        place = te.if_then_else(place < 0, place + extent, place)
+        place = place + te.if_then_else(place < 0, extent, 0)
         place = te.minimum(te.maximum(place, 0), extent - 1)
         return data[(*index[:axis], place, *index[axis + count :])]
 
