@@ -45,7 +45,9 @@ def test_executables_compute_it_exactly(make: object, tmp_path: Path) -> None:
     found = quantised.graph
     stored = [node.name for node in found.nodes if node.type.dtype in ("uint8", "int32")]
     stored = [name for name in stored if name in {group.output for group in partition(found)}]
-    inexact = set()  # what depends on floats that are computed: a sum in another order may lie on the other side of a tie
+    inexact = (
+        set()
+    )  # what depends on floats that are computed: a sum in another order may lie on the other side of a tie
     for node in found.nodes:
         computed = node.type.dtype == "float32" and node.op != "transpose"
         if computed or inexact & set(node.inputs):
