@@ -85,7 +85,7 @@ def _conv(x: _Export, node: Node) -> None:
         filters, groups = filters[:, :, None, :], filters.shape[-1]
     kernel = x.constant(filters.transpose(3, 2, 0, 1), str(filters.dtype))
     padding, stride, dilation = (pair(node.attrs[name]) for name in ("padding", "stride", "dilation"))
-    attrs = {"pads": (*padding, *padding), "strides": stride, "dilations": dilation, "group": groups}
+    attrs: dict[str, Any] = {"pads": (*padding, *padding), "strides": stride, "dilations": dilation, "group": groups}
     op = "ConvInteger" if node.type.dtype == "int32" else "Conv"
     x.channels_last(x.add(op, [x.channels_first(data), kernel], **attrs), node.name)
 
@@ -94,13 +94,13 @@ def _sum_pool(x: _Export, node: Node) -> None:
     channels = node.type.shape[-1]
     kernel, stride, padding = (pair(node.attrs[name]) for name in ("kernel", "stride", "padding"))
     ones = x.constant(np.ones((channels, 1, *kernel)), "int8")
-    attrs = {"pads": (*padding, *padding), "strides": stride, "group": channels}
+    attrs: dict[str, Any] = {"pads": (*padding, *padding), "strides": stride, "group": channels}
     x.channels_last(x.add("ConvInteger", [x.channels_first(node.inputs[0]), ones], **attrs), node.name)
 
 
 def _pool(x: _Export, node: Node) -> None:
     kernel, stride, padding = (pair(node.attrs[name]) for name in ("kernel", "stride", "padding"))
-    attrs = {"kernel_shape": kernel, "strides": stride, "pads": (*padding, *padding)}
+    attrs: dict[str, Any] = {"kernel_shape": kernel, "strides": stride, "pads": (*padding, *padding)}
     x.channels_last(x.add("MaxPool", [x.channels_first(node.inputs[0])], **attrs), node.name)
 
 
@@ -157,6 +157,19 @@ def _same(op: str) -> Callable[[_Export, Node], None]:
     return export
 
 
+def _widen(x: _Export, node: Node) -> None:
+    data, shift = node.inputs
+    _shifted(x, data, shift, node.name)
+
+
+def _transpose(x: _Export, node: Node) -> None:
+    x.add("Transpose", node.inputs, node.name, perm=node.attrs["axes"])
+
+
+def _concat(x: _Export, node: Node) -> None:
+    x.add("Concat", node.inputs, node.name, axis=node.attrs["axis"])
+
+
 _EXPORTS: dict[str, Callable[[_Export, Node], None]] = {
     "conv2d": _conv,
     "depthwise_conv2d": _conv,
@@ -167,14 +180,14 @@ _EXPORTS: dict[str, Callable[[_Export, Node], None]] = {
     "dequantise": _dequantise,
     "dequantise_sum": _dequantise_sum,
     "requantise": _requantise,
-    "shift_left": lambda x, node: None if _shifted(x, *node.inputs, name=node.name) else None,
-    "widen": lambda x, node: None if _shifted(x, *node.inputs, name=node.name) else None,
+    "shift_left": _widen,
+    "widen": _widen,
     "add_widened": _add_widened,
     "pad": _pad,
     "clip": _clip,
     "reshape": _reshape,
-    "transpose": lambda x, node: None if x.add("Transpose", node.inputs, node.name, perm=node.attrs["axes"]) else None,
-    "concat": lambda x, node: None if x.add("Concat", node.inputs, node.name, axis=node.attrs["axis"]) else None,
+    "transpose": _transpose,
+    "concat": _concat,
     "add": _same("Add"),
     "multiply": _same("Mul"),
     "relu": _same("Relu"),

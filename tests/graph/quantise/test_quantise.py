@@ -97,7 +97,7 @@ def test_the_ends_may_stay_in_floats() -> None:
     floats = [n for n in nodes if n.op in ("conv2d", "matmul") and n.type.dtype == "float32"]
     assert [n.op for n in floats] == ["conv2d", "matmul"]
     assert accuracy.decibels > made(graph)[1].decibels
-    assert [g.title for g in partition(quantised.graph)][0] == "conv2d+add+relu+quantise"
+    assert partition(quantised.graph)[0].title == "conv2d+add+relu+quantise"
 
 
 def test_a_scale_a_channel_is_better_where_channels_differ() -> None:
