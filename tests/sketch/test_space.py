@@ -10,6 +10,7 @@ import pytest
 from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.ir.expr import var
+from search_space.ir.interp import interpret
 from search_space.ir.stmt import Allocate, walk_stmt
 from search_space.schedule.trace import Trace
 from search_space.sketch.base import Draft, SketchRule
@@ -173,3 +174,18 @@ def test_nested_tiles_waste_little_at_either_level() -> None:
     for block, tile in rows:
         assert 1 <= tile <= min(block, 8)
         assert -(-14 // block) * block <= 14 * MAX_WASTE and -(-block // tile) * tile <= block * MAX_WASTE
+
+
+def test_the_dot_product_runs_along_what_lies_in_memory(hardware: Hardware) -> None:
+    """The first layer of a network, its three channels filled up to four: its window is longer than its channels."""
+    with_it = dataclasses.replace(hardware, features=("avx512vnni",))
+    first = workloads.conv2d(height=9, width=9, in_channels=4, out_channels=16, kernel=7, stride=2, dtype="int8")
+    for sketch in generate(first, with_it, ["direct"]).sketches:
+        (step,) = (s for s in sketch.steps.steps if s.name == "tensorize")
+        assert step.intrinsic == "vnni_dot_16x4"
+    data, weight = first.make_inputs(0)
+    sketch = generate(first, with_it, ["direct"]).sketches[0]
+    program = program_of(first, "direct", sketch.trace([0] * len(sketch.groups)))
+    names = [s.name for s in first.inputs]
+    found = interpret(program, dict(zip(names, (data, weight), strict=True)))[first.output.name]
+    np.testing.assert_array_equal(found, first.reference(data, weight))

@@ -47,12 +47,13 @@ def _quantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 def quantised(x: Array, exponent: int, zero: int) -> Array:
     """The bytes that stand for the numbers nearest to `x`."""
-    return np.clip(np.floor(np.ldexp(x.astype(np.float64), -exponent) + 0.5) + zero, 0, 255).astype(np.uint8)
+    near: Array = np.clip(np.floor(np.ldexp(x.astype(np.float64), -exponent) + 0.5) + zero, 0, 255)
+    return near.astype(np.uint8)
 
 
 def dequantised(q: Array, exponent: int, zero: int) -> Array:
     """The numbers that bytes stand for."""
-    return np.ldexp(q.astype(np.float32) - np.float32(zero), exponent)
+    return np.asarray(np.ldexp(q.astype(np.float32) - np.float32(zero), exponent))
 
 
 def _dequantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -75,7 +76,7 @@ def _limits(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _wide(x: Array, shift: Array) -> Array:
-    return np.left_shift(x.astype(np.int32), shift & 31)
+    return np.asarray(np.left_shift(x.astype(np.int32), shift & 31))
 
 
 _SUM_POOL: dict[str, Any] = {"kernel": 2, "stride": 2, "padding": 0}

@@ -112,7 +112,12 @@ def test_what_is_stored_is_the_nearest_that_can_be(exponent: int, zero: int, see
 def test_inputs_of_another_dtype_are_refused() -> None:
     b = Builder("b", {"x": TensorType((2, 4)), "q": TensorType((2, 4), "uint8")})
     shift = b.constant(np.zeros(4, np.int32))
-    for op, inputs in (("quantise", ["q"]), ("dequantise", ["x"]), ("requantise", ["q", shift, shift]), ("widen", ["q"])):
+    for op, inputs in (
+        ("quantise", ["q"]),
+        ("dequantise", ["x"]),
+        ("requantise", ["q", shift, shift]),
+        ("widen", ["q"]),
+    ):
         with pytest.raises(GraphError, match="inputs must be"):
             b.add(op, inputs)
     sums = b.add("widen", ["q", shift])

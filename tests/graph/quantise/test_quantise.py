@@ -45,7 +45,9 @@ def test_executables_compute_it_exactly(make: object, tmp_path: Path) -> None:
     found = quantised.graph
     stored = [node.name for node in found.nodes if node.type.dtype in ("uint8", "int32")]
     stored = [name for name in stored if name in {group.output for group in partition(found)}]
-    inexact = set()  # what depends on floats that are computed: a sum in another order may lie on the other side of a tie
+    inexact = (
+        set()
+    )  # what depends on floats that are computed: a sum in another order may lie on the other side of a tie
     for node in found.nodes:
         computed = node.type.dtype == "float32" and node.op != "transpose"
         if computed or inexact & set(node.inputs):
@@ -95,7 +97,7 @@ def test_the_ends_may_stay_in_floats() -> None:
     floats = [n for n in nodes if n.op in ("conv2d", "matmul") and n.type.dtype == "float32"]
     assert [n.op for n in floats] == ["conv2d", "matmul"]
     assert accuracy.decibels > made(graph)[1].decibels
-    assert [g.title for g in partition(quantised.graph)][0] == "conv2d+add+relu+quantise"
+    assert partition(quantised.graph)[0].title == "conv2d+add+relu+quantise"
 
 
 def test_a_scale_a_channel_is_better_where_channels_differ() -> None:
