@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 
+from typing import Any
+
 import numpy as np
 
 from autotune.graph.importer.registry import Call, channels_first, channels_last, imports
@@ -114,6 +116,7 @@ def _nearest(call: Call, extent: int, size: int, scale: float, old: bool) -> Arr
     at = np.arange(size)
     asked = call.attrs.get("coordinate_transformation_mode", b"half_pixel")
     kind = "asymmetric" if old else bytes(asked).decode()
+    where: Array
     if kind == "asymmetric":
         where = at / scale
     elif kind == "align_corners":
@@ -205,5 +208,7 @@ def _dilated(weight: Array, dilation: tuple[int, ...]) -> Array:
     spatial = [(k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]
     out = np.zeros((*weight.shape[:2], *spatial), weight.dtype)
     for place in itertools.product(*(range(k) for k in weight.shape[2:])):
-        out[(..., *(p * d for p, d in zip(place, dilation, strict=True)))] = weight[(..., *place)]
+        here: tuple[Any, ...] = (..., *place)
+        apart: tuple[Any, ...] = (..., *(p * d for p, d in zip(place, dilation, strict=True)))
+        out[apart] = weight[here]
     return out

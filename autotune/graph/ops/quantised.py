@@ -53,7 +53,8 @@ def quantised(x: Array, exponent: int, zero: int) -> Array:
 
 def dequantised(q: Array, exponent: int, zero: int) -> Array:
     """The numbers that bytes stand for."""
-    return np.asarray(np.ldexp(q.astype(np.float32) - np.float32(zero), exponent))
+    numbers: Array = np.ldexp(q.astype(np.float32) - np.float32(zero), exponent)
+    return numbers
 
 
 def _dequantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -76,7 +77,8 @@ def _limits(given: Attributes, types: Types) -> dict[str, Any]:
 
 
 def _wide(x: Array, shift: Array) -> Array:
-    return np.asarray(np.left_shift(x.astype(np.int32), shift & 31))
+    wide: Array = np.left_shift(x.astype(np.int32), shift & 31)
+    return wide
 
 
 _SUM_POOL: dict[str, Any] = {"kernel": 2, "stride": 2, "padding": 0}

@@ -104,6 +104,10 @@ def _gather(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), body, name="gather")
 
 
+def _selected(attrs: Attributes, condition: Array, x: Array, y: Array) -> Array:
+    return np.asarray(np.where(condition, x, y))
+
+
 def _gathered(attrs: Attributes, data: Array, indices: Array) -> Array:
     extent = data.shape[attrs["axis"]]
     places = np.where(indices < 0, indices + extent, indices)
@@ -112,7 +116,7 @@ def _gathered(attrs: Attributes, data: Array, indices: Array) -> Array:
 
 register(
     *(_logic(name, *pair) for name, pair in _LOGIC.items()),
-    GraphOp("where", Kind.elementwise, exactly(), _where, compute=lambda attrs, c, x, y: np.where(c, x, y)),
+    GraphOp("where", Kind.elementwise, exactly(), _where, compute=_selected),
     GraphOp(
         "cast",
         Kind.elementwise,
