@@ -11,6 +11,8 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import checker, shape_inference
 
+from autotune.graph.zoo import BUILDERS
+
 ZOO = {
     "alexnet": "bvlc_alexnet",
     "densenet121": "densenet121",
@@ -41,10 +43,11 @@ def model_path(name_or_path: str | PathLike[str]) -> Path:
     path = Path(text).expanduser()
     if path.is_file():
         return path
-    near = difflib.get_close_matches(text, ZOO, n=1)
+    known = [*ZOO, *BUILDERS]
+    near = difflib.get_close_matches(text, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ModelError(
-        f"`model` must be one of {', '.join(ZOO)} or the path of an .onnx file, but got model={text!r}{hint}"
+        f"`model` must be one of {', '.join(known)} or the path of an .onnx file, but got model={text!r}{hint}"
     )
 
 
@@ -52,12 +55,14 @@ def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[
     """Reads a model and infers the shape of every value in it.
 
     Args:
-        name_or_path: a name of `ZOO`, or the path of an .onnx file.
+        name_or_path: a name of `ZOO` or of `zoo.BUILDERS`, or the path of an .onnx file.
         shapes: of inputs whose dimensions the model leaves open.
 
     Raises:
         ModelError: an unknown name, a file that is no complete ONNX model, or inputs of dynamic shape.
     """
+    if fspath(name_or_path) in BUILDERS:
+        return inferred(BUILDERS[fspath(name_or_path)](), shapes, fspath(name_or_path))
     path = model_path(name_or_path)
     try:
         model = onnx.load(path)
@@ -67,13 +72,31 @@ def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[
         ) from error
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none")
-    _give_shapes(model.graph, shapes or {})
-    _check_inputs(model.graph)
+    return inferred(model, shapes, str(path))
+
+
+def inferred(
+    model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None, title: str = "a ModelProto"
+) -> onnx.ModelProto:
+    """A copy of a model with every shape inferred.
+
+    Args:
+        model: stays as it is.
+        shapes: of inputs whose dimensions the model leaves open.
+        title: what messages call the model.
+
+    Raises:
+        ModelError: inputs of dynamic shape, or shapes that do not agree.
+    """
+    given = onnx.ModelProto()
+    given.CopyFrom(model)
+    _give_shapes(given.graph, shapes or {})
+    _check_inputs(given.graph)
     try:
-        return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        return shape_inference.infer_shapes(given, strict_mode=True, data_prop=True)
     except (shape_inference.InferenceError, checker.ValidationError) as error:
         raise ModelError(
-            f"`model` must be a graph whose shapes agree, but got model={str(path)!r}: {_first_line(error)}"
+            f"`model` must be a graph whose shapes agree, but got model={title!r}: {_first_line(error)}"
         ) from error
 
 

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from autotune.graph.importer import elementwise, layers, shapes
+from autotune.graph.importer import (
+    activations,
+    elementwise,
+    layers,
+    normalisation,
+    reductions,
+    selection,
+    shapes,
+    spatial,
+)
 from autotune.graph.importer.model import import_model
 from autotune.graph.importer.registry import HANDLERS
 from autotune.graph.importer.weights import with_weights
 from autotune.graph.onnx_model import ModelError, load_model
 
-__all__ = ["HANDLERS", "ModelError", "elementwise", "import_model", "layers", "load_model", "shapes", "with_weights"]
+__all__ = [
+    "HANDLERS",
+    "ModelError",
+    "activations",
+    "elementwise",
+    "import_model",
+    "layers",
+    "load_model",
+    "normalisation",
+    "reductions",
+    "selection",
+    "shapes",
+    "spatial",
+    "with_weights",
+]

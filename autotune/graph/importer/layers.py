@@ -15,9 +15,14 @@ def _per_axis(call: Call, name: str, rank: int, default: int = 1) -> tuple[int, 
 
 
 def _pads(
-    call: Call, extent: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+    call: Call,
+    extent: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    ceil: bool = True,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Padding before and after each spatial axis, that of `ceil_mode` included."""
+    """Padding before and after each spatial axis, that of `ceil_mode` included if `ceil`."""
     rank = len(extent)
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     kind = call.attrs.get("auto_pad", b"NOTSET")
@@ -29,7 +34,7 @@ def _pads(
     else:
         pads = [0] * 2 * rank if kind == b"VALID" else list(call.attrs.get("pads", [0] * 2 * rank))
         before, after = pads[:rank], pads[rank:]
-    if call.attrs.get("ceil_mode", 0):
+    if ceil and call.attrs.get("ceil_mode", 0):
         for axis in range(rank):
             whole = extent[axis] + before[axis] + after[axis] - reach[axis]
             steps = math.ceil(whole / stride[axis])
@@ -101,15 +106,19 @@ def pool(call: Call) -> str:
         data, padding = _padded(call, data, before, after, float("-inf"))
         return channels_first(call, call.add("max_pool2d", [data], **attrs, padding=padding))
     counted = bool(call.attrs.get("count_include_pad", 0))
-    if before == after:
+    explicit = _pads(call, shape[2:], kernel, stride, dilation, ceil=False)
+    if before == after and (not counted or explicit == (before, after)):
         out = call.add("avg_pool2d", [data], **attrs, padding=before, count_padding=counted)
         return channels_first(call, out)
     padded, _ = _padded(call, data, before, after)
     out = call.add("avg_pool2d", [padded], **attrs, padding=0, count_padding=False)
-    if not counted:  # the mean over the window, then over the elements of it that are of the input
-        ones = np.pad(np.ones(shape[2:], np.float32), list(zip(before, after, strict=True)))
-        windows = np.lib.stride_tricks.sliding_window_view(ones, kernel)[:: stride[0], :: stride[1]]
-        share = math.prod(kernel) / windows.sum((2, 3))
+    # The mean over the window, then over the elements of it that count: never what `ceil_mode` adds.
+    inner = [given if counted else (0, 0) for given in zip(*explicit, strict=True)]
+    ones = np.ones([n + sum(sides) for n, sides in zip(shape[2:], inner, strict=True)], np.float32)
+    outer = [(b - i, a - j) for b, a, (i, j) in zip(before, after, inner, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(ones, outer), kernel)[:: stride[0], :: stride[1]]
+    share = math.prod(kernel) / windows.sum((2, 3))
+    if (share != 1).any():
         out = call.add("multiply", [out, call.constant(share.astype(np.float32)[None, :, :, None])])
     return channels_first(call, out)
 
@@ -173,7 +182,7 @@ def matmul(call: Call) -> str:
         shape = (*shape[:-2], shape[-1])
     if len(call.type(1).shape) == 1:
         shape = shape[:-1]
-    return out if call.shape(out) == shape else call.add("reshape", [out], shape=shape or (1,))
+    return out if call.shape(out) == shape else call.add("reshape", [out], shape=shape)
 
 
 @imports("Softmax", "LogSoftmax")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from autotune.graph.onnx_model import ModelError
 from search_space.ir.expr import DTYPES
 
 OPSETS = range(6, 26)
+SHAPES = ("Shape", "Size")
+"""Operators whose output is known where the shape of their input is."""
 MOST_FOLDED = 1 << 22
 """Elements of a constant that is computed at import from fewer; larger ones are left to the graph."""
 
@@ -40,20 +42,34 @@ def import_model(model: onnx.ModelProto, seed: int = 0) -> Graph:
     inputs = {value.name: _type(value) for value in graph.input if value.name not in arrays}
     builder = Builder(graph.name or "network", inputs)
     context = Context(builder, {name: name for name in inputs}, arrays, opset)
-    unsupported = [node for node in graph.node if node.op_type not in HANDLERS and not _foldable(node, arrays)]
+    _check_operators(graph.node, arrays)
     for node in graph.node:
-        if node in unsupported and not _foldable(node, context.arrays):
-            names = ", ".join(dict.fromkeys(n.op_type for n in unsupported))
-            raise ModelError(
-                f"operators of a model must be supported, but got {node.op_type} in node "
-                f"{node.name or node.output[0]!r} (not supported here: {names})"
-            )
         _import(context, node)
     return builder.finish(context.value(value.name) for value in graph.output)
 
 
+def _check_operators(nodes: Iterable[onnx.NodeProto], arrays: Mapping[str, Array]) -> None:
+    known = {*arrays, ""}
+    unsupported: list[onnx.NodeProto] = []
+    for node in nodes:
+        if node.op_type in SHAPES or (all(name in known for name in node.input) and _repeatable(node)):
+            known.update(node.output)
+        elif node.op_type not in HANDLERS or node.domain not in ("", "ai.onnx"):
+            unsupported.append(node)
+    if unsupported:
+        first, names = unsupported[0], dict.fromkeys(n.op_type for n in unsupported)
+        raise ModelError(
+            f"operators of a model must be supported, but got {first.op_type} in node "
+            f"{first.name or first.output[0]!r} (not supported here: {', '.join(names)})"
+        )
+
+
+def _repeatable(node: onnx.NodeProto) -> bool:
+    return not node.op_type.startswith("Random") and node.op_type not in ("Bernoulli", "Multinomial")
+
+
 def _foldable(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> bool:
-    return all(not name or name in arrays for name in node.input) and not node.op_type.startswith("Random")
+    return all(not name or name in arrays for name in node.input) and _repeatable(node)
 
 
 def _import(context: Context, node: onnx.NodeProto) -> None:
@@ -62,6 +78,9 @@ def _import(context: Context, node: onnx.NodeProto) -> None:
     if node.op_type == "Shape" and node.input[0] not in context.arrays:
         shape = np.array(call.type(0).shape, np.int64)
         context.arrays[node.output[0]] = shape[attrs.get("start", 0) : attrs.get("end", len(shape))]
+        return
+    if node.op_type == "Size" and node.input[0] not in context.arrays:
+        context.arrays[node.output[0]] = np.array(call.type(0).size, np.int64)
         return
     if _foldable(node, context.arrays) and _small(node, context.arrays):
         context.arrays.update(_folded(node, context))

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from autotune.graph.ops import elementwise, layers, quantised, shapes
+from autotune.graph.ops import elementwise, layers, quantised, selection, shapes
 from autotune.graph.ops.base import OPS, GraphOp, Kind, find, register
 
-__all__ = ["OPS", "GraphOp", "Kind", "elementwise", "find", "layers", "quantised", "register", "shapes"]
+__all__ = [
+    "OPS",
+    "GraphOp",
+    "Kind",
+    "elementwise",
+    "find",
+    "layers",
+    "quantised",
+    "register",
+    "selection",
+    "shapes",
+]

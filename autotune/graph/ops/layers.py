@@ -139,7 +139,23 @@ def _conv3d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
     )
 
 
+def _conv2d_transpose(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """Data (n, h, w, c), weight (kh, kw, c, k)."""
+    n, h, w, c = _data(types, 2, 4)
+    kh, kw, _, k = types[1].shape
+    given: dict[str, Any] = dict(attrs)
+    return workloads.conv2d_transpose(
+        batch=n, height=h, width=w, in_channels=c, out_channels=k, kernel=(kh, kw), **given
+    )
+
+
 register(
+    GraphOp(
+        "conv2d_transpose",
+        Kind.compute,
+        exactly(stride=1, padding=0, output_padding=0),
+        workload=_conv2d_transpose,
+    ),
     GraphOp("conv1d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv1d),
     GraphOp("conv3d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv3d),
     GraphOp("lrn", Kind.compute, exactly(size=5, alpha=1e-4, beta=0.75, bias=1.0), _lrn, compute=_lrn_computed),

@@ -1,0 +1,84 @@
+"""Reductions over axes, and the places of extremes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from autotune.graph.importer.activations import with_number
+from autotune.graph.importer.registry import Call, imports
+
+_REDUCERS = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "prod",
+    "ReduceL1": "sum",
+    "ReduceL2": "sum",
+    "ReduceSumSquare": "sum",
+    "ReduceLogSum": "sum",
+    "ReduceLogSumExp": "sum",
+}
+
+
+def reduced(call: Call, value: str, axes: Sequence[int], reducer: str, keep: bool) -> str:
+    """A reduction of all or some axes, which stay with extent 1 if `keep`."""
+    shape = call.shape(value)
+    final = tuple(1 if a in axes else n for a, n in enumerate(shape) if keep or a not in axes)
+    if len(axes) == len(shape):  # a reduction leaves an axis
+        value, axes = call.add("reshape", [value], shape=(1, math.prod(shape))), (1,)
+    out = call.add("reduce", [value], axes=tuple(axes), reducer=reducer)
+    return out if call.shape(out) == final else call.add("reshape", [out], shape=final)
+
+
+@imports(*_REDUCERS)
+def reduce(call: Call) -> str:
+    """Over axes that are an attribute or a constant; over all where none are given."""
+    value = call.value(0)
+    shape = call.shape(value)
+    axes = tuple(sorted(a % len(shape) for a in call.ints("axes", 1) or ()))
+    if not axes:
+        if call.attrs.get("noop_with_empty_axes", 0):
+            return value
+        axes = tuple(range(len(shape)))
+    keep, reducer = bool(call.attrs.get("keepdims", 1)), _REDUCERS[call.op]
+    if call.op == "ReduceLogSumExp":  # less the largest, so that nothing overflows
+        largest = reduced(call, value, axes, "max", True)
+        small = call.add("exp", [call.add("subtract", [value, largest])])
+        out = call.add("add", [call.add("log", [reduced(call, small, axes, "sum", True)]), largest])
+        final = tuple(n for a, n in enumerate(shape) if a not in axes)
+        return out if keep else call.add("reshape", [out], shape=final)
+    if call.op == "ReduceL1":
+        value = call.add("abs", [value])
+    if call.op in ("ReduceL2", "ReduceSumSquare"):
+        value = call.add("multiply", [value, value])
+    out = reduced(call, value, axes, reducer, keep)
+    if call.op in ("ReduceL2", "ReduceLogSum"):
+        out = call.add("sqrt" if call.op == "ReduceL2" else "log", [out])
+    return out
+
+
+@imports("ArgMax", "ArgMin")
+def place_of_extreme(call: Call) -> str:
+    """Index of the first (or last) largest or smallest element along an axis, as int64."""
+    value = call.value(0)
+    shape = call.shape(value)
+    axis, keep = int(call.attrs.get("axis", 0)) % len(shape), bool(call.attrs.get("keepdims", 1))
+    extreme = reduced(call, value, (axis,), "max" if call.op == "ArgMax" else "min", True)
+    places = np.arange(shape[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    last = bool(call.attrs.get("select_last_index", 0))
+    other = call.constant(np.full((1,), -1 if last else shape[axis], np.int32))
+    chosen = call.add("where", [call.add("equal", [value, extreme]), call.constant(places), other])
+    return call.add("cast", [reduced(call, chosen, (axis,), "max" if last else "min", keep)], dtype="int64")
+
+
+@imports("Mean")
+def mean(call: Call) -> str:
+    """Of any number of operands."""
+    out = call.value(0)
+    for place in range(1, len(call.inputs)):
+        out = call.add("add", [out, call.value(place)])
+    return with_number(call, "multiply", out, 1 / len(call.inputs)) if len(call.inputs) > 1 else out
