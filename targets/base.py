@@ -138,7 +138,13 @@ class NetworkPlan:
 
 
 class Bound(ABC):
-    """A kernel with its inputs in place: constants packed, an output to write to."""
+    """A kernel with its inputs in place: constants packed, an output to write to.
+
+    Attributes:
+        copies: sets of constants that rotate from run to run; 1 where they do not.
+    """
+
+    copies: int = 1
 
     @abstractmethod
     def run(self, threads: int | None = None) -> NDArray[Any]:
@@ -160,7 +166,12 @@ class Kernel(ABC):
 
     @abstractmethod
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> Bound:
-        """Puts inputs in place; `copies` rotated copies of the constants make every execution find them cold."""
+        """Puts inputs in place.
+
+        Args:
+            inputs: of the kernel.
+            copies: more than 1: timed executions find constants cold, by rotating so many copies or otherwise.
+        """
 
 
 class Target(ABC):
