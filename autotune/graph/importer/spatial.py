@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -111,7 +112,8 @@ def resize(call: Call) -> str:
 
 
 def _nearest(call: Call, extent: int, size: int, scale: float, old: bool) -> Array:
-    at = np.arange(size)
+    at: Array = np.arange(size)
+    where: Array
     asked = call.attrs.get("coordinate_transformation_mode", b"half_pixel")
     kind = "asymmetric" if old else bytes(asked).decode()
     if kind == "asymmetric":
@@ -205,5 +207,7 @@ def _dilated(weight: Array, dilation: tuple[int, ...]) -> Array:
     spatial = [(k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]
     out = np.zeros((*weight.shape[:2], *spatial), weight.dtype)
     for place in itertools.product(*(range(k) for k in weight.shape[2:])):
-        out[(..., *(p * d for p, d in zip(place, dilation, strict=True)))] = weight[(..., *place)]
+        wide: Any = (..., *(p * d for p, d in zip(place, dilation, strict=True)))
+        narrow: Any = (..., *place)
+        out[wide] = weight[narrow]
     return out

@@ -44,6 +44,10 @@ def _where(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return computed("where", te.if_then_else, tensors)
 
 
+def _chosen(attrs: Attributes, condition: Array, x: Array, y: Array) -> Array:
+    return np.asarray(np.where(condition, x, y))
+
+
 def _cast_attributes(given: Attributes, types: Types) -> dict[str, Any]:
     dtype = given["dtype"]
     if dtype not in DTYPES:
@@ -112,7 +116,7 @@ def _gathered(attrs: Attributes, data: Array, indices: Array) -> Array:
 
 register(
     *(_logic(name, *pair) for name, pair in _LOGIC.items()),
-    GraphOp("where", Kind.elementwise, exactly(), _where, compute=lambda attrs, c, x, y: np.where(c, x, y)),
+    GraphOp("where", Kind.elementwise, exactly(), _where, compute=_chosen),
     GraphOp(
         "cast",
         Kind.elementwise,
