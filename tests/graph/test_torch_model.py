@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from autotune.graph import torch_model
+from autotune.graph.evaluate import evaluate
+from autotune.graph.importer import import_model
 from autotune.graph.onnx_model import ModelError, load_model, shapes
 from tests.graph.onnx_models import model_of
 
@@ -87,3 +89,22 @@ def test_wrong_functions(path: str, rule: str) -> None:
 @pytest.mark.parametrize("text", ["resnet50", "a/b.onnx", "C:\\models\\a.onnx", "a.b:c.d", ":f", "a:"])
 def test_other_names_are_no_import_paths(text: str) -> None:
     assert not torch_model.is_import_path(text)
+
+
+def small() -> Any:
+    """A module of torch itself."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten()]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(4 * 25, 6), torch.nn.LayerNorm(6)), torch.randn(2, 3, 5, 5)
+
+
+def test_torch_itself() -> None:
+    torch = pytest.importorskip("torch")
+    sys.modules.setdefault(__name__, sys.modules[small.__module__])
+    module, data = small()
+    graph = import_model(load_model(f"{small.__module__}:small"))
+    values = evaluate(graph, {next(iter(graph.inputs)): data.numpy()})
+    with torch.no_grad():
+        wanted = module.eval()(data).numpy()
+    np.testing.assert_allclose(values[graph.outputs[0]], wanted, atol=1e-5)
