@@ -11,7 +11,11 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import checker, shape_inference
 
+from autotune.graph.errors import ModelError
+from autotune.graph.torch_model import export, is_import_path
 from autotune.graph.zoo import BUILDERS
+
+__all__ = ["ZOO", "ModelError", "constants", "inferred", "load_model", "model_path", "shapes"]
 
 ZOO = {
     "alexnet": "bvlc_alexnet",
@@ -25,10 +29,6 @@ ZOO = {
     "zfnet512": "zfnet512",
 }
 """Name of a network → the model-zoo graph inside the `onnx` package; its weights are of one value."""
-
-
-class ModelError(ValueError):
-    """A model that cannot be read, or a layer in it that cannot be tuned."""
 
 
 def model_path(name_or_path: str | PathLike[str]) -> Path:
@@ -47,7 +47,8 @@ def model_path(name_or_path: str | PathLike[str]) -> Path:
     near = difflib.get_close_matches(text, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ModelError(
-        f"`model` must be one of {', '.join(known)} or the path of an .onnx file, but got model={text!r}{hint}"
+        f"`model` must be one of {', '.join(known)}, the path of an .onnx file, "
+        f"or package.module:function of a PyTorch module, but got model={text!r}{hint}"
     )
 
 
@@ -55,7 +56,8 @@ def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[
     """Reads a model and infers the shape of every value in it.
 
     Args:
-        name_or_path: a name of `ZOO` or of `zoo.BUILDERS`, or the path of an .onnx file.
+        name_or_path: a name of `ZOO` or of `zoo.BUILDERS`, the path of an .onnx file, or the import path
+            `package.module:function` of a function that gives a PyTorch module, see `torch_model`.
         shapes: of inputs whose dimensions the model leaves open.
 
     Raises:
@@ -63,6 +65,8 @@ def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[
     """
     if fspath(name_or_path) in BUILDERS:
         return inferred(BUILDERS[fspath(name_or_path)](), shapes, fspath(name_or_path))
+    if is_import_path(fspath(name_or_path)) and not Path(name_or_path).is_file():
+        return inferred(export(fspath(name_or_path)), shapes, fspath(name_or_path))
     path = model_path(name_or_path)
     try:
         model = onnx.load(path)

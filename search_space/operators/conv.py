@@ -10,7 +10,7 @@ from search_space.operators.base import LIBRARY, REQUIRED, Args, Definition, Ope
 from search_space.operators.checks import sizes
 from search_space.operators.convolution import channels, direct, ending, flops, reference, terms
 from search_space.operators.im2col import im2col, library, ungrouped
-from search_space.operators.windows import Pair, Single, Triple, window_arguments
+from search_space.operators.windows import Padding, Pair, Single, Triple, window_arguments
 
 P = ParamSpec("P")
 
@@ -22,7 +22,7 @@ def conv1d(
     out_channels: int = REQUIRED,
     kernel: Single = 3,
     stride: Single = 1,
-    padding: Single = 0,
+    padding: Padding = 0,
     dilation: Single = 1,
     groups: int = 1,
     bias: bool = False,
@@ -49,7 +49,7 @@ def conv2d(
     out_channels: int = REQUIRED,
     kernel: Pair = 3,
     stride: Pair = 1,
-    padding: Pair = 0,
+    padding: Padding = 0,
     dilation: Pair = 1,
     groups: int = 1,
     bias: bool = False,
@@ -61,8 +61,8 @@ def conv2d(
     The depth is in_channels/groups.
 
     Args:
-        kernel, stride, padding, dilation: one number, or one for height and one for width. The padding is of
-            zeros, alike before and after.
+        kernel, stride, dilation: one number, or one for height and one for width.
+        padding: of zeros, the same; or (before, after) for height and for width.
         groups: each takes an equal share of the input channels to an equal share of the output channels.
         bias: adds one constant a channel.
         activation: a function of `functions.ACTIVATIONS` applied to the sum.
@@ -86,7 +86,7 @@ def conv3d(
     out_channels: int = REQUIRED,
     kernel: Triple = 3,
     stride: Triple = 1,
-    padding: Triple = 0,
+    padding: Padding = 0,
     dilation: Triple = 1,
     groups: int = 1,
     bias: bool = False,

@@ -13,7 +13,7 @@ from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import exact
 from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision, listed
 from search_space.operators.checks import choice, flag, sizes
-from search_space.operators.windows import Pair, Window, pad, padded, taps, window_arguments
+from search_space.operators.windows import Padding, Pair, Window, both_sides, pad, padded, taps, window_arguments
 
 _LOWEST: dict[str, Any] = {"float32": float("-inf"), "uint8": 0, "int8": -128}
 """Dtypes whose elements can be compared, and what is not larger than any of them."""
@@ -26,18 +26,18 @@ def max_pool2d(
     channels: int = REQUIRED,
     kernel: Pair = 2,
     stride: Pair = 2,
-    padding: Pair = 0,
+    padding: Padding = 0,
     dtype: str = "float32",
 ) -> dict[str, Any]:
     """The largest element of each window over data (batch, height, width, channels).
 
     Args:
         kernel, stride: one number, or one for height and one for width.
-        padding: of what is smaller than any number, alike before and after; at most half the kernel.
+        padding: of what is smaller than any number, as in `conv2d`; at most half the kernel on each side.
         dtype: float32, uint8 or int8.
     """
     args = window_arguments(2, kernel, stride, padding, height=height, width=width)
-    if any(2 * p > k for p, k in zip(args["padding"], args["kernel"], strict=True)):
+    if any(2 * max(p) > k for p, k in zip(both_sides(args["padding"]), args["kernel"], strict=True)):
         raise ValueError(
             f"`padding` must be at most half the kernel, but got padding={list(args['padding'])}, "
             f"kernel={list(args['kernel'])}"
@@ -52,7 +52,7 @@ def avg_pool2d(
     channels: int = REQUIRED,
     kernel: Pair = 2,
     stride: Pair = 2,
-    padding: Pair = 0,
+    padding: Padding = 0,
     count_padding: bool = False,
 ) -> dict[str, Any]:
     """The mean of each window over data (batch, height, width, channels).
@@ -73,10 +73,10 @@ def _max_pool(args: Args) -> list[te.Tensor]:
 def _avg_pool(args: Args) -> list[te.Tensor]:
     window = Window.of(args)
     data, total = _slide(args, "total", te.sum, 0.0)
-    sides = list(zip(window.extent, window.kernel, window.stride, window.padding, strict=True))
+    sides = list(zip(window.extent, window.kernel, window.stride, window.before, strict=True))
 
     def mean(n: Any, h: Any, w: Any, c: Any) -> Expr:
-        if args["count_padding"] or not any(window.padding):
+        if args["count_padding"] or not window.is_padded:
             return total[n, h, w, c] * (1 / prod(window.kernel))
         rows, columns = (_inside(i, *side) for i, side in zip((h, w), sides, strict=True))
         return total[n, h, w, c] / (rows * columns).astype("float32")

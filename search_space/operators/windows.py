@@ -21,18 +21,20 @@ from search_space.operators.naming import over
 Single = int | tuple[int]
 Pair = int | tuple[int, int]
 Triple = int | tuple[int, int, int]
+Padding = int | Sequence[int | Sequence[int]]
+"""One number; one for each axis; or (before, after) for each axis."""
 EXTENTS = ("depth", "height", "width")
 """Names of the extents of three spatial axes; fewer axes take the last ones."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """How a window slides. Every field has one number a spatial axis."""
+    """How a window slides. Every field has one number a spatial axis, the padding two: before and after."""
 
     extent: tuple[int, ...]
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
-    padding: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
     dilation: tuple[int, ...]
 
     @staticmethod
@@ -40,7 +42,7 @@ class Window:
         """The window that an operator's arguments describe."""
         extent = tuple(args[name] for name in EXTENTS if name in args)
         dilation = args.get("dilation", (1,) * len(extent))
-        return Window(extent, args["kernel"], args["stride"], args["padding"], dilation)
+        return Window(extent, args["kernel"], args["stride"], both_sides(args["padding"]), dilation)
 
     @property
     def output(self) -> tuple[int, ...]:
@@ -51,7 +53,17 @@ class Window:
     @property
     def padded(self) -> tuple[int, ...]:
         """Extents of the padded input."""
-        return tuple(n + 2 * p for n, p in zip(self.extent, self.padding, strict=True))
+        return tuple(n + sum(sides) for n, sides in zip(self.extent, self.padding, strict=True))
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """Padding before the first element of each axis."""
+        return tuple(sides[0] for sides in self.padding)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether there is any padding."""
+        return any(map(any, self.padding))
 
     @property
     def reach(self) -> tuple[int, ...]:
@@ -78,27 +90,50 @@ def window_arguments(
 ) -> dict[str, Any]:
     """Checked and spread over `rank` axes, the extents first."""
     args: dict[str, Any] = sizes(**extents) | spread(rank, kernel=kernel, stride=stride)
-    args |= spread(rank, 0, padding=padding)
+    args["padding"] = padding_of(rank, padding)
     if dilation is not None:
         args |= spread(rank, dilation=dilation)
     window = Window.of(args)
     for name, reach, padded in zip(EXTENTS[-rank:], window.reach, window.padded, strict=True):
         if reach > padded:
-            shown = ", ".join(f"{k}={list(getattr(window, k))}" for k in ("kernel", "dilation", "padding"))
+            shown = f"kernel={list(window.kernel)}, dilation={list(window.dilation)}, padding={_shown(args['padding'])}"
             raise ValueError(f"`kernel` must fit the padded {name}, but got {shown}, {name}={args[name]}")
     return args
 
 
+def padding_of(rank: int, padding: Any) -> tuple[Any, ...]:
+    """Checked padding in its one form: a number an axis, or (before, after) an axis where some differ.
+
+    Raises:
+        ValueError: neither one number, nor `rank` numbers, nor `rank` pairs, or negative ones.
+    """
+    listed = isinstance(padding, Sequence) and len(padding) == rank
+    if not listed or not any(isinstance(item, Sequence) for item in padding):
+        return spread(rank, 0, padding=padding)["padding"]
+    sides = [item if isinstance(item, Sequence) else (item, item) for item in padding]
+    pairs = tuple(spread(2, 0, padding=tuple(pair))["padding"] for pair in sides)
+    return pairs if any(before != after for before, after in pairs) else tuple(before for before, _ in pairs)
+
+
+def both_sides(padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """The padding of each axis before and after it, from what `padding_of` gives."""
+    return tuple((item, item) if isinstance(item, int) else (item[0], item[1]) for item in padding)
+
+
+def _shown(padding: Sequence[Any]) -> list[Any]:
+    return [item if isinstance(item, int) else list(item) for item in padding]
+
+
 def pad(data: te.Tensor, window: Window, value: Any) -> te.Tensor:
     """`data` (batch, spatial..., channels) with `value` around it, a stage tagged `pad`; or `data` itself."""
-    if not any(window.padding):
+    if not window.is_padded:
         return data
 
     def body(n: te.IterVar, *rest: te.IterVar) -> Expr:
         *at, c = rest
         sides = list(zip(at, window.padding, window.extent, strict=True))
-        inside = [c for i, p, extent in sides if p for c in (i >= p, i < extent + p)]
-        return te.if_then_else(te.all(*inside), data[(n, *(i - p for i, p, _ in sides), c)], value)
+        inside = [c for i, (p, q), extent in sides if p or q for c in (i >= p, i < extent + p)]
+        return te.if_then_else(te.all(*inside), data[(n, *(i - p for i, (p, _), _ in sides), c)], value)
 
     shape = (data.shape[0], *window.padded, data.shape[-1])
     return te.compute(shape, over(("n", *window.spatial, "c"), body), name="pad", tag="pad")
@@ -106,8 +141,8 @@ def pad(data: te.Tensor, window: Window, value: Any) -> te.Tensor:
 
 def padded(data: Array, window: Window, value: Any = 0) -> Array:
     """The same on arrays."""
-    sides = [(0, 0), *((p, p) for p in window.padding), (0, 0)]
-    return np.pad(data, sides, constant_values=value) if any(window.padding) else data
+    sides = [(0, 0), *window.padding, (0, 0)]
+    return np.pad(data, sides, constant_values=value) if window.is_padded else data
 
 
 def taps(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], Array]]:

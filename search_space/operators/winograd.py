@@ -191,7 +191,7 @@ def _surrounded(data: te.Tensor, window: Window, extents: tuple[int, int]) -> te
     """`data` between its padding, with zeros after it up to `extents`; or `data` itself."""
     if data.shape[1:3] == extents:
         return data
-    (top, left), (height, width) = window.padding, window.extent
+    (top, left), (height, width) = window.before, window.extent
 
     def body(n: te.IterVar, h: te.IterVar, w: te.IterVar, c: te.IterVar) -> Expr:
         sides = zip((h, w), (top, left), (height, width), strict=True)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotune.graph.importer import import_model
 from tests.graph.onnx_models import Array, check, model_from, model_of
 
 
@@ -207,8 +208,6 @@ def test_concat(axis: int) -> None:
 def test_shape_arithmetic_is_computed_at_import() -> None:
     from onnx import helper
 
-    from autotune.graph.importer import import_model
-
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("Gather", ["s", "first"], ["n"]),
@@ -219,3 +218,10 @@ def test_shape_arithmetic_is_computed_at_import() -> None:
     model = model_from(nodes, inputs, {"first": np.array([0]), "rest": np.array([-1])})
     check(model, inputs)
     assert [node.op for node in import_model(model).nodes] == ["reshape"]
+
+
+@pytest.mark.parametrize("case", ["asymmetric", "depthwise asymmetric", "same upper"])
+def test_asymmetric_padding_needs_no_operation_of_its_own(case: str) -> None:
+    data, weight, attributes = CONVOLUTIONS[case]
+    graph = import_model(model_of("Conv", {"x": drawn(*data)}, {"w": drawn(*weight)}, **attributes))
+    assert "pad" not in [node.op for node in graph.nodes]

@@ -7,6 +7,7 @@ import functools
 import numpy as np
 
 from autotune.graph.importer.registry import Call, imports
+from search_space.ir.expr import FLOATS
 
 _SAME = {
     "Relu": "relu",
@@ -56,7 +57,8 @@ def clip(call: Call) -> str:
             ends.append(float(call.known(place, name).reshape(-1)[0]))
         else:
             ends.append(float(call.attrs.get(name, -np.inf if name == "min" else np.inf)))
-    kind = np.dtype(call.type(0).dtype) if call.type(0).dtype != "bfloat16" else np.dtype(np.float32)
-    if kind.kind in "iu":
-        ends = [min(max(end, np.iinfo(kind).min), np.iinfo(kind).max) for end in ends]
+    dtype = call.type(0).dtype
+    if dtype not in FLOATS:
+        limits = np.iinfo(dtype)
+        ends = [min(max(end, limits.min), limits.max) for end in ends]
     return call.add("clip", [call.value(0)], low=ends[0], high=ends[1])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from autotune.graph.importer.registry import Call, channels_first, channels_last, imports
+from search_space.operators.windows import padding_of
 
 
 def _per_axis(call: Call, name: str, rank: int, default: int = 1) -> tuple[int, ...]:
@@ -44,16 +45,6 @@ def _pads(
     return tuple(before), tuple(after)
 
 
-def _padded(
-    call: Call, data: str, before: Sequence[int], after: Sequence[int], value: float = 0.0
-) -> tuple[str, tuple[int, ...]]:
-    """Data (n, spatial..., c) and the padding, alike before and after, that is left to the layer."""
-    if tuple(before) == tuple(after):
-        return data, tuple(before)
-    padded = call.add("pad", [data], before=(0, *before, 0), after=(0, *after, 0), value=value)
-    return padded, (0,) * len(before)
-
-
 @imports("Conv")
 def conv(call: Call) -> str:
     """Over one, two or three axes, in groups, depthwise."""
@@ -66,7 +57,7 @@ def conv(call: Call) -> str:
     groups, kernel = int(call.attrs.get("group", 1)), weight.shape[2:]
     stride, dilation = _per_axis(call, "strides", rank), _per_axis(call, "dilations", rank)
     before, after = _pads(call, shape[2:], kernel, stride, dilation)
-    data, padding = _padded(call, channels_last(call, call.value(0)), before, after)
+    data, padding = channels_last(call, call.value(0)), padding_of(rank, tuple(zip(before, after, strict=True)))
     spatial = tuple(range(2, rank + 2))
     attrs = {"stride": stride, "padding": padding, "dilation": dilation}
     if rank == 2 and groups == shape[1] == weight.shape[0] and groups > 1:
@@ -121,15 +112,16 @@ def _pooled(call: Call, data: str, kernel: Sequence[int], stride: Sequence[int],
     """Of data (n, h, w, c); `pads` before and after each axis are `explicit` ones and those of `ceil_mode`."""
     before, after = pads
     attrs = {"kernel": tuple(kernel), "stride": tuple(stride)}
-    small = before == after and all(2 * p <= k for p, k in zip(before, kernel, strict=True))
+    small = all(2 * max(b, a) <= k for b, a, k in zip(before, after, kernel, strict=True))
+    padding = padding_of(2, tuple(zip(before, after, strict=True)))
     if call.op == "MaxPool":
         if not small:
             shape = ((0, *before, 0), (0, *after, 0))
             data = call.add("pad", [data], before=shape[0], after=shape[1], value=float("-inf"))
-        return call.add("max_pool2d", [data], **attrs, padding=before if small else 0)
+        return call.add("max_pool2d", [data], **attrs, padding=padding if small else 0)
     counted = bool(call.attrs.get("count_include_pad", 0))
     if small and (not counted or explicit == pads):
-        return call.add("avg_pool2d", [data], **attrs, padding=before, count_padding=counted)
+        return call.add("avg_pool2d", [data], **attrs, padding=padding, count_padding=counted)
     extent = call.shape(data)[1:3]
     if any(map(any, pads)):
         data = call.add("pad", [data], before=(0, *before, 0), after=(0, *after, 0))

@@ -112,7 +112,7 @@ def resize(call: Call) -> str:
 
 
 def _nearest(call: Call, extent: int, size: int, scale: float, old: bool) -> Array:
-    at = np.arange(size)
+    at: Array = np.arange(size)
     asked = call.attrs.get("coordinate_transformation_mode", b"half_pixel")
     kind = "asymmetric" if old else bytes(asked).decode()
     where: Array

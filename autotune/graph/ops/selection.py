@@ -44,6 +44,10 @@ def _where(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return computed("where", te.if_then_else, tensors)
 
 
+def _chosen(attrs: Attributes, condition: Array, x: Array, y: Array) -> Array:
+    return np.asarray(np.where(condition, x, y))
+
+
 def _cast_attributes(given: Attributes, types: Types) -> dict[str, Any]:
     dtype = given["dtype"]
     if dtype not in DTYPES:
@@ -104,10 +108,6 @@ def _gather(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), body, name="gather")
 
 
-def _selected(attrs: Attributes, condition: Array, x: Array, y: Array) -> Array:
-    return np.asarray(np.where(condition, x, y))
-
-
 def _gathered(attrs: Attributes, data: Array, indices: Array) -> Array:
     extent = data.shape[attrs["axis"]]
     places = np.where(indices < 0, indices + extent, indices)
@@ -116,7 +116,7 @@ def _gathered(attrs: Attributes, data: Array, indices: Array) -> Array:
 
 register(
     *(_logic(name, *pair) for name, pair in _LOGIC.items()),
-    GraphOp("where", Kind.elementwise, exactly(), _where, compute=_selected),
+    GraphOp("where", Kind.elementwise, exactly(), _where, compute=_chosen),
     GraphOp(
         "cast",
         Kind.elementwise,

@@ -16,6 +16,7 @@ from autotune.graph.quantise.arithmetic import NotExact, Sum, plan_average, plan
 from autotune.graph.quantise.calibration import Calibration
 from autotune.graph.quantise.formats import Format
 from autotune.graph.quantise.units import Part, Unit, layers, units
+from search_space.operators.windows import both_sides, padding_of
 
 DEPTH = 4
 """Channels are filled up to a multiple of so many: dot products of bytes are that deep."""
@@ -243,7 +244,8 @@ class _Rewriting:
         attrs, values = dict(node.attrs), weights.values
         before, after = [0] * len(self.graph.type(data).shape), [0] * len(self.graph.type(data).shape)
         if source.zero and np.any(attrs.get("padding", 0)):
-            before[1:-1] = after[1:-1] = pair(attrs["padding"])
+            sides = both_sides(padding_of(2, attrs["padding"]))
+            before[1:-1], after[1:-1] = [b for b, _ in sides], [a for _, a in sides]
             attrs["padding"] = 0
         if node.op != "depthwise_conv2d" and attrs.get("groups", 1) == 1:
             after[-1] = -values.shape[-2] % DEPTH

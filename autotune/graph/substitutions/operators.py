@@ -14,7 +14,7 @@ import numpy as np
 
 from autotune.graph.ir import Array, Attributes, Builder, Node, TensorType
 from autotune.graph.passes.site import pair
-from search_space.operators.windows import Window, padded, taps
+from search_space.operators.windows import Window, both_sides, padded, taps
 
 Pair = tuple[int, int]
 
@@ -184,7 +184,7 @@ def _cut(name: str, at_end: bool) -> TermOp:
 
 def _window(x: Array, kernel: Sequence[int], by: Sliding | Pooling) -> Window:
     dilation = by.dilation if isinstance(by, Sliding) else (1, 1)
-    return Window(tuple(x.shape[1:3]), tuple(kernel), by.stride, by.padding, dilation)
+    return Window(tuple(x.shape[1:3]), tuple(kernel), by.stride, both_sides(by.padding), dilation)
 
 
 def _sliding(node: Node) -> Sliding:

@@ -7,27 +7,31 @@ import math
 from autotune.graph.ir import Node
 from autotune.graph.passes.simplify.identities import bounds
 from autotune.graph.passes.site import Rule, Site, pair
+from search_space.operators.windows import both_sides, padding_of
+
+Sides = tuple[tuple[int, int], ...]
 
 
-def _padded(site: Site, node: Node) -> tuple[Node, tuple[int, int]] | None:
-    """The pad before a layer and its rows and columns, where they are alike before and after and it pads no more."""
+def _padded(site: Site, node: Node) -> tuple[Node, Sides] | None:
+    """The pad before a layer, and with its rows and columns what the layer pads, where it pads no more."""
     pad = site.node(node.inputs[0], "pad")
-    if pad is None or len(pad.type.shape) != 4 or pad.attrs["before"] != pad.attrs["after"]:
+    if pad is None or len(pad.type.shape) != 4:
         return None
-    batch, rows, columns, channels = pad.attrs["before"]
-    return None if batch or channels else (pad, (rows, columns))
+    batch, rows, columns, channels = zip(pad.attrs["before"], pad.attrs["after"], strict=True)
+    own = both_sides(padding_of(2, node.attrs["padding"]))
+    total = tuple((b + p, a + q) for (b, a), (p, q) in zip(own, (rows, columns), strict=True))
+    return None if any(batch) or any(channels) else (pad, total)
 
 
 def into_convolution(site: Site, node: Node) -> str | None:
     """Zeros before a convolution are its padding."""
     if node.op not in ("conv2d", "depthwise_conv2d") or (found := _padded(site, node)) is None:
         return None
-    pad, extra = found
+    pad, total = found
     if pad.attrs["value"] != 0:
         return None
     inputs = [site.new[pad.inputs[0]], site.new[node.inputs[1]]]
-    padding = tuple(p + e for p, e in zip(pair(node.attrs["padding"]), extra, strict=True))
-    return site.add(node.op, inputs, node.name, **{**node.attrs, "padding": padding})
+    return site.add(node.op, inputs, node.name, **{**node.attrs, "padding": padding_of(2, total)})
 
 
 def into_pool(site: Site, node: Node) -> str | None:
@@ -38,20 +42,19 @@ def into_pool(site: Site, node: Node) -> str | None:
     """
     if node.op not in ("max_pool2d", "avg_pool2d") or (found := _padded(site, node)) is None:
         return None
-    pad, extra = found
-    own, attrs = pair(node.attrs["padding"]), dict(node.attrs)
-    padding = tuple(p + e for p, e in zip(own, extra, strict=True))
-    if any(2 * p > k for p, k in zip(padding, pair(attrs["kernel"]), strict=True)):
+    pad, total = found
+    own, attrs = both_sides(padding_of(2, node.attrs["padding"])), dict(node.attrs)
+    if any(2 * max(sides) > k for sides, k in zip(total, pair(attrs["kernel"]), strict=True)):
         return None
     value = pad.attrs["value"]
     if node.op == "max_pool2d":
         if value != -math.inf and (value != 0 or bounds(site, pad.inputs[0])[0] < 0):
             return None
-    elif value != 0 or (any(own) and not attrs["count_padding"]):
+    elif value != 0 or (any(map(any, own)) and not attrs["count_padding"]):
         return None
     else:
         attrs["count_padding"] = True
-    return site.add(node.op, [site.new[pad.inputs[0]]], node.name, **{**attrs, "padding": padding})
+    return site.add(node.op, [site.new[pad.inputs[0]]], node.name, **{**attrs, "padding": padding_of(2, total)})
 
 
 RULES: tuple[Rule, ...] = (into_convolution, into_pool)
