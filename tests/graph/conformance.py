@@ -165,7 +165,6 @@ EXCLUDED: dict[str, str] = {
     r"test_(average|max)pool_3d_.*": "pools slide over one or two axes",
     r"test_(average|max)pool_2d_dilations": "pools have dilation 1",
     r"test_maxpool_with_argmax_.*": "pools give no indices",
-    r"test_maxpool_2d_uint8": "pools are of float32",
     r"test_convtranspose_3d": "transposed convolutions slide over one or two axes",
     r"test_batchnorm_.*_training_mode": "statistics are constants",
     r"test_training_dropout.*": "training",
