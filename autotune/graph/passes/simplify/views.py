@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.graph.ir import Node
+from autotune.graph.ops import Kind, find
 from autotune.graph.passes.layout import compose, identity, keeps_order
 from autotune.graph.passes.site import Rule, Site
 
@@ -99,6 +100,43 @@ def pad_of_pad(site: Site, node: Node) -> str | None:
     return site.add("pad", [site.new[before.inputs[0]]], node.name, **sides, value=node.attrs["value"])
 
 
+def reshape_after_elementwise(site: Site, node: Node) -> str | None:
+    """A reshape that splits the first axis, as after a product of matrices, comes after an element-wise operation,
+    which can then end the product's kernel: other operands are alike along that axis (a bias) or reshaped themselves.
+    """
+    if find(node.op).kind is not Kind.elementwise:
+        return None
+    moved = next((r for name in node.inputs if (r := _splitting(site, name, node)) is not None), None)
+    if moved is None:
+        return None
+    rows = site.type(moved.inputs[0]).shape
+    inputs, split = [], len(node.type.shape) - len(rows) + 1
+    for name in node.inputs:
+        shape = site.type(name).shape
+        full = (1,) * (len(node.type.shape) - len(shape)) + shape
+        if name == moved.name:
+            inputs.append(site.new[moved.inputs[0]])
+        elif shape == node.type.shape:
+            inputs.append(site.reshaped(site.new[name], rows))
+        elif all(extent == 1 for extent in full[:split]):
+            inputs.append(site.reshaped(site.new[name], full[split:]))
+        else:
+            return None
+    return site.reshaped(site.add(node.op, inputs, **node.attrs), node.type.shape)
+
+
+def _splitting(site: Site, name: str, node: Node) -> Node | None:
+    """The reshape that gives a value for this node alone and splits the first axis of what it reads."""
+    before = site.node(name, "reshape")
+    if before is None or before.type.shape != node.type.shape or not site.private(name):
+        return None
+    source, made = site.type(before.inputs[0]).shape, site.graph.node(before.inputs[0])
+    if made is None or find(made.op).kind not in (Kind.compute, Kind.elementwise) or not site.private(made.name):
+        return None
+    shape = before.type.shape
+    return before if 2 <= len(source) < len(shape) and source[1:] == shape[len(shape) - len(source) + 1 :] else None
+
+
 RULES: tuple[Rule, ...] = (
     unmoved,
     reshape_of_reshape,
@@ -108,4 +146,5 @@ RULES: tuple[Rule, ...] = (
     slice_of_concat,
     concat_of_concat,
     pad_of_pad,
+    reshape_after_elementwise,
 )
