@@ -6,6 +6,7 @@
  *
  * The image is 3 x 224 x 224 floats, channels first; without one it is a gradient.
  */
+#define _POSIX_C_SOURCE 199309L
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
