@@ -11,8 +11,9 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.ir.interp import numpy_dtype
+from search_space.dtypes import numpy_dtype
 from targets.base import Bound, Kernel, Module, Parameter, RunError
+from targets.cpu.arrays import aligned
 from targets.cpu.runtime import cold_timer_text, initialise, shim_text
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
@@ -50,15 +51,6 @@ def _shim() -> tuple[bytes, bool]:
     machine = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="default")
     text = shim_text(parallel) + (cold_timer_text() or "")
     return machine.emit_object(llvm.parse_assembly(text)), parallel
-
-
-def aligned(shape: Sequence[int], dtype: str) -> NDArray[Any]:
-    """A zeroed array that starts on a 64-byte boundary."""
-    kind = numpy_dtype(dtype)
-    size = int(np.prod(shape)) * kind.itemsize
-    raw = np.zeros(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(kind).reshape(shape)
 
 
 class CpuKernel(Kernel):
