@@ -1,6 +1,6 @@
 """How large ONNX Runtime's arena of activations is: its allocator's own count, from a profile of it.
 
-The profile has the allocator's counts after each node, so that what a kernel takes and gives back by itself is not seen.
+The profile has the allocator's counts after each node; what a kernel takes and gives back by itself is not seen.
 Weights are kept out of the arena (`session.use_device_allocator_for_initializers`), and what it holds in front of the
 first node of the first run (weights that kernels have packed) is taken off, so that activations are left, outputs among
 them. The peak is that of the last run, by which time the memory of a run is planned and taken as one block.
