@@ -1,0 +1,12 @@
+"""Searched substitutions: rules between small operator graphs, generated and verified, and a search that applies them.
+
+See docs/substitutions.md. The idea is that of TASO (Jia et al., SOSP 2019).
+"""
+
+from __future__ import annotations
+
+from autotune.graph.substitutions.cost import Analytic, Cost
+from autotune.graph.substitutions.rules import Rule, saved_rules
+from autotune.graph.substitutions.search import Found, explore, search
+
+__all__ = ["Analytic", "Cost", "Found", "Rule", "explore", "saved_rules", "search"]

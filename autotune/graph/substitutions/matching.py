@@ -1,0 +1,223 @@
+"""Where rules apply in a graph, and the graph after that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from autotune.graph.ir import Attributes, Builder, Graph, GraphError, Node, TensorType, topological
+from autotune.graph.ops import find
+from autotune.graph.passes.dead_code import dead_code
+from autotune.graph.substitutions.cost import depends_on_weights
+from autotune.graph.substitutions.operators import TERM_OPS, Shape, Windows
+from autotune.graph.substitutions.rules import Rule
+from autotune.graph.substitutions.terms import Term, operands, subterms
+
+
+@dataclass(frozen=True)
+class Match:
+    """A rule at a place of a graph.
+
+    Attributes:
+        rule: of which the source is there.
+        bound: variables → names of values.
+        windows: how the windows of the source slide.
+        roots: values that the target's outputs replace; for one half of a concat of several, see `within`.
+        within: where the source is a concat of two, and the graph has one of more: the place of the first of the two.
+    """
+
+    rule: Rule
+    bound: Mapping[str, str]
+    windows: Windows
+    roots: tuple[str, ...]
+    within: int | None = None
+
+
+_JOINS = ("concat", "concat_batch")
+
+
+class Matcher:
+    """Finds rules in one graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.weights = depends_on_weights(graph)
+
+    @cached_property
+    def _by_op(self) -> dict[str, list[Node]]:
+        found: dict[str, list[Node]] = {}
+        for node in self.graph.nodes:
+            if node.name not in self.weights:
+                found.setdefault(node.op, []).append(node)
+        return found
+
+    def matches(self, rules: Iterable[Rule]) -> Iterator[Match]:
+        """Every place of every rule, in the order of the rules and the nodes."""
+        for rule in rules:
+            yield from self._of_pair(rule) if len(rule.source) == 2 else self._of_one(rule)
+
+    def _roots(self, term: Term) -> list[Node]:
+        return self._by_op.get(TERM_OPS[str(term[0])].op, [])
+
+    def _of_one(self, rule: Rule) -> Iterator[Match]:
+        (source,) = rule.source
+        for node in self._roots(source):
+            for bound, windows in self._node(source, node, {}, Windows()):
+                yield Match(rule, bound, windows, (node.name,))
+            if source[0] in _JOINS and len(node.inputs) > 2 and TERM_OPS[str(source[0])].matches(node, Windows()):
+                for place in range(len(node.inputs) - 1):
+                    two = node.inputs[place : place + 2]
+                    for bound, windows in self._operands(source, two, {}, Windows()):
+                        yield Match(rule, bound, windows, (node.name,), place)
+
+    def _of_pair(self, rule: Rule) -> Iterator[Match]:
+        """Two nodes of which neither needs the other, once in the order in which they stand."""
+        first, second = rule.source
+        for a in self._roots(first):
+            for bound, windows in self._node(first, a, {}, Windows()):
+                for b in self._roots(second):
+                    if self._place[a.name] < self._place[b.name] and a.name not in self._needs[b.name]:
+                        for both, slid in self._node(second, b, dict(bound), windows):
+                            yield Match(rule, both, slid, (a.name, b.name))
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {node.name: place for place, node in enumerate(self.graph.nodes)}
+
+    @cached_property
+    def _needs(self) -> dict[str, frozenset[str]]:
+        """Node → all nodes that it depends on."""
+        found: dict[str, frozenset[str]] = {}
+        for node in self.graph.nodes:
+            direct = [name for name in node.inputs if name in found]
+            found[node.name] = frozenset(direct).union(*(found[name] for name in direct))
+        return found
+
+    def _value(
+        self, term: Term, name: str, bound: dict[str, str], windows: Windows
+    ) -> Iterator[tuple[dict[str, str], Windows]]:
+        """Every way in which a value is a term."""
+        if isinstance(term, str):
+            if bound.get(term, name) == name and (term[0] == "w") == (name in self.weights):
+                yield {**bound, term: name}, windows
+            return
+        node = self.graph.node(name)
+        if node is not None and node.op == TERM_OPS[str(term[0])].op:
+            yield from self._node(term, node, bound, windows)
+
+    def _node(
+        self, term: Term, node: Node, bound: dict[str, str], windows: Windows
+    ) -> Iterator[tuple[dict[str, str], Windows]]:
+        op = TERM_OPS[str(term[0])]
+        slid = op.matches(node, windows) if len(node.inputs) == op.arity else None
+        if slid is None:
+            return
+        orders = [node.inputs]
+        # Graphs add vectors from either side; sums of alike operands have them in either order.
+        if op.op in ("add", "multiply") and node.inputs[0] != node.inputs[1]:
+            orders.append((node.inputs[1], node.inputs[0]))
+        for inputs in orders:
+            yield from self._operands(term, inputs, bound, slid)
+
+    def _operands(
+        self, term: Term, inputs: tuple[str, ...], bound: dict[str, str], windows: Windows
+    ) -> Iterator[tuple[dict[str, str], Windows]]:
+        kinds = [Shape(self.graph.type(name).shape, name in self.weights) for name in inputs]
+        if not TERM_OPS[str(term[0])].accepts(*kinds):
+            return
+        found = [(bound, windows)]
+        for operand, name in zip(operands(term), inputs, strict=True):
+            found = [new for b, w in found for new in self._value(operand, name, b, w)]
+        yield from found
+
+
+@lru_cache(maxsize=1 << 16)
+def _inferred(op: str, attrs: tuple[tuple[str, Any], ...], kinds: tuple[TensorType, ...]) -> tuple[Attributes, TensorType]:
+    """Attributes in their one form, and the type of the output.
+
+    Raises:
+        GraphError: inputs and attributes that do not go together.
+    """
+    operation = find(op)
+    try:
+        checked = operation.attributes(dict(attrs), kinds)
+        return MappingProxyType(checked), operation.infer(checked, kinds)
+    except (ValueError, TypeError) as error:
+        raise GraphError(f"{op} on ({', '.join(map(str, kinds))}): {error}") from None
+
+
+class _Grown(Builder):
+    """A builder that goes on from a graph, and keeps its nodes as they are."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.name, graph.inputs)
+        self._constants = dict(graph.constants)
+        self._types = dict(graph._types)
+        self.old = graph.nodes
+
+    def add(self, op: str, inputs: Sequence[str], name: str = "", **attrs: Any) -> str:
+        """As `Builder.add`; types that were inferred once are known."""
+        kinds = tuple(self._types[i] for i in inputs)
+        name = self._fresh(name or op)
+        checked, kind = _inferred(op, tuple(attrs.items()), kinds)
+        self._nodes[name] = Node(name, op, tuple(inputs), checked, kind)
+        self._types[name] = kind
+        return name
+
+    def grown(self, instead: Mapping[str, str], outputs: tuple[str, ...]) -> Graph:
+        """The graph with values read instead of others."""
+        new = dict(self._nodes)
+
+        def read(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(instead.get(name, name) for name in names)
+
+        kept = []
+        for node in self.old:
+            if node.name in instead:
+                # A target may be made of values that its source has, but never of the value that is replaced.
+                continue
+            inputs = read(node.inputs)
+            kept.append(node if inputs == node.inputs else Node(node.name, node.op, inputs, node.attrs, node.type))
+        ordered = topological([*kept, *new.values()], [*self._inputs, *self._constants])
+        return dead_code(Graph(self.name, self._inputs, self._constants, tuple(ordered), read(outputs)))
+
+
+def apply(graph: Graph, match: Match) -> Graph | None:
+    """The graph with the target instead of the source; None where the target is not defined, or of another type.
+
+    What other nodes read of the source stays.
+    """
+    builder = _Grown(graph)
+    names: dict[Term, str] = dict(match.bound)
+    weights = depends_on_weights(graph)
+    try:
+        for term in subterms(*match.rule.target):
+            if not isinstance(term, str):
+                read = [names[operand] for operand in operands(term)]
+                kinds = [Shape(builder.type(name).shape, name in weights) for name in read]
+                op = TERM_OPS[str(term[0])]
+                if not op.accepts(*kinds):
+                    return None
+                names[term] = op.emit(builder, read, match.windows)
+                if all(name in weights for name in read):
+                    weights.add(names[term])
+        new = _replacements(builder, graph, match, [names[term] for term in match.rule.target])
+    except GraphError:
+        return None  # A window that does not fit, as for a kernel that is larger than its data.
+    if any(builder.type(name) != graph.type(root) for root, name in new.items()):
+        return None
+    return builder.grown(new, graph.outputs)
+
+
+def _replacements(builder: Builder, graph: Graph, match: Match, targets: list[str]) -> dict[str, str]:
+    if match.within is None:
+        return dict(zip(match.roots, targets, strict=True))
+    (root,) = match.roots
+    node = graph.node(root)
+    assert node is not None
+    inputs = [*node.inputs[: match.within], targets[0], *node.inputs[match.within + 2 :]]
+    return {root: builder.add("concat", inputs, **node.attrs)}
+

@@ -1,0 +1,111 @@
+"""Cost-based backtracking search over graphs that rules make of each other (Jia et al., TASO, SOSP 2019, algorithm 2)."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from autotune.graph.ir import Graph
+from autotune.graph.passes import optimise
+from autotune.graph.substitutions.cost import Cost
+from autotune.graph.substitutions.matching import Matcher, apply
+from autotune.graph.substitutions.rules import Rule, saved_rules
+from autotune.graph.substitutions.segments import cut, joined
+
+ALPHA = 1.05
+"""How much dearer than the best a graph may be and still be gone on from."""
+
+FOLDING = ("dead_code", "fold_constants", "common_subexpressions", "simplify", "fold_batch_norm")
+"""What runs on the graph that is found: weights that rules made of others are computed."""
+
+
+@dataclass
+class Found:
+    """What a search found.
+
+    Attributes:
+        graph: the cheapest.
+        before: seconds of the graph that it began with, by the cost given.
+        after: seconds of `graph` by that cost, after folding.
+        visited: graphs that rules were matched on.
+        made: distinct graphs that rules gave.
+        used: rules on the way to `graph`, and how often.
+    """
+
+    graph: Graph
+    before: float
+    after: float
+    visited: int
+    made: int
+    used: Counter[str] = field(default_factory=Counter)
+
+
+def search(graph: Graph, cost: Cost, budget: int = 2000, rules: Sequence[Rule] | None = None) -> Graph:
+    """The cheapest graph that `explore` finds, which gives the same outputs in the same order."""
+    return explore(graph, cost, budget, rules).graph
+
+
+def explore(
+    graph: Graph, cost: Cost, budget: int = 2000, rules: Sequence[Rule] | None = None, segment: int = 40
+) -> Found:
+    """Searches a graph in segments, which are cut where one value alone goes from what is before to what is after.
+
+    Args:
+        graph: where the search begins.
+        cost: of a graph, in seconds.
+        budget: distinct graphs that are made, in all segments together; alike segments are searched once.
+        rules: which may be used; the saved ones where it is None.
+        segment: operations that a segment has at least, unless it is the last.
+    """
+    chosen = saved_rules() if rules is None else tuple(rules)
+    parts = cut(graph, segment)
+    share = max(1, budget // max(1, len(parts)))
+    results = [_backtrack(part, cost, share, chosen) for part in parts]
+    whole = joined(graph, parts, [result.graph for result in results])
+    new, before = optimise(whole, FOLDING), cost(graph)
+    after = cost(new)
+    used: Counter[str] = sum((result.used for result in results), Counter())
+    totals = sum(result.visited for result in results), sum(result.made for result in results)
+    # A segment does not see what follows its end: together they may cost more than they promised.
+    return Found(new, before, after, *totals, used) if after < before else Found(graph, before, before, *totals)
+
+
+def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> Found:
+    """The queue is in order of cost; what is dearer than `ALPHA` times the best is not gone on from."""
+    order = count()
+    start = cost(graph)
+    best = Found(graph, start, start, 0, 0)
+    queue: list[tuple[float, int, Graph, tuple[str, ...]]] = [(start, next(order), graph, ())]
+    seen = {_key(graph)}
+    visited = 0
+    while queue and len(seen) <= budget:
+        seconds, _, current, path = heapq.heappop(queue)
+        if seconds > ALPHA * best.after:
+            break
+        visited += 1
+        for match in Matcher(current).matches(rules):
+            new = apply(current, match)
+            if new is None or (key := _key(new)) in seen:
+                continue
+            seen.add(key)
+            taken = (*path, str(match.rule))
+            if (found := cost(new)) < best.after:
+                best = Found(new, start, found, 0, 0, Counter(taken))
+            if found <= ALPHA * best.after:
+                heapq.heappush(queue, (found, next(order), new, taken))
+            if len(seen) > budget:
+                break
+    best.visited, best.made = visited, len(seen) - 1
+    return best
+
+
+def _key(graph: Graph) -> Hashable:
+    """Equal for graphs that compute the same outputs in the same way, whatever their nodes are called."""
+    known: dict[str, int] = {name: hash(name) for name in (*graph.inputs, *graph.constants)}
+    for node in graph.nodes:
+        read = tuple(known[name] for name in node.inputs)
+        known[node.name] = hash((node.op, tuple(node.attrs.items()), read))
+    return tuple(known[name] for name in graph.outputs)

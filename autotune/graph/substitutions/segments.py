@@ -1,0 +1,53 @@
+"""Graphs cut in a row of smaller ones, where one value alone goes from what is before to what is after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.graph.ir import Builder, Graph, Node, without_unread_constants
+
+
+def cut(graph: Graph, least: int) -> list[Graph]:
+    """Segments of at least `least` nodes each, but for the last, in order.
+
+    Each has the inputs that it reads, and for outputs what is read after it or by the caller.
+    """
+    last: dict[str, int] = {}
+    for place, node in enumerate(graph.nodes):
+        for name in node.inputs:
+            last[name] = place
+    for name in graph.outputs:
+        last[name] = len(graph.nodes)
+    parts: list[Graph] = []
+    live: set[str] = set()
+    begin = 0
+    for place, node in enumerate(graph.nodes):
+        live = {name for name in (*live, node.name) if last.get(name, -1) > place}
+        if len(live) == 1 and place + 1 - begin >= least and place + 1 < len(graph.nodes):
+            parts.append(_part(graph, graph.nodes[begin : place + 1], last, place))
+            begin = place + 1
+    return [*parts, _part(graph, graph.nodes[begin:], last, len(graph.nodes) - 1)]
+
+
+def _part(graph: Graph, nodes: Sequence[Node], last: dict[str, int], place: int) -> Graph:
+    inside = {node.name for node in nodes}
+    read = dict.fromkeys(name for node in nodes for name in node.inputs if name not in inside)
+    inputs = {name: graph.type(name) for name in read if name not in graph.constants}
+    outputs = [node.name for node in nodes if last.get(node.name, -1) > place]
+    part = Graph(graph.name, inputs, graph.constants, tuple(nodes), tuple(outputs))
+    return without_unread_constants(part)
+
+
+def joined(graph: Graph, parts: Sequence[Graph], new: Sequence[Graph]) -> Graph:
+    """The whole graph made of other segments that give the same outputs in the same order."""
+    builder = Builder(graph.name, graph.inputs)
+    names = {name: name for name in graph.inputs}
+    names |= {name: builder.constant(array, name) for name, array in graph.constants.items()}
+    for old, part in zip(parts, new, strict=True):
+        inside = {name: names[name] for name in part.inputs}
+        # Rules make weights of weights by nodes, so that every constant is one of the whole graph.
+        inside |= {name: names[name] for name in part.constants}
+        for node in part.nodes:
+            inside[node.name] = builder.add(node.op, [inside[i] for i in node.inputs], node.name, **node.attrs)
+        names |= {before: inside[after] for before, after in zip(old.outputs, part.outputs, strict=True)}
+    return without_unread_constants(builder.finish(names[name] for name in graph.outputs))
