@@ -11,6 +11,7 @@ from autotune.graph.passes.common_subexpressions import common_subexpressions, e
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.passes.fold_batch_norm import fold_batch_norm
 from autotune.graph.passes.fold_constants import fold_constants
+from autotune.graph.passes.horizontal_fusion import horizontal_fusion
 from autotune.graph.passes.simplify import simplify
 from autotune.graph.passes.verify import verify
 from search_space.operators.checks import nearest
@@ -29,7 +30,7 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
 )
 """Passes by name, in the order in which they run."""
 
-OPTIONAL: Mapping[str, Pass] = MappingProxyType({})
+OPTIONAL: Mapping[str, Pass] = MappingProxyType({"horizontal_fusion": horizontal_fusion})
 """Passes that run where they are asked for."""
 
 ROUNDS = 8

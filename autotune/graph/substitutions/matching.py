@@ -12,7 +12,7 @@ from autotune.graph.ir import Attributes, Builder, Graph, GraphError, Node, Tens
 from autotune.graph.ops import find
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.substitutions.cost import depends_on_weights
-from autotune.graph.substitutions.operators import TERM_OPS, Shape, Windows
+from autotune.graph.substitutions.operators import FIRST, LAST, TERM_OPS, Shape, Windows
 from autotune.graph.substitutions.rules import Rule
 from autotune.graph.substitutions.terms import Term, operands, subterms
 
@@ -37,6 +37,21 @@ class Match:
 
 
 _JOINS = ("concat", "concat_batch")
+
+
+def extent(size: int) -> str:
+    """What a variable is bound to of which the last extent alone is known and read."""
+    return f"#{size}"
+
+
+def is_extent(name: str) -> bool:
+    """Whether this is what `extent` gave, which is no name of a value."""
+    return name.startswith("#")
+
+
+def extent_of(name: str) -> int:
+    """The size that `extent` was given."""
+    return int(name[1:])
 
 
 class Matcher:
@@ -101,17 +116,42 @@ class Matcher:
     ) -> Iterator[tuple[dict[str, str], Windows]]:
         """Every way in which a value is a term."""
         if isinstance(term, str):
-            if bound.get(term, name) == name and (term[0] == "w") == (name in self.weights):
-                yield {**bound, term: name}, windows
+            if (both := self._both(term, bound.get(term, name), name)) is not None:
+                yield {**bound, term: both}, windows
             return
         node = self.graph.node(name)
         if node is not None and node.op == TERM_OPS[str(term[0])].op:
             yield from self._node(term, node, bound, windows)
 
+    def _both(self, variable: str, held: str, name: str) -> str | None:
+        """What a variable is bound to that was bound to `held` and is found as `name`; None where it cannot be both."""
+        if held == name:
+            fits = is_extent(name) or (variable[0] == "w") == (name in self.weights)
+            return name if fits else None
+        if is_extent(name):
+            held, name = name, held
+        if not is_extent(held) or (variable[0] == "w") != (name in self.weights):
+            return None
+        return name if extent_of(held) == self.graph.type(name).shape[-1] else None
+
+    def _cut(self, name: str, node: Node) -> tuple[str, ...] | None:
+        """Operands of a slice that takes the first or last places of the last axis, and the whole of the others."""
+        (source,) = node.inputs
+        begin, size, step = (node.attrs[a] for a in ("begin", "size", "step"))
+        whole = self.graph.type(source).shape
+        start = 0 if name == FIRST else whole[-1] - size[-1]
+        if any(begin[:-1]) or size[:-1] != whole[:-1] or set(step) != {1} or begin[-1] != start:
+            return None
+        return source, extent(size[-1])
+
     def _node(
         self, term: Term, node: Node, bound: dict[str, str], windows: Windows
     ) -> Iterator[tuple[dict[str, str], Windows]]:
         op = TERM_OPS[str(term[0])]
+        if op.name in (FIRST, LAST):
+            if (cut := self._cut(op.name, node)) is not None and isinstance(term[2], str):
+                yield from self._operands(term, cut, bound, windows)
+            return
         slid = op.matches(node, windows) if len(node.inputs) == op.arity else None
         if slid is None:
             return
@@ -125,7 +165,12 @@ class Matcher:
     def _operands(
         self, term: Term, inputs: tuple[str, ...], bound: dict[str, str], windows: Windows
     ) -> Iterator[tuple[dict[str, str], Windows]]:
-        kinds = [Shape(self.graph.type(name).shape, name in self.weights) for name in inputs]
+        kinds = [
+            Shape((extent_of(name),), True)
+            if is_extent(name)
+            else Shape(self.graph.type(name).shape, name in self.weights)
+            for name in inputs
+        ]
         if not TERM_OPS[str(term[0])].accepts(*kinds):
             return
         found = [(bound, windows)]
@@ -135,7 +180,9 @@ class Matcher:
 
 
 @lru_cache(maxsize=1 << 16)
-def _inferred(op: str, attrs: tuple[tuple[str, Any], ...], kinds: tuple[TensorType, ...]) -> tuple[Attributes, TensorType]:
+def _inferred(
+    op: str, attrs: tuple[tuple[str, Any], ...], kinds: tuple[TensorType, ...]
+) -> tuple[Attributes, TensorType]:
     """Attributes in their one form, and the type of the output.
 
     Raises:
@@ -167,6 +214,10 @@ class _Grown(Builder):
         self._types[name] = kind
         return name
 
+    def known(self, extents: Iterable[str]) -> None:
+        """Makes extents readable as shapes. A node that reads one as a value makes a graph that is none."""
+        self._types |= {name: TensorType((extent_of(name),)) for name in extents}
+
     def grown(self, instead: Mapping[str, str], outputs: tuple[str, ...]) -> Graph:
         """The graph with values read instead of others."""
         new = dict(self._nodes)
@@ -182,6 +233,7 @@ class _Grown(Builder):
             inputs = read(node.inputs)
             kept.append(node if inputs == node.inputs else Node(node.name, node.op, inputs, node.attrs, node.type))
         ordered = topological([*kept, *new.values()], [*self._inputs, *self._constants])
+        # Raises where a target reads an extent as a value: its rule needs more than the source shows.
         return dead_code(Graph(self.name, self._inputs, self._constants, tuple(ordered), read(outputs)))
 
 
@@ -191,7 +243,8 @@ def apply(graph: Graph, match: Match) -> Graph | None:
     What other nodes read of the source stays.
     """
     builder = _Grown(graph)
-    names: dict[Term, str] = dict(match.bound)
+    names: dict[Term, str] = dict(match.bound.items())
+    builder.known(name for name in match.bound.values() if is_extent(name))
     weights = depends_on_weights(graph)
     try:
         for term in subterms(*match.rule.target):
@@ -205,11 +258,12 @@ def apply(graph: Graph, match: Match) -> Graph | None:
                 if all(name in weights for name in read):
                     weights.add(names[term])
         new = _replacements(builder, graph, match, [names[term] for term in match.rule.target])
+        if any(builder.type(name) != graph.type(root) for root, name in new.items()):
+            return None
+        return builder.grown(new, graph.outputs)
     except GraphError:
-        return None  # A window that does not fit, as for a kernel that is larger than its data.
-    if any(builder.type(name) != graph.type(root) for root, name in new.items()):
+        # A window that does not fit, as for a kernel larger than its data, or an extent that is read as a value.
         return None
-    return builder.grown(new, graph.outputs)
 
 
 def _replacements(builder: Builder, graph: Graph, match: Match, targets: list[str]) -> dict[str, str]:
@@ -220,4 +274,3 @@ def _replacements(builder: Builder, graph: Graph, match: Match, targets: list[st
     assert node is not None
     inputs = [*node.inputs[: match.within], targets[0], *node.inputs[match.within + 2 :]]
     return {root: builder.add("concat", inputs, **node.attrs)}
-

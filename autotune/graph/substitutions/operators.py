@@ -111,6 +111,10 @@ class TermOp:
     roles: str = "..."
 
 
+FIRST, LAST = "first", "last"
+"""Operations that read their second operand for its last extent alone."""
+
+
 def _same(first: Shape, second: Shape) -> bool:
     return first.shape == second.shape and first.weight == second.weight
 
@@ -171,7 +175,7 @@ def _cut(name: str, at_end: bool) -> TermOp:
         begin = shape[-1] - size if at_end else 0
         return builder.add("slice", [names[0]], begin=(*(0 for _ in shape[1:]), begin), size=(*shape[:-1], size))
 
-    return TermOp(name, 2, accepts, compute, emit)
+    return TermOp(name, 2, accepts, compute, emit, "slice", roles="x.")
 
 
 # Convolutions.
@@ -277,7 +281,7 @@ def _pool(name: str, op: str) -> TermOp:
         if min(window.output) < 1:
             return None
         if name == "max_pool":
-            return np.max([tap for _, tap in taps(padded(x, window, -np.inf), window)], axis=0)
+            return np.asarray(np.max([tap for _, tap in taps(padded(x, window, -np.inf), window)], axis=0))
         ones = np.ones_like(x[:1, :, :, :1])
         total, count = (np.sum([tap for _, tap in taps(padded(a, window), window)], axis=0) for a in (x, ones))
         return np.asarray(total / (by.kernel[0] * by.kernel[1] if by.count_padding else count))
@@ -317,8 +321,8 @@ _ALL: tuple[TermOp, ...] = (
     _concat("concat", -1, lambda x, y: True),
     _concat("concat_batch", 0, lambda x, y: not x.weight),
     _concat("concat_in", -2, lambda x, y: x.weight and x.rank in (2, 4), matched=False),
-    _cut("first", at_end=False),
-    _cut("last", at_end=True),
+    _cut(FIRST, at_end=False),
+    _cut(LAST, at_end=True),
     _convolution("conv", 0),
     _convolution("conv_wide", 1),
     TermOp(

@@ -1,4 +1,4 @@
-"""Cost-based backtracking search over graphs that rules make of each other (Jia et al., TASO, SOSP 2019, algorithm 2)."""
+"""Cost-based backtracking search over graphs that rules make of each other (TASO, algorithm 2; Jia et al., 2019)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from itertools import count
 
 from autotune.graph.ir import Graph
 from autotune.graph.passes import optimise
+from autotune.graph.passes.common_subexpressions import COMMUTATIVE as REORDERED
 from autotune.graph.substitutions.cost import Cost
 from autotune.graph.substitutions.matching import Matcher, apply
 from autotune.graph.substitutions.rules import Rule, saved_rules
@@ -106,6 +107,8 @@ def _key(graph: Graph) -> Hashable:
     """Equal for graphs that compute the same outputs in the same way, whatever their nodes are called."""
     known: dict[str, int] = {name: hash(name) for name in (*graph.inputs, *graph.constants)}
     for node in graph.nodes:
-        read = tuple(known[name] for name in node.inputs)
-        known[node.name] = hash((node.op, tuple(node.attrs.items()), read))
+        read = [known[name] for name in node.inputs]
+        if node.op in REORDERED:
+            read.sort()
+        known[node.name] = hash((node.op, tuple(node.attrs.items()), tuple(read)))
     return tuple(known[name] for name in graph.outputs)

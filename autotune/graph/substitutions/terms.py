@@ -52,7 +52,7 @@ def substituted(term: Term, values: Mapping[str, Term]) -> Term:
 
 
 def unify(pattern: Term, term: Term, bound: dict[str, Term]) -> bool:
-    """Whether `term` is `pattern` with its variables replaced, which are added to `bound`. Weights stand for weights."""
+    """Whether `term` is `pattern` with its variables replaced, which are added to `bound`; weights by weights."""
     if isinstance(pattern, str):
         if pattern in bound:
             return bound[pattern] == term
