@@ -11,13 +11,13 @@ import numpy as np
 from autotune.graph.ir import Array
 from autotune.graph.substitutions.generate import Candidate
 from autotune.graph.substitutions.operators import COMMUTATIVE, TERM_OPS, Pooling, Shape, Sliding, Windows
-from autotune.graph.substitutions.rules import Rule
-from autotune.graph.substitutions.terms import Term, flips, operands, ordered, substituted, subterms, unify, variables
+from autotune.graph.substitutions.rules import Rule, is_weight
+from autotune.graph.substitutions.terms import Term, flips, operands, ordered, substituted, unify, variables
 
-DRAWS = 200
+DRAWS = 600
 """Draws of shapes of which most do not go together."""
 
-ENOUGH = 4
+ENOUGH = 16
 """Draws that must go together, and give equal values."""
 
 
@@ -65,7 +65,7 @@ def _drawn_windows(rng: np.random.Generator) -> Windows:
 
     def pooling() -> Pooling:
         kernel, counts = two(2, 3), bool(rng.integers(2))
-        return Pooling(kernel, two(1, 2), two(0, 1), counts)
+        return Pooling(kernel, two(1, 2), two(0, 1, 1), counts)
 
     return Windows(sliding(), sliding(), pooling(), pooling())
 
@@ -75,14 +75,10 @@ def _value(term: Term, values: dict[Term, Array | None], windows: Windows) -> Ar
         read = [_value(operand, values, windows) for operand in operands(term)]
         values[term] = None
         if all(array is not None for array in read):
-            shapes = [Shape(a.shape, _weight(o)) for a, o in zip(read, operands(term), strict=True) if a is not None]
+            shapes = [Shape(a.shape, is_weight(o)) for a, o in zip(read, operands(term), strict=True) if a is not None]
             op = TERM_OPS[str(term[0])]
             values[term] = op.compute(windows, *read) if op.accepts(*shapes) else None
     return values[term]
-
-
-def _weight(term: Term) -> bool:
-    return all(name[0] == "w" for name in subterms(term) if isinstance(name, str))
 
 
 @dataclass
@@ -106,17 +102,21 @@ class Chosen:
         """Takes a candidate in, or counts why not."""
         self.generated += 1
         rule = candidate.rule
-        if self._implies(rule):
+        if self.implies(rule):
             self.implied += 1
         elif not verified(candidate, rng):
             self.refuted += 1
         else:
-            self.rules.append(rule)
-            if len(rule.source) == 1:
-                for pattern in flips(rule.source[0], COMMUTATIVE):
-                    self._by_root[str(pattern[0])].append((pattern, rule.target[0]))
+            self.keep(rule)
 
-    def _implies(self, rule: Rule) -> bool:
+    def keep(self, rule: Rule) -> None:
+        """Takes a rule in that is known to hold."""
+        self.rules.append(rule)
+        if len(rule.source) == 1:
+            for pattern in flips(rule.source[0], COMMUTATIVE):
+                self._by_root[str(pattern[0])].append((pattern, rule.target[0]))
+
+    def implies(self, rule: Rule) -> bool:
         """Whether one of the outputs is made by one step, or two, and the others are the same."""
         for place, (source, target) in enumerate(zip(rule.source, rule.target, strict=True)):
             others = [s[:place] + s[place + 1 :] for s in (rule.source, rule.target)]

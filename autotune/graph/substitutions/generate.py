@@ -17,7 +17,7 @@ import numpy as np
 
 from autotune.graph.ir import Array
 from autotune.graph.substitutions.operators import COMMUTATIVE, TERM_OPS, Pooling, Shape, Sliding, Windows
-from autotune.graph.substitutions.rules import Rule, renamed
+from autotune.graph.substitutions.rules import Rule, is_weight, renamed
 from autotune.graph.substitutions.terms import Term, nodes, ordered, subterms, variables
 
 WINDOWS = Windows(Sliding(), Sliding(), Pooling(), Pooling())
@@ -85,6 +85,12 @@ DOMAINS: tuple[Domain, ...] = (
         ("matmul", "add_v", "mul_v", "through", "scale_in", "add", "concat", "affine"),
     ),
     Domain(
+        "sums",
+        {"x0": (2, 2), "x1": (2, 2), "x2": (2, 2), "w0": _V},
+        ("add", "mul", "concat", "concat_batch", "relu", "add_v", "mul_v"),
+    ),
+    Domain("products", {"x0": (2, 2), "x1": (2, 2), "x2": (2, 2)}, ("matmul", "turn", "add")),
+    Domain(
         "cuts",
         {"x0": (2, 4), "x1": (2, 4), "x2": (2, 2), "w0": _V, "w1": _V},
         ("first", "last", "concat", "relu", "add", "add_v", "mul", "mul_v"),
@@ -135,11 +141,6 @@ class Values:
         return None if found is None else np.ascontiguousarray(found)
 
 
-def is_weight(term: Term) -> bool:
-    """Whether a term reads weights alone."""
-    return all(name.startswith("w") for name in variables(term))
-
-
 def fingerprint(array: Array, weight: bool) -> bytes:
     """Equal for equal values of one shape; 0 is -0, and weights are told from activations."""
     digest = hashlib.blake2b((array + 0.0).tobytes(), digest_size=16)
@@ -182,15 +183,22 @@ def _terms(domain: Domain, levels: list[list[Term]], size: int) -> Iterator[Term
     known = [(term, frozenset(nodes(term)), is_weight(term)) for level in levels for term in level]
     for name in domain.ops:
         op = TERM_OPS[name]
-        fitting = [[k for k in known if role in (".", "w" if k[2] else "x")] for role in op.roles[: op.arity]]
+        fitting = [[k for k in known if _fits(role, *k)] for role in op.roles[: op.arity]]
         by_size = [[[k for k in parts if len(k[1]) == n] for n in range(size)] for parts in fitting]
         for sizes in product(range(size), repeat=op.arity):
             # Shared parts count once, so that parts may add up to more, but not to less.
             if sum(sizes) < size - 1:
                 continue
             for parts in product(*(by_size[place][n] for place, n in enumerate(sizes))):
-                if len(frozenset().union(*(inner for _, inner, _ in parts))) == size - 1:
+                used = frozenset().union(*(inner for _, inner, _ in parts))
+                # No graph adds a value to itself, nor joins it to itself, once `simplify` has been there.
+                if len(used) == size - 1 and len({term for term, _, _ in parts}) == op.arity:
                     yield ordered((name, *(term for term, _, _ in parts)), COMMUTATIVE)
+
+
+def _fits(role: str, term: Term, inner: frozenset[Term], weight: bool) -> bool:
+    """Whether a term may be the operand that plays a role. What is read for its extent alone is a variable."""
+    return role == "." or (weight and not inner if role == "n" else weight == (role == "w"))
 
 
 def candidates(domain: Domain, classes: Classes, most: int = 40) -> Iterator[Candidate]:

@@ -96,7 +96,8 @@ class TermOp:
         matches: node and windows bound so far → windows bound then, or None where the node is no such operation.
         commutative: operands may change places.
         window: field of `Windows` that it reads.
-        roles: for each operand, w where it must be a weight, x where it must be none, and a dot for either.
+        roles: for each operand, w where it must be a weight, x where it must be none, n where its
+            extent alone is read, and a dot for any.
     """
 
     name: str
@@ -175,7 +176,7 @@ def _cut(name: str, at_end: bool) -> TermOp:
         begin = shape[-1] - size if at_end else 0
         return builder.add("slice", [names[0]], begin=(*(0 for _ in shape[1:]), begin), size=(*shape[:-1], size))
 
-    return TermOp(name, 2, accepts, compute, emit, "slice", roles="x.")
+    return TermOp(name, 2, accepts, compute, emit, "slice", roles="xn")
 
 
 # Convolutions.

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from autotune.graph.substitutions.operators import TERM_OPS
-from autotune.graph.substitutions.terms import Term, nodes, parse, substituted, text, variables
+from autotune.graph.substitutions.operators import COMMUTATIVE, TERM_OPS
+from autotune.graph.substitutions.terms import Term, nodes, ordered, parse, substituted, text, variables
 
 SAVED = Path(__file__).with_name("rules.json")
 """The rules that are generated, verified and chosen from."""
@@ -44,9 +44,9 @@ class Rule:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the source says all that the target needs, and can be matched."""
+        """Whether the source says all that the target needs, and can be matched: it holds no operation on weights."""
         known, needed = self.windows
-        return needed <= known and all(TERM_OPS[str(node[0])].op for node in nodes(*self.source))
+        return needed <= known and not any(is_weight(node) for node in nodes(*self.source))
 
     @staticmethod
     def parse(written: str) -> Rule:
@@ -67,13 +67,28 @@ class Rule:
         return rule
 
 
+def is_weight(term: Term) -> bool:
+    """Whether a term reads weights alone: it is computed before the graph runs."""
+    return all(name.startswith("w") for name in variables(term))
+
+
 def renamed(rule: Rule) -> tuple[Rule, dict[str, str]]:
-    """The rule with its variables numbered in the order in which the source reads them, and old names to new ones."""
-    names: dict[str, str] = {}
-    for name in variables(*rule.source):
-        names[name] = f"{name[0]}{sum(other[0] == name[0] for other in names)}"
-    source, target = (tuple(substituted(term, names) for term in side) for side in (rule.source, rule.target))
-    return Rule(source, target), names
+    """The rule with its variables numbered in the order in which the source reads them, and old names to new ones.
+
+    Operands of commutative operations are brought into one order, in which the variables are numbered again.
+    """
+    total: dict[str, str] = {name: name for name in variables(*rule.source)}
+    for _ in range(3):
+        names: dict[str, str] = {}
+        for name in variables(*rule.source):
+            names[name] = f"{name[0]}{sum(other[0] == name[0] for other in names)}"
+        source, target = (
+            tuple(ordered(substituted(term, names), COMMUTATIVE) for term in side)
+            for side in (rule.source, rule.target)
+        )
+        total = {old: names[new] for old, new in total.items()}
+        rule = Rule(source, target)
+    return rule, total
 
 
 def save(path: Path, rules: Iterable[Rule], report: Mapping[str, Any]) -> None:

@@ -1,0 +1,230 @@
+"""Matching, costs, segments and the search."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.passes import optimise, same_graph, verify
+from autotune.graph.passes.dead_code import dead_code
+from autotune.graph.passes.fold_constants import fold_constants
+from autotune.graph.substitutions import Analytic, Rule, explore, saved_rules, search
+from autotune.graph.substitutions.cost import structure
+from autotune.graph.substitutions.matching import Matcher, apply
+from autotune.graph.substitutions.segments import cut, joined
+from tests.graph.random_graphs import assert_equal_outputs, count, random_graph
+
+seeds = st.integers(0, 2**32 - 1)
+X = (1, 6, 6, 8)
+
+
+class Net:
+    """A graph on x and y (1, 6, 6, 8)."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(7)
+        self.b = Builder("net", {"x": TensorType(X), "y": TensorType(X)})
+
+    def weight(self, *shape: int) -> str:
+        return self.b.constant(self.rng.uniform(-1, 1, shape).astype(np.float32))
+
+    def __call__(self, op: str, *inputs: str, **attrs: object) -> str:
+        return self.b.add(op, inputs, **attrs)
+
+    def conv(self, x: str, channels: int = 8, kernel: int = 3) -> str:
+        depth = self.b.type(x).shape[-1]
+        return self("conv2d", x, self.weight(kernel, kernel, depth, channels), padding=kernel // 2)
+
+    def layer(self, x: str, channels: int = 8, kernel: int = 3) -> str:
+        return self("relu", self("add", self.conv(x, channels, kernel), self.weight(channels)))
+
+
+def rewritten(graph: Graph, written: str) -> list[Graph]:
+    """What one rule makes of a graph, place by place, each checked."""
+    graph = dead_code(graph)
+    found = [apply(graph, match) for match in Matcher(graph).matches([Rule.parse(written)])]
+    for new in found:
+        if new is not None:
+            verify(new)
+            assert_equal_outputs(new, graph)
+    return [fold_constants(new) for new in found if new is not None]
+
+
+SUM = "add(conv(x0,w0),conv(x0,w1)) -> conv(x0,add(w0,w1))"
+SPLIT = "conv(x0,w0); conv(x0,w1) -> first(conv(x0,concat(w0,w1)),w0); last(conv(x0,concat(w0,w1)),w1)"
+
+
+def test_a_rule_applies_where_its_source_stands() -> None:
+    net = Net()
+    graph = net.b.finish([net("add", net.conv("x"), net.conv("x"))])
+    (new, *_) = rewritten(graph, SUM)
+    assert [node.op for node in new.nodes] == ["conv2d"]
+
+
+def test_a_rule_does_not_apply_elsewhere() -> None:
+    net = Net()
+    other, narrow = net("add", net.conv("x"), net.conv("y")), net("add", net.conv("x"), net.conv("x", kernel=1))
+    assert rewritten(net.b.finish([other]), SUM) == []
+    assert rewritten(net.b.finish([narrow]), SUM) == [], "the paddings differ"
+
+
+def test_a_small_kernel_is_enlarged_to_be_added() -> None:
+    net = Net()
+    graph = net.b.finish([net("add", net.conv("x", kernel=1), net.conv("x"))])
+    wide = rewritten(graph, "conv(x0,w0) -> conv_wide(x0,enlarge(w0))")
+    assert any(new for graph in wide for new in rewritten(graph, SUM))
+
+
+def test_what_others_read_of_a_source_stays() -> None:
+    net = Net()
+    first = net.conv("x")
+    new, *_ = rewritten(net.b.finish([net("add", first, net.conv("x")), net("relu", first)]), SUM)
+    assert count(new, "conv2d") == 2
+
+
+def test_layers_side_by_side_become_one() -> None:
+    net = Net()
+    graph = net.b.finish([net.conv("x", 3), net.conv("x", 5)])
+    (new,) = rewritten(graph, SPLIT)
+    assert [node.op for node in new.nodes] == ["conv2d", "slice", "slice"]
+
+
+def test_layers_after_each_other_are_not_side_by_side() -> None:
+    net = Net()
+    first = net.conv("x")
+    assert rewritten(net.b.finish([net.conv(first), first]), SPLIT) == []
+
+
+def test_neighbours_in_a_concat_of_several() -> None:
+    net = Net()
+    parts = [net("relu", net.conv("x")), net("relu", net.conv("y")), net("tanh", "x"), net("relu", "y")]
+    found = rewritten(net.b.finish([net("concat", *parts, axis=3)]), "concat(relu(x0),relu(x1)) -> relu(concat(x0,x1))")
+    assert [(count(new, "relu"), count(new, "concat")) for new in found] == [(2, 2)]
+
+
+def test_cuts_are_found_by_their_extent() -> None:
+    net = Net()
+    cuts = [net("slice", "x", begin=(0, 0, 0, b), size=(1, 6, 6, n)) for b, n in ((0, 3), (3, 5), (2, 3))]
+    rule = "concat(first(x0,w0),last(x0,w1)) -> x0"
+    assert [g.nodes for g in rewritten(net.b.finish([net("concat", *cuts[:2], axis=3)]), rule)] == [()]
+    assert rewritten(net.b.finish([net("concat", *cuts[1:], axis=3)]), rule) == []
+    assert rewritten(net.b.finish([net("concat", cuts[1], cuts[0], axis=3)]), rule) == []
+    backwards = net("slice", "x", begin=(0, 0, 0, 2), size=(1, 6, 6, 3), step=(1, 1, 1, -1))
+    assert rewritten(net.b.finish([net("concat", backwards, cuts[1], axis=3)]), rule) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds)
+def test_every_rule_keeps_outputs_wherever_it_applies(seed: int) -> None:
+    graph = optimise(random_graph(seed, 16))
+    for match in islice(Matcher(graph).matches(saved_rules()), 0, 60, 3):
+        new = apply(graph, match)
+        if new is not None:
+            verify(new)
+            assert_equal_outputs(new, graph)
+
+
+# Costs.
+
+
+def test_element_wise_operations_are_free_behind_a_kernel_of_their_own() -> None:
+    net, cost = Net(), Analytic()
+    conv = net.conv("x")
+    alone = cost(net.b.finish([conv]))
+    done = net("relu", net("add", conv, net.weight(8)))
+    assert cost(optimise(net.b.finish([done]), ["dead_code"])) == pytest.approx(alone)
+    assert cost(optimise(net.b.finish([done, conv]), ["dead_code"])) > alone + cost.overhead
+
+
+def test_views_and_weights_cost_nothing() -> None:
+    net, cost = Net(), Analytic()
+    view = net("reshape", net("slice", "x", begin=(0, 0, 0, 4), size=(1, 6, 6, 4)), shape=(36, 4))
+    assert cost(optimise(net.b.finish([view, net("relu", net.weight(4))]), ["dead_code"])) == 0
+    rows = net("slice", "x", begin=(0, 1, 0, 0), size=(1, 5, 6, 8))
+    assert cost(optimise(net.b.finish([rows]), ["dead_code"])) > cost.overhead
+
+
+def test_measured_costs_come_first() -> None:
+    net = Net()
+    graph = net.b.finish([net.conv("x")])
+    key = structure(graph, graph.nodes[0], set(graph.constants))
+    assert Analytic(measured={key: 1.5})(graph) == 1.5
+    other = Net()
+    assert Analytic(measured={key: 1.5})(other.b.finish([other.conv("x", 16)])) < 1
+
+
+# Segments.
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds, st.integers(1, 6))
+def test_segments_make_the_whole(seed: int, least: int) -> None:
+    graph = optimise(random_graph(seed))
+    parts = cut(graph, least)
+    assert sum(len(part.nodes) for part in parts) == len(graph.nodes)
+    assert all(len(part.nodes) >= least for part in parts[:-1])
+    assert all(len(part.outputs) == 1 for part in parts[:-1] if not set(part.outputs) & set(graph.outputs))
+    assert same_graph(joined(graph, parts, parts), graph)
+
+
+# The search.
+
+
+def branches() -> Graph:
+    """Two branches that read x, one that reads y, joined: as in Inception."""
+    net = Net()
+    parts = [net.layer("x", 8, 1), net.layer("x", 8, 1), net.layer("y", 4, 1)]
+    return net.b.finish([net("concat", *parts, axis=3)])
+
+
+def test_branches_are_merged_where_kernels_cost() -> None:
+    graph, cost = branches(), Analytic(peak=1e7)
+    found = explore(graph, cost, 1000)
+    assert_equal_outputs(found.graph, graph)
+    verify(found.graph)
+    assert found.after < found.before and cost(found.graph) == pytest.approx(found.after)
+    assert (count(found.graph, "conv2d") == 2 and SPLIT.replace("conv", "point")) or SPLIT in found.used
+    assert set(found.graph.constants) and all(len(node.inputs) for node in found.graph.nodes)
+
+
+def test_a_graph_that_rules_make_no_cheaper_stays() -> None:
+    graph = branches()
+    assert search(graph, lambda g: float(len(g.nodes)), 0) is graph
+    assert search(graph, Analytic(), 100, []) is graph
+    assert search(graph, lambda g: 1.0, 50) is graph
+
+
+def test_dearer_graphs_are_gone_through_up_to_a_bound() -> None:
+    """Enlarging the kernel costs; adding the kernels then saves more. By way of a graph that is too dear, nothing."""
+    net = Net()
+    graph = net.b.finish([net("add", net.conv("x", kernel=1), net.conv("x"))])
+    rules = [Rule.parse(SUM), Rule.parse("conv(x0,w0) -> conv_wide(x0,enlarge(w0))")]
+
+    def cost(step: float) -> Analytic:
+        shapes = {1: 1.0, 3: 1.0 + step}
+        measured = {}
+        for new in [graph, *(g for g in rewritten(graph, str(rules[1])))]:
+            for node in new.nodes:
+                if node.op == "conv2d":
+                    kernel = new.type(node.inputs[1]).shape[0]
+                    measured[structure(new, node, set(new.constants))] = shapes.get(kernel, 9.0)
+        return Analytic(measured=measured)
+
+    assert count(search(graph, cost(0.05), 100, rules), "conv2d") == 1
+    assert count(search(graph, cost(0.5), 100, rules), "conv2d") == 2
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds)
+def test_searches_keep_outputs_of_random_graphs(seed: int) -> None:
+    graph = optimise(random_graph(seed, 16))
+    cost = Analytic()
+    found = explore(graph, cost, 60, segment=5)
+    verify(found.graph)
+    assert_equal_outputs(found.graph, graph)
+    assert cost(found.graph) <= cost(graph)
