@@ -78,7 +78,7 @@ def _opset(model: onnx.ModelProto) -> int:
     if not versions or not OLDEST_OPSET <= versions[0] <= newest:
         got = versions[0] if versions else "none"
         raise ModelError(f"opset of `model` must be between {OLDEST_OPSET} and {newest}, but got opset={got}")
-    return versions[0]
+    return int(versions[0])
 
 
 def _array(tensor: onnx.TensorProto) -> Array:
@@ -120,6 +120,10 @@ def _folded(
     if proto.op_type.startswith("Random") or proto.op_type in ("Bernoulli", "Multinomial"):
         return None
     feeds = {name: known[name] for name in proto.input if name}
+    axes = next((tuple(a.ints) for a in proto.attribute if a.name == "axes"), None)
+    if proto.op_type in ("Squeeze", "Unsqueeze") and axes:  # ONNX's reference of the old form fails on it
+        move = np.squeeze if proto.op_type == "Squeeze" else np.expand_dims
+        return {proto.output[0]: np.asarray(move(feeds[proto.input[0]], axes))}
     try:
         with np.errstate(all="ignore"):
             results = ReferenceEvaluator(proto, opsets={"": opset}).run(None, feeds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -143,9 +144,12 @@ def _use(
 
 
 def _fan_in(node: onnx.NodeProto, shape: tuple[int, ...]) -> int:
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    attributes: dict[str, Any] = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if node.op_type == "Conv":
         return math.prod(shape[1:])
     if node.op_type == "ConvTranspose":
-        return max(1, shape[0] * math.prod(shape[2:]) // math.prod(attributes.get("strides", [1])))
-    return shape[-1] if attributes.get("transB", 0) else shape[-2] if len(shape) > 1 else shape[0]
+        strides: list[int] = attributes.get("strides", [1])
+        return max(1, shape[0] * math.prod(shape[2:]) // math.prod(strides))
+    if len(shape) == 1 or attributes.get("transB", 0):
+        return shape[-1]
+    return shape[-2]

@@ -89,7 +89,7 @@ def _sides(call: Call, extent: Ints, reach: Ints, stride: Ints) -> Sides:
 def conv(call: Call) -> str:
     """Weights (k, c / groups, window...) become (window..., c / groups, k), or (window..., c) where depthwise."""
     _, channels, *extent = call.shape()
-    outputs, depth, *kernel = call.shape(1)
+    outputs, _, *kernel = call.shape(1)
     rank, groups = len(extent), call.attr("group", 1)
     call.require(1 <= rank <= 3, "must have 1, 2 or 3 spatial axes", f"input shape={list(call.shape())}")
     slide = Slide.of(call, tuple(extent), tuple(kernel))
