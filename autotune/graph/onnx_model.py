@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -47,31 +48,82 @@ def model_path(name_or_path: str | PathLike[str]) -> Path:
     )
 
 
-def load_model(name_or_path: str | PathLike[str]) -> onnx.ModelProto:
+def load_model(
+    model: onnx.ModelProto | str | PathLike[str], input_shapes: Mapping[str, Sequence[int]] | None = None
+) -> onnx.ModelProto:
     """Reads a model and infers the shape of every value in it.
 
     Args:
-        name_or_path: a name of `ZOO`, or the path of an .onnx file.
+        model: a name of `ZOO`, the path of an .onnx file, or a model itself, which stays as it is.
+        input_shapes: by name, of inputs whose dimensions the model leaves open.
 
     Raises:
         ModelError: an unknown name, a file that is no complete ONNX model, or inputs of dynamic shape.
     """
+    loaded, shown = (model, model.graph.name) if isinstance(model, onnx.ModelProto) else _read(model)
+    if not loaded.graph.node or not loaded.opset_import:
+        raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={shown!r}, which holds none")
+    if input_shapes:
+        loaded = _with_shapes(loaded, input_shapes)
+    _check_inputs(loaded.graph)
+    return infer(loaded, shown)
+
+
+def _read(name_or_path: str | PathLike[str]) -> tuple[onnx.ModelProto, str]:
     path = model_path(name_or_path)
     try:
-        model = onnx.load(path)
+        return onnx.load(path), str(path)
     except (DecodeError, OSError, checker.ValidationError) as error:
         raise ModelError(
             f"`model` must be a complete ONNX file, but got model={str(path)!r}: {_first_line(error)}"
         ) from error
-    if not model.graph.node or not model.opset_import:
-        raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none")
-    _check_inputs(model.graph)
+
+
+def infer(model: onnx.ModelProto, shown: str = "") -> onnx.ModelProto:
+    """The model with the shape of every value in it.
+
+    Raises:
+        ModelError: shapes that contradict each other.
+    """
     try:
         return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     except (shape_inference.InferenceError, checker.ValidationError) as error:
         raise ModelError(
-            f"`model` must be a graph whose shapes agree, but got model={str(path)!r}: {_first_line(error)}"
+            f"`model` must be a graph whose shapes agree, but got model={shown or model.graph.name!r}: "
+            f"{_first_line(error)}"
         ) from error
+
+
+def _with_shapes(model: onnx.ModelProto, given: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
+    weights = {tensor.name for tensor in model.graph.initializer}
+    open_inputs = {value.name for value in model.graph.input} - weights
+    if unknown := [name for name in given if name not in open_inputs]:
+        raise ModelError(f"`shapes` must name inputs among {', '.join(sorted(open_inputs))}, but got {unknown[0]!r}")
+    fixed = onnx.ModelProto()
+    fixed.CopyFrom(model)
+    for value in fixed.graph.input:
+        if value.name in given:
+            _set_shape(value, tuple(given[value.name]))
+    del fixed.graph.value_info[:]  # what was inferred with open dimensions
+    for value in fixed.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return fixed
+
+
+def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
+    dims = value.type.tensor_type.shape.dim
+    known = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
+    given = value.type.tensor_type.HasField("shape")
+    fits = len(known) == len(shape) and all(a in (None, b) for a, b in zip(known, shape, strict=True))
+    if (given and not fits) or min(shape, default=1) < 1:
+        raise ModelError(
+            f"`shapes` must be positive and fit the dimensions of {value.name}=({_dims(value)}), "
+            f"but got shapes[{value.name!r}]={list(shape)}"
+        )
+    del dims[:]
+    for extent in shape:
+        dims.add().dim_value = extent
+    value.type.tensor_type.shape.SetInParent()
 
 
 def shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
@@ -101,12 +153,17 @@ def _check_inputs(graph: onnx.GraphProto) -> None:
     for value in graph.input:
         if value.name in weights:
             continue
-        dims = value.type.tensor_type.shape.dim
-        if any(not dim.HasField("dim_value") or dim.dim_value < 1 for dim in dims):
-            shown = ", ".join(
-                dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?") for dim in dims
+        kind = value.type.tensor_type
+        if not kind.HasField("shape") or any(not d.HasField("dim_value") or d.dim_value < 1 for d in kind.shape.dim):
+            raise ModelError(
+                f"inputs of `model` must have fixed positive dimensions, but got {value.name}=({_dims(value)}); "
+                f"give them as shapes={{{value.name!r}: (...)}}"
             )
-            raise ModelError(f"inputs of `model` must have fixed positive dimensions, but got {value.name}=({shown})")
+
+
+def _dims(value: onnx.ValueInfoProto) -> str:
+    dims = value.type.tensor_type.shape.dim
+    return ", ".join(d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in dims)
 
 
 def _first_line(error: Exception) -> str:

@@ -178,12 +178,13 @@ def _assemble(
 
 
 def _conv_attributes(workload: Workload, weight: Array) -> dict[str, Any]:
-    padding = pair(workload.args.get("padding", 0))
+    sides = workload.args.get("padding", (0, 0))
+    before, after = zip(*((p, p) if isinstance(p, int) else p for p in sides), strict=True)
     return {
         "kernel_shape": weight.shape[2:],
         "strides": pair(workload.args.get("stride", 1)),
         "dilations": pair(workload.args.get("dilation", 1)),
-        "pads": (*padding, *padding),
+        "pads": (*before, *after),
         "group": _groups(workload),
     }
 

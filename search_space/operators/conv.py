@@ -9,7 +9,7 @@ from search_space.operators.base import LIBRARY, REQUIRED, Operator
 from search_space.operators.checks import sizes
 from search_space.operators.convolution import channels, direct, ending, flops, precision, reference
 from search_space.operators.im2col import im2col, library, ungrouped
-from search_space.operators.windows import Pair, Single, Triple, window_arguments
+from search_space.operators.windows import Pair, Sides1, Sides2, Sides3, Single, Triple, window_arguments
 
 P = ParamSpec("P")
 
@@ -21,7 +21,7 @@ def conv1d(
     out_channels: int = REQUIRED,
     kernel: Single = 3,
     stride: Single = 1,
-    padding: Single = 0,
+    padding: Sides1 = 0,
     dilation: Single = 1,
     groups: int = 1,
     bias: bool = False,
@@ -48,7 +48,7 @@ def conv2d(
     out_channels: int = REQUIRED,
     kernel: Pair = 3,
     stride: Pair = 1,
-    padding: Pair = 0,
+    padding: Sides2 = 0,
     dilation: Pair = 1,
     groups: int = 1,
     bias: bool = False,
@@ -61,7 +61,7 @@ def conv2d(
 
     Args:
         kernel, stride, padding, dilation: one number, or one for height and one for width. The padding is of
-            zeros, alike before and after.
+            zeros, alike before and after unless a pair (before, after) stands for an axis.
         groups: each takes an equal share of the input channels to an equal share of the output channels.
         bias: adds one constant a channel.
         activation: a function of `functions.ACTIVATIONS` applied to the sum.
@@ -85,7 +85,7 @@ def conv3d(
     out_channels: int = REQUIRED,
     kernel: Triple = 3,
     stride: Triple = 1,
-    padding: Triple = 0,
+    padding: Sides3 = 0,
     dilation: Triple = 1,
     groups: int = 1,
     bias: bool = False,

@@ -39,7 +39,7 @@ def im2col(args: Args, tag: str = "") -> list[te.Tensor]:
         return source[(n, *window.index(at, within), c)]
 
     # Unless the input is that matrix already, a schedule chooses where the copy is made, as it does for padding.
-    same = prod(window.kernel) == prod(window.stride) == 1 and not any(window.padding)
+    same = prod(window.kernel) == prod(window.stride) == 1 and not window.is_padded
     copied = "" if same else "pad"
     within = window.reduce_axes()
     names = ("m", *(axis.name for axis in within), "c")

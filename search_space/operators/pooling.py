@@ -13,7 +13,7 @@ from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import exact
 from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision
 from search_space.operators.checks import flag, sizes
-from search_space.operators.windows import Pair, Window, pad, padded, taps, window_arguments
+from search_space.operators.windows import Pair, Sides2, Window, pad, padded, taps, window_arguments
 
 
 def max_pool2d(
@@ -23,20 +23,25 @@ def max_pool2d(
     channels: int = REQUIRED,
     kernel: Pair = 2,
     stride: Pair = 2,
-    padding: Pair = 0,
+    padding: Sides2 = 0,
 ) -> dict[str, Any]:
     """The largest element of each window over data (batch, height, width, channels).
 
     Args:
         kernel, stride: one number, or one for height and one for width.
-        padding: of what is smaller than any number, alike before and after; at most half the kernel.
+        padding: of what is smaller than any number, alike before and after and at most half the kernel. A pair
+            (before, after) for an axis may be more, as long as each window holds an element of the data.
     """
     args = window_arguments(2, kernel, stride, padding, height=height, width=width)
-    if any(2 * p > k for p, k in zip(args["padding"], args["kernel"], strict=True)):
-        raise ValueError(
-            f"`padding` must be at most half the kernel, but got padding={list(args['padding'])}, "
-            f"kernel={list(args['kernel'])}"
-        )
+    shown = f"padding={list(args['padding'])}, kernel={list(args['kernel'])}"
+    if any(isinstance(p, int) and 2 * p > k for p, k in zip(args["padding"], args["kernel"], strict=True)):
+        raise ValueError(f"`padding` must be at most half the kernel, but got {shown}")
+    window = Window.of(args)
+    for n, k, s, (before, _), m in zip(
+        window.extent, window.kernel, window.stride, window.sides, window.output, strict=True
+    ):
+        if before >= k or (m - 1) * s >= before + n:
+            raise ValueError(f"`padding` must leave an element of the data to each window, but got {shown}")
     return {**sizes(batch=batch), **args, **sizes(channels=channels)}
 
 
@@ -47,7 +52,7 @@ def avg_pool2d(
     channels: int = REQUIRED,
     kernel: Pair = 2,
     stride: Pair = 2,
-    padding: Pair = 0,
+    padding: Sides2 = 0,
     count_padding: bool = False,
 ) -> dict[str, Any]:
     """The mean of each window over data (batch, height, width, channels).
@@ -67,10 +72,11 @@ def _max_pool(args: Args) -> list[te.Tensor]:
 def _avg_pool(args: Args) -> list[te.Tensor]:
     window = Window.of(args)
     data, total = _slide(args, "total", te.sum, 0.0)
-    sides = list(zip(window.extent, window.kernel, window.stride, window.padding, strict=True))
+    before = [first for first, _ in window.sides]
+    sides = list(zip(window.extent, window.kernel, window.stride, before, strict=True))
 
     def mean(n: Any, h: Any, w: Any, c: Any) -> Expr:
-        if args["count_padding"] or not any(window.padding):
+        if args["count_padding"] or not window.is_padded:
             return total[n, h, w, c] * (1 / prod(window.kernel))
         rows, columns = (_inside(i, *side) for i, side in zip((h, w), sides, strict=True))
         return total[n, h, w, c] / (rows * columns).astype("float32")

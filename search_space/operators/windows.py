@@ -15,24 +15,29 @@ import numpy as np
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.base import Args, Array
-from search_space.operators.checks import sizes, spread
+from search_space.operators.checks import sides, sizes, spread
 from search_space.operators.naming import over
 
 Single = int | tuple[int]
 Pair = int | tuple[int, int]
 Triple = int | tuple[int, int, int]
+Side = int | tuple[int, int]
+"""Padding of an axis: alike at both ends, or (before, after)."""
+Sides1 = int | tuple[Side]
+Sides2 = int | tuple[Side, Side]
+Sides3 = int | tuple[Side, Side, Side]
 EXTENTS = ("depth", "height", "width")
 """Names of the extents of three spatial axes; fewer axes take the last ones."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """How a window slides. Every field has one number a spatial axis."""
+    """How a window slides. Every field has one number a spatial axis; the padding may have a pair (before, after)."""
 
     extent: tuple[int, ...]
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
-    padding: tuple[int, ...]
+    padding: tuple[Side, ...]
     dilation: tuple[int, ...]
 
     @staticmethod
@@ -51,7 +56,17 @@ class Window:
     @property
     def padded(self) -> tuple[int, ...]:
         """Extents of the padded input."""
-        return tuple(n + 2 * p for n, p in zip(self.extent, self.padding, strict=True))
+        return tuple(n + first + last for n, (first, last) in zip(self.extent, self.sides, strict=True))
+
+    @property
+    def sides(self) -> tuple[tuple[int, int], ...]:
+        """Padding before and after each axis."""
+        return tuple((p, p) if isinstance(p, int) else p for p in self.padding)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether any axis is padded."""
+        return any(map(any, self.sides))
 
     @property
     def reach(self) -> tuple[int, ...]:
@@ -78,7 +93,7 @@ def window_arguments(
 ) -> dict[str, Any]:
     """Checked and spread over `rank` axes, the extents first."""
     args: dict[str, Any] = sizes(**extents) | spread(rank, kernel=kernel, stride=stride)
-    args |= spread(rank, 0, padding=padding)
+    args["padding"] = sides("padding", padding, rank)
     if dilation is not None:
         args |= spread(rank, dilation=dilation)
     window = Window.of(args)
@@ -91,14 +106,14 @@ def window_arguments(
 
 def pad(data: te.Tensor, window: Window, value: Any) -> te.Tensor:
     """`data` (batch, spatial..., channels) with `value` around it, a stage tagged `pad`; or `data` itself."""
-    if not any(window.padding):
+    if not window.is_padded:
         return data
 
     def body(n: te.IterVar, *rest: te.IterVar) -> Expr:
         *at, c = rest
-        sides = list(zip(at, window.padding, window.extent, strict=True))
-        inside = [c for i, p, extent in sides if p for c in (i >= p, i < extent + p)]
-        return te.if_then_else(te.all(*inside), data[(n, *(i - p for i, p, _ in sides), c)], value)
+        ends = list(zip(at, window.sides, window.extent, strict=True))
+        inside = [c for i, (p, q), extent in ends if p or q for c in (i >= p, i < extent + p)]
+        return te.if_then_else(te.all(*inside), data[(n, *(i - p for i, (p, _), _ in ends), c)], value)
 
     shape = (data.shape[0], *window.padded, data.shape[-1])
     return te.compute(shape, over(("n", *window.spatial, "c"), body), name="pad", tag="pad")
@@ -106,8 +121,8 @@ def pad(data: te.Tensor, window: Window, value: Any) -> te.Tensor:
 
 def padded(data: Array, window: Window, value: Any = 0) -> Array:
     """The same on arrays."""
-    sides = [(0, 0), *((p, p) for p in window.padding), (0, 0)]
-    return np.pad(data, sides, constant_values=value) if any(window.padding) else data
+    ends = [(0, 0), *window.sides, (0, 0)]
+    return np.pad(data, ends, constant_values=value) if window.is_padded else data
 
 
 def taps(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], Array]]:

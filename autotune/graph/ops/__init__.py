@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.graph.ops import elementwise, layers, shapes
+from autotune.graph.ops import channels, elementwise, layers, shapes
 from autotune.graph.ops.base import OPS, GraphOp, Kind, find, register
 
-__all__ = ["OPS", "GraphOp", "Kind", "elementwise", "find", "layers", "register", "shapes"]
+__all__ = ["OPS", "GraphOp", "Kind", "channels", "elementwise", "find", "layers", "register", "shapes"]

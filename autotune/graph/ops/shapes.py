@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Array, Attributes
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, frozen, register
+from autotune.graph.ir import Array, Attributes, TensorType
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, at, broadcast, frozen, register
 from search_space import te
 from search_space.ir.expr import Expr, lift
 
@@ -126,6 +126,18 @@ def _pad(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute(shape, body, name="pad")
 
 
+def _expand_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    shape = frozen(given["shape"])
+    if broadcast([types[0], TensorType(shape)]) != shape:
+        raise ValueError(f"`shape` must be one that {types[0]} broadcasts to, but got shape={list(shape)}")
+    return {"shape": shape}
+
+
+def _expand(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    (source,) = tensors
+    return te.compute(attrs["shape"], lambda *index: at(source, index), name="expand")
+
+
 def _sliced(attrs: Attributes, x: Array) -> Array:
     for axis, (begin, size, step) in enumerate(zip(attrs["begin"], attrs["size"], attrs["step"], strict=True)):
         x = np.take(x, np.arange(size) * step + begin, axis)
@@ -147,6 +159,13 @@ register(
         _concat_attributes,
         _concat,
         compute=lambda attrs, *x: np.concatenate(x, attrs["axis"]),
+    ),
+    GraphOp(
+        "expand",
+        Kind.injective,
+        _expand_attributes,
+        _expand,
+        compute=lambda attrs, x: np.broadcast_to(x, attrs["shape"]),
     ),
     GraphOp("slice", Kind.injective, _slice_attributes, _slice, compute=_sliced),
     GraphOp(
