@@ -147,11 +147,11 @@ def test_zeros_before_a_convolution_are_its_padding(net: Net) -> None:
     weight = net.weight(3, 3, 4, 2)
     padded = net("pad", "x", **BORDER)
     new = net.graph(net("conv2d", padded, weight, padding=(0, 1)))
-    assert [(node.op, node.attrs["padding"]) for node in new.nodes] == [("conv2d", (1, 2))]
+    assert [(node.op, node.attrs["padding"]) for node in new.nodes] == [("conv2d", ((1, 1), (2, 2)))]
     assert net.ops(net("depthwise_conv2d", padded, net.weight(3, 3, 4))) == ["depthwise_conv2d"]
     assert net.ops(net("conv2d", net("pad", "x", **BORDER, value=1.0), weight)) == ["pad", "conv2d"]
     uneven = net("pad", "x", before=(0, 0, 0, 0), after=(0, 1, 1, 0))
-    assert net.ops(net("conv2d", uneven, weight)) == ["pad", "conv2d"]
+    assert net.ops(net("conv2d", uneven, weight)) == ["conv2d"]
     channel = net("pad", "x", before=(0, 0, 0, 1), after=(0, 0, 0, 1))
     assert net.ops(net("conv2d", channel, net.weight(3, 3, 6, 2))) == ["pad", "conv2d"]
 
@@ -162,6 +162,10 @@ def test_padding_before_a_largest_element(net: Net) -> None:
     assert net.ops(net("max_pool2d", net("pad", "x", **BORDER, value=-math.inf), kernel=3)) == ["max_pool2d"]
     assert net.ops(net("max_pool2d", net("pad", "x", **BORDER), kernel=3)) == ["pad", "max_pool2d"]
     assert net.ops(net("max_pool2d", positive, kernel=2, padding=1)) == ["relu", "pad", "max_pool2d"], "too much"
+    lower = net("pad", "x", before=(0, 0, 0, 0), after=(0, 1, 0, 0), value=-math.inf)
+    assert net.ops(net("max_pool2d", lower, kernel=3, padding=((1, 0), 0))) == ["max_pool2d"]
+    far = net("pad", "x", before=(0, 0, 0, 0), after=(0, 3, 0, 0), value=-math.inf)
+    assert net.ops(net("max_pool2d", far, kernel=3, stride=1)) == ["pad", "max_pool2d"], "a window without data"
 
 
 def test_padding_before_a_mean_counts(net: Net) -> None:
