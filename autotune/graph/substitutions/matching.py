@@ -71,7 +71,10 @@ class Matcher:
 
     def matches(self, rules: Iterable[Rule]) -> Iterator[Match]:
         """Every place of every rule, in the order of the rules and the nodes."""
+        present = frozenset(self._by_op)
         for rule in rules:
+            if not rule.needs <= present:
+                continue
             yield from self._of_pair(rule) if len(rule.source) == 2 else self._of_one(rule)
 
     def _roots(self, term: Term) -> list[Node]:

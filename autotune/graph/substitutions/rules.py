@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,11 @@ class Rule:
     def size(self) -> int:
         """Operations on both sides."""
         return len(nodes(*self.source)) + len(nodes(*self.target))
+
+    @cached_property
+    def needs(self) -> frozenset[str]:
+        """Operations that a graph must have for the source to be there."""
+        return frozenset(TERM_OPS[str(node[0])].op for node in nodes(*self.source))
 
     @property
     def windows(self) -> tuple[set[str], set[str]]:

@@ -8,13 +8,17 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from autotune.graph.ir import Graph
+import numpy as np
+
+from autotune.graph.evaluate import evaluate
+from autotune.graph.ir import Graph, GraphError
 from autotune.graph.passes import optimise
 from autotune.graph.passes.common_subexpressions import COMMUTATIVE as REORDERED
 from autotune.graph.substitutions.cost import Cost
 from autotune.graph.substitutions.matching import Matcher, apply
 from autotune.graph.substitutions.rules import Rule, saved_rules
 from autotune.graph.substitutions.segments import cut, joined
+from search_space.ir.interp import numpy_dtype
 
 ALPHA = 1.05
 """How much dearer than the best a graph may be and still be gone on from."""
@@ -32,7 +36,7 @@ class Found:
         before: seconds of the graph that it began with, by the cost given.
         after: seconds of `graph` by that cost, after folding.
         visited: graphs that rules were matched on.
-        made: distinct graphs that rules gave.
+        made: graphs that rules gave, the same ones again included.
         used: rules on the way to `graph`, and how often.
     """
 
@@ -44,20 +48,64 @@ class Found:
     used: Counter[str] = field(default_factory=Counter)
 
 
-def search(graph: Graph, cost: Cost, budget: int = 2000, rules: Sequence[Rule] | None = None) -> Graph:
-    """The cheapest graph that `explore` finds, which gives the same outputs in the same order."""
-    return explore(graph, cost, budget, rules).graph
+def search(
+    graph: Graph,
+    cost: Cost,
+    budget: int = 5000,
+    rules: Sequence[Rule] | None = None,
+    rng: np.random.Generator | None = None,
+) -> Graph:
+    """The cheapest graph that `explore` finds, which gives the same outputs in the same order.
+
+    Args:
+        graph: where the search begins.
+        cost: of a graph, in seconds.
+        budget: as in `explore`.
+        rules: as in `explore`.
+        rng: draws the inputs on which NumPy computes both graphs, to compare their outputs; no comparison where it
+            is None.
+
+    Raises:
+        GraphError: outputs differ by more than rounding.
+    """
+    new = explore(graph, cost, budget, rules).graph
+    if rng is not None:
+        check(new, graph, rng)
+    return new
+
+
+def check(new: Graph, old: Graph, rng: np.random.Generator, tolerance: float = 1e-3) -> None:
+    """Compares the outputs of two graphs on random inputs.
+
+    Args:
+        new: has the inputs of `old`, and as many outputs.
+        old: what is right.
+        rng: draws inputs between -1 and 1.
+        tolerance: how large a difference may be, as a part of the largest element of an output.
+
+    Raises:
+        GraphError: an output differs by more.
+    """
+    inputs = {name: rng.uniform(-1, 1, kind.shape).astype(numpy_dtype(kind.dtype)) for name, kind in old.inputs.items()}
+    values, expected = evaluate(new, inputs), evaluate(old, inputs)
+    for got, want in zip(new.outputs, old.outputs, strict=True):
+        size = float(np.max(np.abs(expected[want]), initial=0.0))
+        difference = float(np.max(np.abs(values[got] - expected[want]), initial=0.0))
+        if not difference <= tolerance * size:
+            raise GraphError(
+                f"output {want!r} must stay within {tolerance:g} of its size, but it differs by {difference:g} of {size:g}"
+            )
 
 
 def explore(
-    graph: Graph, cost: Cost, budget: int = 2000, rules: Sequence[Rule] | None = None, segment: int = 40
+    graph: Graph, cost: Cost, budget: int = 5000, rules: Sequence[Rule] | None = None, segment: int = 15
 ) -> Found:
     """Searches a graph in segments, which are cut where one value alone goes from what is before to what is after.
 
     Args:
         graph: where the search begins.
         cost: of a graph, in seconds.
-        budget: distinct graphs that are made, in all segments together; alike segments are searched once.
+        budget: graphs that rules give, in all segments together; each segment has an equal share.
         rules: which may be used; the saved ones where it is None.
         segment: operations that a segment has at least, unless it is the last.
     """
@@ -81,14 +129,17 @@ def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> 
     best = Found(graph, start, start, 0, 0)
     queue: list[tuple[float, int, Graph, tuple[str, ...]]] = [(start, next(order), graph, ())]
     seen = {_key(graph)}
-    visited = 0
-    while queue and len(seen) <= budget:
+    visited = made = 0
+    while queue and made < budget:
         seconds, _, current, path = heapq.heappop(queue)
         if seconds > ALPHA * best.after:
             break
         visited += 1
         for match in Matcher(current).matches(rules):
+            if made == budget:
+                break
             new = apply(current, match)
+            made += 1
             if new is None or (key := _key(new)) in seen:
                 continue
             seen.add(key)
@@ -97,9 +148,7 @@ def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> 
                 best = Found(new, start, found, 0, 0, Counter(taken))
             if found <= ALPHA * best.after:
                 heapq.heappush(queue, (found, next(order), new, taken))
-            if len(seen) > budget:
-                break
-    best.visited, best.made = visited, len(seen) - 1
+    best.visited, best.made = visited, made
     return best
 
 

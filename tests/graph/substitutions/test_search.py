@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.ir import Builder, Graph, GraphError, TensorType
 from autotune.graph.passes import optimise, same_graph, verify
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.passes.fold_constants import fold_constants
 from autotune.graph.substitutions import Analytic, Rule, explore, saved_rules, search
 from autotune.graph.substitutions.cost import structure
 from autotune.graph.substitutions.matching import Matcher, apply
+from autotune.graph.substitutions.search import check
 from autotune.graph.substitutions.segments import cut, joined
 from tests.graph.random_graphs import assert_equal_outputs, count, random_graph
 
@@ -217,6 +218,17 @@ def test_dearer_graphs_are_gone_through_up_to_a_bound() -> None:
 
     assert count(search(graph, cost(0.05), 100, rules), "conv2d") == 1
     assert count(search(graph, cost(0.5), 100, rules), "conv2d") == 2
+
+
+def test_outputs_are_compared_where_asked() -> None:
+    graph, rng = branches(), np.random.default_rng(0)
+    new = search(graph, Analytic(peak=1e7), 1000, rng=rng)
+    assert new is not graph
+    wrong = Net()
+    other = wrong.b.finish([wrong.layer("x", 20)])
+    with pytest.raises(GraphError, match="output 'concat' must stay within 0.001 of its size"):
+        check(other, graph, rng)
+    check(new, graph, rng)
 
 
 @settings(max_examples=15, deadline=None)
