@@ -93,7 +93,8 @@ def check(new: Graph, old: Graph, rng: np.random.Generator, tolerance: float = 1
         difference = float(np.max(np.abs(values[got] - expected[want]), initial=0.0))
         if not difference <= tolerance * size:
             raise GraphError(
-                f"output {want!r} must stay within {tolerance:g} of its size, but it differs by {difference:g} of {size:g}"
+                f"output {want!r} must stay within {tolerance:g} of its size, "
+                f"but it differs by {difference:g} of {size:g}"
             )
 
 

@@ -109,6 +109,18 @@ def test_pad_of_pad(net: Net) -> None:
     assert net.ops(net("pad", inner, before=(0, 1, 0, 1), after=(0, 0, 0, 0), value=2.0)) == ["pad", "pad"]
 
 
+def test_element_wise_operations_are_done_before_a_reshape(net: Net) -> None:
+    bias, number = net.weight(8), net.weight(1)
+    rows = [net("reshape", net("tanh", "rows"), shape=(6, 8)) for _ in range(2)]
+    done = ["tanh", "relu", "reshape"]
+    assert net.ops(net("relu", rows[0])) == done
+    assert net.ops(net("affine", rows[0], bias, number)) == ["tanh", "affine", "reshape"]
+    assert net.ops(net("add", rows[0], rows[1])) == ["tanh", "tanh", "add", "reshape"]
+    assert net.ops(net("add", rows[0], net.weight(6, 1))) == ["tanh", "reshape", "add"]
+    assert net.ops(net("relu", rows[0]), rows[0]) == ["tanh", "reshape", "relu"], "the caller reads it"
+    assert net.ops(net("relu", net("reshape", "rows", shape=(3, 16)))) == ["reshape", "relu"]
+
+
 LIMITS = [
     ("clip", {"low": 0.0, "high": math.inf}, ["relu"]),
     ("clip", {"low": 0.0, "high": 6.0}, ["relu6"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.graph.ir import Node
+from autotune.graph.ops import Kind, find
 from autotune.graph.passes.layout import compose, identity, keeps_order
 from autotune.graph.passes.site import Rule, Site
 
@@ -99,6 +100,31 @@ def pad_of_pad(site: Site, node: Node) -> str | None:
     return site.add("pad", [site.new[before.inputs[0]]], node.name, **sides, value=node.attrs["value"])
 
 
+def reshape_after_elementwise(site: Site, node: Node) -> str | None:
+    """Element-wise operations on reshaped values are done before the reshape, where they end the kernel before it.
+
+    The last axis must stay as it is, so that one number for each of its places may be an operand; all other operands
+    are single numbers, or reshaped from the same shape.
+    """
+    if find(node.op).kind is not Kind.elementwise:
+        return None
+    views = [view for name in node.inputs if (view := site.node(name, "reshape")) is not None and site.private(name)]
+    shapes = {site.type(view.inputs[0]).shape for view in views}
+    if len(shapes) != 1 or any(view.type.shape != node.type.shape for view in views):
+        return None
+    (shape,) = shapes
+    if not shape or not node.type.shape or shape[-1] != node.type.shape[-1]:
+        return None
+    sources = {view.name: view.inputs[0] for view in views}
+    operands = []
+    for name in node.inputs:
+        array = site.array(name)
+        if name not in sources and (array is None or array.shape not in ((), (1,), shape[-1:])):
+            return None
+        operands.append(site.new[sources.get(name, name)])
+    return site.reshaped(site.add(node.op, operands, node.name, **node.attrs), node.type.shape)
+
+
 RULES: tuple[Rule, ...] = (
     unmoved,
     reshape_of_reshape,
@@ -108,4 +134,5 @@ RULES: tuple[Rule, ...] = (
     slice_of_concat,
     concat_of_concat,
     pad_of_pad,
+    reshape_after_elementwise,
 )
