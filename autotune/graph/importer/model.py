@@ -15,7 +15,7 @@ from autotune.graph.importer import elementwise, normalisation, products, shapes
 from autotune.graph.importer.call import Call, Unsupported
 from autotune.graph.importer.naming import named
 from autotune.graph.importer.registry import IMPORTERS, supported
-from autotune.graph.importer.weights import with_weights
+from autotune.graph.importer.weights import seeded
 from autotune.graph.ir import Array, Builder, Graph, TensorType
 from autotune.graph.onnx_model import ModelError, load_model
 from search_space.ir.expr import DTYPES
@@ -39,7 +39,7 @@ def import_model(
 
     Args:
         model: itself, the path of an .onnx file, or the name of a network that `load_model` knows.
-        seed: of the weights of models that carry none; see `with_weights`.
+        seed: of the weights of models that carry none; see `weights.seeded`.
         shapes: of inputs whose dimensions the model leaves open.
 
     Raises:
@@ -48,14 +48,16 @@ def import_model(
     """
     loaded = load_model(model, shapes)
     opset = _opset(loaded)
-    graph = with_weights(loaded, seed).graph
-    known = {tensor.name: _array(tensor) for tensor in graph.initializer}
+    graph = loaded.graph
+    known = {tensor.name: _array(tensor) for tensor in graph.initializer} | seeded(loaded, seed)
     inputs = {value.name: _input_type(value) for value in graph.input if value.name not in known}
     builder = Builder(graph.name or "model", inputs)
     values = {name: name for name in inputs}
     placed: dict[str, str] = {}
     missing: set[str] = set()
     for proto in graph.node:
+        if all(name in known for name in proto.output):
+            continue  # a weight that was seeded
         _check(proto, values, known, missing)
         folded = _folded(proto, opset, values, known, builder)
         if folded is not None:
