@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import RuntimeContextError, RuntimeImplementationError
 
-from autotune.graph.importer import elementwise, normalisation, products, shapes, windows
+from autotune.graph.importer import elementwise, normalisation, products, reductions, shapes, windows
 from autotune.graph.importer.call import Call, Unsupported
 from autotune.graph.importer.naming import named
 from autotune.graph.importer.registry import IMPORTERS, supported
@@ -21,7 +21,7 @@ from autotune.graph.onnx_model import ModelError, load_model
 from search_space.ir.expr import DTYPES
 from search_space.operators.checks import nearest
 
-__all__ = ["elementwise", "import_model", "normalisation", "products", "shapes", "windows"]
+__all__ = ["elementwise", "import_model", "normalisation", "products", "reductions", "shapes", "windows"]
 
 OLDEST_OPSET = 6
 _DEFAULT = ("", "ai.onnx")

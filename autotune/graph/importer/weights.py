@@ -83,10 +83,10 @@ def seeded(model: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
     """Values for the weights that `ConstantOfShape` nodes fill with one number, as in the graphs of the `onnx` package.
 
     Weights are normal with variance 2 / fan in behind a rectifier (He et al., 2015), else 1 / fan in, times the
-    variance that a batch normalisation behind the layer expects where the model has it; biases and means are small; scales lie around 1 and variances
-    between 0.5 and 1.5. A batch normalisation that ends a residual branch has scales around 0.5, so that
-    activations grow slowly with depth. A tensor's values depend on the seed and its name alone. Initialisers
-    have no place here: they stay as they are. So does a model none of whose layers has such weights.
+    variance that a batch normalisation behind the layer expects where the model has it; biases and means are small;
+    scales lie around 1 and variances between 0.5 and 1.5. A batch normalisation that ends a residual branch has scales
+    around 0.5, so that activations grow slowly with depth. A tensor's values depend on the seed and its name alone.
+    Initialisers have no place here: they stay as they are. So does a model none of whose layers has such weights.
 
     Args:
         model: with fixed shapes.
