@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import RuntimeContextError, RuntimeImplementationError
 
-from autotune.graph.importer import elementwise, normalisation, products, reductions, shapes, windows
+from autotune.graph.importer import elementwise, normalisation, products, reductions, resize, shapes, windows
 from autotune.graph.importer.call import Call, Unsupported
 from autotune.graph.importer.naming import named
 from autotune.graph.importer.registry import IMPORTERS, supported
@@ -19,9 +19,10 @@ from autotune.graph.importer.weights import seeded
 from autotune.graph.ir import Array, Builder, Graph, TensorType
 from autotune.graph.onnx_model import ModelError, load_model
 from search_space.ir.expr import DTYPES
+from search_space.ir.interp import numpy_dtype
 from search_space.operators.checks import nearest
 
-__all__ = ["elementwise", "import_model", "normalisation", "products", "reductions", "shapes", "windows"]
+__all__ = ["elementwise", "import_model", "normalisation", "products", "reductions", "resize", "shapes", "windows"]
 
 OLDEST_OPSET = 6
 _DEFAULT = ("", "ai.onnx")
@@ -65,9 +66,11 @@ def import_model(
             continue
         results = _call(proto, Call(builder, proto, opset, values, known, placed))
         for name, value in zip(proto.output, results, strict=False):
-            if name and value is not None:
+            if isinstance(value, str) and name:
                 values[name] = value
-        missing |= {name for name in proto.output if name and name not in values}
+            elif value is not None and name:
+                known[name] = np.asarray(value)
+        missing |= {name for name in proto.output if name and name not in values and name not in known}
     outputs = [value.name for value in graph.output]
     if lost := [name for name in outputs if name in missing]:
         raise Unsupported(f"outputs of `model` must be values that graphs have, but got {lost[0]!r}, an optional one")
@@ -117,6 +120,9 @@ def _folded(
             return {proto.output[0]: np.array(shape.prod())}
         ends = {a.name: a.i for a in proto.attribute}
         return {proto.output[0]: shape[ends.get("start", 0) : ends.get("end", len(shape))]}
+    if proto.op_type == "CastLike" and proto.input[0] in known and proto.input[1] in values:
+        kind = builder.type(values[proto.input[1]])
+        return {proto.output[0]: known[proto.input[0]].astype(numpy_dtype(kind.dtype))}
     if not all(name in known for name in proto.input if name):
         return None
     if proto.op_type.startswith("Random") or proto.op_type in ("Bernoulli", "Multinomial"):
@@ -134,7 +140,7 @@ def _folded(
     return {name: np.asarray(array) for name, array in zip(proto.output, results, strict=False) if name}
 
 
-def _call(proto: onnx.NodeProto, call: Call) -> Sequence[str | None]:
+def _call(proto: onnx.NodeProto, call: Call) -> Sequence[str | Array | None]:
     importer = IMPORTERS.get(proto.op_type) if proto.domain in _DEFAULT else None
     if importer is None:
         shown = proto.op_type if proto.domain in _DEFAULT else f"{proto.domain}.{proto.op_type}"
@@ -144,4 +150,4 @@ def _call(proto: onnx.NodeProto, call: Call) -> Sequence[str | None]:
             f"but got {shown} (node {title!r}){nearest(shown, supported())}"
         )
     results = importer(call)
-    return [results] if isinstance(results, str) else results
+    return [results] if isinstance(results, str | np.ndarray) else results

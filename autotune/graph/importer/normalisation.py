@@ -47,12 +47,12 @@ def softmax(call: Call) -> str:
     if call.opset < 13:
         axis = call.axis(call.attr("axis", 1), rank)
         rows = math.prod(shape[:axis])
-        return call.reshape(call.add(op, call.reshape(data, (rows, math.prod(shape[axis:])))), shape)
+        return call.reshape(call.in_float32(op, call.reshape(data, (rows, math.prod(shape[axis:])))), shape)
     axis = call.axis(call.attr("axis", -1), rank)
     order = [a for a in range(rank) if a != axis] + [axis]
     turned = call.transpose(data, order)
     moved = call.type_of(turned).shape
-    out = call.reshape(call.add(op, call.reshape(turned, (math.prod(moved[:-1]), moved[-1]))), moved)
+    out = call.reshape(call.in_float32(op, call.reshape(turned, (math.prod(moved[:-1]), moved[-1]))), moved)
     return call.transpose(out, [order.index(a) for a in range(rank)])
 
 

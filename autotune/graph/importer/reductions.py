@@ -50,7 +50,7 @@ def reduced(call: Call, x: str, reducer: str, axes: tuple[int, ...], keep: bool)
     out_shape = kept if keep else [n for a, n in enumerate(shape) if a not in axes]
     if len(axes) == len(shape):  # a reduction leaves an axis
         x, axes = call.reshape(x, (1, math.prod(shape))), (1,)
-    return call.reshape(call.add("reduce", x, axes=axes, reducer=reducer), out_shape)
+    return call.reshape(call.in_float32("reduce", x, axes=axes, reducer=reducer), out_shape)
 
 
 @imports("ArgMax", "ArgMin")

@@ -9,14 +9,22 @@ import numpy as np
 
 from autotune.graph.importer.call import Call
 from autotune.graph.importer.registry import imports
+from autotune.graph.ir import Array
+from search_space.ir.interp import numpy_dtype
 
 
-@imports("Identity", "Dropout")
-def same(call: Call) -> list[str | None]:
-    """The input itself. The mask of a Dropout is not available."""
-    if call.op == "Dropout" and call.has(2):
+@imports("Identity")
+def identity(call: Call) -> str:
+    """The input itself."""
+    return call.value(0)
+
+
+@imports("Dropout")
+def dropout(call: Call) -> list[str | None]:
+    """In inference the input itself, and a mask that is true everywhere."""
+    if call.has(2):
         call.require(not call.array(2, "training_mode"), "must be in inference mode", "training_mode=1")
-    return [call.value(0), *[None] * (call.outputs - 1)]
+    return [call.value(0), call.constant(np.ones(call.shape(), bool)) if call.outputs > 1 else None]
 
 
 @imports("Reshape")
@@ -72,8 +80,10 @@ def transpose(call: Call) -> str:
 
 @imports("Concat")
 def concat(call: Call) -> str:
-    """Along `axis`."""
-    return call.add("concat", *call.values(), axis=call.axis(call.attr("axis", 1), len(call.shape())))
+    """Along `axis`, empty tensors left out."""
+    parts = [call.value(place) for place in range(call.count) if 0 not in call.shape(place)]
+    axis = call.axis(call.attr("axis", 1), len(call.shape()))
+    return call.add("concat", *parts, axis=axis) if len(parts) > 1 else parts[0]
 
 
 @imports("Expand")
@@ -98,7 +108,7 @@ def _repeated(call: Call, pairs: Sequence[tuple[int, int]], shape: Sequence[int]
 
 
 @imports("Slice")
-def slice_(call: Call) -> str:
+def slice_(call: Call) -> str | Array:
     """Bounds are attributes before opset 10, inputs since then."""
     shape = call.shape()
     if call.opset < 10:
@@ -114,13 +124,19 @@ def slice_(call: Call) -> str:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place = call.axis(axis, len(shape))
         cuts[place] = cuts[place][slice(start, end, step)]
-    return cut(call, call.value(0), cuts)
+    return cut_or_empty(call, call.value(0), cuts)
+
+
+def cut_or_empty(call: Call, value: str, cuts: Sequence[range]) -> str | Array:
+    """The same; an array where there are none."""
+    if all(len(c) for c in cuts):
+        return cut(call, value, cuts)
+    return np.zeros([len(c) for c in cuts], numpy_dtype(call.type_of(value).dtype))
 
 
 def cut(call: Call, value: str, cuts: Sequence[range]) -> str:
     """The elements of each axis that a range names; the value itself where that is all of them."""
     shape = call.type_of(value).shape
-    call.require(all(len(c) for c in cuts), "must give a tensor that is not empty", f"shape={[len(c) for c in cuts]}")
     if all(c == range(n) for c, n in zip(cuts, shape, strict=True)):
         return value
     step = [c.step if len(c) > 1 else 1 for c in cuts]
@@ -128,7 +144,7 @@ def cut(call: Call, value: str, cuts: Sequence[range]) -> str:
 
 
 @imports("Split")
-def split(call: Call) -> list[str]:
+def split(call: Call) -> list[str | Array]:
     """Sizes are given, or equal; the last part may be smaller."""
     shape = call.shape()
     axis = call.axis(call.attr("axis", 0), len(shape))
@@ -139,11 +155,11 @@ def split(call: Call) -> list[str]:
         count = call.attr("num_outputs", call.outputs)
         part = math.ceil(shape[axis] / count)
         sizes = [min(part, shape[axis] - place * part) for place in range(count)]
-    call.require(sum(sizes) == shape[axis] and min(sizes) > 0, f"must split {shape[axis]}", f"split={list(sizes)}")
+    call.require(sum(sizes) == shape[axis] and min(sizes) >= 0, f"must split {shape[axis]}", f"split={list(sizes)}")
     ends = np.cumsum(sizes)
     whole = [range(extent) for extent in shape]
     return [
-        cut(call, call.value(0), [*whole[:axis], range(int(end) - size, int(end)), *whole[axis + 1 :]])
+        cut_or_empty(call, call.value(0), [*whole[:axis], range(int(end) - size, int(end)), *whole[axis + 1 :]])
         for size, end in zip(sizes, ends, strict=True)
     ]
 
@@ -160,14 +176,18 @@ def gather(call: Call) -> str:
     call.require(bool(places.size), "must give a tensor that is not empty", f"indices of shape {list(indices.shape)}")
     inside = (places >= 0) & (places < shape[axis])
     call.require(bool(inside.all()), f"must have indices within {shape[axis]}", f"indices={indices.tolist()}")
+    rows = taken(call, call.value(0), axis, places)
+    return call.reshape(rows, (*shape[:axis], *indices.shape, *shape[axis + 1 :]))
+
+
+def taken(call: Call, value: str, axis: int, places: Array) -> str:
+    """Elements of an axis at constant places: a slice where they stand in equal steps."""
     steps = np.unique(np.diff(places)) if places.size > 1 else np.array([1])
     if len(steps) > 1 or steps[0] == 0:
-        return _gathered(call, call.value(0), call.constant(indices), axis)
+        return call.add("gather", value, call.constant(places.astype(np.int64)), axis=axis)
+    whole = [range(extent) for extent in call.type_of(value).shape]
     first, step = int(places[0]), int(steps[0])
-    run = range(first, first + step * places.size, step)
-    whole = [range(extent) for extent in shape]
-    taken = cut(call, call.value(0), [*whole[:axis], run, *whole[axis + 1 :]])
-    return call.reshape(taken, (*shape[:axis], *indices.shape, *shape[axis + 1 :]))
+    return cut(call, value, [*whole[:axis], range(first, first + step * places.size, step), *whole[axis + 1 :]])
 
 
 def _gathered(call: Call, data: str, indices: str, axis: int) -> str:
@@ -194,8 +214,13 @@ def pad(call: Call) -> str:
             if first or last:
                 call.require(min(first, last) >= 0, "must have padding of at least 0", f"pads={list(pads)}")
                 order = np.pad(np.arange(shape[axis]), (first, last), mode=mode)
-                data = call.add("gather", data, call.constant(order.astype(np.int64)), axis=axis)
+                data = taken(call, data, axis, order)
         return data
+    call.require(
+        all(n + min(0, b) + min(0, a) > 0 for n, b, a in zip(shape, before, after, strict=True)),
+        "must leave elements",
+        f"pads={list(pads)}",
+    )
     cuts = [range(max(0, -b), n - max(0, -a)) for n, b, a in zip(shape, before, after, strict=True)]
     data = cut(call, data, cuts)
     grown = {"before": [max(0, b) for b in before], "after": [max(0, a) for a in after]}
@@ -227,42 +252,10 @@ def space_to_depth(call: Call) -> str:
     """The reverse."""
     batch, channels, height, width = call.shape()
     block = call.attr("blocksize")
+    order = (0, 3, 5, 1, 2, 4) if call.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
     value = call.reshape(call.value(0), (batch, channels, height // block, block, width // block, block))
-    value = call.transpose(value, (0, 3, 5, 1, 2, 4))
+    value = call.transpose(value, order)
     return call.reshape(value, (batch, channels * block**2, height // block, width // block))
-
-
-@imports("Resize", "Upsample")
-def resize(call: Call) -> str:
-    """Every element repeated: nearest by whole factors."""
-    shape, mode = call.shape(), call.attr("mode", "nearest")
-    call.require(mode == "nearest", "must have mode=nearest", f"mode={mode!r}")
-    factors: list[float]
-    scales = 1 if call.op == "Upsample" or call.opset < 11 else 2
-    if call.attr("scales") is not None:
-        factors = list(call.attr("scales"))
-    elif call.has(3):
-        factors = [size / n for size, n in zip(call.integers(3, "sizes"), shape, strict=True)]
-    else:
-        factors = [float(v) for v in call.array(scales, "scales").reshape(-1)]
-    call.require(
-        len(factors) == len(shape) and all(f >= 1 and f == int(f) for f in factors),
-        "must enlarge by whole factors",
-        f"scales={factors}",
-    )
-    # By whole factors each of these takes the element that the new one lies in; others round half-way places.
-    where = call.attr("coordinate_transformation_mode", "half_pixel" if call.opset >= 11 else "asymmetric")
-    near = call.attr("nearest_mode", "round_prefer_floor" if call.opset >= 11 else "floor")
-    same = (where, near) in _WHOLE or all(f == 1 for f in factors)
-    call.require(same, "must take the nearest element", f"coordinate_transformation_mode={where!r}, {near!r}")
-    return _repeated(call, [(int(f), n) for f, n in zip(factors, shape, strict=True)], shape, outer=False)
-
-
-_WHOLE = {("asymmetric", "floor")} | {
-    (where, near)
-    for where in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
-    for near in ("round_prefer_floor", "round_prefer_ceil")
-}
 
 
 @imports("Trilu")

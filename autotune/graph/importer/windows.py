@@ -102,10 +102,10 @@ def conv(call: Call) -> str:
             filters = call.constant(weight[:, 0].transpose(1, 2, 0), f"{call.output}/weight")
         else:
             filters = call.reshape(call.transpose(call.value(1), (*window, 1, 0)), (*kernel, channels))
-        out = call.add("depthwise_conv2d", data, filters, **common)
+        out = call.product("depthwise_conv2d", data, filters, **common)
     else:
         filters = call.transpose(call.value(1), (*window, 1, 0))
-        out = call.add(f"conv{rank}d", data, filters, groups=groups, **common)
+        out = call.product(f"conv{rank}d", data, filters, groups=groups, **common)
     if call.has(2):
         out = call.add("add", out, call.value(2))
     return call.channels_first(out)
@@ -203,7 +203,7 @@ def conv_transpose(call: Call) -> str:
         depth = channels // groups
         taken = _slice_last(call, data, group * depth, depth) if groups > 1 else data
         filters = call.constant(part.transpose(2, 3, 0, 1), f"{call.output}/weight")
-        parts.append(call.add("conv2d_transpose", taken, filters, stride=stride, output_padding=(0, 0)))
+        parts.append(call.product("conv2d_transpose", taken, filters, stride=stride, output_padding=(0, 0)))
     out = parts[0] if groups == 1 else call.add("concat", *parts, axis=3)
     if any(more):
         out = call.add("pad", out, before=(0, 0, 0, 0), after=(0, *more, 0))

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 PARAMETERS = {
     "AveragePool": (),
     "BatchNormalization": (1, 2, 3, 4),
-    "CenterCropPad": (1,),
+    "CastLike": (1,),
     "ConstantOfShape": (0,),
     "ConvTranspose": (1,),
     "Dropout": (1, 2),
@@ -77,7 +77,11 @@ def node_cases() -> dict[str, NodeCase]:
 
 def _case(case: Any) -> NodeCase:
     inputs, outputs = case.data_sets[0]
-    return NodeCase(case.name, case.model, tuple(inputs), tuple(outputs), case.rtol, case.atol)
+    return NodeCase(case.name, case.model, _arrays(inputs), _arrays(outputs), case.rtol, case.atol)
+
+
+def _arrays(values: Any) -> tuple[Any, ...]:
+    return tuple(numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else v for v in values)
 
 
 def in_scope() -> list[str]:
@@ -114,6 +118,8 @@ def bound(case: NodeCase) -> tuple[onnx.ModelProto, dict[str, Array]]:
         for place in PARAMETERS.get(node.op_type, ())
         if place < len(node.input) and node.input[place] in given
     }
+    if case.name.startswith("test_center_crop_pad"):
+        fixed.add("shape")
     for value in list(graph.input):
         array = given[value.name]
         if not isinstance(array, np.ndarray | np.generic) or not value.type.HasField("tensor_type"):
