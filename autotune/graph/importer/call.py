@@ -142,6 +142,18 @@ class Call:
         except GraphError as error:
             raise Unsupported(f"{self} must be one that graphs have: {error}") from error
 
+    def product(self, op: str, *inputs: str, **attrs: Any) -> str:
+        """Adds a sum of products, which floats of 16 bits accumulate in 32; the value in the dtype of its input."""
+        out, dtype = self.add(op, *inputs, **attrs), self.type_of(inputs[0]).dtype
+        return self.add("cast", out, dtype=dtype) if dtype in ("float16", "bfloat16") else out
+
+    def in_float32(self, op: str, value: str, *inputs: str, **attrs: Any) -> str:
+        """Adds an operation that is of float32; one on floats of 16 bits is computed in 32 and rounded."""
+        dtype = self.type_of(value).dtype
+        if dtype not in ("float16", "bfloat16"):
+            return self.add(op, value, *inputs, **attrs)
+        return self.add("cast", self.add(op, self.add("cast", value, dtype="float32"), *inputs, **attrs), dtype=dtype)
+
     def constant(self, array: Array, name: str = "") -> str:
         """Adds a weight; the name of its value."""
         self.require(all(array.shape), "must read tensors that are not empty", f"shape={list(array.shape)}")

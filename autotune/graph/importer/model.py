@@ -11,17 +11,18 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import RuntimeContextError, RuntimeImplementationError
 
-from autotune.graph.importer import elementwise, normalisation, products, shapes, windows
+from autotune.graph.importer import elementwise, normalisation, products, reductions, resize, shapes, windows
 from autotune.graph.importer.call import Call, Unsupported
 from autotune.graph.importer.naming import named
 from autotune.graph.importer.registry import IMPORTERS, supported
-from autotune.graph.importer.weights import with_weights
+from autotune.graph.importer.weights import seeded
 from autotune.graph.ir import Array, Builder, Graph, TensorType
 from autotune.graph.onnx_model import ModelError, load_model
 from search_space.ir.expr import DTYPES
+from search_space.ir.interp import numpy_dtype
 from search_space.operators.checks import nearest
 
-__all__ = ["elementwise", "import_model", "normalisation", "products", "shapes", "windows"]
+__all__ = ["elementwise", "import_model", "normalisation", "products", "reductions", "resize", "shapes", "windows"]
 
 OLDEST_OPSET = 6
 _DEFAULT = ("", "ai.onnx")
@@ -39,7 +40,7 @@ def import_model(
 
     Args:
         model: itself, the path of an .onnx file, or the name of a network that `load_model` knows.
-        seed: of the weights of models that carry none; see `with_weights`.
+        seed: of the weights of models that carry none; see `weights.seeded`.
         shapes: of inputs whose dimensions the model leaves open.
 
     Raises:
@@ -48,14 +49,16 @@ def import_model(
     """
     loaded = load_model(model, shapes)
     opset = _opset(loaded)
-    graph = with_weights(loaded, seed).graph
-    known = {tensor.name: _array(tensor) for tensor in graph.initializer}
+    graph = loaded.graph
+    known = {tensor.name: _array(tensor) for tensor in graph.initializer} | seeded(loaded, seed)
     inputs = {value.name: _input_type(value) for value in graph.input if value.name not in known}
     builder = Builder(graph.name or "model", inputs)
     values = {name: name for name in inputs}
     placed: dict[str, str] = {}
     missing: set[str] = set()
     for proto in graph.node:
+        if all(name in known for name in proto.output):
+            continue  # a weight that was seeded
         _check(proto, values, known, missing)
         folded = _folded(proto, opset, values, known, builder)
         if folded is not None:
@@ -63,9 +66,11 @@ def import_model(
             continue
         results = _call(proto, Call(builder, proto, opset, values, known, placed))
         for name, value in zip(proto.output, results, strict=False):
-            if name and value is not None:
+            if isinstance(value, str) and name:
                 values[name] = value
-        missing |= {name for name in proto.output if name and name not in values}
+            elif value is not None and name:
+                known[name] = np.asarray(value)
+        missing |= {name for name in proto.output if name and name not in values and name not in known}
     outputs = [value.name for value in graph.output]
     if lost := [name for name in outputs if name in missing]:
         raise Unsupported(f"outputs of `model` must be values that graphs have, but got {lost[0]!r}, an optional one")
@@ -115,6 +120,9 @@ def _folded(
             return {proto.output[0]: np.array(shape.prod())}
         ends = {a.name: a.i for a in proto.attribute}
         return {proto.output[0]: shape[ends.get("start", 0) : ends.get("end", len(shape))]}
+    if proto.op_type == "CastLike" and proto.input[0] in known and proto.input[1] in values:
+        kind = builder.type(values[proto.input[1]])
+        return {proto.output[0]: known[proto.input[0]].astype(numpy_dtype(kind.dtype))}
     if not all(name in known for name in proto.input if name):
         return None
     if proto.op_type.startswith("Random") or proto.op_type in ("Bernoulli", "Multinomial"):
@@ -132,7 +140,7 @@ def _folded(
     return {name: np.asarray(array) for name, array in zip(proto.output, results, strict=False) if name}
 
 
-def _call(proto: onnx.NodeProto, call: Call) -> Sequence[str | None]:
+def _call(proto: onnx.NodeProto, call: Call) -> Sequence[str | Array | None]:
     importer = IMPORTERS.get(proto.op_type) if proto.domain in _DEFAULT else None
     if importer is None:
         shown = proto.op_type if proto.domain in _DEFAULT else f"{proto.domain}.{proto.op_type}"
@@ -142,4 +150,4 @@ def _call(proto: onnx.NodeProto, call: Call) -> Sequence[str | None]:
             f"but got {shown} (node {title!r}){nearest(shown, supported())}"
         )
     results = importer(call)
-    return [results] if isinstance(results, str) else results
+    return [results] if isinstance(results, str | np.ndarray) else results

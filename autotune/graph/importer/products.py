@@ -19,9 +19,9 @@ def gemm(call: Call) -> str:
     alpha = call.attr("alpha", 1.0)
     weight = call.array_of(right)
     if weight is not None:
-        out = call.add("matmul", left, _scaled(call, right, alpha))
+        out = call.product("matmul", left, _scaled(call, right, alpha))
     else:
-        out = _scaled(call, call.add("matmul", left, right), alpha)
+        out = _scaled(call, call.product("matmul", left, right), alpha)
     beta = call.attr("beta", 1.0)
     return call.add("add", out, _scaled(call, call.value(2), beta)) if call.has(2) and beta != 0 else out
 
@@ -46,9 +46,9 @@ def product(call: Call, left: str, right: str) -> str:
     a, b = call.type_of(left).shape, call.type_of(right).shape
     call.require(bool(a) and bool(b), "must multiply arrays of at least one dimension", f"{list(a)} and {list(b)}")
     if len(a) == 1:
-        out = product(call, call.reshape(left, (1, *a)), right)
-        shape = call.type_of(out).shape
-        return call.reshape(out, (*shape[:-2], shape[-1]))
+        row = product(call, call.reshape(left, (1, *a)), right)
+        shape = call.type_of(row).shape
+        return call.reshape(row, shape[:-1] if len(b) == 1 else (*shape[:-2], shape[-1]))
     if len(b) == 1:
         out = product(call, left, call.reshape(right, (*b, 1)))
         return call.reshape(out, call.type_of(out).shape[:-1])
@@ -56,9 +56,9 @@ def product(call: Call, left: str, right: str) -> str:
     batch = np.broadcast_shapes(a[:-2], b[:-2])
     if math.prod(b[:-2]) == 1:
         flat = call.reshape(left, (math.prod(a[:-1]), depth))
-        out = call.add("matmul", flat, call.reshape(right, b[-2:]))
+        out = call.product("matmul", flat, call.reshape(right, b[-2:]))
         return call.reshape(out, (*batch, rows, columns))
     count = math.prod(batch)
     first = call.reshape(call.expand(left, (*batch, rows, depth)), (count, rows, depth))
     second = call.reshape(call.expand(right, (*batch, depth, columns)), (count, depth, columns))
-    return call.reshape(call.add("batch_matmul", first, second), (*batch, rows, columns))
+    return call.reshape(call.product("batch_matmul", first, second), (*batch, rows, columns))

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from autotune.graph.importer.call import Call
+from autotune.graph.ir import Array
 
-Importer = Callable[[Call], str | Sequence[str | None]]
-"""Adds the nodes of a call; the value of its output, or of each of its outputs (None: not available)."""
+Importer = Callable[[Call], str | Array | Sequence[str | Array | None]]
+"""Adds the nodes of a call; the value of its output, or of each of its outputs.
+
+An array stands for an output that is a constant after all, such as an empty tensor; None for one that is not available.
+"""
 
 IMPORTERS: dict[str, Importer] = {}
 """ONNX operator (of the default domain) → what imports it."""

@@ -102,10 +102,10 @@ def conv(call: Call) -> str:
             filters = call.constant(weight[:, 0].transpose(1, 2, 0), f"{call.output}/weight")
         else:
             filters = call.reshape(call.transpose(call.value(1), (*window, 1, 0)), (*kernel, channels))
-        out = call.add("depthwise_conv2d", data, filters, **common)
+        out = call.product("depthwise_conv2d", data, filters, **common)
     else:
         filters = call.transpose(call.value(1), (*window, 1, 0))
-        out = call.add(f"conv{rank}d", data, filters, groups=groups, **common)
+        out = call.product(f"conv{rank}d", data, filters, groups=groups, **common)
     if call.has(2):
         out = call.add("add", out, call.value(2))
     return call.channels_first(out)
@@ -179,3 +179,75 @@ def global_pool(call: Call) -> str:
     reducer = "mean" if call.op == "GlobalAveragePool" else "max"
     out = call.add("reduce", data, axes=tuple(range(1, len(extent) + 1)), reducer=reducer)
     return call.reshape(out, (batch, channels, *[1] * len(extent)))
+
+
+@imports("ConvTranspose")
+def conv_transpose(call: Call) -> str:
+    """Weights (c, k / groups, window...). All that the library's operator lacks is made around it.
+
+    Groups are computed one by one, dilated filters get zeros between, and padding cuts the whole output.
+    """
+    _, channels, *extent = call.shape()
+    rank, groups = len(extent), call.attr("group", 1)
+    call.require(rank in (1, 2), "must have 1 or 2 spatial axes", f"input shape={list(call.shape())}")
+    weight = _dilated(call.array(1, "W"), call.attr("dilations", (1,) * rank))
+    stride = call.attr("strides", (1,) * rank)
+    begin, size, more = _cut(call, tuple(extent), weight.shape[2:], stride)
+    data = call.channels_last(call.value(0))
+    if rank == 1:
+        batch, width, _ = call.type_of(data).shape
+        data = call.reshape(data, (batch, 1, width, channels))
+        weight, stride, begin, size, more = weight[:, :, None], (1, *stride), (0, *begin), (1, *size), (0, *more)
+    parts = []
+    for group, part in enumerate(np.split(weight, groups)):
+        depth = channels // groups
+        taken = _slice_last(call, data, group * depth, depth) if groups > 1 else data
+        filters = call.constant(part.transpose(2, 3, 0, 1), f"{call.output}/weight")
+        parts.append(call.product("conv2d_transpose", taken, filters, stride=stride, output_padding=(0, 0)))
+    out = parts[0] if groups == 1 else call.add("concat", *parts, axis=3)
+    if any(more):
+        out = call.add("pad", out, before=(0, 0, 0, 0), after=(0, *more, 0))
+    batch, *whole, outputs = call.type_of(out).shape
+    if list(size) != whole:
+        out = call.add("slice", out, begin=(0, *begin, 0), size=(batch, *size, outputs))
+    if rank == 1:
+        out = call.reshape(out, (batch, size[1], outputs))
+    if call.has(2):
+        out = call.add("add", out, call.value(2))
+    return call.channels_first(out)
+
+
+def _slice_last(call: Call, value: str, begin: int, size: int) -> str:
+    *rest, _ = call.type_of(value).shape
+    return call.add("slice", value, begin=(*[0] * len(rest), begin), size=(*rest, size))
+
+
+def _dilated(weight: Any, dilation: Ints) -> Any:
+    """Filters with zeros between their elements."""
+    if set(dilation) == {1}:
+        return weight
+    reach = [(k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]
+    wide = np.zeros((*weight.shape[:2], *reach), weight.dtype)
+    wide[(slice(None), slice(None), *(slice(None, None, d) for d in dilation))] = weight
+    return wide
+
+
+def _cut(call: Call, extent: Ints, kernel: Ints, stride: Ints) -> tuple[Ints, Ints, Ints]:
+    """Begin and size of the output in the whole one, and what is added at its end."""
+    rank = len(extent)
+    whole = [(n - 1) * s + k for n, k, s in zip(extent, kernel, stride, strict=True)]
+    added = call.attr("output_padding", (0,) * rank)
+    kind, wanted = call.attr("auto_pad", "NOTSET"), call.attr("output_shape")
+    pads = (0,) * 2 * rank if kind == "VALID" else call.attr("pads", (0,) * 2 * rank)
+    begin, size = list(pads[:rank]), []
+    for axis in range(rank):
+        if wanted is not None or kind.startswith("SAME"):
+            target = wanted[-rank + axis] if wanted is not None else extent[axis] * stride[axis]
+            total = max(0, whole[axis] + added[axis] - target)
+            begin[axis] = total // 2 if kind == "SAME_UPPER" else total - total // 2
+            size.append(target)
+        else:
+            size.append(whole[axis] + added[axis] - pads[axis] - pads[axis + rank])
+    more = tuple(max(0, b + n - w) for b, n, w in zip(begin, size, whole, strict=True))
+    call.require(min(size) > 0 and min(begin) >= 0, "must leave an output", f"pads={list(pads)}")
+    return tuple(begin), tuple(size), more

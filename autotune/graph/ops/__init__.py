@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from autotune.graph.ops import channels, elementwise, layers, shapes
+from autotune.graph.ops import activations, channels, elementwise, layers, logic, lookup, shapes
 from autotune.graph.ops.base import OPS, GraphOp, Kind, find, register
 
-__all__ = ["OPS", "GraphOp", "Kind", "channels", "elementwise", "find", "layers", "register", "shapes"]
+__all__ = [
+    "OPS",
+    "GraphOp",
+    "Kind",
+    "activations",
+    "channels",
+    "elementwise",
+    "find",
+    "layers",
+    "logic",
+    "lookup",
+    "register",
+    "shapes",
+]

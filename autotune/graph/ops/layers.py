@@ -24,11 +24,16 @@ def _data(types: Types, count: int, rank: int) -> tuple[int, ...]:
     return types[0].shape
 
 
+def _dtype(types: Types) -> str:
+    """What products are made of; bytes stand for uint8 times int8."""
+    return "int8" if types[0].dtype in ("uint8", "int8") else types[0].dtype
+
+
 def _conv2d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """Data (n, h, w, c), weight (kh, kw, c / groups, k)."""
     n, h, w, c = _data(types, 2, 4)
     kh, kw, _, k = types[1].shape
-    given: dict[str, Any] = dict(attrs)
+    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
     return workloads.conv2d(batch=n, height=h, width=w, in_channels=c, out_channels=k, kernel=(kh, kw), **given)
 
 
@@ -36,7 +41,7 @@ def _conv1d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
     """Data (n, w, c), weight (kw, c / groups, k)."""
     n, w, c = _data(types, 2, 3)
     kw, _, k = types[1].shape
-    return workloads.conv1d(batch=n, width=w, in_channels=c, out_channels=k, kernel=(kw,), **attrs)
+    return workloads.conv1d(batch=n, width=w, in_channels=c, out_channels=k, kernel=(kw,), dtype=_dtype(types), **attrs)
 
 
 def _conv3d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -44,7 +49,7 @@ def _conv3d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
     n, d, h, w, c = _data(types, 2, 5)
     kd, kh, kw, _, k = types[1].shape
     size: dict[str, Any] = {"depth": d, "height": h, "width": w, "kernel": (kd, kh, kw)}
-    return workloads.conv3d(batch=n, in_channels=c, out_channels=k, **size, **attrs)
+    return workloads.conv3d(batch=n, in_channels=c, out_channels=k, dtype=_dtype(types), **size, **attrs)
 
 
 def _conv2d_transpose(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -52,27 +57,27 @@ def _conv2d_transpose(attrs: Attributes, types: Types, constants: Sequence[bool]
     n, h, w, c = _data(types, 2, 4)
     kh, kw, _, k = types[1].shape
     size: dict[str, Any] = {"height": h, "width": w, "kernel": (kh, kw)}
-    return workloads.conv2d_transpose(batch=n, in_channels=c, out_channels=k, **size, **attrs)
+    return workloads.conv2d_transpose(batch=n, in_channels=c, out_channels=k, dtype=_dtype(types), **size, **attrs)
 
 
 def _depthwise(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """Data (n, h, w, c), weight (kh, kw, c)."""
     n, h, w, c = _data(types, 2, 4)
     kh, kw, _ = types[1].shape
-    given: dict[str, Any] = dict(attrs)
+    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
     return workloads.depthwise_conv2d(batch=n, height=h, width=w, channels=c, kernel=(kh, kw), **given)
 
 
 def _matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """(m, k) times (k, n)."""
     m, k = _data(types, 2, 2)
-    return workloads.matmul(m, types[1].shape[-1], k, constant_b=bool(constants[1]))
+    return workloads.matmul(m, types[1].shape[-1], k, _dtype(types), constant_b=bool(constants[1]))
 
 
 def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """(b, m, k) times (b, k, n)."""
     b, m, k = _data(types, 2, 3)
-    return workloads.batch_matmul(b, m, types[1].shape[-1], k, constant_b=bool(constants[1]))
+    return workloads.batch_matmul(b, m, types[1].shape[-1], k, _dtype(types), constant_b=bool(constants[1]))
 
 
 def _max_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
