@@ -99,14 +99,5 @@ def test_an_encoder_in_small_operations_becomes_one_of_layers() -> None:
     ops = Counter(node.op for node in new.nodes)
     assert (ops["layer_norm"], ops["softmax"], ops["gelu"]) == (4, 2, 2)
     assert (ops["matmul"], ops["batch_matmul"], ops["transpose"]) == (12, 4, 8)
-    assert not set(ops) - {
-        "matmul",
-        "batch_matmul",
-        "add",
-        "layer_norm",
-        "softmax",
-        "gelu",
-        "transpose",
-        "reshape",
-        "divide",
-    }
+    rest = set(ops) - {"matmul", "batch_matmul", "layer_norm", "softmax", "gelu", "transpose"}
+    assert rest == {"add", "reshape", "divide"}
