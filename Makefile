@@ -18,7 +18,7 @@ help: ## show this list
 	@echo
 	@echo "  make run CONFIG=configs/matmul.yaml ARGS='--trials 32' runs another configuration with options"
 
-run: $(READY) ## tune every layer of ResNet-50 on this machine (at most 15 minutes)
+run: $(READY) ## tune and compile ResNet-50 on this machine (at most 15 minutes)
 	$(BIN)/autotune run $(CONFIG) $(ARGS)
 
 test: $(READY) ## run every test
@@ -36,10 +36,12 @@ format: $(READY) ## sort imports and lay the code out
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
 
-bench: $(PEERS) ## measure the operators beside their peers, search by itself, seeds and int8 (hours)
+bench: $(PEERS) ## measure operators and networks beside their peers, search by itself, seeds and int8 (hours)
 	$(BIN)/python -m benchmarks.peak
 	$(BIN)/python -m benchmarks.operators
 	$(BIN)/python -m benchmarks.tvm
+	$(BIN)/python -m benchmarks.networks --trials 1000,2000
+	$(BIN)/python -m benchmarks.scheduling
 	$(BIN)/python -m benchmarks.throughput
 	$(BIN)/python -m benchmarks.seeds
 	$(BIN)/python -m benchmarks.quantized

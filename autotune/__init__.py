@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from autotune.executable import load as load
     from autotune.handwritten import build as build
     from autotune.handwritten import lower as lower
     from autotune.result import TuneResult as TuneResult
@@ -19,11 +20,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "TuneResult": "autotune.result",
     "build": "autotune.handwritten",
+    "load": "autotune.executable",
     "lower": "autotune.handwritten",
     "tune": "autotune.tuner",
 }
 
-__all__ = ["TuneResult", "__version__", "build", "lower", "tune"]
+__all__ = ["TuneResult", "__version__", "build", "load", "lower", "tune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ class Progress:
 
     Attributes:
         task: name of the task that the event is about.
-        task_trials, task_total: trials of that task: done, and wanted.
+        task_trials, task_total: trials of that task: done, and wanted; None where all tasks share the trials.
         trials, total: the same over all tasks; `total` shrinks where a space has fewer candidates.
         best_seconds: fastest of the task so far; NaN where nothing has worked yet.
         gflops: the same as 1e9 operations a second; NaN likewise.
@@ -28,7 +28,7 @@ class Progress:
 
     task: str
     task_trials: int
-    task_total: int
+    task_total: int | None
     trials: int
     total: int
     best_seconds: float

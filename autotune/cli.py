@@ -47,7 +47,7 @@ def _options(
 @app.command()
 def run(
     config: Config,
-    trials: Annotated[int | None, typer.Option(help="Candidates to measure for each task.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Candidates to measure; the tasks of a model share them.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,
     overrides: Overrides = None,
     pool: Annotated[str | None, typer.Option(help="local, or replay:FILE.")] = None,
@@ -88,7 +88,8 @@ def run(
         elif json_file is not None:
             write_json(outcome.document, json_file)
         if not quiet:
-            print_results(console, outcome.results, outcome.references, outcome.seconds)
+            network = outcome.document.get("network")
+            print_results(console, outcome.results, outcome.references, outcome.seconds, network)
             say(f"everything is in {outcome.folder}")
     if outcome.interrupted:
         arguments = [*sys.argv[1:], *([] if resume else ["--resume"])]
@@ -128,6 +129,74 @@ def lower(
         scheduled = stages.from_file(chosen, trace) if trace else stages.by_roofline(chosen, settings)
         for name, text in stages.stages(scheduled, loaded.target, stage or stages.STAGES):
             typer.echo(f"== {name}\n{text.rstrip()}\n")
+
+
+@app.command()
+def tasks(config: Config, overrides: Overrides = None) -> None:
+    """Lists the tasks of a configuration, without tuning them."""
+    with _bad_input():
+        from rich.console import Console
+        from rich.table import Table
+
+        from autotune.subject import settings_of, tasks_of
+
+        loaded = _load(config, overrides)
+        settings_of(loaded, str(config))
+        table = Table(box=None, header_style="bold")
+        for title, side in (("task", "left"), ("times", "right"), ("MFLOP", "right"), ("algorithms", "left")):
+            table.add_column(title, justify=side, no_wrap=True)  # type: ignore[arg-type]
+        found = tasks_of(loaded, str(config))
+        for task in found:
+            algorithms = ", ".join(task.workload.algorithms)
+            table.add_row(task.name, str(task.weight), f"{task.workload.flops * 1e-6:.2f}", algorithms)
+        console = Console()
+        console.width = max(console.width, 100)
+        console.print(table)
+        console.print(f"{len(found)} tasks, {sum(task.weight for task in found)} kernels", highlight=False)
+
+
+@app.command("compile")
+def compile_command(
+    config: Config,
+    records: Annotated[Path | None, typer.Option(help="Records file; that of the run folder by default.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder to write; `network` in the run folder by default.")
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Rebuilds the executable of a model from records alone."""
+    with _bad_input():
+        from autotune.deploy import rebuild
+
+        loaded = _load(config, overrides)
+        executable, notes = rebuild(loaded, str(config), records, output)
+        for note in notes:
+            typer.echo(note, err=True)
+        typer.echo(f"{executable.name} is in {executable.folder}")
+
+
+@app.command()
+def bench(
+    config: Config,
+    network: Annotated[Path | None, typer.Option(help="Folder of the executable; that of the run by default.")] = None,
+    against: Annotated[str, typer.Option(help="onnxruntime and openvino, as far as they are installed.")] = (
+        "onnxruntime,openvino"
+    ),
+    turns: Annotated[int, typer.Option(min=1, help="Turns that each runtime takes.")] = 20,
+    overrides: Overrides = None,
+) -> None:
+    """Times the executable of a model beside other runtimes, taking turns."""
+    with _bad_input():
+        from autotune.deploy import compare
+
+        loaded = _load(config, overrides)
+        timing = compare(loaded, str(config), network, against.split(","), turns)
+        ours = timing.seconds["autotune"]
+        for name, seconds in timing.seconds.items():
+            resident = timing.memory[name] / 2**20
+            typer.echo(f"{name:12} {seconds * 1e3:8.2f} ms  {seconds / ours:5.2f}x  {resident:7.0f} MiB resident")
+        for name, why in timing.missing.items():
+            typer.echo(f"{name} was not timed: {why}", err=True)
 
 
 @app.command()
@@ -173,9 +242,10 @@ def _bad_input() -> Iterator[None]:
 
 def _blamable() -> tuple[type[Exception], ...]:
     from autotune.config import ConfigError
+    from autotune.executable import ExecutableError
     from measure.errors import MeasureError
 
-    return (ConfigError, MeasureError)
+    return (ConfigError, MeasureError, ExecutableError)
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -43,6 +43,15 @@ class SearchConfig(Section):
 
     strategy: str = Field(default="evolution", description="evolution, annealing or random.")
     batch: int = Field(default=32, ge=1, le=4096, description="Trials of a round.")
+    algorithms: list[str] | None = Field(
+        default=None, min_length=1, description="Algorithms to choose from, such as direct and im2col; null: all."
+    )
+    scheduler: str = Field(
+        default="gradient", description="gradient or round_robin: how tasks of a model share the trials."
+    )
+    patience: int | None = Field(
+        default=None, ge=1, description="Rounds without a gain after which a task is left alone; null: never."
+    )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the strategy.")
 
 
@@ -65,6 +74,29 @@ class MeasureConfig(Section):
     threads: int | None = Field(default=None, ge=1, description="Threads of a kernel; null: one a core.")
 
 
+class NetworkConfig(Section):
+    """What is made of a model."""
+
+    shapes: dict[str, list[int]] = Field(
+        default_factory=dict, description="Shapes of inputs whose dimensions the model leaves open."
+    )
+    passes: list[str] | None = Field(
+        default=None, description="Names of autotune.graph.passes.PASSES, in order; null: all."
+    )
+    max_algorithm_error: float | None = Field(
+        default=None, ge=0, description="Largest relative error of an algorithm, such as Winograd's; null: any."
+    )
+    max_extra_mb: float | None = Field(
+        default=None, ge=0, description="Megabytes by which transformed weights may exceed the weights; null: any."
+    )
+    quantise: Literal["int8"] | None = Field(
+        default=None, description="int8: layers work on bytes, see docs/quantisation.md; null: in floats."
+    )
+    tolerance: float = Field(
+        default=1e-4, gt=0, description="Largest error of an output, relative to its largest element."
+    )
+
+
 class TrackingConfig(Section):
     """Where runs are tracked besides the run folder."""
 
@@ -78,11 +110,12 @@ class RunConfig(Section):
     model: str | None = Field(default=None, description="A network: a name of the onnx model zoo, or a file.")
     workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
     target: str = Field(default="cpu", description="A name of targets.registry.")
-    trials: int = Field(default=64, ge=1, description="Candidates to measure for each task.")
+    trials: int = Field(default=64, ge=1, description="Candidates to measure; the tasks of a model share them.")
     seed: int = Field(default=0, ge=0, description="Of every random draw, and of the inputs.")
     search: SearchConfig = SearchConfig()
     cost_model: CostModelConfig = CostModelConfig()
     measure: MeasureConfig = MeasureConfig()
+    network: NetworkConfig = NetworkConfig()
     records: str | None = Field(
         default=None, description="Records file to append to; null: records.jsonl in the run folder."
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from search_space.ir.stmt import LoopProgram
+from search_space.ir.stmt import Buffer, LoopProgram
 from search_space.lower import cleanup
 from search_space.lower import lower as lower_state
 from search_space.schedule.facade import Schedule
@@ -28,21 +29,27 @@ def lower(schedule: Schedule, tensors: Sequence[Tensor], simple_mode: bool = Tru
     """
     program = lower_state(schedule.state)
     wanted = [schedule.name_of(tensor) for tensor in tensors]
-    sources = {prologue.outputs[0]: prologue.params[0].name for prologue in program.prologues}
-    taken = [sources.get(parameter.name, parameter.name) for parameter in program.params]
+    taken = [*(buffer.name for buffer in program.inputs), *program.outputs]
     if sorted(wanted) != sorted(taken):
         raise ValueError(f"`tensors` must be {', '.join(taken)}, but got {', '.join(wanted)}")
     if wanted != taken:
-        order = sorted(range(len(taken)), key=lambda place: wanted.index(taken[place]))
-        program = LoopProgram(
-            program.name,
-            tuple(program.params[place] for place in order),
-            program.body,
-            program.outputs,
-            program.constraints,
-            program.prologues,
-        )
+        program = _in_order(program, wanted)
     return cleanup(program) if simple_mode else program
+
+
+def _in_order(program: LoopProgram, wanted: Sequence[str]) -> LoopProgram:
+    """The program taking its sources, and what is made of them, in the order of `wanted`."""
+    first = {p.outputs[0]: min(wanted.index(source.name) for source in p.inputs) for p in program.prologues}
+
+    def place(buffer: Buffer) -> int:
+        return first[buffer.name] if buffer.name in first else wanted.index(buffer.name)
+
+    return replace(
+        program,
+        params=tuple(sorted(program.params, key=place)),
+        prologues=tuple(sorted(program.prologues, key=lambda p: first[p.outputs[0]])),
+        sources=tuple(sorted(program.sources, key=place)),
+    )
 
 
 def build(schedule: Schedule, tensors: Sequence[Tensor], target: str = "cpu", name: str = "kernel") -> Kernel:

@@ -1,14 +1,14 @@
-"""Rounds over all tasks of a run, in turn and with one pool; every result is written down as it comes."""
+"""Rounds over all tasks of a run with one pool; every result is written down as it comes."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
 
 from autotune.callbacks import Callback, Progress
 from autotune.interrupt import Interrupt
 from autotune.result import TuneResult, peak_flops
+from autotune.schedulers import RoundRobin, TaskScheduler, TaskState
 from autotune.search.base import NoLegalSchedule
 from autotune.tuning import TaskTuning
 from measure.database import Database
@@ -24,6 +24,8 @@ def run_rounds(
     pool: MeasurePool,
     database: Database | None = None,
     callbacks: Sequence[Callback] = (),
+    scheduler: TaskScheduler | None = None,
+    budget: int | None = None,
 ) -> list[TuneResult]:
     """Tunes tasks until each has its trials; Ctrl-C ends it early with every finished trial kept.
 
@@ -34,32 +36,44 @@ def run_rounds(
         pool: measures; nothing is outstanding in it.
         database: where records go; None: they are only in the results.
         callbacks: who is told.
+        scheduler: says whose round is next; in turn by default.
+        budget: trials of all tasks together, those resumed included; None: each has its own.
 
     Returns:
         A result for each task, in order.
     """
-    teller = _Teller(tasks, callbacks)
-    waiting = deque(task for task in tasks if not task.done)
-    if waiting:
-        pool.warm_up(waiting[0].settings.threads)
+    teller = _Teller(tasks, callbacks, budget)
+    scheduler = scheduler or RoundRobin()
+    if tasks and not all(task.done for task in tasks):
+        pool.warm_up(tasks[0].settings.threads)
     with Interrupt() as interrupt:
-        while waiting and not interrupt.requested:
-            task = waiting.popleft()
+        while not interrupt.requested:
+            left = None if budget is None else budget - sum(len(task.records) for task in tasks)
+            number = None if left is not None and left <= 0 else scheduler.choose([_state(task) for task in tasks])
+            if number is None:
+                break
+            task = tasks[number]
             try:
-                trials = task.propose()
+                trials = task.propose(left)
             except NoLegalSchedule:
                 continue
             start = time.perf_counter()
             records = _measure(task, trials, pool, database, teller, interrupt)
             task.settle(records, time.perf_counter() - start)
             teller.round(task)
-            if not task.done:
-                waiting.append(task)
         stopped = interrupt.requested
     results = [task.result(stopped) for task in tasks]
     for callback in callbacks:
         callback.on_finish(results)
     return results
+
+
+def _state(task: TaskTuning) -> TaskState:
+    workload = task.task.workload
+    anchor = workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator
+    # Definitions of their own have no kin, and what has other algorithms, such as Winograd's, reaches other rates.
+    kind = workload.key if anchor == "tensors" else f"{anchor}: {', '.join(workload.algorithms)}"
+    return TaskState(task.task.weight, workload.flops, kind, tuple(task.history), task.done)
 
 
 def _measure(
@@ -88,8 +102,8 @@ def _measure(
 class _Teller:
     """Keeps count and tells the callbacks."""
 
-    def __init__(self, tasks: Sequence[TaskTuning], callbacks: Sequence[Callback]) -> None:
-        self._tasks, self._callbacks = tasks, callbacks
+    def __init__(self, tasks: Sequence[TaskTuning], callbacks: Sequence[Callback], budget: int | None) -> None:
+        self._tasks, self._callbacks, self._budget = tasks, callbacks, budget
         self._start = time.perf_counter()
         self._pending = 0  # results of the present round
         self._best = float("nan")
@@ -114,9 +128,9 @@ class _Teller:
         return Progress(
             task=task.task.name,
             task_trials=len(task.records) + self._pending,
-            task_total=task.total,
+            task_total=task.total if self._budget is None else None,
             trials=sum(len(other.records) for other in self._tasks) + self._pending,
-            total=sum(other.total for other in self._tasks),
+            total=self._budget or sum(other.total for other in self._tasks),
             best_seconds=best,
             gflops=rate * 1e-9,
             peak_share=rate / peak_flops(task.space.hardware, task.settings.threads),

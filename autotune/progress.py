@@ -51,9 +51,10 @@ class LiveProgress(callbacks.Callback):
             self._draw(progress)
         else:
             left = _remaining(progress)
+            wanted = "" if progress.task_total is None else f"/{progress.task_total}"
             self._console.print(
                 f"{progress.trials}/{progress.total} trials  {progress.task}: "
-                f"{progress.task_trials}/{progress.task_total}  {_best(progress)}  {left}",
+                f"{progress.task_trials}{wanted}  {_best(progress)}  {left}",
                 highlight=False,
                 soft_wrap=True,
             )

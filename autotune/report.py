@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from autotune.result import TuneResult
+from autotune.result import TuneResult, peak_flops
 
 _TITLES = ("times", "algorithm", "trials", "failed", "ms", "GFLOP/s", "of peak", "ORT ms", "ratio")
 
 
 def print_results(
-    console: Console, results: Sequence[TuneResult], references: Sequence[float | None], wall: float
+    console: Console,
+    results: Sequence[TuneResult],
+    references: Sequence[float | None],
+    wall: float,
+    network: Mapping[str, Any] | None = None,
 ) -> None:
-    """Prints the table and what belongs below it; `wall` is the run's duration in seconds."""
-    console.print(result_table(results, references))
+    """Prints the table and what belongs below it.
+
+    Args:
+        console: where to.
+        results: of each task.
+        references: seconds of each task elsewhere.
+        wall: the run's duration in seconds.
+        network: the `network` part of the summary, where the tasks are those of a network.
+    """
+    console.print(result_table(results, references) if network is None else network_table(results))
+    if network is not None:
+        console.print(network_sentence(network), highlight=False, soft_wrap=True)
     phases: Counter[str] = Counter()
     for result in results:
         phases.update(dict(result.phases))
@@ -54,6 +69,64 @@ def result_table(results: Sequence[TuneResult], references: Sequence[float | Non
         table.add_section()
         table.add_row(*_total(results, references), style="bold")
     return table
+
+
+def network_table(results: Sequence[TuneResult]) -> Table:
+    """Where the milliseconds go: a row a task, the most expensive first, and one for all."""
+    table = Table(box=None, header_style="bold")
+    table.add_column("task", no_wrap=True)
+    for title in ("times", "algorithm", "trials", "failed", "ms", "ms in all", "share", "of peak"):
+        table.add_column(title, justify="right", no_wrap=True)
+    whole = sum(_spent(result) for result in results)
+    for result in sorted(results, key=_spent, reverse=True):
+        missing = math.isnan(result.best_seconds)
+        table.add_row(
+            result.name,
+            str(result.weight),
+            result.algorithm or "-",
+            str(len(result.records)),
+            str(sum(result.errors.values())),
+            "-" if missing else f"{result.best_seconds * 1e3:.4f}",
+            "-" if missing else f"{_spent(result) * 1e3:.3f}",
+            f"{_spent(result) / whole:.1%}" if whole else "-",
+            "-" if missing else f"{result.peak_share:.0%}",
+        )
+    flops = sum(r.weight * r.workload.flops for r in results if not math.isnan(r.best_seconds))
+    peak = peak_flops(results[0].hardware, results[0].threads)
+    table.add_section()
+    table.add_row(
+        "sum",
+        str(sum(result.weight for result in results)),
+        "",
+        str(sum(len(result.records) for result in results)),
+        str(sum(sum(result.errors.values()) for result in results)),
+        "",
+        f"{whole * 1e3:.3f}",
+        "100.0%",
+        f"{flops / whole / peak:.0%}" if whole else "-",
+        style="bold",
+    )
+    return table
+
+
+def network_sentence(network: Mapping[str, Any]) -> str:
+    """What the executable does, beside the reference."""
+    parts = []
+    if network["seconds"] is not None:
+        parts.append(f"{network['name']}: {network['seconds'] * 1e3:.2f} ms as one executable")
+    if network["reference_seconds"] is not None:
+        ratio = network["reference_seconds"] / network["seconds"]
+        parts.append(f"{network['reference']} {network['reference_seconds'] * 1e3:.2f} ms ({ratio:.2f}x)")
+    if network["tasks_seconds"] is not None:
+        parts.append(f"sum of the tasks {network['tasks_seconds'] * 1e3:.2f} ms")
+    if network["max_error"] is not None:
+        parts.append(f"largest relative error {network['max_error']:.1e}")
+    return ", ".join(parts)
+
+
+def _spent(result: TuneResult) -> float:
+    """Seconds of all occurrences of a task; 0 where none worked."""
+    return 0.0 if math.isnan(result.best_seconds) else result.weight * result.best_seconds
 
 
 def _total(results: Sequence[TuneResult], references: Sequence[float | None]) -> list[str]:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune import folder as run_folder
+from autotune import schedulers
 from autotune.callbacks import Callback
 from autotune.config import ConfigError, RunConfig
 from autotune.loop import run_rounds
 from autotune.pools import make_pool
 from autotune.result import TuneResult
-from autotune.subject import blamed, settings_of, tasks_of
+from autotune.schedulers import Gradient, TaskScheduler
+from autotune.subject import blamed, network_of, settings_of, tasks_of
 from autotune.task import Task
 from autotune.tuner import known, prepare
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
+
+if TYPE_CHECKING:
+    from autotune.network import Network
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ class Outcome:
         folder: the run folder.
         notes: what the user should know of, a sentence each.
         seconds: wall time of the run.
+        wrong: what is wrong with the executable of a network; "" where nothing is.
     """
 
     results: Sequence[TuneResult]
@@ -41,6 +47,7 @@ class Outcome:
     folder: Path
     notes: Sequence[str]
     seconds: float
+    wrong: str = ""
 
     @property
     def interrupted(self) -> bool:
@@ -49,8 +56,9 @@ class Outcome:
 
     @property
     def problems(self) -> list[str]:
-        """Tasks that have no legal schedule."""
-        return [f"{result.name}: {result.problem}" for result in self.results if result.problem]
+        """Tasks that have no legal schedule, and an executable that computes something else."""
+        found = [f"{result.name}: {result.problem}" for result in self.results if result.problem]
+        return [*found, *([self.wrong] if self.wrong else [])]
 
 
 def run(
@@ -75,9 +83,13 @@ def run(
     """
     start = time.perf_counter()
     settings = settings_of(config, where)
-    tasks = tasks_of(config, where)
+    network = None if config.model is None else network_of(config, where)
+    tasks = tasks_of(config, where) if network is None else list(network.tasks)
+    if network is not None:
+        settings = replace(settings, batch=round_size(settings.batch, settings.trials, len(tasks)))
     folder = run_folder.make_folder(config)
     notes: list[str] = []
+    wrong = ""
     with blamed(f"{where}:measure.pool"):
         pool = make_pool(config.measure.pool)
     if not resume and config.records is None and (aside := run_folder.set_aside(config.records_path)):
@@ -87,21 +99,64 @@ def run(
         if resume:
             database.check_compatible(settings.target)
         tunings = [
-            prepare(task, settings, known(database, task.workload, settings) if resume else []) for task in tasks
+            prepare(
+                task,
+                settings,
+                known(database, task.workload, settings) if resume else [],
+                algorithms=_algorithms(task, config, network),
+            )
+            for task in tasks
         ]
-        results = run_rounds(tunings, pool, database, callbacks)
-    if config.measure.pool == "local" and not any(result.interrupted for result in results):
+        if network is None:
+            results = run_rounds(tunings, pool, database, callbacks)
+        else:
+            results = run_rounds(tunings, pool, database, callbacks, _scheduler(config), settings.trials)
+    interrupted = any(result.interrupted for result in results)
+    measured = config.measure.pool == "local" and not interrupted
+    if measured and network is None:
         references, note = _references(tasks, settings, say)
         notes += [note] if note else []
     else:
         references = [None] * len(tasks)
     document = run_folder.summary(config, results, references)
+    if network is not None and not interrupted:
+        from autotune.deploy import finish_network
+
+        built, more, wrong = finish_network(network, results, config, settings, folder, measured, say)
+        document["network"] = built
+        notes += more
     run_folder.write_json(document, folder / "summary.json")
     for result in results:
         note = run_folder.write_best(result, folder)
         notes += [note] if note else []
     run_folder.draw_curves(results, folder / "curve.png")
-    return Outcome(results, references, document, folder, notes, time.perf_counter() - start)
+    return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong)
+
+
+def _algorithms(task: Task, config: RunConfig, network: Network | None) -> list[str] | None:
+    wanted = config.search.algorithms
+    if network is not None:
+        from autotune.deploy import limits_of
+
+        return limits_of(config).allowed(task.workload)
+    if wanted is None:
+        return None
+    with blamed("search.algorithms"):
+        known_names = task.workload.algorithms
+        if unknown := [name for name in wanted if name not in known_names]:
+            raise ValueError(f"`algorithms` must be among {', '.join(known_names)}, but got {unknown[0]!r}")
+    return wanted
+
+
+def round_size(batch: int, trials: int, tasks: int) -> int:
+    """Trials of a round where `tasks` share `trials`: such that half of them are left after a round for each."""
+    return min(batch, max(4, trials // (2 * max(1, tasks))))
+
+
+def _scheduler(config: RunConfig) -> TaskScheduler:
+    if config.search.scheduler == "gradient":
+        return Gradient(patience=config.search.patience)
+    return schedulers.get(config.search.scheduler)()
 
 
 def _references(

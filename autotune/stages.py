@@ -74,13 +74,19 @@ def task_named(tasks: Sequence[Task], name: str | None) -> Task:
     return found[name]
 
 
-def by_roofline(task: Task, settings: Settings) -> Scheduled:
+def by_roofline(task: Task, settings: Settings, algorithms: Sequence[str] | None = None) -> Scheduled:
     """The schedule that a search would begin with: the best of a sample of generated code by the roofline.
+
+    Args:
+        task: what to compute.
+        settings: for which target, and the seed.
+        algorithms: to choose from; all that are no library's by default.
 
     Raises:
         ConfigError: no candidate is legal.
     """
-    shown = [algorithm for algorithm in task.workload.algorithms if algorithm != LIBRARY]  # there are loops to see
+    own = [algorithm for algorithm in task.workload.algorithms if algorithm != LIBRARY]  # there are loops to see
+    shown = own if algorithms is None else algorithms
     space: SearchSpace = generate(task.workload, registry.get(settings.target).hardware, shown)
 
     def score(sketch: int, choices: Any) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from autotune import search
+from autotune import schedulers, search
 from autotune.config import ConfigError, RunConfig, WorkloadConfig
 from autotune.models import make_model
 from autotune.naming import nearest
@@ -16,6 +17,9 @@ from autotune.tuning import Settings
 from search_space import workloads
 from search_space.workloads import Workload
 from targets import registry as targets
+
+if TYPE_CHECKING:
+    from autotune.network import Network
 
 
 def tasks_of(config: RunConfig, where: str) -> list[Task]:
@@ -28,19 +32,30 @@ def tasks_of(config: RunConfig, where: str) -> list[Task]:
     Raises:
         ConfigError: an unknown operator or model, or sizes that do not go together.
     """
-    if config.workload is not None:
-        with blamed(f"{where}:workload"):
-            workload = workload_of(config.workload)
-            workload.tensors(workload.algorithms[0])  # states what is wrong with impossible sizes
-        return [Task(config.name, workload)]
-    from autotune.graph.onnx_model import load_model
-    from autotune.graph.tasks import extract
+    if config.workload is None:
+        return list(network_of(config, where).tasks)
+    with blamed(f"{where}:workload"):
+        workload = workload_of(config.workload)
+        workload.tensors(workload.algorithms[0])  # states what is wrong with impossible sizes
+    return [Task(config.name, workload)]
+
+
+def network_of(config: RunConfig, where: str) -> Network:
+    """The network of a run, imported and optimised.
+
+    Raises:
+        ConfigError: an unknown model or pass, or a model that cannot be compiled.
+    """
+    from autotune.graph.importer import load_model
+    from autotune.network import load_network
 
     with blamed(f"{where}:model"):
-        found = extract(load_model(str(config.model)))
-    if not found:
-        raise ConfigError(f"{where}:model: a model must have layers to tune, but {config.model} has none")
-    return [Task(task.name, task.workload, task.weight) for task in found]
+        shapes = {name: tuple(shape) for name, shape in config.network.shapes.items()}
+        model = load_model(str(config.model), shapes=shapes)
+        network = load_network(model, config.name, config.seed, config.network.passes, config.network.quantise)
+    if not network.tasks:
+        raise ConfigError(f"{where}:model: a model must have something to compute, but {config.model} has not")
+    return network
 
 
 def settings_of(config: RunConfig, where: str) -> Settings:
@@ -54,6 +69,7 @@ def settings_of(config: RunConfig, where: str) -> Settings:
     with blamed(f"{where}:search"):
         kind = search.get(config.search.strategy)
         make_options(kind.Options, config.search.options, config.search.strategy)
+        schedulers.get(config.search.scheduler)
     with blamed(f"{where}:cost_model"):
         make_model(config.cost_model.name, config.cost_model.options, config.seed)
     return Settings(

@@ -94,7 +94,11 @@ def tune(
 
 
 def prepare(
-    task: Task, settings: Settings, records: Sequence[Record] = (), space: SearchSpace | None = None
+    task: Task,
+    settings: Settings,
+    records: Sequence[Record] = (),
+    space: SearchSpace | None = None,
+    algorithms: Sequence[str] | None = None,
 ) -> TaskTuning:
     """A task ready to be tuned.
 
@@ -103,8 +107,9 @@ def prepare(
         settings: how.
         records: what an earlier run measured of it.
         space: where to search; the workload's whole space by default.
+        algorithms: of the workload that the default space holds; all by default.
     """
-    space = space or generate(task.workload, targets.get(settings.target).hardware)
+    space = space or generate(task.workload, targets.get(settings.target).hardware, algorithms)
     key = task.workload.key
     model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)
     guide = Guide(space, model, settings.generator(key, "guide"))

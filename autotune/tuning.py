@@ -88,6 +88,7 @@ class TaskTuning:
         self.strategy, self.guide, self.host = strategy, guide, dict(host or {})
         self.records: list[Record] = []
         self.best_seconds = math.nan
+        self.history: list[float] = []  # best seconds after each round
         self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
         self.failure: NoLegalSchedule | None = None
         self._workload = task.workload.to_json()
@@ -114,14 +115,19 @@ class TaskTuning:
             if record.trace_key in self._known:
                 continue
             self._keep(record)
+            if len(self.records) % self.settings.batch == 0:
+                self.history.append(self.best_seconds)
             candidate = self._candidate_of(record)
             if candidate is not None:
                 known.append((candidate, record.seconds))
         self._resumed = len(self.records)
         self._learn(known)
 
-    def propose(self) -> list[Trial]:
+    def propose(self, limit: int | None = None) -> list[Trial]:
         """Trials of the next round; none where the task is done.
+
+        Args:
+            limit: most trials of the round, besides the limits of the settings.
 
         Raises:
             NoLegalSchedule: the space holds no legal candidate.
@@ -129,6 +135,7 @@ class TaskTuning:
         start, scoring = time.perf_counter(), self.guide.seconds
         trials: dict[str, Trial] = {}
         wanted = min(self.settings.batch, self.settings.trials - len(self.records))
+        wanted = wanted if limit is None else min(wanted, limit)
         try:
             while len(trials) < wanted and not self._exhausted:
                 asked = self._ask(wanted - len(trials))
@@ -167,6 +174,7 @@ class TaskTuning:
             told += [(c, record.seconds) for c in self._proposed[record.trace_key]]
         self._proposed.clear()
         self._round += 1
+        self.history.append(self.best_seconds)
         self._learn(told, refit=not self.done)
 
     def result(self, interrupted: bool = False) -> TuneResult:

@@ -138,7 +138,63 @@ def quantized(document: Document) -> str:
     return _table(header, lines)
 
 
+def networks(document: Document) -> str:
+    """Whole networks beside the peers, the sum of their tasks, and memory."""
+    header = [
+        "network",
+        "trials",
+        "minutes",
+        "ours ms",
+        "ORT ms",
+        "OpenVINO ms",
+        "ratio to best",
+        "tasks ms",
+        "GFLOP/s",
+        "error",
+        "ours MiB",
+        "ORT MiB",
+    ]
+    lines: list[list[object]] = []
+    for row in document["rows"].values():
+        seconds, resident = row["seconds"], row["resident_bytes"]
+        ours = seconds["autotune"]
+        best = min((value for name, value in seconds.items() if name != "autotune"), default=None)
+        lines.append(
+            [
+                row["name"],
+                row["trials"],
+                f"{row['run_seconds'] / 60:.1f}",
+                *(_ms(seconds.get(name)) for name in ("autotune", "onnxruntime", "openvino")),
+                _number(best and best / ours, ".2f", "x"),
+                _ms(row["tasks_seconds"]),
+                f"{row['flops'] / ours / 1e9:.0f}",
+                _number(row["max_error"], ".0e"),
+                *(_number(resident.get(n) and resident[n] / 2**20, ".0f") for n in ("autotune", "onnxruntime")),
+            ]
+        )
+    return _table(header, lines)
+
+
+def scheduling(document: Document) -> str:
+    """What both schedulers come to, and when gradient is where round robin ends."""
+    header = ["network", "tasks", "trials", "round robin ms", "gradient ms", "gradient is there after", "share"]
+    lines = [
+        [
+            row["name"],
+            row["tasks"],
+            row["trials"],
+            *(_ms(row["final_seconds"][name]) for name in ("round_robin", "gradient")),
+            row["reached_after"] or "never",
+            _number(row["reached_after"] and row["reached_after"] / row["trials"] * 100, ".0f", " %"),
+        ]
+        for row in document["rows"].values()
+    ]
+    return _table(header, lines)
+
+
 TABLES: dict[str, Callable[[Document], str]] = {
+    "networks": networks,
+    "scheduling": scheduling,
     "operators": operators,
     "tvm": tvm,
     "peak": peak,

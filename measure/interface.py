@@ -14,7 +14,13 @@ from measure.pool import Trial
 
 
 class Bound(Protocol):
-    """A kernel with its arrays."""
+    """A kernel with its arrays.
+
+    Attributes:
+        copies: sets of constants that rotate; 1 where they do not.
+    """
+
+    copies: int
 
     def run(self, threads: int | None = None) -> NDArray[Any]:
         """Runs once and returns the output buffer, the same one each time."""
@@ -53,7 +59,7 @@ class Executor(Protocol):
         """Makes inputs and reference of the trial's task; kept by the worker for the next trials."""
 
     def bind(self, trial: Trial, module: bytes, task: Task, copies: int) -> Bound:
-        """Loads a module and binds it to the inputs, its constants in `copies` rotated copies."""
+        """Loads a module and binds it to the inputs; more than one of `copies` asks for constants that are cold."""
 
 
 def load_executor(path: str) -> Executor:

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, Self, get_args
 from measure.errors import ErrorClass, PoolError
 
 Cache = Literal["warm", "network"]
-"""`warm`: all tensors stay in cache between iterations. `network`: constants come from rotated copies."""
+"""`warm`: all tensors stay in cache between iterations. `network`: constants are cold."""
 
 
 class HasKeyAndJson(Protocol):

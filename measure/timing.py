@@ -100,14 +100,18 @@ def measure(
     return _summary(samples, policy.keep)
 
 
+MOST_COPIES = 16384
+
+
 def rotation_copies(constant_bytes: int, cache_bytes: int, rotation_bytes: int) -> int:
     """Copies of the constants to rotate through so that each is cold when its turn comes.
 
-    They fill 1.5 last-level caches, but at most `rotation_bytes`; a constant larger than that is cold anyway.
+    They fill 1.5 last-level caches, but at most `rotation_bytes`; a constant larger than that is cold anyway. There are
+    at most `MOST_COPIES`: making millions of a constant of a few bytes would take longer than any trial may.
     """
     if constant_bytes <= 0:
         return 1
-    return max(1, math.ceil(min(1.5 * cache_bytes, rotation_bytes) / constant_bytes))
+    return max(1, min(MOST_COPIES, math.ceil(min(1.5 * cache_bytes, rotation_bytes) / constant_bytes)))
 
 
 def _enough(samples: NDArray[np.float64], policy: TimingPolicy, lost: float) -> bool:

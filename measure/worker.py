@@ -77,8 +77,9 @@ class Runner:
         return self._tasks[key]
 
     def _run(self, trial: Trial, module: bytes, task: Task, oracle: Oracle, policy: TimingPolicy) -> Header:
-        rotates = trial.cache == "network"
-        copies = rotation_copies(task.constant_bytes, task.cache_bytes, policy.rotation_bytes) if rotates else 1
+        copies = 1
+        if trial.cache == "network" and task.constant_bytes:
+            copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, policy.rotation_bytes))
         bound = self._executor.bind(trial, module, task, copies)
         output = bound.run(trial.threads)  # warms caches up, and gives the buffer to poison
         oracle.poison(output)
@@ -107,7 +108,7 @@ class Runner:
             "spread": timing.spread,
             "message": cut,
             "max_error": comparison.max_error,
-            "rotation_bytes": copies * task.constant_bytes if rotates else 0,
+            "rotation_bytes": bound.copies * task.constant_bytes if bound.copies > 1 else 0,
         }
 
 

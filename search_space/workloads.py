@@ -20,6 +20,7 @@ from search_space.operators.conv import CONV1D, CONV2D, CONV3D
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
 from search_space.operators.elementwise import ELEMENTWISE
 from search_space.operators.estimates import STEP
+from search_space.operators.fused import FUSED
 from search_space.operators.pooling import AVG_POOL2D, MAX_POOL2D
 from search_space.operators.products import BATCH_MATMUL, DENSE, MATMUL
 from search_space.operators.reduction import REDUCE
@@ -159,7 +160,7 @@ class Workload:
         precision, step = self._operator.precision, STEP[self.output.dtype]
         terms = precision.terms(self.args)
         relative = 100 + 4 * terms**0.5 if self.output.dtype == "float32" else 4
-        return step * relative, step * precision.scale(self.args) * (10 + terms)
+        return step * relative, step * precision.scale(self.args) * (precision.floor(self.args) + terms)
 
     def make_inputs(self, seed: int) -> list[Array]:
         """Random inputs on which the operator is defined; the same for the same seed."""
@@ -221,3 +222,4 @@ layer_norm = _constructor(LAYER_NORM)
 reduce = _constructor(REDUCE)
 elementwise = _constructor(ELEMENTWISE)
 tensors = _constructor(TENSORS)
+fused = _constructor(FUSED)

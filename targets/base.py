@@ -26,13 +26,13 @@ class RunError(RuntimeError):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One array a kernel takes: its shape and dtype; `packed_from` names the source of a re-laid constant."""
+    """One array a kernel takes: its shape and dtype; `packed_from` names what a constant made beforehand is made of."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     constant: bool = False
-    packed_from: str | None = None
+    packed_from: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ class Module:
         header = json.loads(data[8 : 8 + length])
 
         def parameters(items: list[dict[str, Any]]) -> tuple[Parameter, ...]:
-            return tuple(Parameter(**{**p, "shape": tuple(p["shape"])}) for p in items)
+            lists = ("shape", "packed_from")
+            return tuple(Parameter(**{**p, **{k: tuple(p[k]) for k in lists}}) for p in items)
 
         return Module(
             header["name"],
@@ -84,8 +85,66 @@ class Module:
         )
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a step of a network finds an array.
+
+    Attributes:
+        space: `input` or `output` of the network, `weights` or `arena`.
+        number: which of the inputs or outputs, or bytes into the weights or the arena.
+        beyond: bytes into the input or output.
+    """
+
+    space: str
+    number: int
+    beyond: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel's call.
+
+    Attributes:
+        module: number of the kernel's module.
+        arguments: of each parameter of the module, in order.
+        title: what it computes, for people.
+    """
+
+    module: int
+    arguments: tuple[Place, ...]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """Kernels in the order in which one call runs them, and where everything lies.
+
+    Attributes:
+        name: of the network, a C identifier; names of the modules begin with it and differ.
+        modules: distinct kernels.
+        steps: calls of them.
+        inputs, outputs: of the network.
+        weights_bytes: of all constants, as the kernels take them.
+        arena_bytes: of the activations; the kernels' own workspace follows them.
+    """
+
+    name: str
+    modules: tuple[Module, ...]
+    steps: tuple[Step, ...]
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    weights_bytes: int
+    arena_bytes: int
+
+
 class Bound(ABC):
-    """A kernel with its inputs in place: constants packed, an output to write to."""
+    """A kernel with its inputs in place: constants packed, an output to write to.
+
+    Attributes:
+        copies: sets of constants that rotate from run to run; 1 where they do not.
+    """
+
+    copies: int = 1
 
     @abstractmethod
     def run(self, threads: int | None = None) -> NDArray[Any]:
@@ -107,7 +166,12 @@ class Kernel(ABC):
 
     @abstractmethod
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> Bound:
-        """Puts inputs in place; `copies` rotated copies of the constants make every execution find them cold."""
+        """Puts inputs in place.
+
+        Args:
+            inputs: of the kernel.
+            copies: more than 1: timed executions find constants cold, by rotating so many copies or otherwise.
+        """
 
 
 class Target(ABC):

@@ -11,6 +11,12 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import checker, shape_inference
 
+from autotune.graph.errors import ModelError
+from autotune.graph.torch_model import export, is_import_path
+from autotune.graph.zoo import BUILDERS
+
+__all__ = ["ZOO", "ModelError", "constants", "inferred", "load_model", "model_path", "shapes"]
+
 ZOO = {
     "alexnet": "bvlc_alexnet",
     "densenet121": "densenet121",
@@ -25,10 +31,6 @@ ZOO = {
 """Name of a network → the model-zoo graph inside the `onnx` package; its weights are of one value."""
 
 
-class ModelError(ValueError):
-    """A model that cannot be read, or a layer in it that cannot be tuned."""
-
-
 def model_path(name_or_path: str | PathLike[str]) -> Path:
     """File of a model.
 
@@ -41,35 +43,30 @@ def model_path(name_or_path: str | PathLike[str]) -> Path:
     path = Path(text).expanduser()
     if path.is_file():
         return path
-    near = difflib.get_close_matches(text, ZOO, n=1)
+    known = [*ZOO, *BUILDERS]
+    near = difflib.get_close_matches(text, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ModelError(
-        f"`model` must be one of {', '.join(ZOO)} or the path of an .onnx file, but got model={text!r}{hint}"
+        f"`model` must be one of {', '.join(known)}, the path of an .onnx file, "
+        f"or package.module:function of a PyTorch module, but got model={text!r}{hint}"
     )
 
 
-def load_model(
-    model: onnx.ModelProto | str | PathLike[str], input_shapes: Mapping[str, Sequence[int]] | None = None
-) -> onnx.ModelProto:
+def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[int]] | None = None) -> onnx.ModelProto:
     """Reads a model and infers the shape of every value in it.
 
     Args:
-        model: a name of `ZOO`, the path of an .onnx file, or a model itself, which stays as it is.
-        input_shapes: by name, of inputs whose dimensions the model leaves open.
+        name_or_path: a name of `ZOO` or of `zoo.BUILDERS`, the path of an .onnx file, or the import path
+            `package.module:function` of a function that gives a PyTorch module, see `torch_model`.
+        shapes: of inputs whose dimensions the model leaves open.
 
     Raises:
         ModelError: an unknown name, a file that is no complete ONNX model, or inputs of dynamic shape.
     """
-    loaded, shown = (model, model.graph.name) if isinstance(model, onnx.ModelProto) else _read(model)
-    if not loaded.graph.node or not loaded.opset_import:
-        raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={shown!r}, which holds none")
-    if input_shapes:
-        loaded = _with_shapes(loaded, input_shapes)
-    _check_inputs(loaded.graph)
-    return infer(loaded, shown)
-
-
-def _read(name_or_path: str | PathLike[str]) -> tuple[onnx.ModelProto, str]:
+    if fspath(name_or_path) in BUILDERS:
+        return inferred(BUILDERS[fspath(name_or_path)](), shapes, fspath(name_or_path))
+    if is_import_path(fspath(name_or_path)) and not Path(name_or_path).is_file():
+        return inferred(export(fspath(name_or_path)), shapes, fspath(name_or_path))
     path = model_path(name_or_path)
     try:
         return onnx.load(path), str(path)
@@ -77,20 +74,33 @@ def _read(name_or_path: str | PathLike[str]) -> tuple[onnx.ModelProto, str]:
         raise ModelError(
             f"`model` must be a complete ONNX file, but got model={str(path)!r}: {_first_line(error)}"
         ) from error
+    if not model.graph.node or not model.opset_import:
+        raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none")
+    return inferred(model, shapes, str(path))
 
 
-def infer(model: onnx.ModelProto, shown: str = "") -> onnx.ModelProto:
-    """The model with the shape of every value in it.
+def inferred(
+    model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None = None, title: str = "a ModelProto"
+) -> onnx.ModelProto:
+    """A copy of a model with every shape inferred.
+
+    Args:
+        model: stays as it is.
+        shapes: of inputs whose dimensions the model leaves open.
+        title: what messages call the model.
 
     Raises:
-        ModelError: shapes that contradict each other.
+        ModelError: inputs of dynamic shape, or shapes that do not agree.
     """
+    given = onnx.ModelProto()
+    given.CopyFrom(model)
+    _give_shapes(given.graph, shapes or {})
+    _check_inputs(given.graph)
     try:
-        return shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        return shape_inference.infer_shapes(given, strict_mode=True, data_prop=True)
     except (shape_inference.InferenceError, checker.ValidationError) as error:
         raise ModelError(
-            f"`model` must be a graph whose shapes agree, but got model={shown or model.graph.name!r}: "
-            f"{_first_line(error)}"
+            f"`model` must be a graph whose shapes agree, but got model={title!r}: {_first_line(error)}"
         ) from error
 
 
@@ -146,6 +156,20 @@ def constants(model: onnx.ModelProto) -> set[str]:
         if all(name in known for name in node.input) and not node.op_type.startswith("Random"):
             known.update(node.output)
     return known - {""}
+
+
+def _give_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
+    inputs = {value.name: value for value in graph.input}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            raise ModelError(f"`shapes` must be of inputs of the model ({', '.join(inputs)}), but got {name!r}")
+        dims = inputs[name].type.tensor_type.shape.dim
+        if len(dims) != len(shape):
+            raise ModelError(f"`shapes` of {name} must have {len(dims)} dimensions, but got {list(shape)}")
+        for dim, extent in zip(dims, shape, strict=True):
+            if dim.HasField("dim_value") and dim.dim_value not in (0, extent):
+                raise ModelError(f"`shapes` of {name} must agree with the model's, but got {list(shape)}")
+            dim.dim_value = extent
 
 
 def _check_inputs(graph: onnx.GraphProto) -> None:

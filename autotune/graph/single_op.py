@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from search_space.operators.windows import both_sides, padding_of
 from search_space.workloads import Workload
 
 Array = NDArray[Any]
@@ -178,13 +179,12 @@ def _assemble(
 
 
 def _conv_attributes(workload: Workload, weight: Array) -> dict[str, Any]:
-    sides = workload.args.get("padding", (0, 0))
-    before, after = zip(*((p, p) if isinstance(p, int) else p for p in sides), strict=True)
+    sides = both_sides(padding_of(2, workload.args.get("padding", 0)))
     return {
         "kernel_shape": weight.shape[2:],
         "strides": pair(workload.args.get("stride", 1)),
         "dilations": pair(workload.args.get("dilation", 1)),
-        "pads": (*before, *after),
+        "pads": (*(before for before, _ in sides), *(after for _, after in sides)),
         "group": _groups(workload),
     }
 

@@ -31,6 +31,8 @@ BITS = {
 }
 COMMUTATIVE = {"add", "mul", "min", "max", "and", "or", "eq", "ne"}
 COMPARISONS = {"lt", "le", "eq", "ne"}
+SHIFTS = ("shl", "shr")
+"""Of int32, by an amount modulo 32; to the right the sign is kept, so that it rounds down."""
 MATH = ("exp", "log", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "abs", "floor")
 
 
@@ -80,6 +82,12 @@ class Expr:
 
     def __mod__(self, other: Any) -> Expr:
         return make("mod", self, other)
+
+    def __lshift__(self, other: Any) -> Expr:
+        return make("shl", self, other)
+
+    def __rshift__(self, other: Any) -> Expr:
+        return make("shr", self, other)
 
     def __neg__(self) -> Expr:
         return make("sub", const(0, self.dtype), self)
@@ -334,6 +342,8 @@ FOLD: dict[str, Callable[..., Any]] = {
     "div": lambda a, b: a / b,
     "floordiv": lambda a, b: a // b,
     "mod": lambda a, b: a % b,
+    "shl": lambda a, b: a << (b & 31),
+    "shr": lambda a, b: a >> (b & 31),
     "min": lambda a, b: min(a, b),
     "max": lambda a, b: max(a, b),
     "lt": lambda a, b: a < b,
@@ -372,13 +382,15 @@ def _check_operands(op: str, a: Expr) -> None:
         right = a.dtype == BOOL
     elif op == "div":
         right = a.dtype in FLOATS
+    elif op in SHIFTS:
+        right = a.dtype == "int32"
     else:
         right = a.dtype != BOOL or op in ("min", "max") or op in COMPARISONS
     if not right:
         raise TypeError(f"operands of `{op}` must be {_OPERANDS.get(op, 'numbers')}, but got {a}: {a.dtype}")
 
 
-_OPERANDS = {"and": "bool", "or": "bool", "div": "floating-point (use // on integers)"}
+_OPERANDS = {"and": "bool", "or": "bool", "div": "floating-point (use // on integers)", "shl": "int32", "shr": "int32"}
 
 
 def _fold(op: str, a: Expr, b: Expr, dtype: str) -> Expr:
@@ -389,7 +401,7 @@ def _fold(op: str, a: Expr, b: Expr, dtype: str) -> Expr:
 def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
     number = b.value if b.op == "const" else None
     exact = a.dtype not in FLOATS  # x * 0 is not 0 for NaN, x + 0 loses -0.0 only
-    if op in ("add", "sub") and number == 0:
+    if op in ("add", "sub", *SHIFTS) and number == 0:
         return a
     if (op in ("mul", "div") and number == 1) or (op == "floordiv" and number == 1 and exact):
         return a

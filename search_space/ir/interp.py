@@ -53,7 +53,7 @@ def interpret(program: LoopProgram, arrays: Mapping[str, NDArray[Any]]) -> Array
     """
     memory: Arrays = dict(arrays)
     for prologue in program.prologues:
-        memory |= interpret(prologue, {k: memory[k] for k in (prologue.params[0].name,)})
+        memory |= interpret(prologue, {b.name: memory[b.name] for b in prologue.inputs})
     for buffer in program.params:
         shape = tuple(int(e.value) for e in buffer.shape)
         if buffer.name not in memory:

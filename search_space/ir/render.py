@@ -9,9 +9,9 @@ import numpy as np
 from search_space.ir.expr import FLOATS, Expr
 
 _SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<="}
-_SYMBOL |= {"eq": "==", "ne": "!=", "and": "and", "or": "or"}
-_RANK = {"or": 1, "and": 2, "lt": 3, "le": 3, "eq": 3, "ne": 3, "add": 4, "sub": 4}
-_RANK |= {"mul": 5, "div": 5, "floordiv": 5, "mod": 5}
+_SYMBOL |= {"eq": "==", "ne": "!=", "and": "and", "or": "or", "shl": "<<", "shr": ">>"}
+_RANK: dict[str, float] = {"or": 1, "and": 2, "lt": 3, "le": 3, "eq": 3, "ne": 3, "add": 4, "sub": 4}
+_RANK |= {"shl": 3.5, "shr": 3.5, "mul": 5, "div": 5, "floordiv": 5, "mod": 5}
 
 
 def render(e: Expr) -> str:

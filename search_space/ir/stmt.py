@@ -21,13 +21,17 @@ SCOPES = ("global", "shared", "local", "input", "weight", "accumulator")
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """A dense row-major array; `scope` says in which memory: local is registers on a CPU or a GPU thread."""
+    """An array; `scope` says in which memory: local is registers on a CPU or a GPU thread.
+
+    It is dense and row-major unless `pitches` says how many elements lie between neighbours along each dimension.
+    """
 
     name: str
     shape: tuple[Expr, ...]
     dtype: str
     scope: str = "global"
     constant: bool = False
+    pitches: tuple[int, ...] | None = None
 
     @property
     def size(self) -> Expr:
@@ -37,6 +41,8 @@ class Buffer:
     @property
     def strides(self) -> tuple[Expr, ...]:
         """Elements between neighbours along each dimension."""
+        if self.pitches is not None:
+            return tuple(lift(pitch) for pitch in self.pitches)
         return tuple(product(self.shape[i + 1 :]) for i in range(len(self.shape)))
 
 
@@ -112,7 +118,12 @@ class Constraint:
 
 @dataclass(frozen=True, eq=False)
 class LoopProgram:
-    """A kernel as loops. `prologues` re-lay constants once, before the first call; their output is a parameter here."""
+    """A kernel as loops.
+
+    Attributes:
+        prologues: make constants once, before the first call; the output of each is a parameter here.
+        sources: what callers hand over, in order, where prologues make parameters of it.
+    """
 
     name: str
     params: tuple[Buffer, ...]
@@ -120,6 +131,7 @@ class LoopProgram:
     outputs: tuple[str, ...]
     constraints: tuple[Constraint, ...] = ()
     prologues: tuple[LoopProgram, ...] = ()
+    sources: tuple[Buffer, ...] = ()
     buffers: Mapping[str, Buffer] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -129,10 +141,21 @@ class LoopProgram:
                 found[node.buffer.name] = node.buffer
         object.__setattr__(self, "buffers", found)
 
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """What callers hand over, in order."""
+        return self.sources if self.prologues else tuple(b for b in self.params if b.name not in self.outputs)
+
     def __str__(self) -> str:
         from search_space.ir.printer import print_program
 
         return print_program(self)
+
+
+def with_pitches(program: LoopProgram, pitches: Mapping[str, tuple[int, ...]]) -> LoopProgram:
+    """The program on parameters whose elements lie apart: elements between neighbours along each dimension, by name."""
+    params = tuple(replace(b, pitches=pitches[b.name]) if b.name in pitches else b for b in program.params)
+    return replace(program, params=params)
 
 
 def walk_stmt(stmt: Stmt) -> Iterator[Stmt]:
@@ -193,4 +216,5 @@ def substitute_program(program: LoopProgram, values: Mapping[str, int]) -> LoopP
         program.outputs,
         tuple(Constraint(c.name, function(lift(c.left)), function(lift(c.right))) for c in program.constraints),
         tuple(substitute_program(p, values) for p in program.prologues),
+        program.sources,
     )

@@ -18,6 +18,7 @@ def cleanup(program: LoopProgram) -> LoopProgram:
         program.outputs,
         program.constraints,
         tuple(cleanup(p) for p in program.prologues),
+        program.sources,
     )
 
 
@@ -56,14 +57,16 @@ def _tidy_loop(stmt: For, ranges: dict[str, Expr]) -> Stmt | None:
 def simplify_value(value: Expr, simplify: Simplifier) -> Expr:
     """A stored value with its indices, conditions and integer parts simplified."""
 
+    memo: dict[int, Expr] = {}  # of both branches of a select too: they may share most of what they are made of
+
     def visit(node: Expr) -> Expr | None:
         if node.op == "load":
             return load(node.args[0], [simplify(i) for i in node.args[1:]], node.dtype)
         if node.op == "select":
             condition = simplify(node.args[0])
-            return select(condition, transform(node.args[1], visit), transform(node.args[2], visit))
+            return select(condition, transform(node.args[1], visit, memo), transform(node.args[2], visit, memo))
         if node.dtype == "int64":
             return simplify(node)
         return None
 
-    return transform(value, visit)
+    return transform(value, visit, memo)

@@ -96,18 +96,22 @@ class Bounds:
                 if node.op != "load" or node.args[0] != stage.name:
                     continue
                 for axis, index, found in zip(stage.axes, node.args[1:], lows, strict=True):
-                    found.append(self._region(axis, substitute(index, values), relaxed))
-                    if variables(index) & loose:
+                    low, width = self._region(axis, substitute(index, values), relaxed)
+                    found.append((low, width))
+                    # a loop may overrun and what is made of its index stay inside: h // 4 of 7 rows in tiles of 4
+                    if variables(index) & loose and not self.simplify.at_most_zero(
+                        canon(low + width - axis.extent + 1)
+                    ):
                         overrun.add(axis.name)
-        low, extent = [], []
+        starts, extent = [], []
         for axis, found in zip(stage.axes, lows, strict=True):
             first, size = self._union(stage, axis, found)
             if axis.name not in overrun or not self.simplify.nonnegative(first):
                 first, size = self._moved_inside(axis, first, size)
                 overrun.discard(axis.name)
-            low.append(first)
+            starts.append(first)
             extent.append(size)
-        return Domain(tuple(low), tuple(extent), frozenset(overrun))
+        return Domain(tuple(starts), tuple(extent), frozenset(overrun))
 
     def _region(self, axis: Axis, index: Expr, relaxed: dict[str, Expr]) -> tuple[Expr, Expr]:
         """First index read and the width; the whole axis where arithmetic does not bound it."""

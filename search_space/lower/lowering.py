@@ -18,10 +18,11 @@ from search_space.ir.expr import (
 )
 from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
+from search_space.lower.cleanup import simplify_value
 from search_space.lower.domains import Bounds, loop_var
 from search_space.lower.inline import inline_stages
 from search_space.lower.legality import check_schedule
-from search_space.lower.pack import pack_program, packed_buffer, packed_indices, source_buffer
+from search_space.lower.pack import is_made, layout_of, pack_program, packed_buffer, packed_indices, source_buffer
 from search_space.lower.tensorize import tensorized
 from search_space.schedule.state import SplitRelation, Stage, State, identity_of
 
@@ -59,12 +60,16 @@ class _Lowering:
 
     def program(self, name: str) -> LoopProgram:
         outputs = [self.buffer(self.stages[o]) for o in self.state.outputs]
-        params = [source_buffer(i) if i.layout is None else packed_buffer(i, self.simplify) for i in self.state.inputs]
+        read = {name for stage in self.state.stages for name in stage.reads()}
+        made = {name for i in self.state.inputs if i.derived is not None for name in i.derived.sources}
+        taken = [i for i in self.state.inputs if i.name in read or (i.derived is None and i.name not in made)]
+        remade = [i for i in taken if is_made(i)]
+        params = [packed_buffer(i, self.simplify) if is_made(i) else source_buffer(i) for i in taken]
         body: Stmt = seq(*(self.build(s) for s in self.state.stages if s.attach.kind == "root"))
         for stage in reversed(self.state.stages):
             if stage.attach.kind == "root" and stage.name not in self.state.outputs:
                 body = Allocate(self.buffer(stage), body)
-        prologues = [pack_program(i, self.simplify) for i in self.state.inputs if i.layout is not None]
+        prologues = [pack_program(i, self.inputs, self.simplify) for i in remade]
         return LoopProgram(
             name,
             (*params, *outputs),
@@ -72,6 +77,7 @@ class _Lowering:
             self.state.outputs,
             tuple(dict.fromkeys(self.bounds.constraints)),
             tuple(prologues),
+            tuple(source_buffer(i) for i in self.state.inputs if i.derived is None),
         )
 
     def buffer(self, stage: Stage) -> Buffer:
@@ -196,7 +202,7 @@ class _Lowering:
                     return self.checked(load(name, shifted, node.dtype), domain.extent, cut)
                 return self.checked(load(name, indices, node.dtype), producer.shape, open_dims)
             source = self.inputs[name]
-            if source.layout is None:
+            if not is_made(source):
                 shape = tuple(const(s) for s in source.shape)
                 return self.checked(load(name, indices, node.dtype), shape, open_dims)
             buffer = packed_buffer(source, self.simplify)
@@ -204,7 +210,7 @@ class _Lowering:
                 # past the end any block will do: what is computed from it is never stored
                 self.simplify(maximum(minimum(i, extent - 1), 0)) if open_dims[dim] and part == 0 else i
                 for (dim, part), i, extent in zip(
-                    source.layout.order, packed_indices(source, indices, self.simplify), buffer.shape, strict=True
+                    layout_of(source).order, packed_indices(source, indices, self.simplify), buffer.shape, strict=True
                 )
             ]
             return load(buffer.name, packed, node.dtype)
@@ -221,17 +227,7 @@ class _Lowering:
         return select(logical_and(*conditions), node, const(0, node.dtype))
 
     def indices_simplified(self, body: Expr) -> Expr:
-        def visit(node: Expr) -> Expr | None:
-            if node.op == "load":
-                return load(node.args[0], [self.simplify(i) for i in node.args[1:]], node.dtype)
-            if node.op == "select":
-                condition = self.simplify(node.args[0])
-                return select(condition, transform(node.args[1], visit), transform(node.args[2], visit))
-            if node.dtype == "int64":
-                return self.simplify(node)
-            return None
-
-        return transform(body, visit)
+        return simplify_value(body, self.simplify)
 
 
 def _predicate(guards: tuple[Expr, ...]) -> Expr | None:

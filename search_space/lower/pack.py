@@ -1,13 +1,41 @@
-"""Packed constants: index maps into the packed layout, and the program that fills it before the first call."""
+"""Constants made before the first call: packed ones re-laid, derived ones computed, by a program of their own each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from search_space.ir.expr import BOOL, Expr, ceildiv, const, load, make, product, select, var
+from search_space.ir.expr import (
+    BOOL,
+    Expr,
+    ceildiv,
+    const,
+    load,
+    make,
+    product,
+    select,
+    substitute,
+    transform,
+    var,
+    variables,
+    walk,
+)
 from search_space.ir.simplify import Simplifier
 from search_space.ir.stmt import Buffer, For, LoopProgram, Stmt, Store
-from search_space.schedule.state import Input
+from search_space.schedule.state import Derivation, Input, Layout
+
+MAX_UNROLL = 16
+"""Extent up to which a loop is unrolled whose index the conditions of a derived constant ask for."""
+
+
+def is_made(source: Input) -> bool:
+    """Whether a prologue makes this constant."""
+    return source.layout is not None or source.derived is not None
+
+
+def layout_of(source: Input) -> Layout:
+    """The packed layout; a derived constant that is not packed keeps the order of its axes."""
+    dims = range(len(source.shape))
+    return source.layout or Layout(tuple(() for _ in dims), tuple((d, 0) for d in dims))
 
 
 def source_buffer(source: Input) -> Buffer:
@@ -17,10 +45,9 @@ def source_buffer(source: Input) -> Buffer:
 
 def packed_buffer(source: Input, simplify: Simplifier) -> Buffer:
     """The packed buffer; dimensions that are not divided are rounded up."""
-    assert source.layout is not None
-    shape = []
-    for dim, part in source.layout.order:
-        factors = source.layout.factors[dim]
+    shape, layout = [], layout_of(source)
+    for dim, part in layout.order:
+        factors = layout.factors[dim]
         extent = ceildiv(const(source.shape[dim]), product(factors)) if part == 0 else factors[part - 1]
         shape.append(simplify(extent))
     return Buffer(f"{source.name}.packed", tuple(shape), source.dtype, "global", True)
@@ -28,10 +55,9 @@ def packed_buffer(source: Input, simplify: Simplifier) -> Buffer:
 
 def packed_indices(source: Input, indices: Sequence[Expr], simplify: Simplifier) -> tuple[Expr, ...]:
     """Where element `indices` of the source lies in the packed buffer."""
-    assert source.layout is not None
-    out = []
-    for dim, part in source.layout.order:
-        factors = source.layout.factors[dim]
+    out, layout = [], layout_of(source)
+    for dim, part in layout.order:
+        factors = layout.factors[dim]
         value = simplify(indices[dim])
         inner = product(factors[part:])
         value = simplify.floordiv(value, inner) if factors[part:] else value
@@ -41,16 +67,21 @@ def packed_indices(source: Input, indices: Sequence[Expr], simplify: Simplifier)
     return tuple(out)
 
 
-def pack_program(source: Input, simplify: Simplifier) -> LoopProgram:
-    """`packed[...] = source[...]`, zero in the padding."""
-    assert source.layout is not None
-    target, origin = packed_buffer(source, simplify), source_buffer(source)
+def pack_program(source: Input, inputs: Mapping[str, Input], simplify: Simplifier) -> LoopProgram:
+    """`packed[...] = source[...]`, or what a derived constant is; zero in the padding.
+
+    Args:
+        source: a constant that is packed, derived or both.
+        inputs: those it may be derived from, by name.
+        simplify: knows the decision variables in the layout.
+    """
+    layout, target = layout_of(source), packed_buffer(source, simplify)
     loops = [f"{source.name}.p{i}" for i in range(len(target.shape))]
-    place = {part: var(loop) for part, loop in zip(source.layout.order, loops, strict=True)}
+    place = {part: var(loop) for part, loop in zip(layout.order, loops, strict=True)}
     ranges = dict(zip(loops, target.shape, strict=True))
     inner_simplify = Simplifier(ranges)
     indices = []
-    for dim, factors in enumerate(source.layout.factors):
+    for dim, factors in enumerate(layout.factors):
         value = place[dim, 0]
         for part, factor in enumerate(factors, 1):
             value = value * factor + place[dim, part]
@@ -58,8 +89,28 @@ def pack_program(source: Input, simplify: Simplifier) -> LoopProgram:
     inside: Expr = const(True, BOOL)
     for index, size in zip(indices, source.shape, strict=True):
         inside = make("and", inside, inner_simplify(index < size))
-    value = select(inside, load(source.name, indices, source.dtype), const(0, source.dtype))
+    element, unrolled = load(source.name, indices, source.dtype), []
+    if source.derived is not None:
+        element = _derived(source.derived, indices, inner_simplify)
+        conditions = {v for n in walk(element) if n.op == "select" for v in variables(n.args[0])}
+        short = [loop for loop in loops if ranges[loop].is_const and ranges[loop].value <= MAX_UNROLL]
+        unrolled = [loop for loop in short if loop in conditions]
+    value = select(inside, element, const(0, source.dtype))
     body: Stmt = Store(target.name, tuple(var(loop) for loop in loops), value)
-    for loop, extent in zip(reversed(loops), reversed(target.shape), strict=True):
-        body = For(loop, extent, "serial", body)
-    return LoopProgram(f"pack_{source.name}", (origin, target), body, (target.name,))
+    for loop in (*reversed(unrolled), *(loop for loop in reversed(loops) if loop not in unrolled)):
+        body = For(loop, ranges[loop], "unroll" if loop in unrolled else "serial", body)
+    origins = (source.name,) if source.derived is None else source.derived.sources
+    params = tuple(source_buffer(inputs[name]) for name in origins)
+    return LoopProgram(f"pack_{source.name}", (*params, target), body, (target.name,))
+
+
+def _derived(derivation: Derivation, indices: Sequence[Expr], simplify: Simplifier) -> Expr:
+    """The element of a derived constant at `indices`."""
+    body = substitute(derivation.body, dict(zip(derivation.axes, indices, strict=True)))
+
+    def visit(node: Expr) -> Expr | None:
+        if node.op == "load":
+            return load(node.args[0], [simplify(i) for i in node.args[1:]], node.dtype)
+        return None
+
+    return transform(body, visit)

@@ -9,6 +9,7 @@ from search_space.operators.checks import nearest
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
 from search_space.operators.elementwise import ELEMENTWISE
+from search_space.operators.fused import FUSED
 from search_space.operators.pooling import AVG_POOL2D, MAX_POOL2D
 from search_space.operators.products import BATCH_MATMUL, DENSE, MATMUL
 from search_space.operators.reduction import REDUCE
@@ -23,7 +24,7 @@ _LIBRARY: tuple[Operator[Any], ...] = (
     *(MATMUL, BATCH_MATMUL, DENSE),
     *(MAX_POOL2D, AVG_POOL2D),
     *(SOFTMAX, LAYER_NORM, REDUCE, ELEMENTWISE),
-    TENSORS,
+    *(TENSORS, FUSED),
 )
 OPERATORS: dict[str, Operator[Any]] = {operator.name: operator for operator in _LIBRARY}
 

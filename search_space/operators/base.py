@@ -31,6 +31,9 @@ def callable_library(args: Args, algorithm: str) -> bool:
     return algorithm != LIBRARY or bool(args["dtype"] == "float32")
 
 
+FLOOR = 10.0
+
+
 @dataclass(frozen=True)
 class Precision:
     """How far a right output may be from the reference.
@@ -38,10 +41,12 @@ class Precision:
     Attributes:
         terms: how many terms are added up for one output element, by arguments.
         scale: size of one such term, for inputs of size one.
+        floor: spacings of floating-point numbers (times the scale) allowed for rounding outside of the sum.
     """
 
     terms: Callable[[Args], int] = lambda args: 1
     scale: Callable[[Args], float] = lambda args: 1.0
+    floor: Callable[[Args], float] = lambda args: FLOOR
 
 
 def listed(args: Args) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
-from search_space.operators.base import LIBRARY, REQUIRED, Operator
+from search_space.operators import winograd
+from search_space.operators.base import LIBRARY, REQUIRED, Args, Definition, Operator, Precision
 from search_space.operators.checks import sizes
-from search_space.operators.convolution import channels, direct, ending, flops, precision, reference
+from search_space.operators.convolution import channels, direct, ending, flops, reference, terms
 from search_space.operators.im2col import im2col, library, ungrouped
-from search_space.operators.windows import Pair, Sides1, Sides2, Sides3, Single, Triple, window_arguments
+from search_space.operators.windows import Padding, Pair, Single, Triple, window_arguments
 
 P = ParamSpec("P")
 
@@ -21,7 +22,7 @@ def conv1d(
     out_channels: int = REQUIRED,
     kernel: Single = 3,
     stride: Single = 1,
-    padding: Sides1 = 0,
+    padding: Padding = 0,
     dilation: Single = 1,
     groups: int = 1,
     bias: bool = False,
@@ -48,7 +49,7 @@ def conv2d(
     out_channels: int = REQUIRED,
     kernel: Pair = 3,
     stride: Pair = 1,
-    padding: Sides2 = 0,
+    padding: Padding = 0,
     dilation: Pair = 1,
     groups: int = 1,
     bias: bool = False,
@@ -60,8 +61,8 @@ def conv2d(
     The depth is in_channels/groups.
 
     Args:
-        kernel, stride, padding, dilation: one number, or one for height and one for width. The padding is of
-            zeros, alike before and after unless a pair (before, after) stands for an axis.
+        kernel, stride, dilation: one number, or one for height and one for width.
+        padding: of zeros, the same; or (before, after) for height and for width.
         groups: each takes an equal share of the input channels to an equal share of the output channels.
         bias: adds one constant a channel.
         activation: a function of `functions.ACTIVATIONS` applied to the sum.
@@ -85,7 +86,7 @@ def conv3d(
     out_channels: int = REQUIRED,
     kernel: Triple = 3,
     stride: Triple = 1,
-    padding: Sides3 = 0,
+    padding: Padding = 0,
     dilation: Triple = 1,
     groups: int = 1,
     bias: bool = False,
@@ -101,10 +102,15 @@ def conv3d(
     }
 
 
-def _operator(normalise: Callable[P, dict[str, Any]]) -> Operator[P]:
-    definitions = {"direct": direct, "im2col": im2col, LIBRARY: library}
-    name = normalise.__name__
-    return Operator(name, normalise, definitions, reference, flops, precision, available=ungrouped)
+def _available(args: Args, algorithm: str) -> bool:
+    return winograd.defined(args) if algorithm in winograd.TILES else ungrouped(args, algorithm)
 
 
-CONV1D, CONV2D, CONV3D = _operator(conv1d), _operator(conv2d), _operator(conv3d)
+def _operator(normalise: Callable[P, dict[str, Any]], more: Mapping[str, Definition] = {}) -> Operator[P]:
+    definitions = {"direct": direct, "im2col": im2col, LIBRARY: library, **more}
+    accuracy = Precision(terms, winograd.scale, winograd.floor) if more else Precision(terms)
+    return Operator(normalise.__name__, normalise, definitions, reference, flops, accuracy, available=_available)
+
+
+CONV1D, CONV3D = _operator(conv1d), _operator(conv3d)
+CONV2D = _operator(conv2d, {"winograd2": winograd.winograd2, "winograd4": winograd.winograd4})

@@ -9,7 +9,7 @@ import numpy as np
 
 from search_space import te
 from search_space.operators.arithmetic import OPERANDS, fast, product, zero
-from search_space.operators.base import Args, Array, Precision
+from search_space.operators.base import Args, Array
 from search_space.operators.checks import choice, sizes
 from search_space.operators.epilogue import epilogue_arguments, finished, with_epilogue
 from search_space.operators.naming import over
@@ -82,6 +82,3 @@ def terms(args: Args) -> int:
 def flops(args: Args) -> int:
     """Two for every product, those with padding included."""
     return 2 * int(args["batch"]) * prod(Window.of(args).output) * int(args["out_channels"]) * terms(args)
-
-
-precision = Precision(terms)

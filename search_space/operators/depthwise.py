@@ -12,7 +12,7 @@ from search_space.operators.checks import sizes
 from search_space.operators.convolution import ending
 from search_space.operators.epilogue import finished, with_epilogue
 from search_space.operators.naming import over
-from search_space.operators.windows import Pair, Sides2, Window, pad, padded, taps, window_arguments
+from search_space.operators.windows import Padding, Pair, Window, pad, padded, taps, window_arguments
 
 
 def depthwise_conv2d(
@@ -22,7 +22,7 @@ def depthwise_conv2d(
     channels: int = REQUIRED,
     kernel: Pair = 3,
     stride: Pair = 1,
-    padding: Sides2 = 0,
+    padding: Padding = 0,
     dilation: Pair = 1,
     bias: bool = False,
     activation: str | None = None,

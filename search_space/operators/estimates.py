@@ -16,7 +16,7 @@ STEP = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 SIGNED, POSITIVE, AROUND_ONE = (-1.0, 1.0), (0.1, 1.1), (0.5, 1.5)
 
 _HUGE = 1e30
-_ARITHMETIC = {"add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "call"}
+_ARITHMETIC = {"add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "shl", "shr", "call"}
 
 
 def count_flops(tensors: Sequence[te.Tensor]) -> int:
@@ -175,6 +175,10 @@ class _Spans:
         if e.op in ("floordiv", "mod"):
             reach = max(abs(a.low), abs(a.high), abs(b.low), abs(b.high))
             return _span(0.0 if min(a.low, b.low) >= 0 else -reach, reach, max(a.size, b.size), a.error + b.error)
+        if e.op == "shl":
+            return Span(-(2.0**31), 2.0**31, 2.0**31)
+        if e.op == "shr":
+            return _span(min(a.low, 0.0), max(a.high, 0.0), a.size, a.error)
         return Span(0.0, 1.0, 1.0)  # truth values
 
     def _quotient(self, a: Span, b: Span) -> Span:

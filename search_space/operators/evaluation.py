@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce as fold
 from typing import Any
 
@@ -29,13 +29,15 @@ TILE = 1 << 21
 """Elements of a stage's domain that are evaluated at a time."""
 
 _COMBINE: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-_BINARY: dict[str, np.ufunc] = {
+_BINARY: dict[str, Callable[..., Array]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
     "floordiv": np.floor_divide,
     "mod": np.mod,
+    "shl": lambda a, b: np.left_shift(a, b & 31),
+    "shr": lambda a, b: np.right_shift(a, b & 31),
     "min": np.minimum,
     "max": np.maximum,
     "lt": np.less,

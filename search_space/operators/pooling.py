@@ -11,9 +11,12 @@ import numpy as np
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import exact
-from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision
-from search_space.operators.checks import flag, sizes
-from search_space.operators.windows import Pair, Sides2, Window, pad, padded, taps, window_arguments
+from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision, listed
+from search_space.operators.checks import choice, flag, sizes
+from search_space.operators.windows import Padding, Pair, Window, both_sides, pad, padded, taps, window_arguments
+
+_LOWEST: dict[str, Any] = {"float32": float("-inf"), "uint8": 0, "int8": -128}
+"""Dtypes whose elements can be compared, and what is not larger than any of them."""
 
 
 def max_pool2d(
@@ -23,26 +26,23 @@ def max_pool2d(
     channels: int = REQUIRED,
     kernel: Pair = 2,
     stride: Pair = 2,
-    padding: Sides2 = 0,
+    padding: Padding = 0,
+    dtype: str = "float32",
 ) -> dict[str, Any]:
     """The largest element of each window over data (batch, height, width, channels).
 
     Args:
         kernel, stride: one number, or one for height and one for width.
-        padding: of what is smaller than any number, alike before and after and at most half the kernel. A pair
-            (before, after) for an axis may be more, as long as each window holds an element of the data.
+        padding: of what is smaller than any number, as in `conv2d`; at most half the kernel on each side.
+        dtype: float32, uint8 or int8.
     """
     args = window_arguments(2, kernel, stride, padding, height=height, width=width)
-    shown = f"padding={list(args['padding'])}, kernel={list(args['kernel'])}"
-    if any(isinstance(p, int) and 2 * p > k for p, k in zip(args["padding"], args["kernel"], strict=True)):
-        raise ValueError(f"`padding` must be at most half the kernel, but got {shown}")
-    window = Window.of(args)
-    for n, k, s, (before, _), m in zip(
-        window.extent, window.kernel, window.stride, window.sides, window.output, strict=True
-    ):
-        if before >= k or (m - 1) * s >= before + n:
-            raise ValueError(f"`padding` must leave an element of the data to each window, but got {shown}")
-    return {**sizes(batch=batch), **args, **sizes(channels=channels)}
+    if any(2 * max(p) > k for p, k in zip(both_sides(args["padding"]), args["kernel"], strict=True)):
+        raise ValueError(
+            f"`padding` must be at most half the kernel, but got padding={list(args['padding'])}, "
+            f"kernel={list(args['kernel'])}"
+        )
+    return {**sizes(batch=batch), **args, **sizes(channels=channels), "dtype": choice("dtype", dtype, list(_LOWEST))}
 
 
 def avg_pool2d(
@@ -52,7 +52,7 @@ def avg_pool2d(
     channels: int = REQUIRED,
     kernel: Pair = 2,
     stride: Pair = 2,
-    padding: Sides2 = 0,
+    padding: Padding = 0,
     count_padding: bool = False,
 ) -> dict[str, Any]:
     """The mean of each window over data (batch, height, width, channels).
@@ -62,18 +62,18 @@ def avg_pool2d(
         count_padding: padding counts as elements of value 0; else it is left out of the mean.
     """
     args = max_pool2d(batch, height, width, channels, kernel, stride, padding)
+    del args["dtype"]
     return {**args, "count_padding": flag("count_padding", count_padding)}
 
 
 def _max_pool(args: Args) -> list[te.Tensor]:
-    return _slide(args, "max_pool", te.max, float("-inf"))
+    return _slide(args, "max_pool", te.max, _LOWEST[args["dtype"]])
 
 
 def _avg_pool(args: Args) -> list[te.Tensor]:
     window = Window.of(args)
     data, total = _slide(args, "total", te.sum, 0.0)
-    before = [first for first, _ in window.sides]
-    sides = list(zip(window.extent, window.kernel, window.stride, before, strict=True))
+    sides = list(zip(window.extent, window.kernel, window.stride, window.before, strict=True))
 
     def mean(n: Any, h: Any, w: Any, c: Any) -> Expr:
         if args["count_padding"] or not window.is_padded:
@@ -84,9 +84,9 @@ def _avg_pool(args: Args) -> list[te.Tensor]:
     return [data, te.compute(total.shape, mean, name="avg_pool")]
 
 
-def _slide(args: Args, name: str, reducer: Any, padding: float) -> list[te.Tensor]:
+def _slide(args: Args, name: str, reducer: Any, padding: float | int) -> list[te.Tensor]:
     window = Window.of(args)
-    data = te.placeholder((args["batch"], *window.extent, args["channels"]), name="data")
+    data = te.placeholder((args["batch"], *window.extent, args["channels"]), args.get("dtype", "float32"), "data")
     source, within = pad(data, window, padding), window.reduce_axes()
 
     def body(n: Any, h: Any, w: Any, c: Any) -> te.Reduction:
@@ -104,7 +104,7 @@ def _inside(i: Any, extent: int, kernel: int, stride: int, padding: int) -> Expr
 
 def _max_reference(args: Args, data: Array) -> Array:
     window = Window.of(args)
-    return reduce(np.maximum, (tap for _, tap in taps(padded(data, window, -np.inf), window)))
+    return reduce(np.maximum, (tap for _, tap in taps(padded(data, window, _LOWEST[args["dtype"]]), window)))
 
 
 def _avg_reference(args: Args, data: Array) -> Array:
@@ -122,7 +122,12 @@ def _taps(args: Args) -> int:
     return prod(args["kernel"])
 
 
-MAX_POOL2D = Operator("max_pool2d", max_pool2d, {"direct": _max_pool}, _max_reference, _flops)
+def _describe(args: Args) -> str:
+    """As it was before there were dtypes, where it is float32."""
+    return listed({name: value for name, value in args.items() if (name, value) != ("dtype", "float32")})
+
+
+MAX_POOL2D = Operator("max_pool2d", max_pool2d, {"direct": _max_pool}, _max_reference, _flops, describe=_describe)
 AVG_POOL2D = Operator(
     "avg_pool2d",
     avg_pool2d,

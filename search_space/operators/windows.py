@@ -21,23 +21,20 @@ from search_space.operators.naming import over
 Single = int | tuple[int]
 Pair = int | tuple[int, int]
 Triple = int | tuple[int, int, int]
-Side = int | tuple[int, int]
-"""Padding of an axis: alike at both ends, or (before, after)."""
-Sides1 = int | tuple[Side]
-Sides2 = int | tuple[Side, Side]
-Sides3 = int | tuple[Side, Side, Side]
+Padding = int | Sequence[int | Sequence[int]]
+"""One number; one for each axis; or (before, after) for each axis."""
 EXTENTS = ("depth", "height", "width")
 """Names of the extents of three spatial axes; fewer axes take the last ones."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """How a window slides. Every field has one number a spatial axis; the padding may have a pair (before, after)."""
+    """How a window slides. Every field has one number a spatial axis, the padding two: before and after."""
 
     extent: tuple[int, ...]
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
-    padding: tuple[Side, ...]
+    padding: tuple[tuple[int, int], ...]
     dilation: tuple[int, ...]
 
     @staticmethod
@@ -45,7 +42,7 @@ class Window:
         """The window that an operator's arguments describe."""
         extent = tuple(args[name] for name in EXTENTS if name in args)
         dilation = args.get("dilation", (1,) * len(extent))
-        return Window(extent, args["kernel"], args["stride"], args["padding"], dilation)
+        return Window(extent, args["kernel"], args["stride"], both_sides(args["padding"]), dilation)
 
     @property
     def output(self) -> tuple[int, ...]:
@@ -56,17 +53,17 @@ class Window:
     @property
     def padded(self) -> tuple[int, ...]:
         """Extents of the padded input."""
-        return tuple(n + first + last for n, (first, last) in zip(self.extent, self.sides, strict=True))
+        return tuple(n + sum(sides) for n, sides in zip(self.extent, self.padding, strict=True))
 
     @property
-    def sides(self) -> tuple[tuple[int, int], ...]:
-        """Padding before and after each axis."""
-        return tuple((p, p) if isinstance(p, int) else p for p in self.padding)
+    def before(self) -> tuple[int, ...]:
+        """Padding before the first element of each axis."""
+        return tuple(sides[0] for sides in self.padding)
 
     @property
     def is_padded(self) -> bool:
-        """Whether any axis is padded."""
-        return any(map(any, self.sides))
+        """Whether there is any padding."""
+        return any(map(any, self.padding))
 
     @property
     def reach(self) -> tuple[int, ...]:
@@ -93,15 +90,38 @@ def window_arguments(
 ) -> dict[str, Any]:
     """Checked and spread over `rank` axes, the extents first."""
     args: dict[str, Any] = sizes(**extents) | spread(rank, kernel=kernel, stride=stride)
-    args["padding"] = sides("padding", padding, rank)
+    args["padding"] = padding_of(rank, padding)
     if dilation is not None:
         args |= spread(rank, dilation=dilation)
     window = Window.of(args)
     for name, reach, padded in zip(EXTENTS[-rank:], window.reach, window.padded, strict=True):
         if reach > padded:
-            shown = ", ".join(f"{k}={list(getattr(window, k))}" for k in ("kernel", "dilation", "padding"))
+            shown = f"kernel={list(window.kernel)}, dilation={list(window.dilation)}, padding={_shown(args['padding'])}"
             raise ValueError(f"`kernel` must fit the padded {name}, but got {shown}, {name}={args[name]}")
     return args
+
+
+def padding_of(rank: int, padding: Any) -> tuple[Any, ...]:
+    """Checked padding in its one form: a number an axis, or (before, after) an axis where some differ.
+
+    Raises:
+        ValueError: neither one number, nor `rank` numbers, nor `rank` pairs, or negative ones.
+    """
+    listed = isinstance(padding, Sequence) and len(padding) == rank
+    if not listed or not any(isinstance(item, Sequence) for item in padding):
+        return spread(rank, 0, padding=padding)["padding"]
+    sides = [item if isinstance(item, Sequence) else (item, item) for item in padding]
+    pairs = tuple(spread(2, 0, padding=tuple(pair))["padding"] for pair in sides)
+    return pairs if any(before != after for before, after in pairs) else tuple(before for before, _ in pairs)
+
+
+def both_sides(padding: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """The padding of each axis before and after it, from what `padding_of` gives."""
+    return tuple((item, item) if isinstance(item, int) else (item[0], item[1]) for item in padding)
+
+
+def _shown(padding: Sequence[Any]) -> list[Any]:
+    return [item if isinstance(item, int) else list(item) for item in padding]
 
 
 def pad(data: te.Tensor, window: Window, value: Any) -> te.Tensor:
@@ -111,9 +131,9 @@ def pad(data: te.Tensor, window: Window, value: Any) -> te.Tensor:
 
     def body(n: te.IterVar, *rest: te.IterVar) -> Expr:
         *at, c = rest
-        ends = list(zip(at, window.sides, window.extent, strict=True))
-        inside = [c for i, (p, q), extent in ends if p or q for c in (i >= p, i < extent + p)]
-        return te.if_then_else(te.all(*inside), data[(n, *(i - p for i, (p, _), _ in ends), c)], value)
+        sides = list(zip(at, window.padding, window.extent, strict=True))
+        inside = [c for i, (p, q), extent in sides if p or q for c in (i >= p, i < extent + p)]
+        return te.if_then_else(te.all(*inside), data[(n, *(i - p for i, (p, _), _ in sides), c)], value)
 
     shape = (data.shape[0], *window.padded, data.shape[-1])
     return te.compute(shape, over(("n", *window.spatial, "c"), body), name="pad", tag="pad")
@@ -121,8 +141,8 @@ def pad(data: te.Tensor, window: Window, value: Any) -> te.Tensor:
 
 def padded(data: Array, window: Window, value: Any = 0) -> Array:
     """The same on arrays."""
-    ends = [(0, 0), *window.sides, (0, 0)]
-    return np.pad(data, ends, constant_values=value) if window.is_padded else data
+    sides = [(0, 0), *window.padding, (0, 0)]
+    return np.pad(data, sides, constant_values=value) if window.is_padded else data
 
 
 def taps(data: Array, window: Window) -> Iterator[tuple[tuple[int, ...], Array]]:

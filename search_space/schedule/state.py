@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from search_space import te
-from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, load, transform, walk
+from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, load, substitute, transform, walk
 from search_space.schedule.errors import ScheduleError
+from search_space.tags import CONSTANT
 
 TAILS = ("exact", "guard", "clamp", "peel")
 IDENTITY = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
@@ -62,14 +64,27 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Derivation:
+    """How a constant is computed from others: its element at `axes` is `body`, which reads the constants `sources`."""
+
+    axes: tuple[str, ...]
+    body: Expr
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Input:
-    """A placeholder; `layout` says how a constant is packed before the first call."""
+    """What a kernel reads: a placeholder, or a constant derived from placeholders.
+
+    `layout` says how a constant is packed. Packed and derived constants are made once, before the first call.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     constant: bool = False
     layout: Layout | None = None
+    derived: Derivation | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +140,7 @@ def identity_of(stage: Stage) -> float:
 
 @dataclass(frozen=True)
 class State:
-    """A whole schedule: inputs, and stages with every producer before its consumers."""
+    """A whole schedule: inputs (placeholders, then derived constants), and stages, producers before consumers."""
 
     inputs: tuple[Input, ...]
     stages: tuple[Stage, ...]
@@ -193,28 +208,68 @@ def initial_state(
 ) -> State:
     """The schedule in which every computation stands at the root, in the order of its axes.
 
+    A computation tagged `CONSTANT` is no stage but a derived constant, computed once before the first call.
+
     Args:
         outputs: the tensors to compute; everything they read comes along.
         names: filled with each operation's unique name when given.
         inputs: placeholders that come first, in this order; the others follow as they are read.
+
+    Raises:
+        ScheduleError: a computation tagged constant that reads anything else, reduces, or is an output.
     """
     order = operations(outputs, inputs)
     names = {} if names is None else names
     names.update(order)
-    placeholders = [Input(names[op], op.shape, op.dtype, op.constant) for op in order if op.body is None]
-    stages = [_stage_of(op, names) for op in order if op.body is not None]
-    return State(tuple(placeholders), tuple(stages), tuple(names[t.op] for t in outputs))
+    known = {names[op]: Input(names[op], op.shape, op.dtype, op.constant) for op in order if op.body is None}
+    placeholders = tuple(known.values())
+    stages: list[Stage] = []
+    for op in order:
+        if op.body is not None and op.tag == CONSTANT:
+            known[names[op]] = _derived(op, names, known, op in {t.op for t in outputs})
+        elif op.body is not None:
+            stages.append(_stage_of(op, names))
+    read = {name for stage in stages for name in stage.reads()}
+    derived = tuple(i for i in known.values() if i.derived is not None and i.name in read)
+    return State((*placeholders, *derived), tuple(stages), tuple(names[t.op] for t in outputs))
+
+
+def _derived(op: te.Operation, names: Mapping[te.Operation, str], known: Mapping[str, Input], is_output: bool) -> Input:
+    """A computation of constants alone, in terms of placeholders: those it reads that are derived are put in."""
+    name = names[op]
+    if is_output or op.reducer is not None:
+        raise ScheduleError(f"a stage tagged {CONSTANT} must neither reduce nor be an output, but got {name}")
+    wrong = [t.name for t in op.inputs if names[t.op] not in known or not known[names[t.op]].constant]
+    if wrong or not op.inputs:
+        got = ", ".join(wrong) or "nothing"
+        raise ScheduleError(f"a stage tagged {CONSTANT} must read constants alone, but {name} reads {got}")
+
+    def visit(node: Expr) -> Expr | None:
+        derivation = known[node.args[0]].derived if node.op == "load" else None
+        if derivation is None:
+            return None
+        indices = [transform(i, visit) for i in node.args[1:]]
+        return substitute(derivation.body, dict(zip(derivation.axes, indices, strict=True)))
+
+    body = transform(_body_of(op, names), visit)
+    sources = tuple(dict.fromkeys(n.args[0] for n in walk(body) if n.op == "load"))
+    return Input(name, op.shape, op.dtype, True, derived=Derivation(tuple(a.name for a in op.axis), body, sources))
+
+
+def _body_of(op: te.Operation, names: Mapping[te.Operation, str]) -> Expr:
+    """What the operation computes, reading tensors by name."""
+    assert op.body is not None
+    return rename_loads(op.body, {te.Tensor(o): n for o, n in names.items()})
 
 
 def _stage_of(op: te.Operation, names: Mapping[te.Operation, str]) -> Stage:
-    assert op.body is not None
-    body = rename_loads(op.body, {te.Tensor(o): n for o, n in names.items()})
+    body = _body_of(op, names)
     axes = [Axis(a.name, const(a.extent)) for a in op.axis]
     reduced = [Axis(a.name, const(a.extent), True) for a in op.reduce_axis]
     return make_stage(names[op], op.dtype, axes, reduced, body, op.reducer, tag=op.tag)
 
 
-def rename_loads(body: Expr, names: Mapping[object, str]) -> Expr:
+def rename_loads(body: Expr, names: Mapping[Any, Any]) -> Expr:
     """`body` reading other tensors: each loaded tensor in `names` is replaced, its indices kept."""
 
     def visit(node: Expr) -> Expr | None:

@@ -45,6 +45,16 @@ class Draft:
             state = step.apply(state)
         return replace(self, state=state, trace=self.trace.then(*steps))
 
+    def producers(self, stage: Stage) -> list[Stage]:
+        """The stages whose results `stage` reads, each once; those inlined into it are seen through."""
+        found: dict[str, Stage] = {}
+        for name in stage.reads():
+            if self.state.input(name) is None:
+                read = self.state.stage(name)
+                more = self.producers(read) if read.attach.kind == "inline" else [read]
+                found.update({s.name: s for s in more})
+        return list(found.values())
+
     def decide(self, group: DecisionGroup) -> tuple[Draft, tuple[Expr | int, ...]]:
         """Adds a decision group; its variables, or plain numbers where there is but one choice."""
         if len(group.table) == 1:

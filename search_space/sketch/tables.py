@@ -69,6 +69,15 @@ def clamped_tiles(extent: int, largest: int, levels: int) -> list[tuple[int, ...
     return rows
 
 
+def nested_tiles(extent: int, largest: int) -> list[tuple[int, int]]:
+    """(block, tile) of an axis cut into blocks, and these into tiles of at most `largest`; both clamped at the end."""
+    rows = []
+    for block in range(1, extent + 1):
+        if ceildiv(extent, block) * block <= extent * MAX_WASTE:
+            rows += [(block, tile) for (tile,) in clamped_tiles(block, largest, 1)]
+    return rows
+
+
 def vector_tiles(extent: int, lanes: int, largest: int) -> list[tuple[int, int]]:
     """(blocks, vectors) of an axis in vectors of `lanes`, the last one masked; blocks divide their count."""
     vectors = ceildiv(extent, lanes)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from search_space.ir.expr import Expr, const, var, variables
+from search_space.ir.expr import Expr, const, var, variables, walk
 from search_space.ir.polynomial import Monomial, canon, poly
 from targets.cpu.integers import Integers
 from targets.cpu.storage import Loops, Storage, flat_index
@@ -25,6 +25,7 @@ class Plan:
     Attributes:
         constant, unrolled: known while emitting; lane: the coefficient of the vectorized loop.
         runtime: known in the loops; mixed: divisions or minima that hold unrolled variables; gather: that hold lanes.
+        loaded: that hold elements of other buffers, the same for all lanes.
     """
 
     constant: int
@@ -33,6 +34,12 @@ class Plan:
     runtime: Terms
     mixed: Terms
     gather: Terms
+    loaded: Terms
+
+
+def holds_load(e: Expr) -> bool:
+    """Whether an index depends on what a buffer holds."""
+    return any(node.op == "load" for node in walk(e))
 
 
 class Addresses:
@@ -70,7 +77,7 @@ class Addresses:
 
     def _make_plan(self, flat: Expr) -> Plan:
         constant, lane = 0, 0
-        unrolled, runtime, mixed, gather = [], [], [], []
+        unrolled, runtime, mixed, gather, loaded = [], [], [], [], []
         for monomial, c in poly(flat).items():
             names = {v for atom in monomial for v in variables(atom)}
             bare = monomial[0].args[0] if len(monomial) == 1 and monomial[0].op == "var" else None
@@ -80,13 +87,15 @@ class Addresses:
                 lane = c
             elif names & self.loops.lanes.keys():
                 gather.append((monomial, c))
+            elif any(holds_load(atom) for atom in monomial):
+                loaded.append((monomial, c))
             elif bare in self.loops.unrolled:
                 unrolled.append((str(bare), c))
             elif names & self.loops.unrolled:
                 mixed.append((monomial, c))
             else:
                 runtime.append((monomial, c))
-        return Plan(constant, tuple(unrolled), lane, tuple(runtime), tuple(mixed), tuple(gather))
+        return Plan(constant, tuple(unrolled), lane, tuple(runtime), tuple(mixed), tuple(gather), tuple(loaded))
 
     def offset(self, plan: Plan) -> tuple[Terms, int]:
         """Terms computed at run time, and the constant, at the current unrolled point."""

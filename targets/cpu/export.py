@@ -78,15 +78,15 @@ def header(module: Module, name: str) -> str:
         f"void {module.name}(const void *const *arguments, int32_t threads, void *workspace);",
     ]
     for index, parameter in enumerate(p for p in module.parameters if p.packed_from):
-        source = next(s for s in module.sources if s.name == parameter.packed_from)
-        symbol = f"{module.name}_pack{index}"
+        sources = [next(s for s in module.sources if s.name == name) for name in parameter.packed_from]
+        symbol, shown = f"{module.name}_pack{index}", ", ".join(f"{s.name}{list(s.shape)}" for s in sources)
         lines += [
             f"void {symbol}(const void *const *arguments, int32_t threads, void *workspace);",
             "",
-            f"/* Lays out {source.name}{list(source.shape)} as {parameter.name}{list(parameter.shape)}. */",
-            f"static inline void {name}_pack_{_symbol(source.name)}("
-            f"{_argument(source)}, {_argument(parameter, True)}) {{",
-            f"  const void *arguments[] = {{{_symbol(source.name)}, {_symbol(parameter.name)}}};",
+            f"/* Lays out {shown} as {parameter.name}{list(parameter.shape)}. */",
+            f"static inline void {name}_pack_{'_'.join(_symbol(s.name) for s in sources)}("
+            f"{', '.join(_argument(s) for s in sources)}, {_argument(parameter, True)}) {{",
+            f"  const void *arguments[] = {{{', '.join(_symbol(p.name) for p in (*sources, parameter))}}};",
             f"  {symbol}(arguments, 1, 0);",
             "}",
         ]

@@ -13,9 +13,19 @@ from numpy.typing import NDArray
 
 from search_space.ir.interp import numpy_dtype
 from targets.base import Bound, Kernel, Module, Parameter, RunError
-from targets.cpu.runtime import initialise, shim_text
+from targets.cpu.runtime import cold_timer_text, initialise, shim_text
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
+_COLD_TIMER = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
 _TIMER = ctypes.CFUNCTYPE(
     None,
     ctypes.c_void_p,
@@ -38,7 +48,8 @@ def _machine(opt: int = 1) -> llvm.TargetMachine:
 def _shim() -> tuple[bytes, bool]:
     parallel = initialise()
     machine = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="default")
-    return machine.emit_object(llvm.parse_assembly(shim_text(parallel))), parallel
+    text = shim_text(parallel) + (cold_timer_text() or "")
+    return machine.emit_object(llvm.parse_assembly(text)), parallel
 
 
 def aligned(shape: Sequence[int], dtype: str) -> NDArray[Any]:
@@ -65,16 +76,18 @@ class CpuKernel(Kernel):
         self.address = self._engine.get_function_address(module.name)
         self.run = _KERNEL(self.address)
         self.timer = _TIMER(self._engine.get_function_address("autotune_time"))
+        cold = cold_timer_text() is not None
+        self.cold_timer = _COLD_TIMER(self._engine.get_function_address("autotune_time_cold")) if cold else None
 
     def workspace(self, threads: int) -> NDArray[np.uint8]:
         """Memory for intermediate buffers of `threads` threads."""
         facts = self.module.metadata
         return aligned((facts["shared_bytes"] + threads * facts["scratch_bytes"] + 64,), "uint8")
 
-    def pack(self, index: int, source: NDArray[Any], target: NDArray[Any]) -> None:
-        """Fills a packed constant from its source."""
+    def pack(self, index: int, sources: Sequence[NDArray[Any]], target: NDArray[Any]) -> None:
+        """Fills the constant that prologue `index` makes of its sources."""
         address = self._engine.get_function_address(f"{self.module.name}_pack{index}")
-        table = _table([source, target])
+        table = _table([*sources, target])
         _KERNEL(address)(table.ctypes.data, 1, 0)
 
     def __call__(self, *arrays: NDArray[Any]) -> None:
@@ -114,28 +127,38 @@ def _table(arrays: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
 
 
 class CpuBound(Bound):
-    """Arrays in place. Activations are shared, constants exist `copies` times and rotate from run to run."""
+    """Arrays in place. Activations are shared; constants are cold in every timed run where there are to be copies.
+
+    On x86 the caches are flushed of them before each run; elsewhere they exist `copies` times and rotate.
+
+    Attributes:
+        copies: sets of constants that rotate.
+        outputs: written by every run.
+        constants: as the kernel takes them, packed where it wants them so, by name of the parameter.
+    """
 
     def __init__(self, kernel: CpuKernel, inputs: Sequence[NDArray[Any]], copies: int) -> None:
         self.kernel = kernel
+        flushes = copies > 1 and kernel.cold_timer is not None
+        self.copies = copies = 1 if flushes else copies
         module = kernel.module
         given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
-        packs = [p.packed_from for p in module.parameters if p.packed_from]
+        order = [p.name for p in module.parameters if p.packed_from]
         by_name = {p.name: p for p in module.parameters}
+        self.constants: dict[str, NDArray[Any]] = {}
         self.outputs = [aligned(by_name[n].shape, by_name[n].dtype) for n in module.outputs]
         outputs = dict(zip(module.outputs, self.outputs, strict=True))
         shared: dict[str, NDArray[Any]] = dict(outputs)
         self._tables: list[NDArray[np.uint64]] = []
         self._arrays: list[list[NDArray[Any]]] = []
-        packed: dict[str, NDArray[Any]] = {}
-        order = packs
+        packed = self.constants  # as the kernel takes them, by parameter
         for parameter in module.parameters:
             if parameter.name in outputs:
                 continue
             array = aligned(parameter.shape, parameter.dtype)
             if parameter.packed_from:
-                source = np.ascontiguousarray(given[parameter.packed_from])
-                kernel.pack(order.index(parameter.packed_from), source, array)
+                sources = [np.ascontiguousarray(given[name]) for name in parameter.packed_from]
+                kernel.pack(order.index(parameter.name), sources, array)
                 packed[parameter.name] = array
             else:
                 array[...] = given[parameter.name]
@@ -146,6 +169,8 @@ class CpuBound(Bound):
             self._arrays.append(arrays)
             self._tables.append(_table(arrays))
         self._pointers = np.array([t.ctypes.data for t in self._tables], np.uint64)
+        places = [word for a in packed.values() for word in (a.ctypes.data, a.nbytes)]
+        self._cold = np.array([len(packed), *places], np.int64) if flushes else None
         self._workspace: tuple[int, NDArray[np.uint8]] = (0, np.zeros(0, np.uint8))
 
     def _space(self, threads: int) -> int:
@@ -161,6 +186,10 @@ class CpuBound(Bound):
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
         threads = threads or self.kernel.threads
         out = np.zeros(iterations, np.int64)
+        if self._cold is not None and self.kernel.cold_timer is not None:
+            table, cold, space = self._tables[0].ctypes.data, self._cold.ctypes.data, self._space(threads)
+            self.kernel.cold_timer(self.kernel.address, table, cold, iterations, threads, space, out.ctypes.data)
+            return np.multiply(out, 1e-9, dtype=np.float64)
         self.kernel.timer(
             self.kernel.address,
             self._pointers.ctypes.data,

@@ -93,6 +93,77 @@ done:
 }
 """
 
+# Timing with constants that no cache holds: before every execution all threads flush them, a share each.
+TIMER_COLD = """
+declare void @FLUSH(ptr)
+declare void @llvm.x86.sse2.mfence()
+define internal void @flush(ptr %c, i32 %t, i32 %n) #flush {
+entry:
+  %count = load i64, ptr %c
+  %first = sext i32 %t to i64
+  %start = mul i64 %first, 64
+  %team = sext i32 %n to i64
+  %step = mul i64 %team, 64
+  %any = icmp sgt i64 %count, 0
+  br i1 %any, label %pair, label %done
+pair:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %after ]
+  %place = mul i64 %i, 2
+  %base.place = add i64 %place, 1
+  %size.place = add i64 %place, 2
+  %base.at = getelementptr i64, ptr %c, i64 %base.place
+  %base = load ptr, ptr %base.at
+  %size.at = getelementptr i64, ptr %c, i64 %size.place
+  %size = load i64, ptr %size.at
+  %some = icmp slt i64 %start, %size
+  br i1 %some, label %line, label %after
+line:
+  %at = phi i64 [ %start, %pair ], [ %at.next, %line ]
+  %p = getelementptr i8, ptr %base, i64 %at
+  call void @FLUSH(ptr %p)
+  %at.next = add i64 %at, %step
+  %more = icmp slt i64 %at.next, %size
+  br i1 %more, label %line, label %after
+after:
+  %i.next = add i64 %i, 1
+  %again = icmp slt i64 %i.next, %count
+  br i1 %again, label %pair, label %done
+done:
+  call void @llvm.x86.sse2.mfence()
+  ret void
+}
+define void @autotune_time_cold(
+    ptr %f, ptr %table, ptr %cold, i64 %iterations, i32 %threads, ptr %workspace, ptr %out) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
+  call void @autotune_parallel_for(ptr @flush, ptr %cold, i32 %threads)
+  %start = call i64 @now()
+  call void %f(ptr %table, i32 %threads, ptr %workspace)
+  %end = call i64 @now()
+  %d = sub i64 %end, %start
+  %o = getelementptr i64, ptr %out, i64 %i
+  store i64 %d, ptr %o
+  %i.next = add i64 %i, 1
+  %more = icmp ult i64 %i.next, %iterations
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+
+
+def cold_timer_text() -> str | None:
+    """LLVM text of the timing loop with cold constants, which goes with `shim_text`; None where this host has none."""
+    if not llvm.get_process_triple().startswith("x86_64"):
+        return None
+    features = llvm.get_host_cpu_features()
+    fast = bool(features.get("clflushopt", False))
+    name = "llvm.x86.clflushopt" if fast else "llvm.x86.sse2.clflush"
+    attributes = '"target-features"="+sse2,+clflushopt"' if fast else '"target-features"="+sse2"'
+    return TIMER_COLD.replace("@FLUSH", f"@{name}").replace("#flush", attributes)
+
 
 def openmp_library() -> str | None:
     """Path or soname of an OpenMP runtime with GOMP's entry points: the system's, or one inside a wheel."""

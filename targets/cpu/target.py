@@ -68,16 +68,15 @@ class CpuTarget(Target):
             code = self.machine.emit_object(module)
         except RuntimeError as error:
             raise BuildError(f"LLVM must accept the emitted code, but said: {error}") from error
-        packed = {p.outputs[0]: p.params[0].name for p in program.prologues}
-        sources = {p.outputs[0]: p.params[0] for p in program.prologues}
+        packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
         return Module(
             name,
             self.name,
             code,
             text,
-            tuple(_parameter(b, packed.get(b.name)) for b in program.params),
+            tuple(_parameter(b, packed.get(b.name, ())) for b in program.params),
             program.outputs,
-            tuple(_parameter(sources.get(b.name, b)) for b in program.params if b.name not in program.outputs),
+            tuple(_parameter(b) for b in program.inputs),
             {"shared_bytes": shared, "scratch_bytes": scratch, "cpu": self.cpu},
         )
 
@@ -94,7 +93,7 @@ class CpuTarget(Target):
         return export(self, module, folder, name)
 
 
-def _parameter(buffer: Buffer, packed_from: str | None = None) -> Parameter:
+def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
     shape = tuple(int(e.value) for e in buffer.shape)
     return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from search_space.ir.expr import BITS, FLOATS, Expr, const, substitute, variables, walk
+from search_space.ir.expr import BITS, FLOATS, SHIFTS, Expr, const, substitute, variables, walk
 from search_space.ir.polynomial import canon
 from targets.base import BuildError
-from targets.cpu.addresses import Addresses, Plan, Terms
+from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
 from targets.cpu.memory import Memory
 from targets.cpu.storage import Loops, Storage
@@ -39,6 +39,7 @@ class Values:
         self.prefetch_bytes = 0
         self._facts: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
         self._indices: dict[int, bool] = {}
+        self._numbers: dict[tuple[int, tuple[int, ...]], Expr] = {}
 
     # ------------------------------------------------------------------ facts about nodes
     def facts(self, e: Expr) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
@@ -57,6 +58,11 @@ class Values:
         unrolled = self.facts(e)[0]
         if not unrolled:
             return e
+        if len(unrolled) == len(variables(e)):  # a number, whatever the loops around do
+            key = (e.serial, tuple(self.env[n] for n in unrolled))
+            if key not in self._numbers:
+                self._numbers[key] = substitute(e, {n: self.env[n] for n in unrolled})
+            return self._numbers[key]
         return self.integers.simplify(substitute(e, {n: self.env[n] for n in unrolled}))
 
     # ------------------------------------------------------------------ values
@@ -190,10 +196,21 @@ class Values:
             pointers = self.lane_pointers(name, plan, terms, constant)
             return self.memory.gather(pointers, storage.dtype, self.lane[1] if self.lane else 1, self.mask)
         lanes = self.lane[1] if plan.lane and self.lane else 0
-        pointer = self.addresses.pointer(name, terms, constant)
+        pointer = self._moved(name, plan, self.addresses.pointer(name, terms, constant))
         if lanes and self.mask is None:
             self.prefetch(name, pointer)
         return self.memory.load(pointer, storage.dtype, lanes, self.mask)
+
+    def _moved(self, name: str, plan: Plan, pointer: str) -> str:
+        """The pointer with what depends on elements of other buffers added; these are read here, under the mask."""
+        for monomial, c in plan.loaded:
+            offset = Value(str(c), "int64")
+            for atom in monomial:
+                factor = self.cast(self.value(atom), "int64")
+                offset = self.text.value(f"mul i64 {offset.text}, {factor.text}", "int64")
+            element = LLVM_TYPE[self.storage[name].dtype]
+            pointer = self.text.value(f"getelementptr {element}, ptr {pointer}, i64 {offset.text}", "ptr").text
+        return pointer
 
     def prefetch(self, name: str, pointer: str) -> None:
         """Asks for what a vector of a constant will be followed by, inside loops with the pragma `prefetch_bytes`."""
@@ -204,12 +221,13 @@ class Values:
         """Pointers of the single lanes, as a vector."""
         assert self.lane is not None
         width = self.lane[1]
-        base = self.addresses.pointer(name, terms, constant)
+        base = self._moved(name, plan, self.addresses.pointer(name, terms, constant))
         offsets = Value("<" + ", ".join(f"i32 {i * plan.lane}" for i in range(width)) + ">", "int32", width)
         for monomial, c in plan.gather:
             value = Value(f"splat (i32 {c})", "int32", width)
             for atom in monomial:
-                factor = self._narrow(self.index_value(self.fixed(atom)), width)
+                index = self.value(atom) if holds_load(atom) else self.index_value(self.fixed(atom))
+                factor = self._narrow(index, width)
                 value = self.text.value(f"mul {value.type} {value.text}, {factor.text}", "int32", width)
             offsets = self.text.value(f"add {value.type} {value.text}, {offsets.text}", "int32", width)
         element = LLVM_TYPE[self.storage[name].dtype]
@@ -364,9 +382,18 @@ class Values:
         if not floating:
             names = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
             names |= {"floordiv": "udiv", "mod": "urem"} if dtype == "uint8" else {}
+            if op in SHIFTS:
+                names |= {"shl": "shl", "shr": "ashr"}
+                b = self._amount(b)
         if op not in names:
             raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
         return self.text.value(f"{names[op]} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
+
+    def _amount(self, b: Value) -> Value:
+        """The amount of a shift, modulo 32: beyond that LLVM's shifts are not defined."""
+        if b.text.lstrip("-").isdigit():
+            return Value(str(int(b.text) & 31), b.dtype)
+        return self.text.value(f"and {b.type} {b.text}, {'splat (i32 31)' if b.lanes else 31}", b.dtype, b.lanes)
 
     def minmax(self, op: str, a: Value, b: Value) -> Value:
         if a.dtype in FLOATS:

@@ -95,6 +95,7 @@ class FakeWorkload:
     name: str = "fake"
     flops: int = 10**8
     operator: str = "fake"
+    algorithms: tuple[str, ...] = ("fake",)
 
     @property
     def key(self) -> str:

@@ -208,28 +208,6 @@ def test_a_second_run_keeps_the_records_of_the_first(folder, monkeypatch):
     assert len((folder / "runs/small/records.1.jsonl").read_text().splitlines()) == 6
 
 
-def test_the_layers_of_a_model_are_tuned_in_turn(folder, monkeypatch):
-    from autotune.graph import tasks
-
-    def two_layers(model):
-        return [task for task in tasks_of(model) if task.name.startswith("conv1x1_7x7")]
-
-    tasks_of = tasks.extract
-    monkeypatch.setattr(tasks, "extract", two_layers)
-    monkeypatch.setattr("autotune.run.make_pool", lambda spec: fakes.HashPool())
-    monkeypatch.setattr("autotune.run._references", lambda tasks, *_: ([1e-3] * len(tasks), None))
-    monkeypatch.setattr("autotune.folder.write_best", lambda result, folder: None)
-    (folder / "net.yaml").write_text("model: resnet50\ntrials: 4\nmeasure: {cache: network}")
-    done = call("run", "net.yaml", "--json", "-")
-    assert done.exit_code == 0, done.output
-    document = json.loads(done.stdout)
-    assert [task["trials"] for task in document["tasks"]] == [4, 4]
-    assert [task["weight"] for task in document["tasks"]] == [3, 2]
-    assert {task["cache"] for task in document["tasks"]} == {"network"}
-    assert {task["reference"] for task in document["tasks"]} == {"onnxruntime"}
-    assert "weighted sum" in done.stderr
-
-
 def test_a_summary_that_cannot_be_written_is_told_before_anything_runs(folder):
     done = call("run", "small.yaml", "--json", "nowhere/summary.json")
     assert done.exit_code == 2 and not (folder / "runs").exists()

@@ -97,6 +97,6 @@ def test_the_published_schema_is_today_s():
     assert published == json_schema(), "run `autotune schema --output docs/config.schema.json`"
     assert set(published["properties"]) == {
         *("name", "model", "workload", "target", "trials", "seed", "search", "cost_model"),
-        *("measure", "records", "output", "tracking"),
+        *("measure", "network", "records", "output", "tracking"),
     }
     assert published["additionalProperties"] is False

@@ -30,6 +30,7 @@ _CONV = workloads.conv2d(
 CASES: dict[str, tuple[Workload, str]] = {
     "conv2d": (_CONV, "direct:h.1>w.0>k.1/rh>rw>rc/pad_at_h.1"),
     "conv2d_im2col": (_CONV, "im2col:m.1>k.1/rh>rw>rc/pad_at_m.1"),
+    "conv2d_winograd": (_CONV, "winograd2:block/pad_inline"),
     "depthwise": (
         workloads.depthwise_conv2d(height=7, width=7, channels=20, kernel=3, stride=2, padding=1),
         "direct:c.1>h.1>w.0/rw>rh/pad_inline",

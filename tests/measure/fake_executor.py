@@ -65,8 +65,8 @@ _DEEDS = {
 class FakeBound:
     """A kernel over arrays that copies its input to its output."""
 
-    def __init__(self, step: dict[str, Any], task: Task) -> None:
-        self.step, self.task = step, task
+    def __init__(self, step: dict[str, Any], task: Task, copies: int = 1) -> None:
+        self.step, self.task, self.copies = step, task, copies
         self.output = np.empty_like(task.inputs[0])
 
     def run(self, threads: int | None = None) -> np.ndarray:
@@ -99,8 +99,8 @@ class FakeBound:
 class LazyBound(FakeBound):
     """Leaves an element unwritten, in memory that holds the right answer from before."""
 
-    def __init__(self, step: dict[str, Any], task: Task) -> None:
-        super().__init__(step, task)
+    def __init__(self, step: dict[str, Any], task: Task, copies: int = 1) -> None:
+        super().__init__(step, task, copies)
         self.output[...] = task.inputs[0]
 
     def run(self, threads: int | None = None) -> np.ndarray:
@@ -139,7 +139,7 @@ class FakeExecutor:
         step = json.loads(module)
         if step.get("bind"):
             raise TrialFailure(ErrorClass.crash, "the loader refuses it")
-        return (LazyBound if step.get("run") == "lazy" else FakeBound)(step, task)
+        return (LazyBound if step.get("run") == "lazy" else FakeBound)(step, task, copies)
 
 
 class BrokenExecutor:

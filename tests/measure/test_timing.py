@@ -101,6 +101,7 @@ def test_many_samples_are_reported_as_medians_of_groups():
         (1 << 18, 1 << 20, 1 << 26, 6),
         (1 << 20, 1 << 30, 1 << 26, 64),
         (1 << 28, 1 << 20, 1 << 26, 1),
+        (12, 32 << 20, 64 << 20, 16384),
     ],
 )
 def test_rotated_copies_overflow_the_cache_within_the_limit(constant, cache, limit, copies):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search_space import te, workloads
+from search_space import te, te_json, workloads
 from search_space.operators.functions import BINARY, UNARY
 from search_space.operators.reduction import REDUCERS
 from search_space.workloads import Workload
@@ -25,7 +25,20 @@ def roots() -> list[te.Tensor]:
     return [x, y, te.compute((4, 7), lambda i, j: te.log(x[i, j]) - te.sqrt(y[i]) / x[i, j], name="roots")]
 
 
+def ended(anchor: Workload) -> Workload:
+    """An operator with a bias, a residual and a relu."""
+    shape, dtype = anchor.output.shape, anchor.output.dtype
+    layer, other = (te.placeholder(shape, dtype, name) for name in ("layer", "y1"))
+    bias = te.placeholder(shape[-1:], dtype, "y0", constant=True)
+    summed = te.compute(shape, lambda *i: layer[i] + bias[i[-1]] + other[i], name="add")
+    out = te.compute(shape, lambda *i: te.maximum(summed[i], 0), name="relu")
+    return workloads.fused(anchor.to_json(), te_json.to_json([layer, bias, other, out]))
+
+
 SMALL: tuple[Workload, ...] = (
+    ended(workloads.conv2d(height=5, width=6, in_channels=3, out_channels=20, padding=1)),
+    ended(workloads.dense(3, 7, 9)),
+    ended(workloads.max_pool2d(height=5, width=6, channels=5, kernel=3, stride=2, padding=1)),
     workloads.conv2d(height=5, width=6, in_channels=3, out_channels=4, padding=1, bias=True, activation="relu"),
     workloads.conv2d(batch=2, height=7, width=5, in_channels=4, out_channels=6, kernel=(3, 1), stride=2, groups=2),
     workloads.conv2d(height=8, width=7, in_channels=2, out_channels=3, dilation=(2, 1), activation="silu"),
@@ -51,6 +64,11 @@ SMALL: tuple[Workload, ...] = (
         activation="sigmoid",
     ),
     workloads.conv2d_transpose(height=3, width=3, in_channels=2, out_channels=3, dtype="int8", stride=2),
+    workloads.conv2d(height=6, width=5, in_channels=3, out_channels=4, stride=2, padding=((0, 1), (1, 2))),
+    workloads.depthwise_conv2d(height=6, width=5, channels=4, stride=2, padding=((0, 1), (1, 0))),
+    workloads.max_pool2d(height=6, width=5, channels=3, kernel=3, padding=((0, 1), (1, 0))),
+    workloads.avg_pool2d(height=6, width=5, channels=3, kernel=3, padding=((0, 1), (1, 0))),
+    workloads.avg_pool2d(height=6, width=5, channels=3, kernel=3, padding=((0, 1), (0, 0)), count_padding=True),
     workloads.matmul(5, 7, 6),
     workloads.matmul(3, 17, 1, constant_b=False),
     workloads.matmul(4, 6, 8, dtype="float16"),

@@ -50,8 +50,7 @@ def run_between_guards(kernel: CpuKernel, arrays: dict[str, NDArray[Any]], at_en
         placed[name][...] = array
     packed = [p for p in module.parameters if p.packed_from]
     for index, parameter in enumerate(packed):
-        assert parameter.packed_from is not None
-        kernel.pack(index, placed[parameter.packed_from], placed[parameter.name])
+        kernel.pack(index, [placed[name] for name in parameter.packed_from], placed[parameter.name])
     threads = 2
     facts = module.metadata
     size = facts["shared_bytes"] + threads * facts["scratch_bytes"]

@@ -10,11 +10,20 @@ import pytest
 from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.ir.expr import var
+from search_space.ir.interp import interpret
 from search_space.ir.stmt import Allocate, walk_stmt
 from search_space.schedule.trace import Trace
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.rules import RULES, register_rule
-from search_space.sketch.tables import block_counts, ceildiv, clamped_tiles, reduce_tiles, vector_tiles
+from search_space.sketch.tables import (
+    MAX_WASTE,
+    block_counts,
+    ceildiv,
+    clamped_tiles,
+    nested_tiles,
+    reduce_tiles,
+    vector_tiles,
+)
 from search_space.space import concrete, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
@@ -156,3 +165,27 @@ def test_decision_variables_never_share_a_name_with_loops(hardware: Hardware) ->
         loops = {s.var for s in walk_stmt(sketch.program.body) if hasattr(s, "var")}
         assert not loops & set(sketch.columns)
         assert all(var(c).op == "var" for c in sketch.columns)
+
+
+def test_nested_tiles_waste_little_at_either_level() -> None:
+    rows = nested_tiles(14, 8)
+    assert (14, 7) in rows and (7, 7) in rows and (1, 1) in rows
+    assert (14, 14) not in rows and (13, 7) not in rows  # too large a tile; 2 blocks of 13 for 14
+    for block, tile in rows:
+        assert 1 <= tile <= min(block, 8)
+        assert -(-14 // block) * block <= 14 * MAX_WASTE and -(-block // tile) * tile <= block * MAX_WASTE
+
+
+def test_the_dot_product_runs_along_what_lies_in_memory(hardware: Hardware) -> None:
+    """The first layer of a network, its three channels filled up to four: its window is longer than its channels."""
+    with_it = dataclasses.replace(hardware, features=("avx512vnni",))
+    first = workloads.conv2d(height=9, width=9, in_channels=4, out_channels=16, kernel=7, stride=2, dtype="int8")
+    for sketch in generate(first, with_it, ["direct"]).sketches:
+        (step,) = (s for s in sketch.steps.steps if s.name == "tensorize")
+        assert step.intrinsic == "vnni_dot_16x4"
+    data, weight = first.make_inputs(0)
+    sketch = generate(first, with_it, ["direct"]).sketches[0]
+    program = program_of(first, "direct", sketch.trace([0] * len(sketch.groups)))
+    names = [s.name for s in first.inputs]
+    found = interpret(program, dict(zip(names, (data, weight), strict=True)))[first.output.name]
+    np.testing.assert_array_equal(found, first.reference(data, weight))

@@ -177,3 +177,15 @@ def test_another_processor_can_be_built_for() -> None:
     choices = np.zeros((1, len(sketch.groups)), np.int32)
     text = target.assembly(target.build(program_of(workload, "direct", sketch.trace(choices[0]))))
     assert "ymm" in text and "zmm" not in text
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_cold_constants_leave_the_output_as_it_is(constant: bool) -> None:
+    workload = workloads.matmul(8, 32, 16, constant_b=constant)
+    kernel = registry.get("cpu").load(built(workload))
+    inputs = workload.make_inputs(0)
+    warm, cold = kernel.bind(inputs), kernel.bind(inputs, copies=4)
+    seconds = cold.time(5, 2)
+    assert seconds.shape == (5,) and (seconds > 0).all()
+    np.testing.assert_array_equal(cold.run(), warm.run())
+    assert cold.copies == (1 if kernel.cold_timer is not None else 4)

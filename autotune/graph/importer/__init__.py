@@ -1,9 +1,34 @@
-"""ONNX models as graphs: `import_model`, and the seeded weights of models that carry none."""
+"""ONNX models to graphs. A further operator is a function with a line of `@imports` in one of these files."""
 
 from __future__ import annotations
 
+from autotune.graph.importer import (
+    activations,
+    elementwise,
+    layers,
+    normalisation,
+    reductions,
+    selection,
+    shapes,
+    spatial,
+)
 from autotune.graph.importer.model import import_model
-from autotune.graph.importer.registry import IMPORTERS, supported
+from autotune.graph.importer.registry import HANDLERS
 from autotune.graph.importer.weights import with_weights
+from autotune.graph.onnx_model import ModelError, load_model
 
-__all__ = ["IMPORTERS", "import_model", "supported", "with_weights"]
+__all__ = [
+    "HANDLERS",
+    "ModelError",
+    "activations",
+    "elementwise",
+    "import_model",
+    "layers",
+    "load_model",
+    "normalisation",
+    "reductions",
+    "selection",
+    "shapes",
+    "spatial",
+    "with_weights",
+]

@@ -1,81 +1,84 @@
-"""Reductions over axes, and the place of the largest element."""
+"""Reductions over axes, and the places of extremes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from autotune.graph.importer.call import Call
-from autotune.graph.importer.elementwise import broadcast
-from autotune.graph.importer.registry import imports
+import numpy as np
 
-PLAIN = {"ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod"}
-SUMS = ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
+from autotune.graph.importer.activations import with_number
+from autotune.graph.importer.registry import Call, imports
 
-
-@imports(*PLAIN, *SUMS)
-def reduction(call: Call) -> str:
-    """Axes are an attribute in older opsets and an input in newer ones."""
-    rank = len(call.shape())
-    given = call.attr("axes")
-    if given is None and call.has(1):
-        given = call.integers(1, "axes")
-    if not given and call.attr("noop_with_empty_axes", 0):
-        return _over(call, call.value(0), (), False)
-    axes = tuple(sorted({call.axis(a, rank) for a in given or range(rank)}))
-    return _over(call, call.value(0), axes, bool(call.attr("keepdims", 1)))
-
-
-def _over(call: Call, x: str, axes: tuple[int, ...], keep: bool) -> str:
-    if call.op in PLAIN:
-        return reduced(call, x, PLAIN[call.op], axes, keep)
-    if call.op == "ReduceL1":
-        return reduced(call, call.add("abs", x), "sum", axes, keep)
-    if call.op == "ReduceLogSum":
-        return call.add("log", reduced(call, x, "sum", axes, keep))
-    if call.op == "ReduceLogSumExp":
-        largest = reduced(call, x, "max", axes, True)
-        total = reduced(call, call.add("exp", call.add("subtract", x, largest)), "sum", axes, True)
-        out = call.add("add", call.add("log", total), largest)
-        return out if keep else call.reshape(out, [n for a, n in enumerate(call.shape()) if a not in axes])
-    squares = reduced(call, call.add("multiply", x, x), "sum", axes, keep)
-    return call.add("sqrt", squares) if call.op == "ReduceL2" else squares
+_REDUCERS = {
+    "ReduceSum": "sum",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "prod",
+    "ReduceL1": "sum",
+    "ReduceL2": "sum",
+    "ReduceSumSquare": "sum",
+    "ReduceLogSum": "sum",
+    "ReduceLogSumExp": "sum",
+}
 
 
-def reduced(call: Call, x: str, reducer: str, axes: tuple[int, ...], keep: bool) -> str:
-    """`x` reduced over `axes`, which are kept as 1 or not; over none of them it is what it was."""
-    shape = call.type_of(x).shape
-    if not axes:
-        return x
-    kept = [1 if a in axes else n for a, n in enumerate(shape)]
-    out_shape = kept if keep else [n for a, n in enumerate(shape) if a not in axes]
+def reduced(call: Call, value: str, axes: Sequence[int], reducer: str, keep: bool) -> str:
+    """A reduction of all or some axes, which stay with extent 1 if `keep`."""
+    shape = call.shape(value)
+    final = tuple(1 if a in axes else n for a, n in enumerate(shape) if keep or a not in axes)
     if len(axes) == len(shape):  # a reduction leaves an axis
-        x, axes = call.reshape(x, (1, math.prod(shape))), (1,)
-    return call.reshape(call.in_float32("reduce", x, axes=axes, reducer=reducer), out_shape)
+        value, axes = call.add("reshape", [value], shape=(1, math.prod(shape))), (1,)
+    out = call.add("reduce", [value], axes=tuple(axes), reducer=reducer)
+    return out if call.shape(out) == final else call.add("reshape", [out], shape=final)
+
+
+@imports(*_REDUCERS)
+def reduce(call: Call) -> str:
+    """Over axes that are an attribute or a constant; over all where none are given."""
+    value = call.value(0)
+    shape = call.shape(value)
+    axes = tuple(sorted(a % len(shape) for a in call.ints("axes", 1) or ()))
+    if not axes:
+        if call.attrs.get("noop_with_empty_axes", 0):
+            return value
+        axes = tuple(range(len(shape)))
+    keep, reducer = bool(call.attrs.get("keepdims", 1)), _REDUCERS[call.op]
+    if call.op == "ReduceLogSumExp":  # less the largest, so that nothing overflows
+        largest = reduced(call, value, axes, "max", True)
+        small = call.add("exp", [call.add("subtract", [value, largest])])
+        out = call.add("add", [call.add("log", [reduced(call, small, axes, "sum", True)]), largest])
+        final = tuple(n for a, n in enumerate(shape) if a not in axes)
+        return out if keep else call.add("reshape", [out], shape=final)
+    if call.op == "ReduceL1":
+        value = call.add("abs", [value])
+    if call.op in ("ReduceL2", "ReduceSumSquare"):
+        value = call.add("multiply", [value, value])
+    out = reduced(call, value, axes, reducer, keep)
+    if call.op in ("ReduceL2", "ReduceLogSum"):
+        out = call.add("sqrt" if call.op == "ReduceL2" else "log", [out])
+    return out
 
 
 @imports("ArgMax", "ArgMin")
-def arg_max(call: Call) -> str:
-    """The first place, or the last one with select_last_index."""
-    shape = call.shape()
-    axis = call.axis(call.attr("axis", 0), len(shape))
-    x = call.value(0) if call.op == "ArgMax" else call.add("negative", call.value(0))
-    if len(shape) == 1:
-        x, axis = call.reshape(x, (1, *shape)), 1
-    out = call.add("arg_max", x, axis=axis, last=bool(call.attr("select_last_index", 0)))
-    axis = 0 if len(shape) == 1 else axis
-    kept = [1 if a == axis else n for a, n in enumerate(shape)]
-    return call.reshape(out, kept if call.attr("keepdims", 1) else [n for a, n in enumerate(shape) if a != axis])
+def place_of_extreme(call: Call) -> str:
+    """Index of the first (or last) largest or smallest element along an axis, as int64."""
+    value = call.value(0)
+    shape = call.shape(value)
+    axis, keep = int(call.attrs.get("axis", 0)) % len(shape), bool(call.attrs.get("keepdims", 1))
+    extreme = reduced(call, value, (axis,), "max" if call.op == "ArgMax" else "min", True)
+    places = np.arange(shape[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    last = bool(call.attrs.get("select_last_index", 0))
+    other = call.constant(np.full((1,), -1 if last else shape[axis], np.int32))
+    chosen = call.add("where", [call.add("equal", [value, extreme]), call.constant(places), other])
+    return call.add("cast", [reduced(call, chosen, (axis,), "max" if last else "min", keep)], dtype="int64")
 
 
-@imports("LpNormalization")
-def lp_normalization(call: Call) -> str:
-    """Divided by the norm along an axis, by 1 where that is 0."""
-    x, order = call.value(0), call.attr("p", 2)
-    axes = (call.axis(call.attr("axis", -1), len(call.shape())),)
-    if order == 1:
-        norm = reduced(call, call.add("abs", x), "sum", axes, True)
-    else:
-        norm = call.add("sqrt", reduced(call, call.add("multiply", x, x), "sum", axes, True))
-    zero = broadcast(call, "equal", norm, call.scalar(0, norm))
-    safe = broadcast(call, "where", zero, call.scalar(1, norm), norm)
-    return call.add("divide", x, safe)
+@imports("Mean")
+def mean(call: Call) -> str:
+    """Of any number of operands."""
+    out = call.value(0)
+    for place in range(1, len(call.inputs)):
+        out = call.add("add", [out, call.value(place)])
+    return with_number(call, "multiply", out, 1 / len(call.inputs)) if len(call.inputs) > 1 else out

@@ -1,39 +1,160 @@
-"""Which ONNX operators are imported, and by which function."""
+"""What imports which operator, and what it is given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from autotune.graph.importer.call import Call
-from autotune.graph.ir import Array
+import numpy as np
 
-Importer = Callable[[Call], str | Array | Sequence[str | Array | None]]
-"""Adds the nodes of a call; the value of its output, or of each of its outputs.
-
-An array stands for an output that is a constant after all, such as an empty tensor; None for one that is not available.
-"""
-
-IMPORTERS: dict[str, Importer] = {}
-"""ONNX operator (of the default domain) → what imports it."""
+from autotune.graph.ir import Array, Builder, TensorType
+from autotune.graph.onnx_model import ModelError
 
 
-def imports(*names: str) -> Callable[[Importer], Importer]:
-    """Registers a function for some operators.
+@dataclass
+class Context:
+    """A model on its way to a graph.
 
-    Raises:
-        ValueError: a name is taken.
+    Attributes:
+        builder: of the graph.
+        values: ONNX name → name in the graph.
+        arrays: ONNX name → what is known before the network runs.
+        opset: version of the default operator set.
     """
 
-    def register(function: Importer) -> Importer:
+    builder: Builder
+    values: dict[str, str]
+    arrays: dict[str, Array]
+    opset: int
+    _added: dict[str, str] = field(default_factory=dict)
+
+    def value(self, name: str) -> str:
+        """The graph's name of a value; constants are added when they are first read."""
+        if name not in self.values and name not in self.arrays:
+            raise ModelError(f"values that are read must be first outputs of supported nodes, but got {name!r}")
+        if name not in self.values:
+            self.values[name] = self.builder.constant(self.arrays[name], name)
+        return self.values[name]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One node.
+
+    Attributes:
+        context: of the model.
+        op: its operator.
+        title: the node's name, for messages.
+        inputs: ONNX names, "" where an optional input is left out.
+        outputs: ONNX names.
+        attrs: attributes as given.
+    """
+
+    context: Context
+    op: str
+    title: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any]
+
+    def has(self, place: int) -> bool:
+        """Whether an input is given."""
+        return place < len(self.inputs) and bool(self.inputs[place])
+
+    def value(self, place: int) -> str:
+        """The graph's name of an input."""
+        self.require(self.has(place), f"must have input {place}", f"{len(self.inputs)} inputs")
+        return self.context.value(self.inputs[place])
+
+    def type(self, place: int) -> TensorType:
+        """Type of an input."""
+        name = self.inputs[place]
+        array = self.context.arrays.get(name)
+        if array is not None and name not in self.context.values:
+            return TensorType(array.shape, str(array.dtype))
+        return self.context.builder.type(self.value(place))
+
+    def array(self, place: int) -> Array | None:
+        """An input whose elements are known; None where it is computed when the network runs."""
+        return self.context.arrays.get(self.inputs[place]) if self.has(place) else None
+
+    def known(self, place: int, what: str) -> Array:
+        """An input that must be known.
+
+        Raises:
+            ModelError: it is not.
+        """
+        array = self.array(place)
+        self.require(array is not None, f"must have a constant {what}", self.inputs[place])
+        assert array is not None
+        return array
+
+    def ints(self, name: str, place: int | None = None, default: Sequence[int] | None = None) -> tuple[int, ...] | None:
+        """Integers that are an attribute in old operator sets, a constant input in new ones."""
+        if name in self.attrs:
+            value = self.attrs[name]
+            return tuple(value) if isinstance(value, Sequence) else (int(value),)
+        if place is not None and self.has(place):
+            return tuple(int(v) for v in self.known(place, name).reshape(-1))
+        return None if default is None else tuple(default)
+
+    def add(self, op: str, inputs: Sequence[str], **attrs: Any) -> str:
+        """Adds a node to the graph; the name of its value."""
+        return self.context.builder.add(op, inputs, self.outputs[0], **attrs)
+
+    def constant(self, array: Array) -> str:
+        """Adds a constant to the graph; its name."""
+        return self.context.builder.constant(array, f"{self.outputs[0]}_constant")
+
+    def scalar(self, value: float, like: str) -> str:
+        """A constant of one element, of the dtype of `like`."""
+        return self.constant(np.asarray(value, self.context.builder.type(like).dtype).reshape(1))
+
+    def shape(self, value: str) -> tuple[int, ...]:
+        """Shape of a value of the graph."""
+        return self.context.builder.type(value).shape
+
+    def require(self, holds: bool, rule: str, got: object) -> None:
+        """Raises a ModelError that states the rule and the value unless it holds."""
+        if not holds:
+            raise ModelError(f"{self.op} node {self.title!r} {rule}, but got {got}")
+
+
+Handler = Callable[[Call], str | Sequence[str]]
+HANDLERS: dict[str, Handler] = {}
+"""ONNX operator → what adds its nodes and gives the name of its value, or of its values in order."""
+
+
+def imports(*names: str) -> Callable[[Handler], Handler]:
+    """Registers a function as the importer of operators."""
+
+    def register(handler: Handler) -> Handler:
         for name in names:
-            if name in IMPORTERS:
-                raise ValueError(f"`name` must be new, but got name={name!r}")
-            IMPORTERS[name] = function
-        return function
+            assert name not in HANDLERS, name
+            HANDLERS[name] = handler
+        return handler
 
     return register
 
 
-def supported() -> list[str]:
-    """Names of the operators that are imported, sorted. Any other that reads constants only is folded."""
-    return sorted(IMPORTERS)
+def to_last(rank: int) -> tuple[int, ...]:
+    """Axes that bring (n, c, spatial...) to (n, spatial..., c)."""
+    return (0, *range(2, rank), 1)
+
+
+def to_first(rank: int) -> tuple[int, ...]:
+    """Axes that bring (n, spatial..., c) to (n, c, spatial...)."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+def channels_last(call: Call, value: str) -> str:
+    """The value with its channels last."""
+    rank = len(call.shape(value))
+    return call.add("transpose", [value], axes=to_last(rank)) if rank > 2 else value
+
+
+def channels_first(call: Call, value: str) -> str:
+    """The value with its channels where ONNX has them."""
+    rank = len(call.shape(value))
+    return call.add("transpose", [value], axes=to_first(rank)) if rank > 2 else value

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from autotune.graph.ops import activations, channels, elementwise, layers, logic, lookup, shapes
+from autotune.graph.ops import elementwise, layers, quantised, selection, shapes
 from autotune.graph.ops.base import OPS, GraphOp, Kind, find, register
 
 __all__ = [
     "OPS",
     "GraphOp",
     "Kind",
-    "activations",
-    "channels",
     "elementwise",
     "find",
     "layers",
-    "logic",
-    "lookup",
+    "quantised",
     "register",
+    "selection",
     "shapes",
 ]

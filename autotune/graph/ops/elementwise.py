@@ -40,6 +40,7 @@ def _affine(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 register(
     *(_operation(name, function) for name, function in {**UNARY, **BINARY}.items()),
+    GraphOp("copy", Kind.elementwise, exactly(), lambda attrs, tensors: computed("copy", lambda x: x, tensors)),
     GraphOp(
         "clip",
         Kind.elementwise,

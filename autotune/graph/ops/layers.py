@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from autotune.graph.ir import Attributes
-from autotune.graph.ops.base import GraphOp, Kind, Types, exactly, register
-from search_space import workloads
+import numpy as np
+
+from autotune.graph.ir import Array, Attributes
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
+from search_space import te, workloads
 from search_space.workloads import Workload
 
 _WINDOW: dict[str, Any] = {"stride": 1, "padding": 0, "dilation": 1}
@@ -25,8 +27,8 @@ def _data(types: Types, count: int, rank: int) -> tuple[int, ...]:
 
 
 def _dtype(types: Types) -> str:
-    """What products are made of; bytes stand for uint8 times int8."""
-    return "int8" if types[0].dtype in ("uint8", "int8") else types[0].dtype
+    """Of the workload: sums of products of bytes where the data are bytes."""
+    return "int8" if types[0].dtype == "uint8" else "float32"
 
 
 def _conv2d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -82,7 +84,8 @@ def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) ->
 
 def _max_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     n, h, w, c = _data(types, 1, 4)
-    return workloads.max_pool2d(batch=n, height=h, width=w, channels=c, **attrs)
+    given: dict[str, Any] = {**attrs, "dtype": types[0].dtype}
+    return workloads.max_pool2d(batch=n, height=h, width=w, channels=c, **given)
 
 
 def _avg_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -101,12 +104,84 @@ def _layer_norm(attrs: Attributes, types: Types, constants: Sequence[bool]) -> W
     return workloads.layer_norm(rows, columns, **attrs)
 
 
+def _lrn(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """Each element over a power of the sum of squares of its neighbours along the last axis."""
+    (x,) = tensors
+    size, channels = attrs["size"], x.shape[-1]
+    before = (size - 1) // 2
+    padded = te.compute(
+        (*x.shape[:-1], channels + size - 1),
+        lambda *i: te.if_then_else(
+            te.all(i[-1] >= before, i[-1] < channels + before), x[(*i[:-1], i[-1] - before)], 0.0
+        ),
+        name="around",
+        tag="pad",
+    )
+    r = te.reduce_axis((0, size), "r")
+    squares = te.compute(
+        x.shape,
+        lambda *i: te.sum(padded[(*i[:-1], i[-1] + r)] * padded[(*i[:-1], i[-1] + r)], axis=r),
+        name="squares",
+    )
+
+    def scaled(*i: Any) -> Any:
+        base = squares[i] * (attrs["alpha"] / size) + attrs["bias"]
+        return x[i] * te.exp(te.log(base) * -attrs["beta"])
+
+    return te.compute(x.shape, scaled, name="lrn")
+
+
+def _lrn_computed(attrs: Attributes, x: Array) -> Array:
+    size = attrs["size"]
+    before = (size - 1) // 2
+    sides = [(0, 0)] * (x.ndim - 1) + [(before, size - 1 - before)]
+    squares = np.lib.stride_tricks.sliding_window_view(np.pad(x.astype(float) ** 2, sides), size, axis=-1).sum(-1)
+    return np.asarray(x / (attrs["bias"] + attrs["alpha"] / size * squares) ** attrs["beta"])
+
+
 def _reduce(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """Over some axes, which the output does not have."""
     return workloads.reduce(types[0].shape, axes=attrs["axes"], reducer=attrs["reducer"], dtype=types[0].dtype)
 
 
+def _conv1d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """Data (n, w, c), weight (kw, c / groups, k)."""
+    n, w, c = _data(types, 2, 3)
+    kw, _, k = types[1].shape
+    given: dict[str, Any] = dict(attrs)
+    return workloads.conv1d(batch=n, width=w, in_channels=c, out_channels=k, kernel=kw, **given)
+
+
+def _conv3d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """Data (n, d, h, w, c), weight (kd, kh, kw, c / groups, k)."""
+    n, d, h, w, c = _data(types, 2, 5)
+    kd, kh, kw, _, k = types[1].shape
+    given: dict[str, Any] = dict(attrs)
+    return workloads.conv3d(
+        batch=n, depth=d, height=h, width=w, in_channels=c, out_channels=k, kernel=(kd, kh, kw), **given
+    )
+
+
+def _conv2d_transpose(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+    """Data (n, h, w, c), weight (kh, kw, c, k)."""
+    n, h, w, c = _data(types, 2, 4)
+    kh, kw, _, k = types[1].shape
+    given: dict[str, Any] = dict(attrs)
+    return workloads.conv2d_transpose(
+        batch=n, height=h, width=w, in_channels=c, out_channels=k, kernel=(kh, kw), **given
+    )
+
+
 register(
+    GraphOp(
+        "conv2d_transpose",
+        Kind.compute,
+        exactly(stride=1, padding=0, output_padding=0),
+        workload=_conv2d_transpose,
+    ),
+    GraphOp("conv1d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv1d),
+    GraphOp("conv3d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv3d),
+    GraphOp("lrn", Kind.compute, exactly(size=5, alpha=1e-4, beta=0.75, bias=1.0), _lrn, compute=_lrn_computed),
     GraphOp("conv2d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv2d),
     GraphOp("conv1d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv1d),
     GraphOp("conv3d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv3d),

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Array, Attributes, TensorType
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, at, broadcast, frozen, register
+from autotune.graph.ir import Array, Attributes
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, at, frozen, register
 from search_space import te
 from search_space.ir.expr import Expr, lift
 
@@ -126,16 +126,15 @@ def _pad(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return te.compute(shape, body, name="pad")
 
 
-def _expand_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+def _broadcast_attributes(given: Attributes, types: Types) -> dict[str, Any]:
     shape = frozen(given["shape"])
-    if broadcast([types[0], TensorType(shape)]) != shape:
-        raise ValueError(f"`shape` must be one that {types[0]} broadcasts to, but got shape={list(shape)}")
+    if np.broadcast_shapes(types[0].shape, shape) != shape:
+        raise ValueError(f"`shape` must be one that {types[0]} is brought to, but got shape={list(shape)}")
     return {"shape": shape}
 
 
-def _expand(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    (source,) = tensors
-    return te.compute(attrs["shape"], lambda *index: at(source, index), name="expand")
+def _broadcast(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    return te.compute(attrs["shape"], lambda *index: at(tensors[0], index), name="broadcast_to")
 
 
 def _sliced(attrs: Attributes, x: Array) -> Array:
@@ -145,6 +144,13 @@ def _sliced(attrs: Attributes, x: Array) -> Array:
 
 
 register(
+    GraphOp(
+        "broadcast_to",
+        Kind.injective,
+        _broadcast_attributes,
+        _broadcast,
+        compute=lambda attrs, x: np.broadcast_to(x, attrs["shape"]),
+    ),
     GraphOp("reshape", Kind.view, _reshape_attributes, _reshape, compute=lambda attrs, x: x.reshape(attrs["shape"])),
     GraphOp(
         "transpose",

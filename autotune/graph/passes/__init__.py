@@ -13,6 +13,7 @@ from autotune.graph.passes.fold_batch_norm import fold_batch_norm
 from autotune.graph.passes.fold_constants import fold_constants
 from autotune.graph.passes.horizontal_fusion import horizontal_fusion
 from autotune.graph.passes.simplify import simplify
+from autotune.graph.passes.split_groups import split_groups
 from autotune.graph.passes.verify import verify
 from search_space.operators.checks import nearest
 
@@ -26,6 +27,7 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "simplify": simplify,
         "channels_last": channels_last,
         "fold_batch_norm": fold_batch_norm,
+        "split_groups": split_groups,
     }
 )
 """Passes by name, in the order in which they run."""

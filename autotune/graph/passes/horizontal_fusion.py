@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.graph.ir import Graph, Node
-from autotune.graph.passes.site import Site, pair, sides, sweep
+from autotune.graph.passes.site import Site, pair, sweep
 
 UNARY = ("relu", "relu6", "sigmoid", "tanh", "gelu", "silu", "clip")
 """What may follow each layer alike."""
@@ -69,9 +69,7 @@ def _key(site: Site, node: Node) -> Hashable | None:
     """What layers must have in common."""
     if node.op not in ("conv2d", "matmul") or site.array(node.inputs[1]) is None or node.attrs.get("groups", 1) != 1:
         return None
-    window: tuple[Hashable, ...] = ()
-    if node.op == "conv2d":
-        window = (pair(node.attrs["stride"]), pair(node.attrs["dilation"]), sides(node.attrs["padding"]))
+    window = tuple(pair(node.attrs[name]) for name in ("stride", "padding", "dilation") if name in node.attrs)
     return node.op, node.inputs[0], site.type(node.inputs[1]).shape[:-1], site.type(node.inputs[1]).dtype, window
 
 

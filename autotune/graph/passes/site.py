@@ -34,6 +34,10 @@ class Site:
         """Whether one node reads the value, and the caller does not."""
         return len(self._consumers[name]) == 1 and name not in self._outputs
 
+    def readers(self, name: str) -> list[Node]:
+        """The nodes that read a value, each once."""
+        return self._consumers[name]
+
     def node(self, name: str, *ops: str) -> Node | None:
         """The node that gives a value, where its operation is one of `ops`."""
         node = self.graph.node(name)

@@ -60,17 +60,12 @@ def _drawn_windows(rng: np.random.Generator) -> Windows:
     def two(*choices: int) -> tuple[int, int]:
         return int(rng.choice(choices)), int(rng.choice(choices))
 
-    def both(*choices: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        (top, left), (bottom, right) = two(*choices), two(*choices)
-        # Mostly, padding is alike at both ends.
-        return ((top, bottom), (left, right)) if rng.integers(3) == 0 else ((top, top), (left, left))
-
     def sliding() -> Sliding:
-        return Sliding(two(1, 2), both(0, 1, 2), two(1, 2))
+        return Sliding(two(1, 2), two(0, 1, 2), two(1, 2))
 
     def pooling() -> Pooling:
         kernel, counts = two(2, 3), bool(rng.integers(2))
-        return Pooling(kernel, two(1, 2), both(0, 1, 1), counts)
+        return Pooling(kernel, two(1, 2), two(0, 1, 1), counts)
 
     return Windows(sliding(), sliding(), pooling(), pooling())
 

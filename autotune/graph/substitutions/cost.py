@@ -59,11 +59,11 @@ class Analytic:
             if node.name in weights:
                 continue
             kind = find(node.op).kind
-            before = next((n for n in node.inputs if n in kernels and readers[n] == 1), None)
-            if kind is Kind.elementwise and before is not None and graph.type(before).size == node.type.size:
+            if kind is Kind.elementwise and any(name in kernels and readers[name] == 1 for name in node.inputs):
                 kernels.add(node.name)
                 # The other operands are read all the same.
-                total += sum(graph.type(n).nbytes for n in node.inputs if n != before) / self.bandwidth
+                extra = [n for n in node.inputs if n not in kernels and graph.type(n).size == node.type.size]
+                total += sum(graph.type(name).nbytes for name in extra) / self.bandwidth
                 continue
             seconds = self._kernel(graph, node, weights)
             if seconds:

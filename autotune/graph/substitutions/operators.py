@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.ir import Array, Attributes, Builder, Node, TensorType
-from autotune.graph.passes.site import pair, sides
-from search_space.operators.windows import Window, padded, taps
+from autotune.graph.passes.site import pair
+from search_space.operators.windows import Window, both_sides, padded, taps
 
 Pair = tuple[int, int]
-Sides = tuple[Pair, Pair]
-"""Padding before and after, for height and width."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +24,13 @@ class Sliding:
     """How convolutions slide."""
 
     stride: Pair = (1, 1)
-    padding: Sides = ((1, 1), (1, 1))
+    padding: Pair = (1, 1)
     dilation: Pair = (1, 1)
 
     def wider(self, steps: int) -> Sliding | None:
         """With so many dilated steps more of padding; None where less than nothing is left."""
-        (top, bottom), (left, right), (high, wide) = *self.padding, self.dilation
-        high, wide = steps * high, steps * wide
-        padding = ((top + high, bottom + high), (left + wide, right + wide))
-        return None if min(map(min, padding)) < 0 else replace(self, padding=padding)
+        padding = tuple(p + steps * d for p, d in zip(self.padding, self.dilation, strict=True))
+        return None if min(padding) < 0 else replace(self, padding=(padding[0], padding[1]))
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -48,7 +44,7 @@ class Pooling:
 
     kernel: Pair = (3, 3)
     stride: Pair = (1, 1)
-    padding: Sides = ((1, 1), (1, 1))
+    padding: Pair = (1, 1)
     count_padding: bool = False
 
 
@@ -188,11 +184,11 @@ def _cut(name: str, at_end: bool) -> TermOp:
 
 def _window(x: Array, kernel: Sequence[int], by: Sliding | Pooling) -> Window:
     dilation = by.dilation if isinstance(by, Sliding) else (1, 1)
-    return Window(tuple(x.shape[1:3]), tuple(kernel), by.stride, by.padding, dilation)
+    return Window(tuple(x.shape[1:3]), tuple(kernel), by.stride, both_sides(by.padding), dilation)
 
 
 def _sliding(node: Node) -> Sliding:
-    return Sliding(pair(node.attrs["stride"]), sides(node.attrs["padding"]), pair(node.attrs["dilation"]))
+    return Sliding(pair(node.attrs["stride"]), pair(node.attrs["padding"]), pair(node.attrs["dilation"]))
 
 
 def _convolved(x: Array, w: Array, by: Sliding) -> Array | None:
@@ -234,7 +230,7 @@ def _fits_weight(x: Shape, w: Shape) -> bool:
     return _is_data(x, rank=4) and w.weight and w.rank == 4 and x.shape[3] == w.shape[2]
 
 
-_POINT = Sliding(padding=((0, 0), (0, 0)))
+_POINT = Sliding(padding=(0, 0))
 
 
 def _is_point(x: Shape, w: Shape) -> bool:
@@ -298,7 +294,7 @@ def _pool(name: str, op: str) -> TermOp:
 
     def matches(node: Node, windows: Windows) -> Windows | None:
         a = node.attrs
-        by = Pooling(pair(a["kernel"]), pair(a["stride"]), sides(a["padding"]), a.get("count_padding", False))
+        by = Pooling(pair(a["kernel"]), pair(a["stride"]), pair(a["padding"]), a.get("count_padding", False))
         return windows.bind(name, by)
 
     return TermOp(name, 1, lambda x: _is_data(x, rank=4), compute, emit, op, matches, window=name, roles="x")

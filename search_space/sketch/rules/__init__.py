@@ -9,8 +9,17 @@ from search_space.sketch.rules.library import LibraryCall
 from search_space.sketch.rules.pad import PadHandling
 from search_space.sketch.rules.rowwise import RowWise
 from search_space.sketch.rules.tiling import MultiLevelTiling
+from search_space.sketch.rules.transformed import TransformedProducts
 
-RULES: list[SketchRule] = [PadHandling(), AlwaysInline(), LibraryCall(), RowWise(), MultiLevelTiling(), Elementwise()]
+RULES: list[SketchRule] = [
+    PadHandling(),
+    AlwaysInline(),
+    LibraryCall(),
+    RowWise(),
+    TransformedProducts(),
+    MultiLevelTiling(),
+    Elementwise(),
+]
 
 
 def register_rule(rule: SketchRule, before: str | None = None) -> None:

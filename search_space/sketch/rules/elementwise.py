@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from search_space.hardware import Hardware
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, Fuse, Split
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.tables import DecisionGroup
 
+CHUNKS = (1, 4, 16, 64, 256)
+UNROLLS = (1, 2, 4)
+
 
 class Elementwise(SketchRule):
-    """Fuses a stage's spatial loops, splits off vectors, runs chunks of vectors in parallel."""
+    """Vectors over all axes fused to one; and, where rows are long enough, vectors along each row.
+
+    The second reads what is broadcast over rows as vectors, and rows that lie apart in memory.
+    """
 
     name = "elementwise"
 
@@ -18,27 +26,52 @@ class Elementwise(SketchRule):
         return True
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        lanes, name = hardware.float_lanes, stage.name
-        axes = [a.name for a in stage.axes]
+        name, axes = stage.name, [a.name for a in stage.axes]
         if not axes:
             return [draft.finish(name)]
-        fused = axes[0]
-        if len(axes) > 1:
-            draft = draft.apply(Fuse(name, tuple(axes)))
-            fused = "_".join(axes)
         if stage.reducer is not None:  # the reduce loops stay inside; scalars along the fused loop
+            draft, fused = self.fused(draft, name, axes)
             return [draft.apply(Annotate(name, fused, "parallel")).finish(name)]
-        elements = 1
-        for a in stage.axes:
-            elements *= int(a.extent.value)
-        rows = [(c, u) for c in (1, 4, 16, 64, 256) for u in (1, 2, 4) if c == 1 or c * u * lanes <= elements]
+        if len(axes) == 1 or int(stage.axes[-1].extent.value) < hardware.float_lanes:
+            return [self.flat(draft, stage, hardware).finish(name)]
+        rows = self.rows(draft, stage, hardware)
+        if any(s.reducer is not None for s in draft.state.stages):  # what is done besides is not worth two sketches
+            return [rows.finish(name)]
+        return [d.finish(name) for d in (self.flat(draft, stage, hardware).variant("flat"), rows.variant("rows"))]
+
+    def fused(self, draft: Draft, name: str, axes: list[str]) -> tuple[Draft, str]:
+        """The draft with these axes as one loop, and the loop."""
+        return (draft.apply(Fuse(name, tuple(axes))) if len(axes) > 1 else draft), "_".join(axes)
+
+    def flat(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
+        """Chunks of vectors over all elements."""
+        lanes, name = hardware.float_lanes, stage.name
+        draft, fused = self.fused(draft, name, [a.name for a in stage.axes])
+        elements = prod(int(a.extent.value) for a in stage.axes)
+        rows = [(c, u) for c in CHUNKS for u in UNROLLS if c == 1 or c * u * lanes <= elements]
         draft, (chunk, unroll) = draft.decide(
             DecisionGroup.of(f"{name}.chunk", (f"{name}.chunk", f"{name}.unroll"), rows)
         )
-        draft = draft.apply(
+        return draft.apply(
             Split(name, fused, (chunk, unroll, lanes), "guard"),
             Annotate(name, f"{fused}.0", "parallel"),
             Annotate(name, f"{fused}.2", "unroll"),
             Annotate(name, f"{fused}.3", "vectorize"),
         )
-        return [draft.finish(name)]
+
+    def rows(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
+        """Blocks of rows in parallel, vectors along each."""
+        lanes, name, (*outer, last) = hardware.float_lanes, stage.name, stage.axes
+        count, extent = prod(int(a.extent.value) for a in outer), int(last.extent.value)
+        draft, fused = self.fused(draft, name, [a.name for a in outer])
+        table = [(c,) for c in CHUNKS if c == 1 or c <= count]
+        draft, (chunk,) = draft.decide(DecisionGroup.of(f"{name}.rows", (f"{name}.rows",), table))
+        table = [(u,) for u in UNROLLS if u == 1 or u * lanes <= extent]
+        draft, (unroll,) = draft.decide(DecisionGroup.of(f"{name}.vectors", (f"{name}.vectors",), table))
+        return draft.apply(
+            Split(name, fused, (chunk,), "guard"),
+            Split(name, last.name, (unroll, lanes), "exact" if extent % (4 * lanes) == 0 else "guard"),
+            Annotate(name, f"{fused}.0", "parallel"),
+            Annotate(name, f"{last.name}.1", "unroll"),
+            Annotate(name, f"{last.name}.2", "vectorize"),
+        )

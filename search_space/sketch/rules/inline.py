@@ -7,6 +7,7 @@ from search_space.ir.expr import walk
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import ComputeInline
 from search_space.sketch.base import Draft, SketchRule
+from search_space.tags import TRANSFORM
 
 
 class AlwaysInline(SketchRule):
@@ -15,7 +16,7 @@ class AlwaysInline(SketchRule):
     name = "always_inline"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if stage.reducer is not None or stage.name in draft.state.outputs or stage.tag == "pad":
+        if stage.reducer is not None or stage.name in draft.state.outputs or stage.tag in ("pad", TRANSFORM):
             return False
         consumers = draft.state.consumers(stage.name)
         costly = any(n.op in ("call", "div") for n in walk(stage.body))

@@ -84,9 +84,8 @@ class MultiLevelTiling(SketchRule):
         """The reduction to tile: the output itself, or the one reduction its epilogue reads at its own indices."""
         if stage.reducer is not None:
             return stage if stage.tag != LIBRARY else None
-        reads = [draft.state.stage(r) for r in stage.reads() if draft.state.input(r) is None]
-        found = [r for r in reads if r.reducer is not None and r.tag != LIBRARY]
-        if len(found) == 1 and found[0].shape == stage.shape and len(draft.state.consumers(found[0].name)) == 1:
+        found = [r for r in draft.producers(stage) if r.reducer is not None and r.tag != LIBRARY]
+        if len(found) == 1 and found[0].shape == stage.shape and _ends_in(draft, found[0], stage):
             return found[0]
         return None
 
@@ -102,11 +101,11 @@ class MultiLevelTiling(SketchRule):
         draft, tile = self.spatial(draft, stage.name, stage.axes, hardware)
         out = []
         reduced = producer.reduce_axes
-        intrinsic = matching_intrinsic(draft, producer, hardware)
+        intrinsic, along = matching_intrinsic(draft, producer, hardware) or (None, longest(reduced))
         for reduce_order in self.reduce_orders(reduced):
             for order in self.serial_orders(tile):
                 done = self.loops(draft, stage.name, tile, order)
-                nest = _Reduction(accumulator, reduce_order, intrinsic)
+                nest = _Reduction(accumulator, reduce_order, intrinsic, along)
                 done = self.accumulate(done, stage.name, nest, tile, order, hardware)
                 label = f"{'>'.join(order) or 'flat'}/{'>'.join(a.name for a in reduce_order)}"
                 out.append(done.variant(label).finish(stage.name, accumulator))
@@ -238,6 +237,12 @@ class MultiLevelTiling(SketchRule):
         return draft
 
 
+def _ends_in(draft: Draft, producer: Stage, output: Stage) -> bool:
+    """Whether nothing but the output reads the producer, directly or by way of stages inlined into it."""
+    readers = draft.state.consumers(producer.name)
+    return all(r is output or (r.attach.kind == "inline" and _ends_in(draft, r, output)) for r in readers)
+
+
 def _packed_bytes(draft: Draft, name: str) -> int:
     """Bytes of the constants that a stage reads and that have been packed."""
     sources = [draft.state.input(read) for read in draft.state.stage(name).reads()]
@@ -255,25 +260,25 @@ def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
     return axes if last in axes and "" not in axes and len(set(axes)) == len(axes) else None
 
 
-def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> TensorIntrin | None:
-    """An instruction of the machine that computes the stage's body over its last axis and its longest reduce axis.
+def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[TensorIntrin, Axis] | None:
+    """An instruction of the machine that computes the stage's body over its last axis and a reduce axis, and that axis.
 
     The shared operand must run along the reduce axis in memory, the other be a constant, which packing lays out.
     """
-    last, long = stage.axes[-1].name, longest(stage.reduce_axes)
+    last = stage.axes[-1].name
     loads = [n for n in walk(stage.body) if n.op == "load"]
     shared = [n for n in loads if last not in {v for i in n.args[1:] for v in variables(i)}]
     weights = [n for n in loads if n not in shared]
     for intrinsic in available(hardware):
-        depth = intrinsic.extents[1]
-        if (
-            stage.reducer == intrinsic.reducer
-            and int(long.extent.value) % depth == 0
-            and shape_of(stage.body, [last, long.name]) == intrinsic.pattern
-            and all(n.args[-1] is var(long.name) for n in shared)
-            and all(packable(draft, stage, n) for n in weights)
-        ):
-            return intrinsic
+        for axis in stage.reduce_axes:
+            if (
+                stage.reducer == intrinsic.reducer
+                and int(axis.extent.value) % intrinsic.extents[1] == 0
+                and shape_of(stage.body, [last, axis.name]) == intrinsic.pattern
+                and all(n.args[-1] is var(axis.name) for n in shared)
+                and all(packable(draft, stage, n) for n in weights)
+            ):
+                return intrinsic, axis
     return None
 
 
@@ -283,15 +288,15 @@ def longest(axes: Sequence[Axis]) -> Axis:
 
 @dataclass(frozen=True)
 class _Reduction:
-    """The accumulating stage, its reduce axes outermost first, and the instruction its innermost loops become."""
+    """The accumulating stage, its reduce axes outermost first, and the instruction that its innermost loops become.
+
+    The instruction runs over steps of the axis `long`, which is the longest where there is no instruction.
+    """
 
     stage: str
     order: tuple[Axis, ...]
     intrinsic: TensorIntrin | None
-
-    @property
-    def long(self) -> Axis:
-        return longest(self.order)
+    long: Axis
 
     def depth(self, axis: Axis) -> int:
         """Steps of `axis` one instruction takes."""

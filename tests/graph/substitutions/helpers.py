@@ -13,10 +13,10 @@ from autotune.graph.substitutions.rules import Rule
 from autotune.graph.substitutions.terms import Term, operands, subterms, variables
 
 ODD = Windows(
-    Sliding((1, 2), ((1, 1), (1, 0)), (1, 1)),
-    Sliding((2, 1), ((0, 0), (1, 2)), (1, 1)),
-    Pooling((3, 2), (1, 1), ((1, 1), (0, 1))),
-    Pooling((2, 3), (2, 1), ((1, 1), (1, 1)), count_padding=True),
+    Sliding((1, 2), (1, 1), (1, 1)),
+    Sliding((2, 1), (0, 1), (1, 1)),
+    Pooling((3, 2), (1, 1), (1, 0)),
+    Pooling((2, 3), (2, 1), (1, 1), count_padding=True),
 )
 SAME = Windows(Sliding(), Sliding(), Pooling(), Pooling())
 SHAPES = {

@@ -138,9 +138,7 @@ def test_element_wise_operations_are_free_behind_a_kernel_of_their_own() -> None
     conv = net.conv("x")
     alone = cost(net.b.finish([conv]))
     done = net("relu", net("add", conv, net.weight(8)))
-    assert alone < cost(optimise(net.b.finish([done]), ["dead_code"])) < alone + 0.01 * cost.overhead
-    rest = cost(optimise(net.b.finish([net("add", conv, "y")]), ["dead_code"])) - alone
-    assert rest == pytest.approx(net.b.type("y").nbytes / cost.bandwidth)
+    assert cost(optimise(net.b.finish([done]), ["dead_code"])) == pytest.approx(alone)
     assert cost(optimise(net.b.finish([done, conv]), ["dead_code"])) > alone + cost.overhead
 
 

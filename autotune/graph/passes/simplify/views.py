@@ -101,28 +101,40 @@ def pad_of_pad(site: Site, node: Node) -> str | None:
 
 
 def reshape_after_elementwise(site: Site, node: Node) -> str | None:
-    """Element-wise operations on reshaped values are done before the reshape, where they end the kernel before it.
-
-    The last axis must stay as it is, so that one number for each of its places may be an operand; all other operands
-    are single numbers, or reshaped from the same shape.
+    """A reshape that splits the first axis, as after a product of matrices, comes after an element-wise operation,
+    which can then end the product's kernel: other operands are alike along that axis (a bias) or reshaped themselves.
     """
     if find(node.op).kind is not Kind.elementwise:
         return None
-    views = [view for name in node.inputs if (view := site.node(name, "reshape")) is not None and site.private(name)]
-    shapes = {site.type(view.inputs[0]).shape for view in views}
-    if len(shapes) != 1 or any(view.type.shape != node.type.shape for view in views):
+    moved = next((r for name in node.inputs if (r := _splitting(site, name, node)) is not None), None)
+    if moved is None:
         return None
-    (shape,) = shapes
-    if not shape or not node.type.shape or shape[-1] != node.type.shape[-1]:
-        return None
-    sources = {view.name: view.inputs[0] for view in views}
-    operands = []
+    rows = site.type(moved.inputs[0]).shape
+    inputs, split = [], len(node.type.shape) - len(rows) + 1
     for name in node.inputs:
-        array = site.array(name)
-        if name not in sources and (array is None or array.shape not in ((), (1,), shape[-1:])):
+        shape = site.type(name).shape
+        full = (1,) * (len(node.type.shape) - len(shape)) + shape
+        if name == moved.name:
+            inputs.append(site.new[moved.inputs[0]])
+        elif shape == node.type.shape:
+            inputs.append(site.reshaped(site.new[name], rows))
+        elif all(extent == 1 for extent in full[:split]):
+            inputs.append(site.reshaped(site.new[name], full[split:]))
+        else:
             return None
-        operands.append(site.new[sources.get(name, name)])
-    return site.reshaped(site.add(node.op, operands, node.name, **node.attrs), node.type.shape)
+    return site.reshaped(site.add(node.op, inputs, **node.attrs), node.type.shape)
+
+
+def _splitting(site: Site, name: str, node: Node) -> Node | None:
+    """The reshape that gives a value for this node alone and splits the first axis of what it reads."""
+    before = site.node(name, "reshape")
+    if before is None or before.type.shape != node.type.shape or not site.private(name):
+        return None
+    source, made = site.type(before.inputs[0]).shape, site.graph.node(before.inputs[0])
+    if made is None or find(made.op).kind not in (Kind.compute, Kind.elementwise) or not site.private(made.name):
+        return None
+    shape = before.type.shape
+    return before if 2 <= len(source) < len(shape) and source[1:] == shape[len(shape) - len(source) + 1 :] else None
 
 
 RULES: tuple[Rule, ...] = (

@@ -1,0 +1,207 @@
+"""The end of a network's run: its executable compiled, checked and timed, and the `network` part of the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.config import ConfigError, RunConfig
+from autotune.executable import Executable
+from autotune.graph.network_process import RUNTIMES, RuntimeFailure
+from autotune.network import (
+    Check,
+    Network,
+    Schedules,
+    Timing,
+    check_network,
+    compile_network,
+    make_feeds,
+    time_network,
+)
+from autotune.result import TuneResult, known
+from autotune.selection import Chosen, Limits, select
+from autotune.subject import network_of, settings_of
+from autotune.tuning import Settings
+from measure.database import Database
+from measure.hostlock import HostLock
+
+FOLDER = "network"
+"""Where in a run folder the executable lies."""
+
+
+def finish_network(
+    network: Network,
+    results: Sequence[TuneResult],
+    config: RunConfig,
+    settings: Settings,
+    folder: Path,
+    timed: bool = True,
+    say: Callable[[str], None] = lambda text: None,
+) -> tuple[dict[str, Any], list[str], str]:
+    """Compiles the best kernels of a run, checks the whole and times it.
+
+    Args:
+        network: what was tuned.
+        results: of its tasks.
+        config, settings: of the run.
+        folder: the run folder.
+        timed: whether to time, which a run on recorded answers cannot.
+        say: shows a sentence to the user.
+
+    Returns:
+        The `network` part of the summary, what the user should know of, and what is wrong with the executable: its
+        outputs are further from the reference's than the configuration allows; "" where they are not.
+    """
+    records = [record for result in results for record in result.records]
+    say(f"compiling {network.name} from {len(network.tasks)} kernels")
+    best = select(network.tasks, records, limits_of(config))
+    schedules = Schedules(best, settings, limits_of(config))
+    executable = compile_network(network, schedules, folder / FOLDER, settings)
+    notes, wrong = [], ""
+    if schedules.untuned:
+        notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by the roofline's choice")
+    say("checking it")
+    check, timing = None, None
+    try:
+        check = check_network(network, schedules, settings, config.seed)
+        if not check.max_error <= config.network.tolerance:
+            worst = max(check.errors, key=lambda name: check.errors[name])
+            wrong = (
+                f"{network.name} must agree with {check.reference} within network.tolerance="
+                f"{config.network.tolerance:g}, but {worst} differs by {check.max_error:.2g}"
+            )
+    except RuntimeFailure as error:
+        notes.append(f"the network was not checked: {error}")
+    if timed:
+        lock = HostLock()
+        lock.acquire("time", 600.0)
+        try:
+            timing = time_network(network, folder / FOLDER, settings, say=say)
+            notes += [f"{name} was not timed: {why}" for name, why in timing.missing.items()]
+        finally:
+            lock.close()
+    memory = {
+        "arena_bytes": executable.arena_bytes,
+        "weights_bytes": executable.weights_bytes,
+        "original_weights_bytes": executable.manifest["weights"]["original_nbytes"],
+    }
+    untuned = _untuned_seconds(executable, network, best, settings.seed)
+    return _document(network, best, untuned, len(records), check, timing, config, memory), notes, wrong
+
+
+def _untuned_seconds(executable: Executable, network: Network, best: Chosen, seed: int) -> float:
+    """What the tasks without a working trial take within the network."""
+    places = [i for i, step in enumerate(executable.manifest["steps"]) if step["workload"] not in best]
+    if not places:
+        return 0.0
+    feeds = make_feeds(network, seed)
+    executable(*(feeds[p.name] for p in executable.inputs))
+    return float(np.median(executable.profile(11), axis=0)[places].sum())
+
+
+def limits_of(config: RunConfig) -> Limits:
+    """What a configuration demands of algorithms."""
+    keys, megabytes = config.network, config.network.max_extra_mb
+    extra = None if megabytes is None else int(megabytes * 1e6)
+    return Limits(config.search.algorithms, keys.max_algorithm_error, extra)
+
+
+def rebuild(
+    config: RunConfig, where: str, records: Path | None = None, output: Path | None = None
+) -> tuple[Executable, list[str]]:
+    """The executable of a model from records alone.
+
+    Args:
+        config: of the run.
+        where: name of its file, for messages.
+        records: file of the records; that of the run folder by default.
+        output: folder to write; `network` in the run folder by default.
+
+    Returns:
+        The executable, and what the user should know of.
+
+    Raises:
+        ConfigError: a model that cannot be compiled, or records of which none is of its tasks.
+        MeasureError: records that cannot be read.
+    """
+    settings = settings_of(config, where)
+    path = records or config.records_path
+    if not path.exists():
+        raise ConfigError(f"`records` must be an existing file, but got {path}")
+    network = network_of(config, where)
+    with Database(path, readonly=True) as database:
+        found = [r for task in network.tasks for r in database.records(task.workload.key, settings.target)]
+    best = select(network.tasks, found, limits_of(config))
+    if not best:
+        raise ConfigError(
+            f"`records` must hold working trials of {network.name} on {settings.target}, but {path} holds none"
+        )
+    schedules = Schedules(best, settings, limits_of(config))
+    executable = compile_network(network, schedules, output or config.folder / FOLDER, settings)
+    missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
+    return executable, [f"without records, by the roofline's choice: {', '.join(missing)}"] if missing else []
+
+
+def compare(
+    config: RunConfig, where: str, folder: Path | None = None, against: Sequence[str] = (), turns: int = 20
+) -> Timing:
+    """Times the executable of a model beside other runtimes.
+
+    Args:
+        config: of the run.
+        where: name of its file, for messages.
+        folder: of the executable; that of the run by default.
+        against: names of runtimes.
+        turns: that each takes.
+
+    Raises:
+        ConfigError: an unknown runtime or model.
+        ExecutableError: no executable in the folder.
+    """
+    settings = settings_of(config, where)
+    for name in against:
+        if name not in RUNTIMES or name == "autotune":
+            known_names = ", ".join(n for n in RUNTIMES if n != "autotune")
+            raise ConfigError(f"`--against` must be among {known_names}, but got {name!r}")
+    place = folder or config.folder / FOLDER
+    Executable(place)
+    network = network_of(config, where)
+    lock = HostLock()
+    lock.acquire("time", 600.0)
+    try:
+        return time_network(network, place, settings, against, turns)
+    finally:
+        lock.close()
+
+
+def _document(
+    network: Network,
+    best: Chosen,
+    untuned: float,
+    trials: int,
+    check: Check | None,
+    timing: Timing | None,
+    config: RunConfig,
+    memory: dict[str, int],
+) -> dict[str, Any]:
+    tuned = [task for task in network.tasks if task.workload.key in best]
+    tasks_seconds = untuned + sum(task.weight * best[task.workload.key][1] for task in tuned)
+    seconds = dict(timing.seconds) if timing else {}
+    ours = seconds.pop("autotune", None)
+    reference = min(seconds, key=lambda name: seconds[name], default=None)
+    return {
+        "name": network.name,
+        "seconds": ours,
+        "reference": reference,
+        "reference_seconds": None if reference is None else seconds[reference],
+        "max_error": None if check is None else known(check.max_error),
+        "errors": None if check is None else dict(check.errors),
+        "accuracy": None if network.accuracy is None else network.accuracy.to_json(),
+        "tasks_seconds": tasks_seconds,
+        "trials": trials,
+        "seed": config.seed,
+        "memory": {**memory, "resident_bytes": dict(timing.memory) if timing else {}},
+    }

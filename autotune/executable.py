@@ -1,0 +1,162 @@
+"""A compiled network: loaded from its folder, run and timed with no Python between the kernels.
+
+network = autotune.load("runs/resnet50/network")
+logits = network(image)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.ir.interp import numpy_dtype
+from targets.base import Parameter
+from targets.cpu.kernel import aligned
+from targets.cpu.network import NetworkLibrary
+
+SCHEMA = "autotune.network/1"
+MANIFEST = "manifest.json"
+
+Array = NDArray[Any]
+
+
+class ExecutableError(ValueError):
+    """A folder that holds no network, or not a whole one, or arrays that it does not take."""
+
+
+class Executable:
+    """A network in memory.
+
+    Args:
+        folder: that `autotune compile` or `autotune run` wrote.
+        threads: that kernels run on; by default what the network was tuned for.
+
+    Raises:
+        ExecutableError: files that are missing, torn or of another schema or processor.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
+        self.folder = Path(folder)
+        self.manifest = _manifest(self.folder)
+        self.name: str = self.manifest["name"]
+        self.threads = threads or int(self.manifest["threads"])
+        if self.threads < 1:
+            raise ExecutableError(f"`threads` must be at least 1, but got threads={threads}")
+        self.inputs = _parameters(self.manifest["inputs"])
+        self.outputs = _parameters(self.manifest["outputs"])
+        self._weights = _weights(self.folder, self.manifest)
+        try:
+            self._library = NetworkLibrary(self.folder, self.name, self.manifest["files"])
+        except OSError as error:
+            raise ExecutableError(f"{self.folder}: a network must have its shared object, but: {error}") from None
+        memory = self.manifest["memory"]
+        self._workspace = aligned(
+            (memory["arena_bytes"] + memory["shared_bytes"] + self.threads * memory["scratch_bytes"] + 64,), "uint8"
+        )
+        self._given = [aligned(p.shape, p.dtype) for p in self.inputs]
+        self._made = [aligned(p.shape, p.dtype) for p in self.outputs]
+        arrays = [*self._given, *self._made, self._weights]
+        self._table = np.array([a.ctypes.data for a in arrays], np.uint64)
+
+    def __call__(self, *arrays: Array) -> Array | tuple[Array, ...]:
+        """One inference: the network's inputs in order → its output, or a tuple of them."""
+        if len(arrays) != len(self.inputs):
+            names = ", ".join(p.name for p in self.inputs)
+            raise ExecutableError(f"`{self.name}` must be given {names}, but got {len(arrays)} arrays")
+        for mine, array, parameter in zip(self._given, arrays, self.inputs, strict=True):
+            if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
+                raise ExecutableError(
+                    f"input `{parameter.name}` must be {parameter.dtype} of shape {parameter.shape}, "
+                    f"but got {array.dtype} of shape {array.shape}"
+                )
+            mine[...] = array
+        self.run()
+        outputs = tuple(array.copy() for array in self._made)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def run(self) -> None:
+        """One inference on the inputs of the last call."""
+        self._library.run(self._table.ctypes.data, self.threads, self._workspace.ctypes.data)
+
+    def time(self, iterations: int) -> NDArray[np.float64]:
+        """Seconds of each of `iterations` inferences, measured in native code."""
+        ticks = np.zeros(iterations, np.int64)
+        pointers = np.array([self._table.ctypes.data], np.uint64)
+        self._library.time(
+            self._library.address,
+            pointers.ctypes.data,
+            1,
+            iterations,
+            self.threads,
+            self._workspace.ctypes.data,
+            ticks.ctypes.data,
+        )
+        return np.multiply(ticks, 1e-9, dtype=np.float64)
+
+    def profile(self, iterations: int) -> NDArray[np.float64]:
+        """Seconds of each step in each of `iterations` inferences: (iterations, steps)."""
+        ticks = np.zeros(len(self.manifest["steps"]) + 1, np.int64)
+        out = np.empty((iterations, len(ticks) - 1))
+        for row in out:
+            self._library.profile(self._table.ctypes.data, self.threads, self._workspace.ctypes.data, ticks.ctypes.data)
+            row[...] = np.diff(ticks) * 1e-9
+        return out
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of all constants, as the kernels take them."""
+        return int(self._weights.nbytes)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Of all activations."""
+        return int(self.manifest["memory"]["arena_bytes"])
+
+
+def load(folder: str | os.PathLike[str], threads: int | None = None) -> Executable:
+    """The network in a folder; see `Executable`."""
+    return Executable(folder, threads)
+
+
+def digest(data: bytes | memoryview) -> str:
+    """By which a manifest knows its weights."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise ExecutableError(f"{path}: a network must have a manifest, but: {error.strerror}") from None
+    except ValueError:
+        raise ExecutableError(f"{path}: a manifest must be JSON, but it is not") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        got = data.get("schema") if isinstance(data, dict) else type(data).__name__
+        raise ExecutableError(f"{path}: a manifest must be of schema {SCHEMA}, but got {got}")
+    return data
+
+
+def _parameters(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
+    return tuple(Parameter(item["name"], tuple(item["shape"]), item["dtype"]) for item in items)
+
+
+def _weights(folder: Path, manifest: Mapping[str, Any]) -> Array:
+    facts = manifest["weights"]
+    path = folder / facts["file"]
+    try:
+        data = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise ExecutableError(f"{path}: a network must have its weights, but: {error.strerror}") from None
+    if data.nbytes != facts["nbytes"] or digest(data.data) != facts["sha256"]:
+        raise ExecutableError(f"{path}: weights must be those of the manifest, but they differ from it")
+    out = aligned((max(64, data.nbytes),), "uint8")
+    out[: data.nbytes] = data
+    return out

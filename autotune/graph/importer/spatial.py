@@ -1,0 +1,213 @@
+"""Operators on images beside convolutions: padding, resizing, blocks, transposed convolution."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.importer.registry import Call, channels_first, channels_last, imports
+from autotune.graph.importer.selection import repeated, taken
+from autotune.graph.ir import Array
+
+
+@imports("Pad")
+def pad(call: Call) -> str:
+    """By a constant, or by elements of the input at constant places; negative padding cuts off."""
+    value = call.value(0)
+    shape = call.shape(value)
+    pads = call.ints("pads", 1) or ()
+    axes = [a % len(shape) for a in call.ints("axes", 3, default=range(len(shape))) or ()]
+    before, after = [0] * len(shape), [0] * len(shape)
+    for place, axis in enumerate(axes):
+        before[axis], after[axis] = pads[place], pads[place + len(axes)]
+    mode = bytes(call.attrs.get("mode", b"constant")).decode()
+    call.require(mode in ("constant", "edge", "reflect", "wrap"), "must have a known mode", f"mode={mode!r}")
+    cut = [(max(0, -b), n - max(0, -a)) for b, a, n in zip(before, after, shape, strict=True)]
+    if any(c != (0, n) for c, n in zip(cut, shape, strict=True)):
+        begin, size = tuple(c[0] for c in cut), tuple(c[1] - c[0] for c in cut)
+        value = call.add("slice", [value], begin=begin, size=size)
+    sides = [(max(0, b), max(0, a)) for b, a in zip(before, after, strict=True)]
+    if mode == "constant":
+        fill = float(call.attrs.get("value", 0.0))
+        if call.has(2):
+            fill = float(call.known(2, "value").reshape(-1)[0])
+        if not any(map(any, sides)):
+            return value
+        low, high = (tuple(s[i] for s in sides) for i in (0, 1))
+        return call.add("pad", [value], before=low, after=high, value=fill)
+    for axis, side in enumerate(sides):
+        if any(side):
+            indices = np.arange(call.shape(value)[axis])
+            value = taken(
+                call,
+                value,
+                np.pad(indices, side, mode="edge") if mode == "edge" else _padded(indices, side, mode),
+                axis,
+            )
+    return value
+
+
+def _padded(indices: Array, side: tuple[int, int], mode: str) -> Array:
+    return np.pad(indices, side, mode="reflect") if mode == "reflect" else np.pad(indices, side, mode="wrap")
+
+
+@imports("DepthToSpace")
+def depth_to_space(call: Call) -> str:
+    """Channels to blocks of b x b."""
+    value = call.value(0)
+    n, c, h, w = call.shape(value)
+    b = int(call.attrs["blocksize"])
+    crd = call.attrs.get("mode", b"DCR") == b"CRD"
+    split = (n, c // b**2, b, b, h, w) if crd else (n, b, b, c // b**2, h, w)
+    axes = (0, 1, 4, 2, 5, 3) if crd else (0, 3, 4, 1, 5, 2)
+    out = call.add("transpose", [call.add("reshape", [value], shape=split)], axes=axes)
+    return call.add("reshape", [out], shape=(n, c // b**2, h * b, w * b))
+
+
+@imports("SpaceToDepth")
+def space_to_depth(call: Call) -> str:
+    """Blocks of b x b to channels."""
+    value = call.value(0)
+    n, c, h, w = call.shape(value)
+    b = int(call.attrs["blocksize"])
+    out = call.add("reshape", [value], shape=(n, c, h // b, b, w // b, b))
+    crd = call.attrs.get("mode", b"DCR") == b"CRD"
+    out = call.add("transpose", [out], axes=(0, 1, 3, 5, 2, 4) if crd else (0, 3, 5, 1, 2, 4))
+    return call.add("reshape", [out], shape=(n, c * b**2, h // b, w // b))
+
+
+@imports("Resize", "Upsample")
+def resize(call: Call) -> str:
+    """To the nearest element, by constant scales or sizes."""
+    value = call.value(0)
+    shape = call.shape(value)
+    old = call.op == "Upsample" or call.context.opset < 11
+    mode = bytes(call.attrs.get("mode", b"nearest")).decode()
+    call.require(mode == "nearest", "must take the nearest element", f"mode={mode!r}")
+    place = 1 if old else 2
+    axes = [a % len(shape) for a in call.ints("axes", default=range(len(shape))) or ()]
+    if call.has(3):
+        policy = bytes(call.attrs.get("keep_aspect_ratio_policy", b"stretch")).decode()
+        sizes = [int(n) for n in call.known(3, "sizes")]
+        if policy != "stretch":
+            ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+            ratio = min(ratios) if policy == "not_larger" else max(ratios)
+            sizes = [math.floor(ratio * shape[axis] + 0.5) for axis in axes]
+        scales = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+    else:
+        given = call.attrs.get("scales")
+        scales = [float(s) for s in (given if given is not None else call.known(place, "scales"))]
+        sizes = [int(shape[axis] * scale) for axis, scale in zip(axes, scales, strict=True)]
+    for axis, scale, size in zip(axes, scales, sizes, strict=True):
+        extent = shape[axis]
+        places = np.clip(_nearest(call, extent, size, scale, old), 0, extent - 1)
+        if size % extent == 0 and (places == np.repeat(np.arange(extent), size // extent)).all():
+            value = repeated(call, value, axis, size // extent, each=True)
+        else:
+            value = taken(call, value, places, axis)
+    return value
+
+
+def _nearest(call: Call, extent: int, size: int, scale: float, old: bool) -> Array:
+    at: Array = np.arange(size)
+    asked = call.attrs.get("coordinate_transformation_mode", b"half_pixel")
+    kind = "asymmetric" if old else bytes(asked).decode()
+    where: Array
+    if kind == "asymmetric":
+        where = at / scale
+    elif kind == "align_corners":
+        where = at * ((extent - 1) / max(1, size - 1))
+    else:
+        known = kind in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+        call.require(known, "must have a known transformation", f"coordinate_transformation_mode={kind!r}")
+        where = (at + 0.5) / scale - 0.5
+        if kind == "half_pixel_symmetric":
+            where += extent / 2 * (1 - size / (scale * extent))
+        if kind == "pytorch_half_pixel" and size == 1:
+            where = np.zeros(1)
+    rounding = "floor" if old else bytes(call.attrs.get("nearest_mode", b"round_prefer_floor")).decode()
+    rounded = {
+        "round_prefer_floor": np.ceil(where - 0.5),
+        "round_prefer_ceil": np.floor(where + 0.5),
+        "floor": np.floor(where),
+        "ceil": np.ceil(where),
+    }
+    return rounded[rounding].astype(np.int64)
+
+
+@imports("ConvTranspose")
+def conv_transpose(call: Call) -> str:
+    """Over one or two axes; groups are products of their own, dilation is zeros in the weights."""
+    shape = call.type(0).shape
+    rank = len(shape) - 2
+    call.require(rank in (1, 2), "must slide over one or two axes", f"input shape={shape}")
+    weight = _dilated(call.known(1, "weight"), call.ints("dilations", default=[1] * rank) or ())
+    kernel, stride = weight.shape[2:], call.ints("strides", default=[1] * rank) or ()
+    more = call.ints("output_padding", default=[0] * rank) or ()
+    full = [(n - 1) * s + k for n, s, k in zip(shape[2:], stride, kernel, strict=True)]
+    before, after, more = _cut(call, shape[2:], full, stride, more)
+    data = channels_last(call, call.value(0))
+    if rank == 1:
+        data = call.add("reshape", [data], shape=(shape[0], 1, shape[2], shape[1]))
+        weight, kernel, stride = weight[:, :, None], (1, *kernel), (1, *stride)
+        full, before, after, more = [1, *full], [0, *before], [0, *after], (0, *more)
+    groups = int(call.attrs.get("group", 1))
+    whole = before == after and all(p < k for p, k in zip(before, kernel, strict=True))
+    whole = whole and all(m < s for m, s in zip(more, stride, strict=True))
+    attrs = {"stride": stride, "padding": tuple(before) if whole else 0, "output_padding": more if whole else 0}
+    width, parts = shape[1] // groups, []
+    for group in range(groups):
+        mine = data
+        if groups > 1:
+            mine = taken(call, data, np.arange(group * width, (group + 1) * width), 3)
+        filters = weight[group * width : (group + 1) * width].transpose(2, 3, 0, 1)
+        parts.append(call.add("conv2d_transpose", [mine, call.constant(filters)], **attrs))
+    out = parts[0] if groups == 1 else call.add("concat", parts, axis=3)
+    if not whole:
+        n, _, _, c = call.shape(out)
+        wanted = [f - b - a + m for f, b, a, m in zip(full, before, after, more, strict=True)]
+        size = [min(w, f - b) for w, f, b in zip(wanted, full, before, strict=True)]
+        out = call.add("slice", [out], begin=(0, *before, 0), size=(n, *size, c))
+        rest = [w - s for w, s in zip(wanted, size, strict=True)]
+        if any(rest):
+            out = call.add("pad", [out], before=(0, 0, 0, 0), after=(0, *rest, 0))
+    if call.has(2):
+        out = call.add("add", [out, call.value(2)])
+    if rank == 1:
+        n, _, w, c = call.shape(out)
+        out = call.add("reshape", [out], shape=(n, w, c))
+    return channels_first(call, out)
+
+
+def _cut(
+    call: Call, extent: tuple[int, ...], full: list[int], stride: tuple[int, ...], more: tuple[int, ...]
+) -> tuple[list[int], list[int], tuple[int, ...]]:
+    """What is taken off the output before and after each axis, and what is added at its end."""
+    rank = len(extent)
+    kind = call.attrs.get("auto_pad", b"NOTSET")
+    wanted = call.ints("output_shape")
+    if wanted is None and kind in (b"SAME_UPPER", b"SAME_LOWER"):
+        wanted = tuple(n * s for n, s in zip(extent, stride, strict=True))
+    if wanted is None:
+        pads = [0] * 2 * rank if kind == b"VALID" else list(call.attrs.get("pads", [0] * 2 * rank))
+        return pads[:rank], pads[rank:], more
+    more = tuple(max(m, w - f) for m, w, f in zip(more, wanted[-rank:], full, strict=True))
+    total = [max(0, f + m - w) for f, m, w in zip(full, more, wanted[-rank:], strict=True)]
+    less = [t // 2 for t in total]
+    rest = [t - h for t, h in zip(total, less, strict=True)]
+    return (less, rest, more) if kind == b"SAME_UPPER" else (rest, less, more)
+
+
+def _dilated(weight: Array, dilation: tuple[int, ...]) -> Array:
+    if set(dilation) == {1}:
+        return weight
+    spatial = [(k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilation, strict=True)]
+    out = np.zeros((*weight.shape[:2], *spatial), weight.dtype)
+    for place in itertools.product(*(range(k) for k in weight.shape[2:])):
+        here: tuple[Any, ...] = (..., *place)
+        apart: tuple[Any, ...] = (..., *(p * d for p, d in zip(place, dilation, strict=True)))
+        out[apart] = weight[here]
+    return out

@@ -1,0 +1,135 @@
+"""Operations that choose: comparisons, conditions, conversions, and rows taken at computed places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ir import Array, Attributes
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
+from autotune.graph.ops.elementwise import computed
+from search_space import te
+from search_space.ir.expr import BOOL, DTYPES, INT, Expr, cast, const, eq, logical_and, make
+from search_space.ir.interp import numpy_dtype
+
+
+def _not(x: Expr) -> Expr:
+    return eq(x, const(False, BOOL))
+
+
+_LOGIC: dict[str, tuple[Callable[..., Any], Callable[..., Array]]] = {
+    "equal": (eq, np.equal),
+    "less": (lambda x, y: x < y, np.less),
+    "less_equal": (lambda x, y: x <= y, np.less_equal),
+    "logical_and": (logical_and, np.logical_and),
+    "logical_or": (lambda x, y: make("or", x, y), np.logical_or),
+    "logical_xor": (lambda x, y: make("ne", x, y), np.logical_xor),
+    "logical_not": (_not, np.logical_not),
+}
+
+
+def _logic(name: str, expression: Callable[..., Any], function: Callable[..., Array]) -> GraphOp:
+    def define(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+        return computed(name, expression, tensors)
+
+    def compute(attrs: Attributes, *arrays: Array) -> Array:
+        return function(*arrays)
+
+    return GraphOp(name, Kind.elementwise, exactly(), define, compute=compute)
+
+
+def _where(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    return computed("where", te.if_then_else, tensors)
+
+
+def _chosen(attrs: Attributes, condition: Array, x: Array, y: Array) -> Array:
+    return np.asarray(np.where(condition, x, y))
+
+
+def _cast_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    dtype = given["dtype"]
+    if dtype not in DTYPES:
+        raise ValueError(f"`dtype` must be one of {', '.join(DTYPES)}, but got dtype={dtype!r}")
+    return {"dtype": dtype}
+
+
+def _cast(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    dtype = attrs["dtype"]
+
+    def body(x: Expr) -> Expr:
+        if dtype == BOOL:
+            return make("ne", x, const(0, x.dtype)) if x.dtype != BOOL else x
+        if x.dtype == BOOL:
+            return te.if_then_else(x, const(1, dtype), const(0, dtype))
+        return cast(x, dtype)
+
+    return computed("cast", body, tensors)
+
+
+def _power(x: Expr, y: Expr) -> Expr:
+    """x ** y by logarithms; a negative x takes the sign of an odd y, and is no number where y is not whole."""
+    size = te.exp(te.log(te.abs(x)) * y)
+    half = y * 0.5
+    signed = te.if_then_else(eq(te.floor(half), half), size, const(0, x.dtype) - size)
+    real = te.if_then_else(eq(te.floor(y), y), signed, const(float("nan"), x.dtype))
+    positive = te.if_then_else(x < 0, real, size)
+    return te.if_then_else(eq(y, const(0, y.dtype)), const(1, x.dtype), positive)
+
+
+def _powered(attrs: Attributes, x: Array, y: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(np.power(x.astype(float), y.astype(float)))
+
+
+def _gather_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    data, indices = types
+    axis, rank = int(given.get("axis", 0)), len(data.shape)
+    if not -rank <= axis < rank:
+        raise ValueError(f"`axis` must be one of {rank}, but got axis={axis}")
+    if indices.dtype not in ("int32", "int64"):
+        raise ValueError(f"indices must be int32 or int64, but got {indices}")
+    return {"axis": axis % rank}
+
+
+def _gather(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """Slices of data along an axis; negative indices count from the end, those out of bounds go to the nearest end."""
+    data, indices = tensors
+    axis, count = attrs["axis"], len(indices.shape)
+    extent = data.shape[axis]
+
+    def body(*index: Any) -> Expr:
+        place = cast(indices[tuple(index[axis : axis + count])], INT)
+        place = place + te.if_then_else(place < 0, extent, 0)
+        place = te.minimum(te.maximum(place, 0), extent - 1)
+        return data[(*index[:axis], place, *index[axis + count :])]
+
+    return te.compute((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]), body, name="gather")
+
+
+def _gathered(attrs: Attributes, data: Array, indices: Array) -> Array:
+    extent = data.shape[attrs["axis"]]
+    places = np.where(indices < 0, indices + extent, indices)
+    return np.take(data, np.clip(places, 0, extent - 1), attrs["axis"])
+
+
+register(
+    *(_logic(name, *pair) for name, pair in _LOGIC.items()),
+    GraphOp("where", Kind.elementwise, exactly(), _where, compute=_chosen),
+    GraphOp(
+        "cast",
+        Kind.elementwise,
+        _cast_attributes,
+        _cast,
+        compute=lambda attrs, x: x.astype(numpy_dtype(attrs["dtype"])),
+    ),
+    GraphOp(
+        "power",
+        Kind.elementwise,
+        exactly(),
+        lambda attrs, tensors: computed("power", _power, tensors),
+        compute=_powered,
+    ),
+    GraphOp("gather", Kind.injective, _gather_attributes, _gather, compute=_gathered),
+)

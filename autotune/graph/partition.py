@@ -1,0 +1,130 @@
+"""Fusion: which nodes become one kernel, and the workload that each kernel computes.
+
+A group is a node that begins a kernel and the element-wise nodes that end it: each reads the group's value so far, at
+its own place, and is its only reader. Of several groups that an element-wise node could end (the two sides of a
+residual addition) it ends the one that is computed last, as the others are there by then.
+
+Workloads know nothing of the names in a graph: the same structure in another network is the same workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from autotune.graph.ir import Graph, Node
+from autotune.graph.ops import Kind, find
+from autotune.graph.views import free, locate
+from search_space import te, te_json
+from search_space.workloads import Workload
+
+COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Nodes that one kernel computes.
+
+    Attributes:
+        nodes: the one that begins it, then those fused into it, in order.
+        inputs: values that the workload takes, in its order; one may occur twice.
+        workload: what the kernel computes; None where nothing is computed, see `views`.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    workload: Workload | None
+
+    @property
+    def output(self) -> str:
+        """Name of the value that the kernel writes."""
+        return self.nodes[-1].name
+
+    @cached_property
+    def title(self) -> str:
+        """The operations, for people."""
+        return "+".join(node.op for node in self.nodes)
+
+
+def partition(graph: Graph, in_place: bool = True) -> list[Group]:
+    """Groups in an order in which each reads what stands before it.
+
+    Args:
+        graph: what to go over.
+        in_place: whether concatenations are written and slices read in place, see `views`.
+    """
+    nothing = free(graph, locate(graph, in_place))
+    consumers = graph.consumers()
+    kept = set(graph.outputs)
+    members: dict[str, list[Node]] = {}  # output of a group so far -> its nodes
+    place = {node.name: i for i, node in enumerate(graph.nodes)}
+    begun: dict[str, int] = {}
+    for node in graph.nodes:
+        producers = [
+            name
+            for name in node.inputs
+            if name in members
+            and members[name][0].name not in nothing
+            and name not in kept
+            and len(consumers[name]) == 1
+            and graph.type(name).shape == node.type.shape
+        ]
+        if find(node.op).kind is Kind.elementwise and producers:
+            chosen = max(producers, key=lambda name: begun[name])
+            members[node.name] = [*members.pop(chosen), node]
+            begun[node.name] = begun[chosen]
+        else:
+            members[node.name] = [node]
+            begun[node.name] = place[node.name]
+    order = sorted(members, key=lambda name: place[name])
+    return [_group(graph, members[name], members[name][0].name in nothing) for name in order]
+
+
+def _group(graph: Graph, nodes: Sequence[Node], nothing: bool) -> Group:
+    first, *rest = nodes
+    operation = find(first.op)
+    if nothing:
+        return Group(tuple(nodes), first.inputs, None)
+    constants = [name in graph.constants for name in first.inputs]
+    types = [graph.type(name) for name in first.inputs]
+    if operation.workload is None:
+        distinct = list(dict.fromkeys(first.inputs))
+        given = _placeholders(graph, distinct, "x")
+        output = operation.expression(first.attrs, [given[name] for name in first.inputs])
+        names, output, more = _epilogue(graph, rest, first.name, output, given)
+        return Group(tuple(nodes), (*distinct, *names), Workload.of([*given.values(), *more, output]))
+    anchor = operation.workload(first.attrs, types, constants)
+    if not rest:
+        return Group(tuple(nodes), first.inputs, anchor)
+    layer = te.placeholder(anchor.output.shape, anchor.output.dtype, "layer")
+    names, output, more = _epilogue(graph, rest, first.name, layer, {})
+    definition = te_json.to_json([layer, *more, output])
+    workload = Workload("fused", {"anchor": anchor.to_json(), "epilogue": definition})
+    return Group(tuple(nodes), (*first.inputs, *names), workload)
+
+
+def _epilogue(
+    graph: Graph, nodes: Sequence[Node], start: str, value: te.Tensor, given: dict[str, te.Tensor]
+) -> tuple[list[str], te.Tensor, list[te.Tensor]]:
+    """Names of the further inputs, the last node's expression, and the further inputs as tensors."""
+    made = {start: value}
+    wanted = [name for node in nodes for name in node.inputs]
+    inside = {start, *(node.name for node in nodes)}
+    names = [name for name in dict.fromkeys(wanted) if name not in inside and name not in given]
+    more = _placeholders(graph, names, "y")
+    known = {**given, **more}
+    for node in nodes:
+        inputs = node.inputs
+        if node.op in COMMUTATIVE:  # one form of what is the same
+            inputs = tuple(sorted(inputs, key=lambda name: name not in made))
+        made[node.name] = find(node.op).expression(node.attrs, [made.get(n) or known[n] for n in inputs])
+    return names, made[nodes[-1].name] if nodes else value, list(more.values())
+
+
+def _placeholders(graph: Graph, names: Sequence[str], letter: str) -> dict[str, te.Tensor]:
+    found = {}
+    for place, name in enumerate(names):
+        kind = graph.type(name)
+        found[name] = te.placeholder(kind.shape, kind.dtype, f"{letter}{place}", name in graph.constants)
+    return found

@@ -1,0 +1,140 @@
+"""What quantisation costs: outputs and values in between, held against the float network on other inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.evaluate import evaluate
+from autotune.graph.ir import Array, Graph
+from autotune.graph.quantise.calibration import Feeds
+from autotune.graph.quantise.rewriting import Quantised
+
+MOST_DECIBELS = 999.0
+"""Shown where there is no noise."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One value that is stored in bytes: its format, and the ratio of signal to noise in dB."""
+
+    name: str
+    op: str
+    format: str
+    decibels: float
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A quantised network beside the float one.
+
+    Attributes:
+        network: its name.
+        inputs: on how many sets of inputs.
+        top1: share of rows of the logits whose largest element is at the same place.
+        rms_error: root of the mean squared difference of the logits, over that of their mean square.
+        max_error: largest difference of the logits, over their largest element.
+        decibels: signal to noise of the logits.
+        quantised_layers, float_layers: how many layers work on bytes, and how many do not.
+        layers: of the values stored in bytes, in order.
+    """
+
+    network: str
+    inputs: int
+    top1: float
+    rms_error: float
+    max_error: float
+    decibels: float
+    quantised_layers: int
+    float_layers: int
+    layers: tuple[Layer, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "layers": [asdict(layer) for layer in self.layers]}
+
+    def table(self) -> str:
+        """As text: the totals, then a line a value."""
+        lines = [
+            f"{self.network}: {self.quantised_layers} layers in int8, {self.float_layers} in float32; "
+            f"on {self.inputs} inputs",
+            f"top-1 agreement {self.top1:.1%}, error of the logits {self.rms_error:.2%} rms, {self.max_error:.2%} max, "
+            f"{self.decibels:.1f} dB",
+            "",
+            f"{'value':<28} {'operation':<18} {'format':<14} {'dB':>6}",
+        ]
+        lines += [f"{x.name:<28} {x.op:<18} {x.format:<14} {x.decibels:>6.1f}" for x in self.layers]
+        return "\n".join(lines)
+
+
+def decibels(signal: float, noise: float) -> float:
+    """Ratio of two powers."""
+    if noise == 0:
+        return MOST_DECIBELS
+    return float(10 * np.log10(signal / noise)) if signal > 0 else -MOST_DECIBELS
+
+
+def logits(graph: Graph) -> str:
+    """The value that the network decides by: its first output, or what goes into the softmax that gives it."""
+    name = graph.outputs[0]
+    node = graph.node(name)
+    return node.inputs[0] if node is not None and node.op == "softmax" else name
+
+
+def measure_accuracy(graph: Graph, quantised: Quantised, feeds: Iterable[Feeds]) -> Accuracy:
+    """Evaluates both networks in NumPy.
+
+    Args:
+        graph: in floats.
+        quantised: made of it.
+        feeds: inputs that the calibration has not seen; at least one set.
+
+    Raises:
+        ValueError: no feeds.
+    """
+    found, wanted = logits(quantised.graph), logits(graph)
+    power: dict[str, tuple[float, float]] = dict.fromkeys([*quantised.names, "logits"], (0.0, 0.0))
+    agree: list[Array] = []
+    largest = furthest = 0.0
+    count = 0
+    for feed in feeds:
+        exact, ours = evaluate(graph, feed), evaluate(quantised.graph, feed)
+        count += 1
+        for old, new in quantised.names.items():
+            power[old] = _added(power[old], exact[old], quantised.formats[old].decode(ours[new]))
+        a, b = exact[wanted], ours[found]
+        power["logits"] = _added(power["logits"], a, b)
+        agree.append(np.atleast_1d(a.argmax(-1) == b.argmax(-1)).reshape(-1))
+        largest = max(largest, float(np.abs(a).max()))
+        furthest = max(furthest, float(np.abs(a.astype(np.float64) - b).max()))
+    if not count:
+        raise ValueError("`feeds` must hold at least one set of inputs, but got none")
+    signal, noise = power["logits"]
+    return Accuracy(
+        graph.name,
+        count,
+        float(np.concatenate(agree).mean()),
+        float(np.sqrt(noise / signal)) if signal else 0.0,
+        furthest / (largest or 1.0),
+        decibels(signal, noise),
+        quantised.layers,
+        len(quantised.left_float),
+        tuple(_layers(graph, quantised, power)),
+    )
+
+
+def _added(so_far: tuple[float, float], exact: Array, found: Array) -> tuple[float, float]:
+    wide = exact.astype(np.float64)
+    return so_far[0] + float((wide**2).sum()), so_far[1] + float(((found - wide) ** 2).sum())
+
+
+def _layers(graph: Graph, quantised: Quantised, power: Mapping[str, tuple[float, float]]) -> Iterable[Layer]:
+    order = [*graph.inputs, *graph.constants, *(node.name for node in graph.nodes)]
+    for name in order:
+        if name in quantised.names:
+            node = graph.node(name)
+            op = "input" if node is None else node.op
+            yield Layer(name, op, str(quantised.formats[name]), decibels(*power[name]))

@@ -1,0 +1,91 @@
+"""Calibration: what values a float network has on given inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.graph.evaluate import evaluate
+from autotune.graph.ir import Array, Graph, TensorType
+from autotune.graph.quantise.formats import Format, choose_format
+from search_space.ir.interp import numpy_dtype
+
+SAMPLE = 16384
+"""Elements of a value kept from each input."""
+
+Feeds = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The values of one tensor: the ends of their range, and a sample of them that holds both."""
+
+    low: float
+    high: float
+    sample: Array
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was observed of every float value, by name."""
+
+    observed: Mapping[str, Observed]
+
+    def format(self, names: Sequence[str], method: str = "mse") -> Format:
+        """One format for several values."""
+        found = [self.observed[name] for name in names]
+        sample = np.concatenate([o.sample for o in found])
+        return choose_format(sample, min(o.low for o in found), max(o.high for o in found), method)
+
+
+def calibrate(graph: Graph, feeds: Iterable[Feeds], seed: int = 0) -> Calibration:
+    """Evaluates the graph on each of `feeds`.
+
+    Args:
+        graph: in floats.
+        feeds: inputs by name; at least one.
+        seed: of the samples.
+
+    Raises:
+        ValueError: no feeds, or a value that is not finite.
+    """
+    rng = np.random.default_rng(seed)
+    parts: dict[str, list[Observed]] = {}
+    for feed in feeds:
+        values = evaluate(graph, feed)
+        for name in [*graph.inputs, *graph.constants, *(node.name for node in graph.nodes)]:
+            if values[name].dtype.kind == "f" and values[name].size:
+                parts.setdefault(name, []).append(_observe(name, values[name], rng))
+    if not parts:
+        raise ValueError("`feeds` must hold at least one set of inputs, but got none")
+    return Calibration({name: _together(found) for name, found in parts.items()})
+
+
+def _observe(name: str, array: Array, rng: np.random.Generator) -> Observed:
+    low, high = float(array.min()), float(array.max())
+    if not np.isfinite(low + high):
+        raise ValueError(f"values must be finite on the inputs of the calibration, but got {name!r} in {low}..{high}")
+    flat = array.reshape(-1)
+    if flat.size > SAMPLE:
+        flat = np.concatenate([flat[rng.integers(0, flat.size, SAMPLE - 2)], [low, high]])
+    return Observed(low, high, flat.astype(np.float32))
+
+
+def _together(found: Sequence[Observed]) -> Observed:
+    sample = np.concatenate([o.sample for o in found])
+    return Observed(min(o.low for o in found), max(o.high for o in found), sample)
+
+
+def random_feeds(inputs: Mapping[str, TensorType], seed: int, count: int) -> list[Feeds]:
+    """Sets of inputs: standard normal; integers below 100, as token ids are; truth values."""
+    rng = np.random.default_rng(seed)
+    return [{name: _random(kind, rng) for name, kind in inputs.items()} for _ in range(count)]
+
+
+def _random(kind: TensorType, rng: np.random.Generator) -> Array:
+    dtype = numpy_dtype(kind.dtype)
+    if dtype.kind == "f":
+        return rng.standard_normal(kind.shape).astype(dtype)
+    return rng.integers(0, 2 if dtype.kind == "b" else 100, kind.shape).astype(dtype)

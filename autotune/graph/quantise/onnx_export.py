@@ -1,0 +1,197 @@
+"""Quantised graphs as ONNX models, so that another runtime can say whether the integers are right.
+
+Sums of bytes are ConvInteger and MatMulInteger; what is done with them is written in float64, which holds every int32
+exactly, so that a runtime that computes as the standard says gives the very same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from autotune.graph.ir import Array, Graph, GraphError, Node
+from autotune.graph.passes.site import pair
+
+OPSET = 17
+_TYPES = {"float32": TensorProto.FLOAT, "uint8": TensorProto.UINT8, "int32": TensorProto.INT32}
+
+
+def to_onnx(graph: Graph, also: Sequence[str] = ()) -> onnx.ModelProto:
+    """The model of a quantised graph.
+
+    Args:
+        graph: as `quantise` gives it.
+        also: values that are outputs, too.
+
+    Raises:
+        GraphError: an operation that has no ONNX form here.
+    """
+    export = _Export(graph)
+    for node in graph.nodes:
+        if node.op not in _EXPORTS:
+            raise GraphError(f"an operation to export must be one of {', '.join(_EXPORTS)}, but got {node.op}")
+        _EXPORTS[node.op](export, node)
+    outputs = [helper.make_tensor_value_info(n, _TYPES[graph.type(n).dtype], None) for n in (*graph.outputs, *also)]
+    inputs = [helper.make_tensor_value_info(n, _TYPES[t.dtype], t.shape) for n, t in graph.inputs.items()]
+    made = helper.make_graph(export.nodes, graph.name, inputs, outputs, export.constants)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+
+
+class _Export:
+    """Nodes and constants so far."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants = [numpy_helper.from_array(array, name) for name, array in graph.constants.items()]
+
+    def add(self, op: str, inputs: Sequence[str], name: str = "", **attrs: Any) -> str:
+        name = name or f"%{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [name], **attrs))
+        return name
+
+    def constant(self, array: Any, dtype: str = "float64") -> str:
+        name = f"%c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(array, dtype), name))
+        return name
+
+    def wide(self, name: str) -> str:
+        return self.add("Cast", [name], to=TensorProto.DOUBLE)
+
+    def power(self, shift: str, sign: int) -> str:
+        """2 to the power of a constant shift."""
+        return self.constant(np.ldexp(1.0, sign * (self.graph.constants[shift] & 31)))
+
+    def bytes(self, value: str, low: int, high: int, name: str) -> None:
+        clipped = self.add("Clip", [value, self.constant(float(low)), self.constant(float(high))])
+        self.add("Cast", [clipped], name, to=TensorProto.UINT8)
+
+    def channels_first(self, name: str) -> str:
+        return self.add("Transpose", [name], perm=(0, 3, 1, 2))
+
+    def channels_last(self, name: str, out: str) -> str:
+        return self.add("Transpose", [name], out, perm=(0, 2, 3, 1))
+
+
+def _conv(x: _Export, node: Node) -> None:
+    data, weight = node.inputs
+    filters: Array = x.graph.constants[weight]
+    groups = node.attrs.get("groups", 1)
+    if node.op == "depthwise_conv2d":
+        filters, groups = filters[:, :, None, :], filters.shape[-1]
+    kernel = x.constant(filters.transpose(3, 2, 0, 1), str(filters.dtype))
+    padding, stride, dilation = (pair(node.attrs[name]) for name in ("padding", "stride", "dilation"))
+    attrs: dict[str, Any] = {"pads": (*padding, *padding), "strides": stride, "dilations": dilation, "group": groups}
+    op = "ConvInteger" if node.type.dtype == "int32" else "Conv"
+    x.channels_last(x.add(op, [x.channels_first(data), kernel], **attrs), node.name)
+
+
+def _sum_pool(x: _Export, node: Node) -> None:
+    channels = node.type.shape[-1]
+    kernel, stride, padding = (pair(node.attrs[name]) for name in ("kernel", "stride", "padding"))
+    ones = x.constant(np.ones((channels, 1, *kernel)), "int8")
+    attrs: dict[str, Any] = {"pads": (*padding, *padding), "strides": stride, "group": channels}
+    x.channels_last(x.add("ConvInteger", [x.channels_first(node.inputs[0]), ones], **attrs), node.name)
+
+
+def _pool(x: _Export, node: Node) -> None:
+    kernel, stride, padding = (pair(node.attrs[name]) for name in ("kernel", "stride", "padding"))
+    attrs: dict[str, Any] = {"kernel_shape": kernel, "strides": stride, "pads": (*padding, *padding)}
+    x.channels_last(x.add("MaxPool", [x.channels_first(node.inputs[0])], **attrs), node.name)
+
+
+def _matmul(x: _Export, node: Node) -> None:
+    x.add("MatMulInteger" if node.type.dtype == "int32" else "MatMul", node.inputs, node.name)
+
+
+def _quantise(x: _Export, node: Node) -> None:
+    scaled = x.add("Mul", [x.wide(node.inputs[0]), x.constant(2.0 ** -node.attrs["exponent"])])
+    x.bytes(x.add("Floor", [x.add("Add", [scaled, x.constant(0.5 + node.attrs["zero"])])]), 0, 255, node.name)
+
+
+def _dequantise(x: _Export, node: Node) -> None:
+    value = x.add("Sub", [x.wide(node.inputs[0]), x.constant(float(node.attrs["zero"]))])
+    value = x.add("Mul", [value, x.constant(2.0 ** node.attrs["exponent"])])
+    x.add("Cast", [value], node.name, to=TensorProto.FLOAT)
+
+
+def _dequantise_sum(x: _Export, node: Node) -> None:
+    x.add("Mul", [x.add("Cast", [node.inputs[0]], to=TensorProto.FLOAT), node.inputs[1]], node.name)
+
+
+def _requantise(x: _Export, node: Node) -> None:
+    value = x.add("Mul", [x.wide(x.add("Add", node.inputs[:2])), x.power(node.inputs[2], -1)])
+    x.bytes(x.add("Floor", [value]), node.attrs["low"], node.attrs["high"], node.name)
+
+
+def _shifted(x: _Export, data: str, shift: str, name: str = "") -> str:
+    return x.add("Cast", [x.add("Mul", [x.wide(data), x.power(shift, 1)])], name, to=TensorProto.INT32)
+
+
+def _add_widened(x: _Export, node: Node) -> None:
+    x.add("Add", [node.inputs[0], _shifted(x, *node.inputs[1:])], node.name)
+
+
+def _pad(x: _Export, node: Node) -> None:
+    sides = x.constant((*node.attrs["before"], *node.attrs["after"]), "int64")
+    x.add("Pad", [node.inputs[0], sides, x.constant(node.attrs["value"], node.type.dtype)], node.name)
+
+
+def _clip(x: _Export, node: Node) -> None:
+    ends = [x.constant(node.attrs[name], "float32") for name in ("low", "high")]
+    x.add("Clip", [node.inputs[0], *ends], node.name)
+
+
+def _reshape(x: _Export, node: Node) -> None:
+    x.add("Reshape", [node.inputs[0], x.constant(node.attrs["shape"], "int64")], node.name)
+
+
+def _same(op: str) -> Callable[[_Export, Node], None]:
+    def export(x: _Export, node: Node) -> None:
+        x.add(op, node.inputs, node.name)
+
+    return export
+
+
+def _widen(x: _Export, node: Node) -> None:
+    data, shift = node.inputs
+    _shifted(x, data, shift, node.name)
+
+
+def _transpose(x: _Export, node: Node) -> None:
+    x.add("Transpose", node.inputs, node.name, perm=node.attrs["axes"])
+
+
+def _concat(x: _Export, node: Node) -> None:
+    x.add("Concat", node.inputs, node.name, axis=node.attrs["axis"])
+
+
+_EXPORTS: dict[str, Callable[[_Export, Node], None]] = {
+    "conv2d": _conv,
+    "depthwise_conv2d": _conv,
+    "matmul": _matmul,
+    "sum_pool2d": _sum_pool,
+    "max_pool2d": _pool,
+    "quantise": _quantise,
+    "dequantise": _dequantise,
+    "dequantise_sum": _dequantise_sum,
+    "requantise": _requantise,
+    "shift_left": _widen,
+    "widen": _widen,
+    "add_widened": _add_widened,
+    "pad": _pad,
+    "clip": _clip,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "concat": _concat,
+    "add": _same("Add"),
+    "multiply": _same("Mul"),
+    "relu": _same("Relu"),
+    "sigmoid": _same("Sigmoid"),
+    "softmax": _same("Softmax"),
+    "copy": _same("Identity"),
+}

@@ -1,0 +1,297 @@
+"""From a graph in floats to one whose layers work on bytes: where bytes are used, and the integer nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ir import Array, Builder, Graph, GraphError, Node, without_unread_constants
+from autotune.graph.passes.dead_code import dead_code
+from autotune.graph.passes.site import pair
+from autotune.graph.quantise.arithmetic import NotExact, Sum, plan_average, plan_layer, plan_sum
+from autotune.graph.quantise.calibration import Calibration
+from autotune.graph.quantise.formats import Format
+from autotune.graph.quantise.units import Part, Unit, layers, units
+from search_space.operators.windows import both_sides, padding_of
+
+DEPTH = 4
+"""Channels are filled up to a multiple of so many: dot products of bytes are that deep."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a graph is quantised.
+
+    Attributes:
+        method: of `formats.METHODS`, by which scales of activations are chosen.
+        per_channel: whether each output channel's weights have a scale of their own.
+        first, last: whether the first and the last layer are quantised, too.
+    """
+
+    method: str = "mse"
+    per_channel: bool = True
+    first: bool = True
+    last: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Quantised:
+    """A quantised graph.
+
+    Attributes:
+        graph: with integer nodes; inputs and outputs are those of the float graph.
+        formats: of the values of the float graph that are bytes now.
+        names: of those values in `graph`.
+        layers: how many layers work on bytes.
+        left_float: names of the layers that do not, and why.
+    """
+
+    graph: Graph
+    formats: Mapping[str, Format]
+    names: Mapping[str, str]
+    layers: int
+    left_float: Mapping[str, str] = field(default_factory=dict)
+
+
+def quantise(graph: Graph, calibration: Calibration, options: Options | None = None) -> Quantised:
+    """The graph in integers.
+
+    Args:
+        graph: in floats, optimised: batch normalisation folded, channels last.
+        calibration: of this graph.
+        options: by default all layers, a scale a channel.
+
+    Raises:
+        GraphError: no layer with constant weights, or a calibration of another graph.
+        ValueError: an unknown method.
+    """
+    options = options or Options()
+    found = layers(graph)
+    if not found:
+        raise GraphError(f"a graph to quantise must have a layer with constant weights, but {graph.name} has none")
+    values = [*graph.inputs, *graph.constants, *(node.name for node in graph.nodes)]
+    floats = [name for name in values if graph.type(name).dtype == "float32" and graph.type(name).size]
+    if missing := [name for name in floats if name not in calibration.observed]:
+        raise GraphError(f"`calibration` must be of the graph to quantise, but it lacks {missing[0]!r}")
+    skipped = {}
+    if not options.first:
+        skipped[found[0]] = "the first layer"
+    if not options.last:
+        skipped[found[-1]] = "the last layer"
+    return _Rewriting(graph, calibration, options, skipped).run()
+
+
+class _Classes:
+    """Values that have one format, or that are bytes or floats together: a union-find over names."""
+
+    def __init__(self) -> None:
+        self._parent: dict[str, str] = {}
+
+    def find(self, name: str) -> str:
+        while (above := self._parent.get(name, name)) != name:
+            name = above
+        return name
+
+    def join(self, names: Sequence[str]) -> None:
+        for name in names[1:]:
+            self._parent[self.find(name)] = self.find(names[0])
+
+
+class _Rewriting:
+    """One walk over the units of a graph."""
+
+    def __init__(self, graph: Graph, calibration: Calibration, options: Options, skipped: dict[str, str]) -> None:
+        self.graph, self.calibration, self.options = graph, calibration, options
+        self.left_float = dict(skipped)
+        self.units = units(graph, skipped)
+        self.builder = Builder(graph.name, graph.inputs)
+        self.floats: dict[str, str] = {name: name for name in graph.inputs}
+        self.bytes: dict[str, str] = {}
+        self.formats: dict[str, Format] = {}
+        self.layers = 0
+        for name, array in graph.constants.items():
+            self.floats[name] = self.builder.constant(array, name)
+        self._decide()
+
+    def _decide(self) -> None:
+        """Which units work on bytes: layers, and what is between them; which values are read as bytes."""
+        near, same = _Classes(), _Classes()
+        touched = []
+        for unit in self.units:
+            values = [name for name in (*unit.data, unit.output.name) if name not in self.graph.constants]
+            if unit.part is Part.layer:
+                touched += values
+            elif unit.part is not Part.other:
+                near.join(values)
+        roots = {near.find(name) for name in touched}
+        self.active = {u for u in self.units if u.part is Part.layer or self._active(u, near, roots)}
+        self.wanted = {name for unit in self.active for name in unit.data}
+        self.members: dict[str, list[str]] = {}
+        for unit in self.active:
+            if unit.part is Part.move:
+                same.join([*unit.data, unit.output.name])
+        self._same = same
+        for name in [*self.graph.inputs, *self.graph.constants, *(node.name for node in self.graph.nodes)]:
+            self.members.setdefault(same.find(name), []).append(name)
+
+    def _active(self, unit: Unit, near: _Classes, roots: set[str]) -> bool:
+        return unit.part is not Part.other and near.find(unit.output.name) in roots
+
+    def run(self) -> Quantised:
+        for unit in self.units:
+            if unit in self.active:
+                try:
+                    self._visit(unit)
+                    self.layers += unit.part is Part.layer
+                    continue
+                except NotExact as error:
+                    self.left_float[unit.nodes[0].name] = str(error)
+            for node in unit.nodes:
+                self._as_it_is(node)
+        outputs = [self.float(name) for name in self.graph.outputs]
+        graph = without_unread_constants(dead_code(self.builder.finish(outputs)))
+        kept = {node.name for node in graph.nodes}
+        names = {old: new for old, new in self.bytes.items() if new in kept}
+        return Quantised(graph, {old: self.format(old) for old in names}, names, self.layers, self.left_float)
+
+    # ------------------------------------------------------------------ values
+    def format(self, name: str) -> Format:
+        """Of a value that is bytes."""
+        root = self._same.find(name)
+        if root not in self.formats:
+            self.formats[root] = self.calibration.format(self.members[root], self.options.method)
+        return self.formats[root]
+
+    def float(self, name: str) -> str:
+        """The value in floats."""
+        if name not in self.floats:
+            at = self.format(name)
+            source = self.bytes[name]
+            self.floats[name] = self.builder.add("dequantise", [source], exponent=at.exponent, zero=at.zero)
+        return self.floats[name]
+
+    def byte(self, name: str) -> str:
+        """The value in bytes."""
+        if name not in self.bytes:
+            at = self.format(name)
+            if name in self.graph.constants:
+                self.bytes[name] = self.builder.constant(at.encode(self.graph.constants[name]), name)
+            else:
+                source = self.float(name)
+                self.bytes[name] = self.builder.add("quantise", [source], exponent=at.exponent, zero=at.zero)
+        return self.bytes[name]
+
+    def constant(self, array: Array, dtype: Any = np.int32) -> str:
+        return self.builder.constant(np.asarray(array).astype(dtype), "constant")
+
+    def _as_it_is(self, node: Node) -> None:
+        inputs = [self.float(name) for name in node.inputs]
+        self.floats[node.name] = self.builder.add(node.op, inputs, node.name, **node.attrs)
+
+    # ------------------------------------------------------------------ units
+    def _visit(self, unit: Unit) -> None:
+        if unit.part is Part.layer:
+            self._layer(unit)
+        elif unit.part is Part.average:
+            self._average(unit)
+        elif unit.part is Part.move:
+            self._move(unit)
+        else:
+            self._add(unit)
+
+    def _output(self, unit: Unit) -> Format | None:
+        """The format of the unit's value; None where nothing reads it as bytes."""
+        return self.format(unit.output.name) if unit.output.name in self.wanted else None
+
+    def _end(self, unit: Unit, value: str, end: Sum, inputs: Sequence[str]) -> None:
+        """The nodes from a sum to the unit's value; `inputs` are residuals."""
+        name = unit.output.name
+        if np.any(end.left):
+            value = self.builder.add("shift_left", [value, self.constant(end.left)])
+        for residual, shift in zip(inputs, end.residual_shifts, strict=True):
+            value = self.builder.add("add_widened", [value, residual, self.constant(shift)])
+        if end.format is not None:
+            operands = [value, self.constant(end.bias), self.constant(end.right)]
+            self.bytes[name] = self.builder.add("requantise", operands, name, low=end.low, high=end.high)
+            return
+        if np.any(end.bias):
+            value = self.builder.add("add", [value, self.constant(end.bias)])
+        scale = self.constant(np.ldexp(1.0, end.exponents), np.float32)
+        limited = np.isfinite([unit.low, unit.high]).any()
+        value = self.builder.add("dequantise_sum", [value, scale], "" if limited else name)
+        if limited:
+            value = self.builder.add("clip", [value], name, low=unit.low, high=unit.high)
+        self.floats[name] = value
+
+    def _layer(self, unit: Unit) -> None:
+        node = unit.nodes[0]
+        data, *residuals = unit.data
+        source, weight = self.format(data), self.graph.constants[node.inputs[1]]
+        weights, end = plan_layer(
+            weight,
+            source,
+            [self.format(name) for name in residuals],
+            self._output(unit),
+            unit.bias,
+            (unit.low, unit.high),
+            self.options.per_channel,
+        )
+        inputs = [self.byte(name) for name in unit.data]
+        attrs, values = dict(node.attrs), weights.values
+        before, after = [0] * len(self.graph.type(data).shape), [0] * len(self.graph.type(data).shape)
+        if source.zero and np.any(attrs.get("padding", 0)):
+            sides = both_sides(padding_of(2, attrs["padding"]))
+            before[1:-1], after[1:-1] = [b for b, _ in sides], [a for _, a in sides]
+            attrs["padding"] = 0
+        if node.op != "depthwise_conv2d" and attrs.get("groups", 1) == 1:
+            after[-1] = -values.shape[-2] % DEPTH
+            room = [(0, 0)] * values.ndim
+            room[-2] = (0, after[-1])
+            values = np.pad(values, room)
+        if any(after):
+            inputs[0] = self.builder.add("pad", inputs[:1], before=before, after=after, value=source.zero)
+        constant = self.builder.constant(values, node.inputs[1])
+        value = self.builder.add(node.op, [inputs[0], constant], **attrs)
+        self._end(unit, value, end, inputs[1:])
+
+    def _add(self, unit: Unit) -> None:
+        """A sum of bytes, or one operand brought to another scale."""
+        limits = (unit.low, unit.high)
+        end = plan_sum([self.format(n) for n in unit.data], self._output(unit), unit.bias, limits)
+        first, *rest = [self.byte(name) for name in unit.data]
+        value = self.builder.add("widen", [first, self.constant(end.residual_shifts[0])])
+        self._end(unit, value, Sum(**{**vars(end), "residual_shifts": end.residual_shifts[1:]}), rest)
+
+    def _average(self, unit: Unit) -> None:
+        (node,) = unit.nodes
+        (data,) = unit.data
+        height, width = self.graph.type(data).shape[1:3]
+        window: dict[str, Any] = {"kernel": (height, width), "stride": 1, "padding": 0}
+        if node.op == "avg_pool2d":
+            window = {name: node.attrs[name] for name in window}
+        source = self.format(data)
+        if source.zero and np.any(window["padding"]):
+            raise NotExact("padding of signed values counts in its mean")
+        factor, end = plan_average(prod(pair(window["kernel"])), source, self._output(unit))
+        value = self.builder.add("sum_pool2d", [self.byte(data)], **window)
+        if factor != 1:
+            value = self.builder.add("multiply", [value, self.constant(np.array([factor]))])
+        self._end(unit, value, end, [])
+        kept = self.floats if end.format is None else self.bytes
+        if end.format is None:  # the scale of the sum is a power of two, its count is not
+            count = np.array([1 / prod(pair(window["kernel"]))])
+            kept[node.name] = self.builder.add("multiply", [kept[node.name], self.constant(count, np.float32)])
+        if self.graph.type(node.name).shape != self.builder.type(kept[node.name]).shape:
+            kept[node.name] = self.builder.add("reshape", [kept[node.name]], shape=node.type.shape)
+
+    def _move(self, unit: Unit) -> None:
+        (node,) = unit.nodes
+        attrs = dict(node.attrs)
+        if node.op == "pad":
+            attrs["value"] = float(self.format(node.name).zero)
+        inputs = [self.byte(name) for name in node.inputs]
+        self.bytes[node.name] = self.builder.add(node.op, inputs, node.name, **attrs)

@@ -1,0 +1,157 @@
+"""What a graph is quantised by: layers with their ends, operations that can be done on bytes, and the rest.
+
+The nodes are taken in the groups of `partition`, so that the integer nodes of a unit become one kernel again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from autotune.graph.ir import Array, Graph, Node
+from autotune.graph.partition import partition
+
+LAYERS = ("conv2d", "depthwise_conv2d", "matmul")
+LIMITS = {"relu": (0.0, np.inf), "relu6": (0.0, 6.0)}
+
+
+class Part(StrEnum):
+    """What becomes of a unit: a `layer` sums products of bytes; `add`, `average` and `rescale` give bytes on another
+    scale; `move` only moves bytes or compares them; `other` stays in floats."""
+
+    layer = "layer"
+    add = "add"
+    average = "average"
+    rescale = "rescale"
+    move = "move"
+    other = "other"
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Nodes that are quantised together.
+
+    Attributes:
+        part: what they are.
+        nodes: in order.
+        data: values that are bytes where the unit is done on bytes; of a layer its data, then a residual.
+        bias: what is added, in float64, () or (channels,).
+        low, high: between which the output lies.
+    """
+
+    part: Part
+    nodes: tuple[Node, ...]
+    data: tuple[str, ...]
+    bias: Array
+    low: float = -np.inf
+    high: float = np.inf
+
+    @property
+    def output(self) -> Node:
+        """The node that gives the unit's value."""
+        return self.nodes[-1]
+
+
+def units(graph: Graph, left_float: Collection[str] = ()) -> list[Unit]:
+    """The units of a graph, in an order in which each reads what stands before it.
+
+    Args:
+        graph: in floats, optimised.
+        left_float: names of layers that are to stay in floats.
+    """
+    found: list[Unit] = []
+    for group in partition(graph, in_place=False):
+        nodes = list(group.nodes)
+        while nodes:
+            unit = _unit(graph, nodes, left_float)
+            if unit.part is Part.other:  # what follows in the same kernel had better see floats, too
+                unit = Unit(Part.other, tuple(nodes), (), np.zeros(()))
+            found.append(unit)
+            nodes = nodes[len(unit.nodes) :]
+    return found
+
+
+def layers(graph: Graph) -> list[str]:
+    """Names of the layers with constant weights, in order."""
+    return [node.name for node in graph.nodes if _is_layer(graph, node)]
+
+
+def _is_layer(graph: Graph, node: Node) -> bool:
+    return node.op in LAYERS and node.inputs[1] in graph.constants and _floats(graph, node)
+
+
+def _floats(graph: Graph, node: Node) -> bool:
+    return all(graph.type(name).dtype == "float32" for name in (node.name, *node.inputs))
+
+
+def _unit(graph: Graph, nodes: Sequence[Node], left_float: Collection[str]) -> Unit:
+    first = nodes[0]
+    nothing = np.zeros(())
+    if _is_layer(graph, first) and first.name not in left_float:
+        return _with_end(graph, Part.layer, nodes, (first.inputs[0],))
+    if not _floats(graph, first):
+        return Unit(Part.other, (first,), (), nothing)
+    variable = tuple(name for name in first.inputs if name not in graph.constants)
+    same = all(graph.type(name).shape == first.type.shape for name in first.inputs)
+    if first.op == "add" and len(variable) == 2 and same:
+        return _with_end(graph, Part.add, nodes, variable)
+    if first.op == "clip" or first.op in LIMITS:
+        low, high = _limits(first)
+        return Unit(Part.rescale, (first,), variable, nothing, low, high)
+    if _is_average(graph, first):
+        return Unit(Part.average, (first,), variable, nothing)
+    moved = first.op in ("max_pool2d", "reshape", "transpose", "slice", "copy")
+    moved = moved or first.op == "concat" or (first.op == "pad" and first.attrs["value"] == 0.0)
+    if first.op == "transpose" and first.inputs[0] in graph.inputs:
+        moved = False  # `quantise` is fused into it
+    if moved and variable:
+        return Unit(Part.move, (first,), first.inputs, nothing)
+    return Unit(Part.other, (first,), (), nothing)
+
+
+def _limits(node: Node) -> tuple[float, float]:
+    return (node.attrs["low"], node.attrs["high"]) if node.op == "clip" else LIMITS[node.op]
+
+
+def _is_average(graph: Graph, node: Node) -> bool:
+    """Means over as many elements everywhere, of images that are channels-last."""
+    if node.op == "avg_pool2d":
+        return bool(node.attrs["count_padding"]) or not np.any(node.attrs["padding"])
+    if node.op != "reduce" or node.attrs["reducer"] != "mean":
+        return False
+    axes = np.atleast_1d(node.attrs["axes"]) % len(graph.type(node.inputs[0]).shape)
+    return len(graph.type(node.inputs[0]).shape) == 4 and sorted(axes) == [1, 2]
+
+
+def _with_end(graph: Graph, part: Part, nodes: Sequence[Node], data: tuple[str, ...]) -> Unit:
+    """The first node with what of the following ones fits: constants and one residual added, then limits."""
+    bias: Array = np.zeros(())
+    taken, room = [nodes[0]], part is Part.layer
+    low, high = -np.inf, np.inf
+    for node in nodes[1:]:
+        value = taken[-1].name
+        others = [name for name in node.inputs if name != value]
+        if node.op == "add" and len(others) == 1 and _floats(graph, node):
+            constant = graph.constants.get(others[0])
+            channels = node.type.shape[-1]
+            if (
+                constant is not None
+                and constant.size in (1, channels)
+                and constant.shape[-1:] in ((), (1,), (channels,))
+            ):
+                bias = bias + constant.astype(np.float64).reshape(-1 if constant.size > 1 else ())
+            elif constant is None and room and graph.type(others[0]).shape == node.type.shape:
+                data, room = (*data, others[0]), False
+            else:
+                break
+        elif node.op == "clip" or node.op in LIMITS:
+            low, high = _limits(node)
+            taken.append(node)
+            break
+        else:
+            break
+        taken.append(node)
+    return Unit(part, tuple(taken), data, bias, low, high)

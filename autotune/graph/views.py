@@ -1,0 +1,114 @@
+"""Values that need no memory of their own: views, concatenations written in place, slices read in place.
+
+The producers of a concatenation's inputs may write straight into it, a row of theirs at a time, and a slice may be
+read where it lies. Each such value has a location: within another one, from some element on, with that one's strides.
+Kernels are built for the strides of what they read and write, so nothing is copied.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.graph.ir import Graph, Node
+from autotune.graph.ops import Kind, find
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a value lies.
+
+    Attributes:
+        root: the value whose memory it is.
+        offset: elements from the root's first to its first.
+        strides: elements between neighbours along each of its dimensions; None: dense, row-major.
+    """
+
+    root: str
+    offset: int = 0
+    strides: tuple[int, ...] | None = None
+
+
+def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def locate(graph: Graph, in_place: bool = True) -> dict[str, Location]:
+    """Location of every value of a graph.
+
+    Args:
+        graph: what to go over.
+        in_place: whether concatenations are written and slices read in place; otherwise only views share memory.
+    """
+    inside = _written_in_place(graph) if in_place else {}
+    found = {name: Location(name) for name in (*graph.inputs, *graph.constants)}
+    for node in reversed(graph.nodes):  # consumers first: a concatenation may lie in another one
+        if node.name in inside:
+            whole, offset = inside[node.name]
+            at = found[whole.name]
+            strides = at.strides or dense(whole.type.shape)
+            found[node.name] = Location(at.root, at.offset + offset * strides[whole.attrs["axis"]], strides)
+        else:
+            found[node.name] = Location(node.name)
+    for node in graph.nodes:  # producers first: views of what has its place by now
+        if find(node.op).kind is Kind.view:
+            found[node.name] = found[node.inputs[0]]
+        elif in_place and _read_in_place(graph, node):
+            at = found[node.inputs[0]]
+            strides = at.strides or dense(graph.type(node.inputs[0]).shape)
+            first = sum(b * s for b, s in zip(node.attrs["begin"], strides, strict=True))
+            found[node.name] = Location(at.root, at.offset + first, strides)
+    return found
+
+
+def free(graph: Graph, locations: Mapping[str, Location]) -> set[str]:
+    """Names of the nodes for which nothing is computed."""
+    names = {node.name for node in graph.nodes if find(node.op).kind is Kind.view}
+    for node in graph.nodes:
+        if node.op == "concat" and all(_lies_in(locations, name, node) for name in node.inputs):
+            names.add(node.name)
+        if node.op == "slice" and locations[node.name].root != node.name:
+            names.add(node.name)
+    return names
+
+
+def _lies_in(locations: Mapping[str, Location], name: str, whole: Node) -> bool:
+    return locations[name].strides is not None and locations[name].root == locations[whole.name].root
+
+
+def _written_in_place(graph: Graph) -> dict[str, tuple[Node, int]]:
+    """Value → the concatenation that it is written into, and at which place of its axis.
+
+    All inputs of a concatenation are, or none: each must be computed by a kernel of its own, be no output of the graph,
+    be no part of another concatenation, and not be seen in another shape, as strided memory cannot.
+    """
+    consumers = graph.consumers()
+    found: dict[str, tuple[Node, int]] = {}
+    for node in reversed(graph.nodes):
+        if node.op != "concat" or len(set(node.inputs)) != len(node.inputs):
+            continue
+        if not all(_can_move(graph, name, consumers[name]) and name not in found for name in node.inputs):
+            continue
+        start = 0
+        for name in node.inputs:
+            found[name] = (node, start)
+            start += graph.type(name).shape[node.attrs["axis"]]
+    return found
+
+
+def _can_move(graph: Graph, name: str, readers: list[Node]) -> bool:
+    node = graph.node(name)
+    if node is None or name in graph.outputs or find(node.op).kind is Kind.view or node.op == "slice":
+        return False
+    return not any(find(reader.op).kind is Kind.view for reader in readers)
+
+
+def _read_in_place(graph: Graph, node: Node) -> bool:
+    """Whether a slice is read where it lies: it takes every element between its ends, and is not seen otherwise."""
+    if node.op != "slice" or any(step != 1 for step in node.attrs["step"]):
+        return False
+    if node.name in graph.outputs or node.inputs[0] in graph.constants:
+        return False
+    return not any(find(reader.op).kind is Kind.view for reader in graph.consumers()[node.name])

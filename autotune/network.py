@@ -1,0 +1,310 @@
+"""Networks: from a model to tasks, and from their records to an executable that is checked and timed."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from autotune.compile import Schedule, compile_graph, executable_graph
+from autotune.executable import Executable
+from autotune.graph.evaluate import evaluate
+from autotune.graph.importer import import_model, with_weights
+from autotune.graph.ir import Array, Graph
+from autotune.graph.network_process import NetworkProcess, RuntimeFailure, interleaved
+from autotune.graph.partition import Group, partition
+from autotune.graph.passes import optimise
+from autotune.graph.quantise import Accuracy, quantise_with_report
+from autotune.selection import Chosen, Limits
+from autotune.stages import by_roofline
+from autotune.task import Task
+from autotune.tuning import Settings
+from search_space.ir.interp import numpy_dtype
+from search_space.workloads import Workload
+
+TOLERANCE = 1e-4
+"""Largest difference from the reference, relative to the largest element of the tensor."""
+
+INTERMEDIATES = 3
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model on its way to an executable.
+
+    Attributes:
+        name: of the network.
+        model: with its weights, as the reference runs it.
+        graph: after the passes.
+        tasks: distinct workloads, in order of occurrence.
+        accuracy: what quantisation cost; None where the network is not quantised.
+    """
+
+    name: str
+    model: onnx.ModelProto
+    graph: Graph
+    tasks: tuple[Task, ...]
+    accuracy: Accuracy | None = None
+
+
+def load_network(
+    model: onnx.ModelProto,
+    name: str,
+    seed: int = 0,
+    passes: Sequence[str] | None = None,
+    quantise: str | None = None,
+) -> Network:
+    """Imports and optimises a model and finds its tasks.
+
+    Args:
+        model: shapes known.
+        name: of the network.
+        seed: of weights that the model does not carry.
+        passes: names of passes to run; all by default.
+        quantise: `int8`, calibrated on random inputs; None: floats.
+
+    Raises:
+        ModelError: an operator that is not supported, or shapes that are not known.
+        GraphError: a network to quantise that has no layers with weights.
+        ValueError: an unknown `quantise`.
+    """
+    if quantise not in (None, "int8"):
+        raise ValueError(f"`quantise` must be 'int8' or None, but got quantise={quantise!r}")
+    whole = with_weights(model, seed)
+    graph, accuracy = optimise(import_model(whole, seed=seed), passes), None
+    if quantise is not None:
+        found, accuracy = quantise_with_report(graph, seed)
+        graph = found.graph
+    graph = executable_graph(graph)
+    return Network(name, whole, graph, tuple(tasks_of(graph)), accuracy)
+
+
+def tasks_of(graph: Graph) -> list[Task]:
+    """Tasks of a graph: each distinct workload, named after its shape, weighted by how often it occurs."""
+    found: dict[str, Task] = {}
+    names: dict[str, int] = {}
+    for group in partition(graph):
+        if group.workload is None:
+            continue
+        key = group.workload.key
+        if key in found:
+            found[key] = Task(found[key].name, group.workload, found[key].weight + 1)
+            continue
+        name = task_name(graph, group)
+        names[name] = names.get(name, 0) + 1
+        found[key] = Task(name if names[name] == 1 else f"{name}_{names[name]}", group.workload)
+    return list(found.values())
+
+
+def task_name(graph: Graph, group: Group) -> str:
+    """Operation, window, input and output extents, then what is fused: `conv2d3x3_56x56x64_64_add_relu`."""
+    first = group.nodes[0]
+    window = first.attrs.get("kernel") or (1,)
+    weight = graph.type(first.inputs[1]).shape if len(first.inputs) > 1 else ()
+    parts = [first.op]
+    if "conv" in first.op:
+        window = weight[: len(weight) - (1 if first.op.startswith("depthwise") else 2)]
+    if math.prod(_tuple(window)) > 1 or "conv" in first.op:
+        parts[0] += "x".join(map(str, _tuple(window)))
+    shape = graph.type(first.inputs[0]).shape if first.inputs else first.type.shape
+    parts.append("x".join(map(str, shape[1:] if len(shape) == 4 and shape[0] == 1 else shape)))
+    if "conv" in first.op or "matmul" in first.op:
+        parts.append(str(first.type.shape[-1]))
+    stride = _tuple(first.attrs.get("stride", 1))
+    if "conv" in first.op and max(stride) > 1:
+        parts.append("s" + "x".join(map(str, stride if len(set(stride)) > 1 else stride[:1])))
+    return "_".join([*parts, *(node.op for node in group.nodes[1:])])
+
+
+def _tuple(value: Any) -> tuple[int, ...]:
+    return value if isinstance(value, tuple) else (int(value),)
+
+
+class Schedules:
+    """Schedule of any workload: the fastest of its records, or what the roofline says where there are none.
+
+    Args:
+        best: as `select` gives them.
+        settings: of the run, for those without records.
+        limits: for those without records.
+    """
+
+    def __init__(self, best: Chosen, settings: Settings, limits: Limits | None = None) -> None:
+        self._best, self._settings, self._limits = best, settings, limits or Limits()
+        self._made: dict[str, Schedule] = {}
+        self.untuned: set[str] = set()
+
+    def __call__(self, workload: Workload) -> Schedule:
+        if workload.key in self._best:
+            return self._best[workload.key][0]
+        self.untuned.add(workload.key)
+        if workload.key not in self._made:
+            task = Task(workload.operator, workload)
+            found = by_roofline(task, self._settings, self._limits.allowed(workload))
+            self._made[workload.key] = Schedule(found.algorithm, found.trace)
+        return self._made[workload.key]
+
+
+def compile_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
+    """The network's executable, in `folder`."""
+    return compile_graph(network.graph, schedules, folder, settings.target, settings.threads)
+
+
+def make_feeds(network: Network, seed: int) -> dict[str, Array]:
+    """Random inputs: standard normal; integers below 100, as token ids are; truth values."""
+    rng = np.random.default_rng(seed)
+    feeds: dict[str, Array] = {}
+    for name, kind in network.graph.inputs.items():
+        dtype = numpy_dtype(kind.dtype)
+        if dtype.kind == "f":
+            feeds[name] = rng.standard_normal(kind.shape).astype(dtype)
+        else:
+            feeds[name] = rng.integers(0, 2 if dtype.kind == "b" else 100, kind.shape).astype(dtype)
+    return feeds
+
+
+def with_checkpoints(model: onnx.ModelProto, count: int = INTERMEDIATES) -> tuple[onnx.ModelProto, list[str]]:
+    """The model with further outputs: what goes into a last softmax, and `count` values spread over the network."""
+    out = onnx.ModelProto()
+    out.CopyFrom(model)
+    given = {value.name for value in out.graph.output}
+    nodes = [node for node in out.graph.node if node.op_type not in ("Constant", "ConstantOfShape", "Shape")]
+    wanted = [node.input[0] for node in nodes if node.op_type == "Softmax" and node.output[0] in given]
+    floats = _float_values(out)
+    steps = [node.output[0] for node in nodes if node.op_type in ("Relu", "Add", "Sum", "Conv", "MatMul", "Clip")]
+    steps = [name for name in steps if name in floats and name not in given]
+    wanted += [steps[len(steps) * (i + 1) // (count + 1)] for i in range(count) if steps]
+    added = [name for name in dict.fromkeys(wanted) if name not in given and name in floats]
+    out.graph.output.extend(floats[name] for name in added)
+    return out, added
+
+
+def _float_values(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
+    known = {value.name: value for value in model.graph.value_info}
+    return {n: v for n, v in known.items() if v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
+
+
+@dataclass(frozen=True)
+class Check:
+    """How far outputs lie from the reference's.
+
+    Attributes:
+        reference: what computed it.
+        errors: value → largest difference over the largest element of the value.
+    """
+
+    reference: str
+    errors: Mapping[str, float]
+
+    @property
+    def max_error(self) -> float:
+        """The largest; NaN counts as infinite."""
+        return max((math.inf if math.isnan(e) else e for e in self.errors.values()), default=0.0)
+
+
+def relative_error(found: Array, wanted: Array) -> float:
+    """Largest difference over the largest element of `wanted`."""
+    scale = float(np.max(np.abs(wanted.astype(np.float64)), initial=0.0)) or 1.0
+    return float(np.max(np.abs(found.astype(np.float64) - wanted.astype(np.float64)), initial=0.0)) / scale
+
+
+def check_network(network: Network, schedules: Schedules, settings: Settings, seed: int = 0) -> Check:
+    """Compares outputs, the input of the softmax and some values in between with ONNX Runtime's.
+
+    The values in between are made outputs of the graph, which is compiled anew with the same schedules. Where ONNX
+    Runtime is missing the reference is our evaluation of the imported graph in NumPy. A quantised network is compared
+    with the evaluation of its own graph, in which integers are exact.
+    """
+    if network.accuracy is not None:
+        return _check_quantised(network, schedules, settings, seed)
+    model, _ = with_checkpoints(network.model)
+    plain = import_model(model, seed=seed)
+    probed = Network(network.name, model, executable_graph(optimise(plain)), ())
+    feeds = make_feeds(network, seed)
+    with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
+        executable = compile_network(probed, schedules, Path(place) / "network", settings)
+        out = executable(*(feeds[p.name] for p in executable.inputs))
+        arrays = out if isinstance(out, tuple) else (out,)
+        reference, wanted = _reference_outputs(model, plain, feeds, settings.threads, Path(place))
+    names = [value.name for value in model.graph.output]
+    return Check(reference, {n: relative_error(a, wanted[n]) for n, a in zip(names, arrays, strict=True)})
+
+
+def _check_quantised(network: Network, schedules: Schedules, settings: Settings, seed: int) -> Check:
+    """Bytes in between must come out as they are: any error of theirs counts, the smallest is 1 in 255."""
+    graph = network.graph
+    stored = [node.name for node in graph.nodes if node.type.dtype == "uint8" and node.name not in graph.outputs]
+    added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]
+    names = [*graph.outputs, *dict.fromkeys(added)]
+    probed = executable_graph(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(names)))
+    feeds = make_feeds(network, seed)
+    with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
+        executable = compile_network(Network(network.name, network.model, probed, ()), schedules, Path(place), settings)
+        out = executable(*(feeds[p.name] for p in executable.inputs))
+        arrays = out if isinstance(out, tuple) else (out,)
+        values = evaluate(graph, feeds)
+    return Check("numpy", {n: relative_error(a, values[n]) for n, a in zip(names, arrays, strict=True)})
+
+
+def _reference_outputs(
+    model: onnx.ModelProto, graph: Graph, feeds: Mapping[str, Array], threads: int, folder: Path
+) -> tuple[str, dict[str, Array]]:
+    file = folder / "model.onnx"
+    onnx.save(model, file)
+    try:
+        with NetworkProcess("onnxruntime", threads, model=str(file)) as process:
+            return "onnxruntime", process.infer(feeds, folder)
+    except RuntimeFailure as error:
+        if "No module named" not in str(error):
+            raise
+    values = evaluate(graph, feeds)
+    names = [value.name for value in model.graph.output]
+    return "numpy", {name: values[place] for name, place in zip(names, graph.outputs, strict=True)}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of an inference by runtime, and resident bytes of its process after ten or more."""
+
+    seconds: Mapping[str, float]
+    memory: Mapping[str, int]
+    missing: Mapping[str, str]
+
+
+def time_network(
+    network: Network,
+    folder: Path,
+    settings: Settings,
+    others: Sequence[str] = ("onnxruntime",),
+    turns: int = 20,
+    say: Callable[[str], None] = lambda text: None,
+) -> Timing:
+    """Times the executable in `folder` and the same model on other runtimes, which take turns."""
+    feeds = make_feeds(network, settings.seed)
+    processes: list[NetworkProcess] = []
+    missing: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="autotune-time-") as place:
+        file = Path(place) / "model.onnx"
+        onnx.save(network.model, file)
+        try:
+            processes.append(NetworkProcess("autotune", settings.threads, folder=str(folder)))
+            for name in others:
+                try:
+                    processes.append(NetworkProcess(name, settings.threads, model=str(file)))
+                except RuntimeFailure as error:
+                    missing[name] = str(error)
+            for process in processes:
+                process.infer(feeds, Path(place))
+            say(f"timing the network, in turns with {', '.join(p.runtime for p in processes[1:]) or 'nobody'}")
+            seconds = interleaved(processes, turns)
+            memory = {process.runtime: process.memory() for process in processes}
+        finally:
+            for process in processes:
+                process.close()
+    return Timing(seconds, memory, missing)

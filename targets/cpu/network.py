@@ -1,0 +1,240 @@
+"""Whole networks: one native function that calls every kernel in turn, linked into a shared object."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import llvmlite.binding as llvm
+
+from targets.base import NetworkPlan, Place
+from targets.cpu.export import C_TYPE
+from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, blas_library, initialise, openmp_library, shim_text
+
+if TYPE_CHECKING:
+    from targets.cpu.target import CpuTarget
+
+_CLOCK = "declare i32 @clock_gettime(i32, ptr)\n" + TIMER[: TIMER.index("define void")]
+
+
+def network_text(plan: NetworkPlan) -> str:
+    """LLVM functions `void name(ptr arguments, i32 threads, ptr workspace)` and `void name_profile(.., ptr ticks)`.
+
+    Arguments are the inputs, the outputs and the weights. The workspace holds the arena, then what kernels need. The
+    second function also writes the time in nanoseconds before the first step and after each.
+    """
+    declared = [f"declare void @{module.name}(ptr, i32, ptr)" for module in plan.modules]
+    return "\n".join([*declared, _CLOCK, _function(plan, False), _function(plan, True), ""])
+
+
+def workspace_bytes(plan: NetworkPlan, threads: int) -> int:
+    """Bytes of 64-byte aligned memory that a call on that many threads needs."""
+    return plan.arena_bytes + shared_bytes(plan) + threads * scratch_bytes(plan) + 64
+
+
+def shared_bytes(plan: NetworkPlan) -> int:
+    """Workspace that the threads of a kernel share, of the kernel that needs most."""
+    return max((module.metadata["shared_bytes"] for module in plan.modules), default=0)
+
+
+def scratch_bytes(plan: NetworkPlan) -> int:
+    """Workspace of each thread, of the kernel that needs most."""
+    return max((module.metadata["scratch_bytes"] for module in plan.modules), default=0)
+
+
+def _function(plan: NetworkPlan, timed: bool) -> str:
+    name, more = (f"{plan.name}_profile", ", ptr %ticks") if timed else (plan.name, "")
+    most = max((len(step.arguments) for step in plan.steps), default=1)
+    lines = [
+        f"define void @{name}(ptr %arguments, i32 %threads, ptr %workspace{more}) {{",
+        f"  %table = alloca [{most} x ptr], align 16",
+        f"  %own = getelementptr i8, ptr %workspace, i64 {plan.arena_bytes}",
+    ]
+    roots = ["input"] * len(plan.inputs) + ["output"] * len(plan.outputs) + ["weights"]
+    numbers = [*range(len(plan.inputs)), *range(len(plan.outputs)), 0]
+    for place, (space, number) in enumerate(zip(roots, numbers, strict=True)):
+        lines.append(f"  %{space}{number}.at = getelementptr ptr, ptr %arguments, i64 {place}")
+        lines.append(f"  %{space}{number} = load ptr, ptr %{space}{number}.at")
+    tick = 0
+    if timed:
+        lines += _tick(tick)
+    for number, step in enumerate(plan.steps):
+        for place, argument in enumerate(step.arguments):
+            pointer = _pointer(lines, argument, f"%s{number}.{place}")
+            lines.append(f"  %s{number}.{place}.to = getelementptr ptr, ptr %table, i64 {place}")
+            lines.append(f"  store ptr {pointer}, ptr %s{number}.{place}.to")
+        lines.append(f"  call void @{plan.modules[step.module].name}(ptr %table, i32 %threads, ptr %own)")
+        if timed:
+            tick += 1
+            lines += _tick(tick)
+    return "\n".join([*lines, "  ret void", "}"])
+
+
+def _pointer(lines: list[str], place: Place, name: str) -> str:
+    if place.space in ("input", "output"):
+        base, offset = f"%{place.space}{place.number}", place.beyond
+    else:
+        base, offset = ("%weights0" if place.space == "weights" else "%workspace"), place.number
+    lines.append(f"  {name} = getelementptr i8, ptr {base}, i64 {offset}")
+    return name
+
+
+def _tick(number: int) -> list[str]:
+    return [
+        f"  %tick{number} = call i64 @now()",
+        f"  %tick{number}.to = getelementptr i64, ptr %ticks, i64 {number}",
+        f"  store i64 %tick{number}, ptr %tick{number}.to",
+    ]
+
+
+def link(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
+    """Writes the objects of a network and its header, and links `name`.so where the host has `cc`.
+
+    Returns:
+        Names of the files written.
+
+    Raises:
+        RuntimeError: the linker failed; its message is in the error.
+    """
+    library = openmp_library()
+    main = target.machine.emit_object(llvm.parse_assembly(target.header() + network_text(plan)))
+    runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + shim_text(library is not None)))
+    objects = {f"{plan.name}.o": main, f"{plan.name}_runtime.o": runtime}
+    objects |= {f"{module.name}.o": module.object_code for module in plan.modules}
+    for file, code in objects.items():
+        (folder / file).write_bytes(code)
+    (folder / f"{plan.name}.h").write_text(header(plan))
+    written = [*objects, f"{plan.name}.h"]
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None or target.machine.triple != llvm.get_process_triple():
+        return written
+    command = [compiler, "-shared", "-o", f"{plan.name}.so", *objects]
+    if library is not None:
+        command.append(library if "/" in library else f"-l:{library}")
+    blas = blas_library()
+    if blas is not None and any(SGEMM_SYMBOL in module.llvm_ir for module in plan.modules):
+        command += [blas, f"-Wl,-rpath,{Path(blas).parent}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"`{compiler}` must link {plan.name}.so, but said: {done.stderr.strip()}")
+    for file in objects:  # all of them are in the shared object
+        (folder / file).unlink()
+    return [f"{plan.name}.h", f"{plan.name}.so"]
+
+
+class NetworkLibrary:
+    """The functions of a linked network, from its shared object, or from its objects where nothing could link them.
+
+    Args:
+        folder: that `link` wrote to.
+        name: of the network.
+        files: that `link` said it wrote.
+    """
+
+    def __init__(self, folder: Path, name: str, files: Sequence[str]) -> None:
+        call = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p]
+        time = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32]
+        kinds = {name: call, f"{name}_profile": [*call, ctypes.c_void_p]}
+        kinds["autotune_time"] = [*time, ctypes.c_void_p, ctypes.c_void_p]
+        if f"{name}.so" in files:
+            library = ctypes.CDLL(str((folder / f"{name}.so").resolve()))
+            addresses = {symbol: _address(library, symbol) for symbol in kinds}
+            self._alive: object = library
+        else:
+            addresses = self._linked([folder / file for file in files if file.endswith(".o")], list(kinds))
+        self.address = addresses[name]
+        self.run, self.profile, self.time = (
+            ctypes.CFUNCTYPE(None, *kinds[symbol])(addresses[symbol]) for symbol in kinds
+        )
+
+    def _linked(self, objects: Sequence[Path], symbols: Sequence[str]) -> dict[str, int]:
+        initialise()
+        machine = llvm.Target.from_default_triple().create_target_machine(codemodel="default")
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        for path in objects:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(path.read_bytes()))
+        engine.finalize_object()
+        self._alive = engine
+        return {symbol: int(engine.get_function_address(symbol)) for symbol in symbols}
+
+
+def _address(library: ctypes.CDLL, symbol: str) -> int:
+    address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def header(plan: NetworkPlan) -> str:
+    """The C header: types and sizes, and functions that open a network, run it and close it."""
+    name, upper = plan.name, plan.name.upper()
+    tensors = [*plan.inputs, *plan.outputs]
+    shapes = ", ".join(f"{_symbol(p.name)}{list(p.shape)}" for p in tensors)
+    arguments = [f"const {C_TYPE[p.dtype]} *{_symbol(p.name)}" for p in plan.inputs]
+    arguments += [f"{C_TYPE[p.dtype]} *{_symbol(p.name)}" for p in plan.outputs]
+    passed = ", ".join([*(_symbol(p.name) for p in tensors), "network->weights"])
+    return f"""#ifndef AUTOTUNE_{upper}_H
+#define AUTOTUNE_{upper}_H
+/* {name}: {shapes}; dense, row-major. Link with {name}.so. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define {upper}_WEIGHTS_BYTES {_rounded(plan.weights_bytes)}
+#define {upper}_WORKSPACE_BYTES(threads) \\
+  ((({plan.arena_bytes + shared_bytes(plan)} + (size_t)(threads) * {scratch_bytes(plan)} + 64) + 63) / 64 * 64)
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+void {name}(const void *const *arguments, int32_t threads, void *workspace);
+#ifdef __cplusplus
+}}
+#endif
+
+typedef struct {{
+  int32_t threads;
+  void *weights, *workspace;
+}} {name}_network;
+
+/* Frees what {name}_open took. */
+static inline void {name}_close({name}_network *network) {{
+  free(network->weights);
+  free(network->workspace);
+  network->weights = network->workspace = NULL;
+}}
+
+/* Reads the weights; 0, or -1 where the file is not {name}'s or memory is short. */
+static inline int {name}_open({name}_network *network, const char *weights_file, int32_t threads) {{
+  FILE *file = fopen(weights_file, "rb");
+  network->threads = threads;
+  network->weights = aligned_alloc(64, {upper}_WEIGHTS_BYTES);
+  network->workspace = aligned_alloc(64, {upper}_WORKSPACE_BYTES(threads));
+  size_t got = 0;
+  if (file && network->weights && network->workspace)
+    got = fread(network->weights, 1, {plan.weights_bytes}, file);
+  if (file) fclose(file);
+  if (got == {plan.weights_bytes} && network->workspace) return 0;
+  {name}_close(network);
+  return -1;
+}}
+
+/* One inference. */
+static inline void {name}_infer(const {name}_network *network, {", ".join(arguments)}) {{
+  const void *arguments[] = {{{passed}}};
+  {name}(arguments, network->threads, network->workspace);
+}}
+#endif
+"""
+
+
+def _rounded(nbytes: int) -> int:
+    return max(64, -(-nbytes // 64) * 64)
+
+
+def _symbol(name: str) -> str:
+    found = "".join(c if c.isalnum() else "_" for c in name)
+    return f"_{found}" if found[:1].isdigit() else found

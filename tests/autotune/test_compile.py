@@ -1,0 +1,197 @@
+"""Executables: they compute what the graph says, in Python and in C, whatever is an output, and refuse what is torn."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotune.compile import Schedule, compile_graph, executable_graph
+from autotune.executable import Executable, ExecutableError
+from autotune.graph.evaluate import evaluate
+from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.stages import by_roofline
+from autotune.task import Task
+from autotune.tuning import Settings
+from search_space.workloads import Workload
+from tests.graph.nets import conv, feeds, residual
+
+
+def chosen(workload: Workload) -> Schedule:
+    found = by_roofline(Task(workload.operator, workload), Settings())
+    return Schedule(found.algorithm, found.trace)
+
+
+def compiled(graph: Graph, folder: Path, threads: int = 2) -> Executable:
+    return compile_graph(graph, chosen, folder / "network", threads=threads)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Executable:
+    return compiled(residual(), tmp_path_factory.mktemp("residual"))
+
+
+def test_outputs_are_the_graphs(network: Executable) -> None:
+    graph = residual()
+    for seed in range(3):
+        given = feeds(graph, seed)
+        wanted = evaluate(graph, given)[graph.outputs[0]]
+        np.testing.assert_allclose(network(given["x"]), wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_loaded_again_from_its_folder_it_gives_the_same(network: Executable) -> None:
+    given = feeds(residual())["x"]
+    again = Executable(network.folder, threads=1)
+    np.testing.assert_array_equal(again(given), network(given))
+
+
+def test_a_profile_has_a_time_for_each_step(network: Executable) -> None:
+    network(feeds(residual())["x"])
+    profile = network.profile(5)
+    assert profile.shape == (5, len(network.manifest["steps"]))
+    assert (profile >= 0).all()
+    assert network.time(5).shape == (5,)
+
+
+def test_activations_share_memory(network: Executable) -> None:
+    memory = network.manifest["memory"]
+    whole = sum(4 * int(np.prod(s)) for s in ((8, 8, 32), (8, 8, 64), (8, 8, 32), (8, 8, 64), (4, 4, 64), (64,), (10,)))
+    assert memory["arena_lower_bound"] <= memory["arena_bytes"] < whole
+
+
+def test_equal_kernels_are_built_once_and_equal_weights_stored_once(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    b = Builder("twice", {"x": TensorType((1, 4, 4, 16))})
+    shared = b.constant(rng.standard_normal((1, 1, 16, 16)).astype(np.float32))
+    y = "x"
+    for _ in range(3):
+        y = b.add("relu", [b.add("conv2d", [y, shared])])
+    found = compiled(b.finish([y]), tmp_path)
+    assert len({step["kernel"] for step in found.manifest["steps"]}) == 1
+    assert found.weights_bytes < 2 * 16 * 16 * 4
+
+
+def test_outputs_that_no_kernel_writes_are_copied(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    b = Builder("odd", {"x": TensorType((2, 16))})
+    c = b.constant(rng.standard_normal((3,)).astype(np.float32))
+    y = b.add("relu", ["x"])
+    graph = b.finish(["x", c, y, b.add("reshape", [y], shape=(32,)), y])
+    found = compiled(graph, tmp_path)
+    given = feeds(graph)
+    values = evaluate(graph, given)
+    for array, name in zip(found(given["x"]), graph.outputs, strict=True):
+        np.testing.assert_array_equal(array, values[name])
+    assert executable_graph(residual()).outputs == residual().outputs
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs cc, a C compiler")
+def test_a_c_program_runs_it(network: Executable, tmp_path: Path) -> None:
+    graph = residual()
+    given = feeds(graph)["x"]
+    given.tofile(tmp_path / "x.bin")
+    program = tmp_path / "main.c"
+    program.write_text(
+        """
+        #include "residual.h"
+        int main(int count, char **argument) {
+          static float x[1024], y[10];
+          residual_network network;
+          FILE *file = fopen(argument[2], "rb");
+          if (!file || fread(x, 4, 1024, file) != 1024) return 2;
+          if (residual_open(&network, argument[1], 2)) return 3;
+          residual_infer(&network, x, y);
+          residual_close(&network);
+          for (int i = 0; i < 10; i++) printf("%.9g\\n", y[i]);
+          return count == 3 ? 0 : 4;
+        }
+        """
+    )
+    folder = network.folder.resolve()
+    built = ["cc", "-Wall", "-Werror", "-std=c11", f"-I{folder}", str(program), str(folder / "residual.so")]
+    subprocess.run([*built, f"-Wl,-rpath,{folder}", "-o", str(tmp_path / "main")], check=True)
+    done = subprocess.run(
+        [str(tmp_path / "main"), str(folder / "residual.weights"), str(tmp_path / "x.bin")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    np.testing.assert_allclose([float(line) for line in done.stdout.split()], network(given)[0], rtol=1e-6)
+
+
+def test_without_a_linker_the_objects_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    rng = np.random.default_rng(0)
+    b = Builder("objects", {"x": TensorType((1, 4, 4, 16))})
+    graph = b.finish([b.add("relu", [conv(b, rng, "x", 1, 16)])])
+    found = compiled(graph, tmp_path)
+    assert not list((tmp_path / "network").glob("*.so"))
+    given = feeds(graph)
+    np.testing.assert_allclose(found(given["x"]), evaluate(graph, given)[graph.outputs[0]], rtol=1e-4, atol=1e-6)
+
+
+def test_bad_arrays_are_refused(network: Executable) -> None:
+    with pytest.raises(ExecutableError, match="must be given x, but got 2 arrays"):
+        network(np.zeros(1), np.zeros(1))
+    with pytest.raises(ExecutableError, match=r"input `x` must be float32 of shape \(1, 8, 8, 16\), but got float64"):
+        network(np.zeros((1, 8, 8, 16)))
+
+
+def test_torn_folders_are_refused(network: Executable, tmp_path: Path) -> None:
+    with pytest.raises(ExecutableError, match="must have a manifest"):
+        Executable(tmp_path)
+    folder = tmp_path / "copy"
+    shutil.copytree(network.folder, folder)
+    weights = folder / "residual.weights"
+    data = bytearray(weights.read_bytes())
+    data[100] ^= 1
+    weights.write_bytes(data)
+    with pytest.raises(ExecutableError, match="weights must be those of the manifest"):
+        Executable(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, "schema": "other/1"}))
+    with pytest.raises(ExecutableError, match="must be of schema autotune.network/1, but got other/1"):
+        Executable(folder)
+
+
+def inception(rng: np.random.Generator) -> Graph:
+    """Branches that are concatenated, twice over, and slices of one of them."""
+    b = Builder("branches", {"x": TensorType((1, 6, 6, 16))})
+    first = b.add(
+        "concat", [b.add("relu", [conv(b, rng, "x", k, c, padding=k // 2)]) for k, c in ((1, 16), (3, 8))], axis=3
+    )
+    pooled = b.add("max_pool2d", [first], kernel=3, stride=1, padding=1)
+    whole = b.add("concat", [first, b.add("relu", [conv(b, rng, pooled, 1, 12)])], axis=3)
+    left = b.add("slice", [whole], begin=(0, 0, 0, 4), size=(1, 6, 6, 16))
+    right = b.add("slice", [whole], begin=(0, 0, 0, 20), size=(1, 6, 6, 16))
+    return b.finish([b.add("sigmoid", [b.add("add", [left, right])]), conv(b, rng, whole, 1, 16)])
+
+
+def test_concatenations_are_written_and_slices_read_in_place(tmp_path: Path) -> None:
+    graph = inception(np.random.default_rng(0))
+    found = compiled(graph, tmp_path)
+    titles = [step["title"] for step in found.manifest["steps"]]
+    assert not [title for title in titles if "concat" in title or "slice" in title]
+    given = feeds(graph)
+    values = evaluate(graph, given)
+    for array, name in zip(found(given["x"]), graph.outputs, strict=True):
+        np.testing.assert_allclose(array, values[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_concatenation_seen_in_another_shape_or_of_an_input_is_computed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    b = Builder("seen", {"x": TensorType((1, 4, 4, 16))})
+    y = b.add("relu", [conv(b, rng, "x", 1, 8)])
+    flat = b.add("reshape", [y], shape=(1, 128))
+    both = b.add("concat", [y, b.add("sigmoid", [y])], axis=3)
+    graph = b.finish([b.add("relu", [both]), flat, b.add("relu", [b.add("concat", ["x", both], axis=3)])])
+    found = compiled(graph, tmp_path)
+    given = feeds(graph)
+    values = evaluate(graph, given)
+    for array, name in zip(found(given["x"]), graph.outputs, strict=True):
+        np.testing.assert_allclose(array, values[name], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,217 @@
+"""A network from its ONNX file to an executable, by way of the command line, on real kernels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner, Result
+
+import autotune
+from autotune.cli import app
+from autotune.graph.importer import load_model
+from autotune.network import load_network, relative_error, tasks_of, with_checkpoints
+from autotune.selection import Limits, extra_bytes, select
+from autotune.task import Task
+from measure.errors import ErrorClass
+from measure.record import Record
+from search_space import workloads
+
+SHAPE = (1, 16, 14, 14)
+
+
+def two_layers(path: Path, scale: float = 1.0) -> Path:
+    """The form of two layers of ResNet-50, 3x3 and 1x1, with a residual, a pool and a classifier, to a file."""
+    rng = np.random.default_rng(0)
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        fan_in = int(np.prod(shape[1:]))
+        array = (rng.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32)
+        return numpy_helper.from_array(array * (scale if name == "w1" else 1), name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        helper.make_node("Conv", ["r1", "w2"], ["c2"], kernel_shape=[1, 1]),
+        helper.make_node("Add", ["c2", "x"], ["a"]),
+        helper.make_node("Relu", ["a"], ["r2"]),
+        helper.make_node("GlobalAveragePool", ["r2"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"]),
+        helper.make_node("Gemm", ["f", "w3", "b3"], ["logits"], transB=1),
+        helper.make_node("Softmax", ["logits"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "two",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 10))],
+        [
+            weight("w1", 16, 16, 3, 3),
+            weight("b1", 16),
+            weight("w2", 16, 16, 1, 1),
+            weight("w3", 10, 16),
+            weight("b3", 10),
+        ],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    folder = tmp_path_factory.mktemp("run")
+    model = two_layers(folder / "two.onnx")
+    config = folder / "two.yaml"
+    config.write_text(f"model: {model}\ntrials: 24\noutput: {folder / 'out'}\nmeasure: {{cache: network}}\n")
+    return config, call("run", config, "--json", folder / "summary.json")
+
+
+def test_a_run_tunes_compiles_checks_and_times(run: tuple[Path, Result]) -> None:
+    config, done = run
+    assert done.exit_code == 0, done.output
+    document = json.loads((config.parent / "summary.json").read_text())
+    network = document["network"]
+    wanted = ("name", "seconds", "reference", "reference_seconds", "max_error", "tasks_seconds", "trials", "seed")
+    assert set(wanted) <= set(network)
+    assert network["reference"] == "onnxruntime" and network["max_error"] < 1e-5
+    assert sum(task["trials"] for task in document["tasks"]) == network["trials"] == 24
+    assert network["seconds"] > 0 and network["tasks_seconds"] > 0
+    assert "as one executable" in done.output and "of peak" in done.output
+    names = [task["name"] for task in document["tasks"]]
+    assert "conv2d3x3_14x14x16_16_add_relu" in names and "conv2d1x1_14x14x16_16_add_relu" in names
+
+
+def test_an_executable_that_computes_something_else_is_an_error(run: tuple[Path, Result], tmp_path: Path) -> None:
+    records = run[0].parent / "out" / "records.jsonl"
+    keys = ("--set", "network.tolerance=1.0e-12", "--set", f"measure.pool=replay:{records}")
+    done = call("run", run[0], *keys, "--output", tmp_path / "o", "--json", tmp_path / "summary.json")
+    assert done.exit_code == 2, done.output
+    assert "must agree with onnxruntime within network.tolerance=1e-12, but" in done.output
+    assert json.loads((tmp_path / "summary.json").read_text())["network"]["max_error"] > 0
+
+
+def test_the_executable_is_two_lines(run: tuple[Path, Result]) -> None:
+    config, _ = run
+    network = autotune.load(config.parent / "out" / "network")
+    out = network(np.ones(SHAPE, np.float32))
+    assert isinstance(out, np.ndarray)
+    np.testing.assert_allclose(out.sum(), 1.0, rtol=1e-5)
+
+
+def test_it_is_rebuilt_from_records_alone(run: tuple[Path, Result], tmp_path: Path) -> None:
+    config, _ = run
+    done = call("compile", config, "--records", config.parent / "out" / "records.jsonl", "--output", tmp_path / "again")
+    assert done.exit_code == 0, done.output
+    given = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
+    first, again = (autotune.load(p)(given) for p in (config.parent / "out" / "network", tmp_path / "again"))
+    np.testing.assert_array_equal(first, again)
+
+
+def test_it_is_timed_beside_others(run: tuple[Path, Result]) -> None:
+    done = call("bench", run[0], "--turns", 2, "--against", "onnxruntime")
+    assert done.exit_code == 0, done.output
+    assert "autotune" in done.output and "onnxruntime" in done.output and "MiB resident" in done.output
+
+
+def test_tasks_are_listed_without_tuning(run: tuple[Path, Result]) -> None:
+    done = call("tasks", run[0])
+    assert done.exit_code == 0, done.output
+    assert "conv2d3x3_14x14x16_16_add_relu" in done.output and "winograd4" in done.output
+
+
+def test_records_of_other_shapes_are_refused(run: tuple[Path, Result], tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text("model: squeezenet\n")
+    done = call("compile", other, "--records", run[0].parent / "out" / "records.jsonl", "--output", tmp_path / "o")
+    assert done.exit_code == 2
+    assert "`records` must hold working trials of other on cpu" in done.output
+    done = call("compile", other, "--records", tmp_path / "none.jsonl")
+    assert done.exit_code == 2 and "`records` must be an existing file" in done.output
+
+
+@pytest.mark.parametrize(
+    ("keys", "rule"),
+    [
+        (["--set", "network.passes=[fold]"], "`passes` must be among"),
+        (["--set", "search.scheduler=greedy"], "`scheduler` must be one of gradient, round_robin"),
+        (["--set", "network.shapes={z: [1]}"], "`shapes` must be of inputs of the model"),
+    ],
+)
+def test_bad_keys_are_told_before_anything_runs(run: tuple[Path, Result], keys: list[str], rule: str) -> None:
+    done = call("tasks", run[0], *keys)
+    assert done.exit_code == 2, done.output
+    assert rule in done.output
+
+
+def test_a_change_of_one_percent_of_one_weight_is_found(tmp_path: Path) -> None:
+    from autotune.graph.evaluate import evaluate
+    from autotune.graph.importer import import_model
+
+    given = {"x": np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)}
+    found = []
+    for scale in (1.0, 1.01):
+        model, added = with_checkpoints(load_model(two_layers(tmp_path / "m.onnx", scale)))
+        graph = import_model(model)
+        found.append([evaluate(graph, given)[name] for name in graph.outputs])
+        assert "logits" in added and len(added) == 4
+    errors = [relative_error(b, a) for a, b in zip(*found, strict=True)]
+    assert max(errors) > 1e-4
+    assert errors[1] > 1e-4, "the logits alone must show it"
+
+
+def test_equal_kernels_are_one_task_of_their_weight() -> None:
+    network = load_network(load_model("squeezenet"), "squeezenet")
+    assert len(network.tasks) == 24 and sum(task.weight for task in network.tasks) == 32
+    assert len({task.name for task in network.tasks}) == 24
+    assert [task.name for task in tasks_of(network.graph)] == [task.name for task in network.tasks]
+
+
+def record(task: Task, algorithm: str, seconds: float) -> Record:
+    workload = task.workload
+    return Record(
+        workload=workload.to_json(),
+        workload_key=workload.key,
+        algorithm=algorithm,
+        trace=(),
+        trace_key="",
+        target="cpu",
+        threads=1,
+        cache="warm",
+        seed=0,
+        error=ErrorClass.ok,
+        seconds=seconds,
+    )
+
+
+def test_limits_decide_between_algorithms() -> None:
+    conv = workloads.conv2d(height=8, width=8, in_channels=16, out_channels=16, padding=1)
+    assert "winograd4" in Limits().allowed(conv) and "library" not in Limits().allowed(conv)
+    assert "winograd2" not in Limits(max_error=0.0).allowed(conv)
+    assert Limits(algorithms=["im2col"]).allowed(conv) == ["im2col"]
+    dense = workloads.dense(4, 16, 16)
+    assert Limits(algorithms=["im2col"]).allowed(dense) == ["direct"]
+    assert extra_bytes(conv, "winograd4") == 4 * (36 - 9) * 256
+    assert extra_bytes(conv, "direct") == extra_bytes(dense, "direct") == 0
+    small = Task("small", conv, 2)
+    large = Task("large", workloads.conv2d(height=8, width=8, in_channels=32, out_channels=32, padding=1))
+    records = [
+        record(small, "direct", 4.0),
+        record(small, "winograd4", 1.0),
+        record(large, "direct", 4.0),
+        record(large, "winograd4", 3.5),
+    ]
+    chosen = {key: found.algorithm for key, (found, _) in select([small, large], records).items()}
+    assert set(chosen.values()) == {"winograd4"}
+    most = 2 * extra_bytes(conv, "winograd4")
+    chosen = {k: f.algorithm for k, (f, _) in select([small, large], records, Limits(max_extra_bytes=most)).items()}
+    assert chosen == {small.workload.key: "winograd4", large.workload.key: "direct"}
+    chosen = {k: f.algorithm for k, (f, _) in select([small, large], records, Limits(max_extra_bytes=0)).items()}
+    assert set(chosen.values()) == {"direct"}

@@ -1,0 +1,41 @@
+"""Small graphs that several tests use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ir import Builder, Graph, TensorType
+
+
+def weight(builder: Builder, rng: np.random.Generator, *shape: int) -> str:
+    """A constant whose products keep the size of what they are multiplied with."""
+    fan_in = max(1, int(np.prod(shape[:-1])))
+    return builder.constant((rng.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32), "weight")
+
+
+def conv(builder: Builder, rng: np.random.Generator, x: str, kernel: int, channels: int, **attrs: Any) -> str:
+    """A convolution with its bias."""
+    out = builder.add("conv2d", [x, weight(builder, rng, kernel, kernel, builder.type(x).shape[-1], channels)], **attrs)
+    return builder.add("add", [out, weight(builder, rng, channels)])
+
+
+def residual(seed: int = 0) -> Graph:
+    """A block of ResNet with a projection, a pool, and a classifier."""
+    rng = np.random.default_rng(seed)
+    b = Builder("residual", {"x": TensorType((1, 8, 8, 16))})
+    start = b.add("relu", [conv(b, rng, "x", 3, 32, padding=1)])
+    branch = conv(b, rng, start, 1, 64)
+    main = conv(b, rng, b.add("relu", [conv(b, rng, start, 3, 32, padding=1)]), 1, 64)
+    joined = b.add("relu", [b.add("add", [main, branch])])
+    pooled = b.add("max_pool2d", [joined], kernel=3, stride=2, padding=1)
+    mean = b.add("reduce", [pooled], axes=(1, 2), reducer="mean")
+    logits = b.add("add", [b.add("matmul", [mean, weight(b, rng, 64, 10)]), weight(b, rng, 10)])
+    return b.finish([b.add("softmax", [logits])])
+
+
+def feeds(graph: Graph, seed: int = 0) -> dict[str, Any]:
+    """Random inputs."""
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(t.shape).astype(t.dtype) for name, t in graph.inputs.items()}

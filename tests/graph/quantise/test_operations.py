@@ -1,0 +1,127 @@
+"""Operations on bytes: the expression, NumPy and the machine agree on every number, ties and ends included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.compile import Schedule
+from autotune.graph.ir import Array, Builder, GraphError, TensorType, type_of
+from autotune.graph.ops import find
+from autotune.graph.ops.quantised import dequantised, quantised
+from autotune.stages import by_roofline
+from autotune.task import Task
+from autotune.tuning import Settings
+from search_space.operators import evaluation
+from search_space.space import program_of
+from search_space.workloads import Workload
+from targets import registry
+
+
+def on_the_machine(op: str, arrays: Sequence[Array], **attrs: Any) -> Array:
+    types = [type_of(a) for a in arrays]
+    workload = Workload.of(find(op).tensors(find(op).attributes(attrs, types), types))
+    chosen = by_roofline(Task(op, workload), Settings())
+    target = registry.get("cpu")
+    schedule = Schedule(chosen.algorithm, chosen.trace)
+    program = program_of(workload, schedule.algorithm, schedule.trace)
+    out: Array = target.load(target.build(program)).bind(list(arrays)).run(1)
+    return out
+
+
+def by_expression(op: str, arrays: Sequence[Array], **attrs: Any) -> Array:
+    types = [type_of(a) for a in arrays]
+    return evaluation.evaluate(find(op).tensors(find(op).attributes(attrs, types), types), arrays)
+
+
+def in_numpy(op: str, arrays: Sequence[Array], **attrs: Any) -> Array:
+    types = [type_of(a) for a in arrays]
+    return find(op).evaluate(find(op).attributes(attrs, types), arrays)
+
+
+def drawn(rng: np.random.Generator, op: str, rows: int, channels: int) -> list[Array]:
+    """Inputs with extremes in them."""
+    sums = rng.integers(-(2**30), 2**30, (rows, channels)).astype(np.int32)
+    sums[0] = rng.choice([-(2**31), 2**31 - 1, 0, -1, 1], channels)
+    data = rng.integers(0, 256, (rows, channels)).astype(np.uint8)
+    shift = rng.integers(0, 32, channels).astype(np.int32)
+    bias = rng.integers(-(2**20), 2**20, channels).astype(np.int32)
+    halves = (rng.integers(-600, 600, (rows, channels)) / 2).astype(np.float32)
+    near = np.nextafter(halves, rng.choice([-np.inf, np.inf], halves.shape)).astype(np.float32)
+    numbers = np.concatenate([halves, near, np.full((1, channels), 1e30), np.full((1, channels), -1e30)])
+    return {
+        "quantise": [numbers.astype(np.float32)],
+        "dequantise": [data],
+        "dequantise_sum": [sums, np.ldexp(1.0, rng.integers(-20, 3, channels)).astype(np.float32)],
+        "requantise": [sums, bias, shift],
+        "shift_left": [sums, shift],
+        "widen": [data, shift],
+        "add_widened": [sums, data, shift],
+    }[op]
+
+
+ELEMENTWISE = ("quantise", "dequantise", "dequantise_sum", "requantise", "shift_left", "widen", "add_widened")
+ATTRIBUTES: dict[str, dict[str, Any]] = {
+    "quantise": {"exponent": 0, "zero": 128},
+    "dequantise": {"exponent": -3, "zero": 128},
+    "requantise": {"low": 3, "high": 250},
+}
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 5), st.integers(1, 40))
+def test_expressions_and_numpy_agree(seed: int, rows: int, channels: int) -> None:
+    for op in ELEMENTWISE:
+        arrays, attrs = drawn(np.random.default_rng(seed), op, rows, channels), ATTRIBUTES.get(op, {})
+        np.testing.assert_array_equal(by_expression(op, arrays, **attrs), in_numpy(op, arrays, **attrs), op)
+
+
+@pytest.mark.parametrize("op", ELEMENTWISE)
+def test_the_machine_agrees(op: str) -> None:
+    arrays, attrs = drawn(np.random.default_rng(1), op, 7, 37), ATTRIBUTES.get(op, {})
+    np.testing.assert_array_equal(on_the_machine(op, arrays, **attrs), in_numpy(op, arrays, **attrs))
+
+
+@pytest.mark.parametrize("op", ["sum_pool2d", "max_pool2d"])
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 2, 0), (3, 2, 1), ((5, 4), 1, 0)])
+def test_pools_of_bytes_are_exact(op: str, kernel: Any, stride: int, padding: int) -> None:
+    data = np.random.default_rng(0).integers(0, 256, (2, 9, 8, 19)).astype(np.uint8)
+    attrs = {"kernel": kernel, "stride": stride, "padding": padding}
+    found = in_numpy(op, [data], **attrs)
+    wide = np.pad(data.astype(np.int64), [(0, 0), (padding, padding), (padding, padding), (0, 0)])
+    window = (kernel, kernel) if isinstance(kernel, int) else kernel
+    views = np.lib.stride_tricks.sliding_window_view(wide, window, axis=(1, 2))[:, ::stride, ::stride]
+    np.testing.assert_array_equal(found, views.sum((-1, -2)) if op == "sum_pool2d" else views.max((-1, -2)))
+    np.testing.assert_array_equal(on_the_machine(op, [data], **attrs), found)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(-12, 8), st.sampled_from([0, 128]), st.integers(0, 1000))
+def test_what_is_stored_is_the_nearest_that_can_be(exponent: int, zero: int, seed: int) -> None:
+    values = np.random.default_rng(seed).standard_normal(100).astype(np.float32) * np.float32(2.0**exponent * 60)
+    grid = dequantised(np.arange(256, dtype=np.uint8), exponent, zero)
+    found = dequantised(quantised(values, exponent, zero), exponent, zero)
+    np.testing.assert_array_equal(np.abs(found - values), np.abs(grid[:, None] - values).min(0))
+
+
+def test_inputs_of_another_dtype_are_refused() -> None:
+    b = Builder("b", {"x": TensorType((2, 4)), "q": TensorType((2, 4), "uint8")})
+    shift = b.constant(np.zeros(4, np.int32))
+    for op, inputs in (
+        ("quantise", ["q"]),
+        ("dequantise", ["x"]),
+        ("requantise", ["q", shift, shift]),
+        ("widen", ["q"]),
+    ):
+        with pytest.raises(GraphError, match="inputs must be"):
+            b.add(op, inputs)
+    sums = b.add("widen", ["q", shift])
+    with pytest.raises(GraphError, match="`low` and `high` must be bytes in order"):
+        b.add("requantise", [sums, shift, shift], low=3, high=300)
+    with pytest.raises(GraphError, match="4 dimensions"):
+        b.add("sum_pool2d", ["q"])

@@ -1,0 +1,80 @@
+"""Fused workloads: any operator with an element-wise definition on its output."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from search_space import te, te_json, workloads
+from search_space.workloads import Workload
+
+
+def ending(shape: tuple[int, ...], residual: bool = True) -> dict[str, object]:
+    layer = te.placeholder(shape, name="layer")
+    bias = te.placeholder(shape[-1:], name="y0", constant=True)
+    other = te.placeholder(shape, name="y1")
+    out = te.compute(shape, lambda *i: layer[i] + bias[i[-1]], name="add")
+    if residual:
+        summed = out
+        out = te.compute(shape, lambda *i: summed[i] + other[i], name="add")
+    last = out
+    out = te.compute(shape, lambda *i: te.maximum(last[i], 0), name="relu")
+    return te_json.to_json([layer, bias, *([other] if residual else []), out])
+
+
+def fused() -> Workload:
+    anchor = workloads.conv2d(height=6, width=7, in_channels=8, out_channels=16, padding=1)
+    return Workload("fused", {"anchor": anchor.to_json(), "epilogue": ending((1, 6, 7, 16))})
+
+
+def test_it_takes_the_anchors_inputs_then_the_epilogues() -> None:
+    specs = fused().inputs
+    assert [s.name for s in specs] == ["data", "weight", "y0", "y1"]
+    assert [s.constant for s in specs] == [False, True, True, False]
+
+
+def test_the_reference_is_the_anchors_and_what_follows() -> None:
+    workload = fused()
+    data, weight, bias, other = workload.make_inputs(0)
+    anchor = workloads.conv2d(height=6, width=7, in_channels=8, out_channels=16, padding=1)
+    wanted = np.maximum(anchor.reference(data, weight) + bias + other, 0)
+    np.testing.assert_allclose(workload.reference(data, weight, bias, other), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_every_algorithm_of_the_anchor_is_one_of_the_whole() -> None:
+    workload = fused()
+    anchor = Workload.from_json(workload.args["anchor"])
+    assert workload.algorithms == anchor.algorithms
+    for algorithm in workload.algorithms:
+        assert workload.tensors(algorithm)[-1].shape == (1, 6, 7, 16)
+
+
+def test_the_key_tells_epilogues_apart_and_survives_json() -> None:
+    workload = fused()
+    plain = Workload("fused", {**workload.args, "epilogue": ending((1, 6, 7, 16), residual=False)})
+    assert plain.key != workload.key
+    assert workload.key.startswith("fused(conv2d(batch=1,height=6,")
+    assert "+add+add_1+relu,sha256=" in workload.key
+    assert Workload.from_json(workload.to_json()) == workload
+    assert pickle.loads(pickle.dumps(workload)) == workload
+
+
+def test_it_counts_the_work_of_both() -> None:
+    anchor = workloads.conv2d(height=6, width=7, in_channels=8, out_channels=16, padding=1)
+    assert fused().flops > anchor.flops
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"anchor": {"operator": "conv2d"}}, "must have the keys operator and args"),
+        ({"anchor": {"operator": "nothing", "args": {}}}, "`operator` must be one of"),
+        ({"epilogue": ending((1, 6, 7, 32))}, r"must first read the anchor's float32\[1, 6, 7, 16\]"),
+        ({"anchor": {"operator": "fused", "args": {}}}, "must be an operator without an epilogue"),
+    ],
+)
+def test_bad_arguments_are_refused(change: dict[str, object], rule: str) -> None:
+    with pytest.raises(ValueError, match=rule):
+        Workload("fused", {**fused().args, **change})

@@ -1,0 +1,167 @@
+"""Winograd convolution: where it is defined, its transforms, its error, and random schedules of its sketches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from search_space import workloads
+from search_space.ir.interp import interpret
+from search_space.operators import winograd
+from search_space.space import Sketch, concrete, generate, program_of
+from search_space.workloads import Workload
+from targets import registry
+from tests.golden.cases import HARDWARE
+from tests.operators.test_definitions import check, interpreted
+
+WINOGRAD = tuple(winograd.TILES)
+
+
+def conv(height: int = 6, width: int = 6, channels: tuple[int, int] = (4, 4), **more: object) -> Workload:
+    named = dict(zip(("in_channels", "out_channels"), channels, strict=True))
+    return Workload("conv2d", {"height": height, "width": width, **named, "padding": 1, **more})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"kernel": 5},
+        {"kernel": (3, 1)},
+        {"stride": 2},
+        {"dilation": (1, 2)},
+        {"groups": 2},
+        {"dtype": "int8"},
+        {"dtype": "float16"},
+    ],
+)
+def test_it_is_defined_for_dense_windows_of_3x3_alone(other: dict[str, object]) -> None:
+    assert set(WINOGRAD) <= set(conv().algorithms)
+    assert not set(WINOGRAD) & set(conv(**other).algorithms)
+    with pytest.raises(ValueError, match="`algorithm` must be one of"):
+        conv(**other).tensors("winograd4")
+
+
+def test_other_numbers_of_axes_have_none() -> None:
+    assert not set(WINOGRAD) & set(workloads.conv1d(width=9, in_channels=2, out_channels=2).algorithms)
+    assert not set(WINOGRAD) & set(workloads.conv3d(1, 5, 5, 5, 2, 2).algorithms)
+
+
+@pytest.mark.parametrize("algorithm", WINOGRAD)
+@pytest.mark.parametrize(("height", "width", "padding"), [(3, 3, 0), (6, 7, 0), (4, 9, 1), (5, 6, (0, 2)), (1, 1, 1)])
+def test_definitions_mean_the_reference(algorithm: str, height: int, width: int, padding: int) -> None:
+    workload = conv(height, width, (2, 3), padding=padding, batch=2, bias=True, activation="relu")
+    inputs = workload.make_inputs(0)
+    check(workload, interpreted(workload, algorithm, inputs), inputs)
+
+
+@pytest.mark.parametrize("m", winograd.TILES.values())
+def test_transforms_are_those_of_the_algorithm(m: int) -> None:
+    """A^T [(G g) * (B^T d)] is the correlation of d with g, for every unit vector d and g: exactly, in rationals."""
+    data_pass, weight_pass, output_pass = winograd._TRANSFORMS[m]
+    for at in range(m + 2):
+        for tap in range(3):
+            d, g = np.eye(m + 2)[at], np.eye(3)[tap]
+            products = np.array(weight_pass(list(g))) * np.array(data_pass(list(d)))
+            expected = [float(at - tap == place) for place in range(m)]
+            np.testing.assert_allclose(output_pass(list(products)), expected, atol=1e-15)
+
+
+def random_candidates(sketch: Sketch, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
+    """Legal choices, spread over the tables."""
+    tables = [rng.integers(len(g.table), size=500) for g in sketch.groups]
+    drawn = np.stack(tables, 1).astype(np.int32) if tables else np.zeros((1, 0), np.int32)
+    legal = drawn[sketch.legal(drawn)]
+    assert len(legal), sketch.name
+    return legal[:count]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.data())
+def test_random_schedules_of_any_extents(data: st.DataObject) -> None:
+    """A random candidate of a sketch: the kernel and the reference. Neither tiles nor vectors need divide."""
+    extent = st.integers(1, 11)
+    workload = conv(
+        data.draw(extent, "height"),
+        data.draw(extent, "width"),
+        (data.draw(st.sampled_from([1, 3, 16, 20]), "in"), data.draw(st.sampled_from([2, 16, 33]), "out")),
+        batch=data.draw(st.integers(1, 2), "batch"),
+        padding=data.draw(st.sampled_from([1, (1, 2), 2]), "padding"),
+        bias=data.draw(st.booleans(), "bias"),
+        activation=data.draw(st.sampled_from([None, "relu", "silu"]), "activation"),
+    )
+    target, rng, inputs = (
+        registry.get("cpu"),
+        np.random.default_rng(data.draw(st.integers(0, 99))),
+        workload.make_inputs(0),
+    )
+    space = generate(workload, target.hardware, [data.draw(st.sampled_from(WINOGRAD), "algorithm")])
+    sketch = data.draw(st.sampled_from(space.sketches), "sketch")
+    for row in random_candidates(sketch, rng, 1):
+        kernel = target.load(target.build(program_of(workload, sketch.algorithm, sketch.trace(row))))
+        check(workload, kernel.bind(inputs).run(threads=2), inputs)
+
+
+@pytest.mark.parametrize("algorithm", WINOGRAD)
+def test_interpreter_agrees_and_both_ways_to_lower_do(algorithm: str) -> None:
+    workload = conv(5, 3, (2, 18), batch=2, bias=True)
+    inputs = workload.make_inputs(0)
+    named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
+    rng = np.random.default_rng(0)
+    for number, sketch in enumerate(generate(workload, HARDWARE, [algorithm]).sketches):
+        for row in random_candidates(sketch, rng, 1):
+            own = program_of(workload, algorithm, sketch.trace(row))
+            lines = [
+                [x for x in str(p).splitlines() if not x.startswith("  require ")]
+                for p in (own, concrete(sketch, sketch.values(row)))
+            ]
+            assert lines[0] == lines[1]
+        if number % 3 == 0:  # element by element is slow
+            check(workload, interpret(own, named)["epilogue"], inputs)
+
+
+def test_sketches_transform_by_block_or_by_image_and_pack_the_weights() -> None:
+    sketches = generate(conv(56, 56, (64, 64)), HARDWARE, ["winograd4"]).sketches
+    assert {s.name.split("/")[0] for s in sketches} == {"winograd4:block", "winograd4:image"}
+    for sketch in sketches:
+        packed = next(b for b in sketch.program.params if b.name == "weight_tiles.packed")
+        assert packed.constant and "weight" not in {b.name for b in sketch.program.params}
+        assert [b.name for b in sketch.program.inputs] == ["data", "weight"]
+
+
+def test_limits_of_registers_and_of_cache_are_kept() -> None:
+    (sketch, *_) = generate(conv(112, 112, (256, 64)), HARDWARE, ["winograd4"]).sketches
+    drawn = np.stack([np.random.default_rng(0).integers(len(g.table), size=2000) for g in sketch.groups], 1)
+    broken = sketch.violations(drawn.astype(np.int32))
+    assert {"registers", "bytes between transforms", "unrolled operations"} <= set(broken)
+    values = [sketch.values(row) for row in drawn[sketch.legal(drawn.astype(np.int32))]]
+    for v in values:
+        tile = v["conv.y.tile"] * v["conv.x.tile"] * v["conv.k.vectors"]
+        assert tile + v["conv.k.vectors"] + 1 <= HARDWARE.vector_registers
+        kept = 256 + 16 * v["conv.k.blocks"] * v["conv.k.vectors"]
+        assert 36 * 4 * kept * v["conv.y.block"] * v["conv.x.block"] <= 2 * HARDWARE.l2_bytes
+
+
+@pytest.mark.parametrize("algorithm", WINOGRAD)
+@pytest.mark.parametrize("channels", [1, 8, 64, 256])
+def test_errors_are_what_is_documented(algorithm: str, channels: int) -> None:
+    """Against float64: below the documented share of the greatest output, and within the workload's tolerance."""
+    workload = conv(16, 16, (channels, 32))
+    target, inputs = registry.get("cpu"), workload.make_inputs(channels)
+    sketch = generate(workload, target.hardware, [algorithm]).sketches[0]
+    (row,) = random_candidates(sketch, np.random.default_rng(1), 1)
+    kernel = target.load(target.build(program_of(workload, algorithm, sketch.trace(row))))
+    exact = workload._operator.reference(workload.args, *(a.astype(np.float64) for a in inputs))
+    error = np.abs(kernel.bind(inputs).run() - exact)
+    assert error.max() <= winograd.RELATIVE_ERROR[algorithm] * np.abs(exact).max()
+    rtol, atol = workload.tolerance
+    assert (error <= 0.8 * (atol + rtol * np.abs(exact))).all()
+
+
+def test_bytes_of_transformed_constants() -> None:
+    args = conv(14, 14, (256, 128)).args
+    assert winograd.constant_bytes(args, "winograd4") == 4 * (36 - 9) * 256 * 128
+    assert winograd.constant_bytes(args, "winograd2") == 4 * (16 - 9) * 256 * 128
+    assert winograd.constant_bytes(args, "direct") == 0
