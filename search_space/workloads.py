@@ -99,7 +99,8 @@ class Workload:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, every argument included."""
-        return {"operator": self.operator, "args": {name: _plain(value) for name, value in self.args.items()}}
+        args = {k: list(v) if isinstance(v, tuple) else v for k, v in self.args.items()}
+        return {"operator": self.operator, "args": args}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Workload:
@@ -180,11 +181,6 @@ class Workload:
             raise ValueError(f"`arrays` must be {wanted}, but got {got or 'none'}")
         out = self._operator.reference(self.args, *arrays)
         return np.ascontiguousarray(out.astype(numpy_dtype(self.output.dtype))).reshape(self.output.shape)
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, all the way down."""
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def from_tensors(tensors: Sequence[te.Tensor]) -> Workload:

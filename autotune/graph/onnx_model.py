@@ -69,7 +69,7 @@ def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[
         return inferred(export(fspath(name_or_path)), shapes, fspath(name_or_path))
     path = model_path(name_or_path)
     try:
-        return onnx.load(path), str(path)
+        model = onnx.load(path)
     except (DecodeError, OSError, checker.ValidationError) as error:
         raise ModelError(
             f"`model` must be a complete ONNX file, but got model={str(path)!r}: {_first_line(error)}"
@@ -102,38 +102,6 @@ def inferred(
         raise ModelError(
             f"`model` must be a graph whose shapes agree, but got model={title!r}: {_first_line(error)}"
         ) from error
-
-
-def _with_shapes(model: onnx.ModelProto, given: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
-    weights = {tensor.name for tensor in model.graph.initializer}
-    open_inputs = {value.name for value in model.graph.input} - weights
-    if unknown := [name for name in given if name not in open_inputs]:
-        raise ModelError(f"`shapes` must name inputs among {', '.join(sorted(open_inputs))}, but got {unknown[0]!r}")
-    fixed = onnx.ModelProto()
-    fixed.CopyFrom(model)
-    for value in fixed.graph.input:
-        if value.name in given:
-            _set_shape(value, tuple(given[value.name]))
-    del fixed.graph.value_info[:]  # what was inferred with open dimensions
-    for value in fixed.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    return fixed
-
-
-def _set_shape(value: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
-    dims = value.type.tensor_type.shape.dim
-    known = [dim.dim_value if dim.HasField("dim_value") else None for dim in dims]
-    given = value.type.tensor_type.HasField("shape")
-    fits = len(known) == len(shape) and all(a in (None, b) for a, b in zip(known, shape, strict=True))
-    if (given and not fits) or min(shape, default=1) < 1:
-        raise ModelError(
-            f"`shapes` must be positive and fit the dimensions of {value.name}=({_dims(value)}), "
-            f"but got shapes[{value.name!r}]={list(shape)}"
-        )
-    del dims[:]
-    for extent in shape:
-        dims.add().dim_value = extent
-    value.type.tensor_type.shape.SetInParent()
 
 
 def shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
@@ -177,17 +145,12 @@ def _check_inputs(graph: onnx.GraphProto) -> None:
     for value in graph.input:
         if value.name in weights:
             continue
-        kind = value.type.tensor_type
-        if not kind.HasField("shape") or any(not d.HasField("dim_value") or d.dim_value < 1 for d in kind.shape.dim):
-            raise ModelError(
-                f"inputs of `model` must have fixed positive dimensions, but got {value.name}=({_dims(value)}); "
-                f"give them as shapes={{{value.name!r}: (...)}}"
+        dims = value.type.tensor_type.shape.dim
+        if any(not dim.HasField("dim_value") or dim.dim_value < 1 for dim in dims):
+            shown = ", ".join(
+                dim.dim_param or (str(dim.dim_value) if dim.HasField("dim_value") else "?") for dim in dims
             )
-
-
-def _dims(value: onnx.ValueInfoProto) -> str:
-    dims = value.type.tensor_type.shape.dim
-    return ", ".join(d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in dims)
+            raise ModelError(f"inputs of `model` must have fixed positive dimensions, but got {value.name}=({shown})")
 
 
 def _first_line(error: Exception) -> str:

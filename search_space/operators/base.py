@@ -51,12 +51,7 @@ class Precision:
 
 def listed(args: Args) -> str:
     """Arguments in order, as keys of workloads show them."""
-    return ",".join(f"{name}={'x'.join(map(_listed, v)) if isinstance(v, tuple) else v}" for name, v in args.items())
-
-
-def _listed(value: Any) -> str:
-    """One of several numbers; a pair, such as padding before and after, has a plus between."""
-    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ",".join(f"{name}={'x'.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in args.items())
 
 
 @dataclass(frozen=True)

@@ -39,21 +39,6 @@ def _spread(name: str, value: Any, rank: int, least: int) -> tuple[int, ...]:
     return tuple(integer(name, v, least) for v in value)
 
 
-def sides(name: str, value: Any, rank: int) -> tuple[int | tuple[int, int], ...]:
-    """Padding of each of `rank` axes: one number where it is alike at both ends, else a pair (before, after)."""
-    if not _listed(value) or not any(_listed(v) for v in value):
-        return _spread(name, value, rank, 0)
-    if len(value) != rank or any(_listed(v) and len(v) != 2 for v in value):
-        raise ValueError(
-            f"`{name}` must be a number or (before, after) for each of {rank} axes, but got {name}={value!r}"
-        )
-    found = []
-    for side in value:
-        before, after = (integer(name, v, 0) for v in (side if _listed(side) else (side, side)))
-        found.append(before if before == after else (before, after))
-    return tuple(found)
-
-
 def shape(name: str, value: Any) -> tuple[int, ...]:
     """At least one dimension, each at least 1."""
     if not _listed(value) or not value:

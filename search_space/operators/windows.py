@@ -15,7 +15,7 @@ import numpy as np
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.base import Args, Array
-from search_space.operators.checks import sides, sizes, spread
+from search_space.operators.checks import sizes, spread
 from search_space.operators.naming import over
 
 Single = int | tuple[int]

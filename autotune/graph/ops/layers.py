@@ -39,29 +39,6 @@ def _conv2d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
     return workloads.conv2d(batch=n, height=h, width=w, in_channels=c, out_channels=k, kernel=(kh, kw), **given)
 
 
-def _conv1d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, w, c), weight (kw, c / groups, k)."""
-    n, w, c = _data(types, 2, 3)
-    kw, _, k = types[1].shape
-    return workloads.conv1d(batch=n, width=w, in_channels=c, out_channels=k, kernel=(kw,), dtype=_dtype(types), **attrs)
-
-
-def _conv3d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, d, h, w, c), weight (kd, kh, kw, c / groups, k)."""
-    n, d, h, w, c = _data(types, 2, 5)
-    kd, kh, kw, _, k = types[1].shape
-    size: dict[str, Any] = {"depth": d, "height": h, "width": w, "kernel": (kd, kh, kw)}
-    return workloads.conv3d(batch=n, in_channels=c, out_channels=k, dtype=_dtype(types), **size, **attrs)
-
-
-def _conv2d_transpose(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, h, w, c), weight (kh, kw, c, k)."""
-    n, h, w, c = _data(types, 2, 4)
-    kh, kw, _, k = types[1].shape
-    size: dict[str, Any] = {"height": h, "width": w, "kernel": (kh, kw)}
-    return workloads.conv2d_transpose(batch=n, in_channels=c, out_channels=k, dtype=_dtype(types), **size, **attrs)
-
-
 def _depthwise(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """Data (n, h, w, c), weight (kh, kw, c)."""
     n, h, w, c = _data(types, 2, 4)
@@ -79,7 +56,7 @@ def _matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
 def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """(b, m, k) times (b, k, n)."""
     b, m, k = _data(types, 2, 3)
-    return workloads.batch_matmul(b, m, types[1].shape[-1], k, _dtype(types), constant_b=bool(constants[1]))
+    return workloads.batch_matmul(b, m, types[1].shape[-1], k, constant_b=bool(constants[1]))
 
 
 def _max_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -183,14 +160,6 @@ register(
     GraphOp("conv3d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv3d),
     GraphOp("lrn", Kind.compute, exactly(size=5, alpha=1e-4, beta=0.75, bias=1.0), _lrn, compute=_lrn_computed),
     GraphOp("conv2d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv2d),
-    GraphOp("conv1d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv1d),
-    GraphOp("conv3d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv3d),
-    GraphOp(
-        "conv2d_transpose",
-        Kind.compute,
-        exactly(stride=1, padding=0, output_padding=0),
-        workload=_conv2d_transpose,
-    ),
     GraphOp("depthwise_conv2d", Kind.compute, exactly(**_WINDOW), workload=_depthwise),
     GraphOp("matmul", Kind.compute, exactly(), workload=_matmul),
     GraphOp("batch_matmul", Kind.compute, exactly(), workload=_batch_matmul),

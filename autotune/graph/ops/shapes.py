@@ -166,13 +166,6 @@ register(
         _concat,
         compute=lambda attrs, *x: np.concatenate(x, attrs["axis"]),
     ),
-    GraphOp(
-        "expand",
-        Kind.injective,
-        _expand_attributes,
-        _expand,
-        compute=lambda attrs, x: np.broadcast_to(x, attrs["shape"]),
-    ),
     GraphOp("slice", Kind.injective, _slice_attributes, _slice, compute=_sliced),
     GraphOp(
         "pad",

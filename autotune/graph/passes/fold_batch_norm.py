@@ -14,7 +14,7 @@ import numpy as np
 from autotune.graph.ir import Array, Graph, Node
 from autotune.graph.passes.site import Site, sweep
 
-LAYERS = ("conv2d", "depthwise_conv2d", "matmul", "conv1d", "conv3d", "conv2d_transpose")
+LAYERS = ("conv2d", "depthwise_conv2d", "matmul")
 """Operations with weights whose last axis is that of the output's channels."""
 
 LINEAR = ("affine", "multiply", "add", "subtract", "divide", "negative")
@@ -146,11 +146,7 @@ def _into_following(graph: Graph) -> Graph:
 
 def _before(site: Site, node: Node) -> _Linear | None:
     """The product and sum before a layer with constant weights, one number a channel."""
-    if (
-        node.op not in ("conv2d", "matmul", "conv1d", "conv3d")
-        or node.attrs.get("groups", 1) != 1
-        or site.array(node.inputs[1]) is None
-    ):
+    if node.op not in ("conv2d", "matmul") or node.attrs.get("groups", 1) != 1 or site.array(node.inputs[1]) is None:
         return None
     before = site.node(node.inputs[0], *LINEAR)
     if before is None or not site.private(before.name):
@@ -173,7 +169,7 @@ def _scale_following(site: Site, node: Node) -> str | None:
 
 def _shift_following(site: Site, node: Node) -> str | None:
     linear = _before(site, node)
-    if linear is None or linear.shift is None or np.any(node.attrs.get("padding", 0)):
+    if linear is None or linear.shift is None or any(np.atleast_1d(node.attrs.get("padding", 0))):
         return None
     weight = np.asarray(site.array(node.inputs[1]), np.float64)
     rows = weight.shape[-2]

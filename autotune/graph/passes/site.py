@@ -96,12 +96,6 @@ def orders(node: Node) -> Iterator[tuple[str, str]]:
         yield second, first
 
 
-def sides(value: int | tuple[int | tuple[int, int], ...]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Padding in any of its forms as (before, after) for height and width."""
-    height, width = (value, value) if isinstance(value, int) else value if len(value) == 2 else value * 2
-    return (pair(height), pair(width))
-
-
 def pair(value: int | tuple[int, ...]) -> tuple[int, int]:
     """One number for height and width, or one for each, as two."""
     if isinstance(value, int):

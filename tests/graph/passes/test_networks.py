@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from autotune.graph.importer import import_model
+from autotune.graph.importer import import_model, load_model
 from autotune.graph.ir import Graph
 from autotune.graph.passes import optimise, same_graph
 from tests.graph.random_graphs import assert_equal_outputs
@@ -17,7 +17,7 @@ def ops(graph: Graph) -> Counter[str]:
 
 
 def test_resnet50_is_convolutions_with_their_ends() -> None:
-    new = optimise(import_model("resnet50"))
+    new = optimise(import_model(load_model("resnet50")))
     found = ops(new)
     assert found["transpose"] == 1 and new.nodes[0].op == "transpose", "that of the input"
     assert found["affine"] == found["multiply"] == 0
@@ -27,7 +27,7 @@ def test_resnet50_is_convolutions_with_their_ends() -> None:
 
 @pytest.mark.parametrize("name", ["squeezenet", "inception_v2"])
 def test_outputs_stay(name: str) -> None:
-    graph = import_model(name)
+    graph = import_model(load_model(name))
     new = optimise(graph)
     assert ops(new)["transpose"] == 1 and ops(new)["affine"] == 0
     assert_equal_outputs(new, graph)
@@ -44,4 +44,4 @@ def _before_softmax(graph: Graph) -> Graph:
 @pytest.mark.parametrize(("name", "transpositions"), [("alexnet", 1), ("densenet121", 1), ("shufflenet", 17)])
 def test_activations_stay_channels_last(name: str, transpositions: int) -> None:
     """A channel shuffle moves elements once; each of ShuffleNet's sixteen stays as one transposition."""
-    assert ops(optimise(import_model(name)))["transpose"] == transpositions
+    assert ops(optimise(import_model(load_model(name))))["transpose"] == transpositions

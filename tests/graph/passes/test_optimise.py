@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from types import MappingProxyType
 
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from autotune.graph.ir import Builder, Graph, GraphError, Node, TensorType
 from autotune.graph.passes import OPTIONAL, PASSES, find_pass, optimise, same_graph, verify
-from tests.graph.passes.encoder import Encoder
 from tests.graph.random_graphs import assert_equal_outputs, count, random_graph
 
 seeds = st.integers(0, 2**32 - 1)
@@ -90,14 +88,3 @@ def test_an_imported_block_is_three_kernels() -> None:
     assert count(new, "transpose") == 2 and count(new, "affine") == 0
     ops = [node.op for node in new.nodes if node.op != "transpose"]
     assert ops == ["conv2d", "add", "relu", "conv2d", "add", "add", "relu"]
-
-
-def test_an_encoder_in_small_operations_becomes_one_of_layers() -> None:
-    graph = Encoder(1, 6, 16, 4, np.random.default_rng(0)).graph(2)
-    new = optimise(graph)
-    assert_equal_outputs(new, graph)
-    ops = Counter(node.op for node in new.nodes)
-    assert (ops["layer_norm"], ops["softmax"], ops["gelu"]) == (4, 2, 2)
-    assert (ops["matmul"], ops["batch_matmul"], ops["transpose"]) == (12, 4, 8)
-    rest = set(ops) - {"matmul", "batch_matmul", "layer_norm", "softmax", "gelu", "transpose"}
-    assert rest == {"add", "reshape", "divide"}

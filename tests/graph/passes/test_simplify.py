@@ -109,18 +109,6 @@ def test_pad_of_pad(net: Net) -> None:
     assert net.ops(net("pad", inner, before=(0, 1, 0, 1), after=(0, 0, 0, 0), value=2.0)) == ["pad", "pad"]
 
 
-def test_element_wise_operations_are_done_before_a_reshape(net: Net) -> None:
-    bias, number = net.weight(8), net.weight(1)
-    rows = [net("reshape", net("tanh", "rows"), shape=(6, 8)) for _ in range(2)]
-    done = ["tanh", "relu", "reshape"]
-    assert net.ops(net("relu", rows[0])) == done
-    assert net.ops(net("affine", rows[0], bias, number)) == ["tanh", "affine", "reshape"]
-    assert net.ops(net("add", rows[0], rows[1])) == ["tanh", "tanh", "add", "reshape"]
-    assert net.ops(net("add", rows[0], net.weight(6, 1))) == ["tanh", "reshape", "add"]
-    assert net.ops(net("relu", rows[0]), rows[0]) == ["tanh", "reshape", "relu"], "the caller reads it"
-    assert net.ops(net("relu", net("reshape", "rows", shape=(3, 16)))) == ["reshape", "relu"]
-
-
 LIMITS = [
     ("clip", {"low": 0.0, "high": math.inf}, ["relu"]),
     ("clip", {"low": 0.0, "high": 6.0}, ["relu6"]),
@@ -159,7 +147,7 @@ def test_zeros_before_a_convolution_are_its_padding(net: Net) -> None:
     weight = net.weight(3, 3, 4, 2)
     padded = net("pad", "x", **BORDER)
     new = net.graph(net("conv2d", padded, weight, padding=(0, 1)))
-    assert [(node.op, node.attrs["padding"]) for node in new.nodes] == [("conv2d", ((1, 1), (2, 2)))]
+    assert [(node.op, node.attrs["padding"]) for node in new.nodes] == [("conv2d", (1, 2))]
     assert net.ops(net("depthwise_conv2d", padded, net.weight(3, 3, 4))) == ["depthwise_conv2d"]
     assert net.ops(net("conv2d", net("pad", "x", **BORDER, value=1.0), weight)) == ["pad", "conv2d"]
     uneven = net("pad", "x", before=(0, 0, 0, 0), after=(0, 1, 1, 0))
@@ -174,10 +162,6 @@ def test_padding_before_a_largest_element(net: Net) -> None:
     assert net.ops(net("max_pool2d", net("pad", "x", **BORDER, value=-math.inf), kernel=3)) == ["max_pool2d"]
     assert net.ops(net("max_pool2d", net("pad", "x", **BORDER), kernel=3)) == ["pad", "max_pool2d"]
     assert net.ops(net("max_pool2d", positive, kernel=2, padding=1)) == ["relu", "pad", "max_pool2d"], "too much"
-    lower = net("pad", "x", before=(0, 0, 0, 0), after=(0, 1, 0, 0), value=-math.inf)
-    assert net.ops(net("max_pool2d", lower, kernel=3, padding=((1, 0), 0))) == ["max_pool2d"]
-    far = net("pad", "x", before=(0, 0, 0, 0), after=(0, 3, 0, 0), value=-math.inf)
-    assert net.ops(net("max_pool2d", far, kernel=3, stride=1)) == ["pad", "max_pool2d"], "a window without data"
 
 
 def test_padding_before_a_mean_counts(net: Net) -> None:

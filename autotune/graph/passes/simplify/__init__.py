@@ -6,7 +6,7 @@ from autotune.graph.ir import Graph
 from autotune.graph.passes.simplify import identities, padding, patterns, views
 from autotune.graph.passes.site import Rule, sweep
 
-RULES: tuple[Rule, ...] = (*patterns.RULES, *views.RULES, *identities.RULES, *padding.RULES)
+RULES: tuple[Rule, ...] = (*views.RULES, *identities.RULES, *padding.RULES, *patterns.RULES)
 """Every rule, in the order in which they are tried."""
 
 __all__ = ["RULES", "simplify"]

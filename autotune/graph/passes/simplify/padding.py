@@ -38,7 +38,7 @@ def into_pool(site: Site, node: Node) -> str | None:
     """Padding before a pool that is as good as the pool's own.
 
     What a largest element ignores is the least number, or zero among numbers that are not negative, as a window always
-    has an element of the data. Zeros before a mean are padding that counts.
+    has an element of its own. Zeros before a mean are padding that counts.
     """
     if node.op not in ("max_pool2d", "avg_pool2d") or (found := _padded(site, node)) is None:
         return None
@@ -46,6 +46,7 @@ def into_pool(site: Site, node: Node) -> str | None:
     own, attrs = both_sides(padding_of(2, node.attrs["padding"])), dict(node.attrs)
     if any(2 * max(sides) > k for sides, k in zip(total, pair(attrs["kernel"]), strict=True)):
         return None
+    value = pad.attrs["value"]
     if node.op == "max_pool2d":
         if value != -math.inf and (value != 0 or bounds(site, pad.inputs[0])[0] < 0):
             return None

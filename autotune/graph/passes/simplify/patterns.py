@@ -137,17 +137,10 @@ def _epsilon(site: Site, name: str, centred: str, divided: bool) -> float | None
     for mean, number in orders(total) if total is not None else []:
         epsilon, squares = site.scalar(number), _reduced(site, mean)
         if epsilon and epsilon > 0 and squares and _over_rows(site, mean, "mean", squares):
-            if _is_square(site, squares, centred):
+            node = site.node(squares, "multiply")
+            if node is not None and node.inputs == (centred, centred):
                 return epsilon
     return None
-
-
-def _is_square(site: Site, name: str, of: str) -> bool:
-    node = site.node(name, "multiply", "power")
-    if node is not None and node.op == "power":
-        exponent = node.attrs.get("exponent", site.scalar(node.inputs[-1]))
-        return node.inputs[0] == of and exponent == 2
-    return node is not None and node.inputs == (of, of)
 
 
 def _reduced(site: Site, name: str) -> str | None:
