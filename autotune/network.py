@@ -21,6 +21,7 @@ from autotune.graph.network_process import NetworkProcess, RuntimeFailure, inter
 from autotune.graph.partition import Group, partition
 from autotune.graph.passes import optimise
 from autotune.graph.quantise import Accuracy, quantise_with_report
+from autotune.graph.substitutions import Analytic, Found, explore
 from autotune.selection import Chosen, Limits
 from autotune.stages import by_roofline
 from autotune.task import Task
@@ -33,6 +34,9 @@ TOLERANCE = 1e-4
 
 INTERMEDIATES = 3
 
+SUBSTITUTIONS = 2000
+"""Graphs that a search for substitutions may make."""
+
 
 @dataclass(frozen=True)
 class Network:
@@ -44,6 +48,7 @@ class Network:
         graph: after the passes.
         tasks: distinct workloads, in order of occurrence.
         accuracy: what quantisation cost; None where the network is not quantised.
+        found: what the search for substitutions found; None where there was none.
     """
 
     name: str
@@ -51,6 +56,7 @@ class Network:
     graph: Graph
     tasks: tuple[Task, ...]
     accuracy: Accuracy | None = None
+    found: Found | None = None
 
 
 def load_network(
@@ -59,6 +65,7 @@ def load_network(
     seed: int = 0,
     passes: Sequence[str] | None = None,
     quantise: str | None = None,
+    substitutions: str | None = None,
 ) -> Network:
     """Imports and optimises a model and finds its tasks.
 
@@ -68,21 +75,32 @@ def load_network(
         seed: of weights that the model does not carry.
         passes: names of passes to run; all by default.
         quantise: `int8`, calibrated on random inputs; None: floats.
+        substitutions: `search`, after the passes and before quantisation; None: passes alone.
 
     Raises:
         ModelError: an operator that is not supported, or shapes that are not known.
         GraphError: a network to quantise that has no layers with weights.
-        ValueError: an unknown `quantise`.
+        ValueError: an unknown `quantise` or `substitutions`.
     """
     if quantise not in (None, "int8"):
         raise ValueError(f"`quantise` must be 'int8' or None, but got quantise={quantise!r}")
+    if substitutions not in (None, "search"):
+        raise ValueError(f"`substitutions` must be 'search' or None, but got substitutions={substitutions!r}")
     whole = with_weights(model, seed)
-    graph, accuracy = optimise(import_model(whole, seed=seed), passes), None
+    graph, accuracy, substituted = optimise(import_model(whole, seed=seed), passes), None, None
+    if substitutions is not None:
+        substituted = searched(graph)
+        graph = substituted.graph
     if quantise is not None:
         found, accuracy = quantise_with_report(graph, seed)
         graph = found.graph
     graph = executable_graph(graph)
-    return Network(name, whole, graph, tuple(tasks_of(graph)), accuracy)
+    return Network(name, whole, graph, tuple(tasks_of(graph)), accuracy, substituted)
+
+
+def searched(graph: Graph) -> Found:
+    """What the search for substitutions makes of a graph that the passes left: the same every time."""
+    return explore(graph, Analytic(given=frozenset(graph.inputs)), SUBSTITUTIONS)
 
 
 def tasks_of(graph: Graph) -> list[Task]:
@@ -225,7 +243,10 @@ def check_network(network: Network, schedules: Schedules, settings: Settings, se
         return _check_quantised(network, schedules, settings, seed)
     model, _ = with_checkpoints(network.model)
     plain = import_model(model, seed=seed)
-    probed = Network(network.name, model, executable_graph(optimise(plain)), ())
+    graph = optimise(plain)
+    if network.found is not None:
+        graph = searched(graph).graph
+    probed = Network(network.name, model, executable_graph(graph), ())
     feeds = make_feeds(network, seed)
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
         executable = compile_network(probed, schedules, Path(place) / "network", settings)

@@ -52,7 +52,8 @@ def network_of(config: RunConfig, where: str) -> Network:
     with blamed(f"{where}:model"):
         shapes = {name: tuple(shape) for name, shape in config.network.shapes.items()}
         model = load_model(str(config.model), shapes=shapes)
-        network = load_network(model, config.name, config.seed, config.network.passes, config.network.quantise)
+        keys = config.network
+        network = load_network(model, config.name, config.seed, keys.passes, keys.quantise, keys.substitutions)
     if not network.tasks:
         raise ConfigError(f"{where}:model: a model must have something to compute, but {config.model} has not")
     return network
