@@ -248,7 +248,7 @@ SWAPPED = "avg_pool(point(x0,w0)) -> point(avg_pool(x0),w0)"
 def test_a_searched_graph_is_tuned_checked_and_found_again(tmp_path: Path) -> None:
     model, config = pooled_layers(tmp_path / "pooled.onnx"), tmp_path / "pooled.yaml"
     config.write_text(
-        f"model: {model}\ntrials: 20\noutput: {tmp_path / 'out'}\nsearch: {{batch: 4}}\n"
+        f"model: {model}\ntrials: 12\noutput: {tmp_path / 'out'}\nsearch: {{batch: 2}}\n"
         "network: {substitutions: search}\n"
     )
     done = call("run", config, "--json", tmp_path / "summary.json")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from itertools import islice
 
 import numpy as np
@@ -296,3 +299,20 @@ def test_searches_keep_outputs_of_random_graphs(seed: int) -> None:
     verify(found.graph)
     assert_equal_outputs(found.graph, graph)
     assert cost(found.graph) <= cost(graph)
+
+
+def test_searches_find_the_same_graph_in_every_process() -> None:
+    """Hashes of names differ from process to process."""
+    code = (
+        "from tests.graph.substitutions.test_search import *\n"
+        "for graph in (branches(), dense_block()):\n"
+        "    print(explore(graph, Analytic(peak=1e8, given=graph.inputs), 150, segment=3).graph)"
+    )
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, stdout=subprocess.PIPE, text=True
+        )
+        for seed in ("1", "2")
+    ]
+    first, second = (run.communicate()[0] for run in runs)
+    assert first == second and "conv2d" in first
