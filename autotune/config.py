@@ -99,6 +99,9 @@ class NetworkConfig(Section):
     passes: list[str] | None = Field(
         default=None, description="Names of autotune.graph.passes.PASSES, in order; null: all."
     )
+    substitutions: Literal["search"] | None = Field(
+        default=None, description="search: after the passes, see docs/substitutions.md; null: passes alone."
+    )
     max_algorithm_error: float | None = Field(
         default=None, ge=0, description="Largest relative error of an algorithm, such as Winograd's; null: any."
     )

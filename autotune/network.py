@@ -28,6 +28,7 @@ from autotune.graph.quantise import (
     load_feeds,
     quantise_with_report,
 )
+from autotune.graph.substitutions import Analytic, Found, explore
 from autotune.selection import Chosen, Limits
 from autotune.stages import by_roofline
 from autotune.task import Task
@@ -39,6 +40,9 @@ TOLERANCE = 1e-4
 """Largest difference from the reference, relative to the largest element of the tensor."""
 
 INTERMEDIATES = 3
+
+SUBSTITUTIONS = 2000
+"""Graphs that a search for substitutions may make."""
 
 EXACT = ("clip", "concat", "copy", "dequantise", "max_pool2d", "pad", "relu", "reshape", "slice", "transpose")
 """Operations that round no float: every order of computing them gives the same."""
@@ -69,6 +73,7 @@ class Network:
         graph: after the passes.
         tasks: distinct workloads, in order of occurrence.
         accuracy: what quantisation cost; None where the network is not quantised.
+        found: what the search for substitutions found; None where there was none.
     """
 
     name: str
@@ -76,6 +81,7 @@ class Network:
     graph: Graph
     tasks: tuple[Task, ...]
     accuracy: Accuracy | None = None
+    found: Found | None = None
 
 
 def load_network(
@@ -85,6 +91,7 @@ def load_network(
     passes: Sequence[str] | None = None,
     quantise: str | None = None,
     how: Quantisation | None = None,
+    substitutions: str | None = None,
 ) -> Network:
     """Imports and optimises a model and finds its tasks.
 
@@ -95,21 +102,32 @@ def load_network(
         passes: names of passes to run; all by default.
         quantise: `int8`; None: floats.
         how: of a network to quantise.
+        substitutions: `search`, after the passes and before quantisation; None: passes alone.
 
     Raises:
         ModelError: an operator that is not supported, or shapes that are not known.
         GraphError: a network to quantise that has no layers with weights.
-        ValueError: an unknown `quantise`, or what `how` says of layers or data that are not there.
+        ValueError: an unknown `quantise` or `substitutions`, or what `how` says of layers or data that are not there.
     """
     if quantise not in (None, "int8"):
         raise ValueError(f"`quantise` must be 'int8' or None, but got quantise={quantise!r}")
+    if substitutions not in (None, "search"):
+        raise ValueError(f"`substitutions` must be 'search' or None, but got substitutions={substitutions!r}")
     whole = with_weights(model, seed)
-    graph, accuracy = optimise(import_model(whole, seed=seed), passes), None
+    graph, accuracy, substituted = optimise(import_model(whole, seed=seed), passes), None, None
+    if substitutions is not None:
+        substituted = searched(graph)
+        graph = substituted.graph
     if quantise is not None:
         found, accuracy = _quantised(graph, seed, how or Quantisation())
         graph = found.graph
     graph = executable_graph(graph)
-    return Network(name, whole, graph, tuple(tasks_of(graph)), accuracy)
+    return Network(name, whole, graph, tuple(tasks_of(graph)), accuracy, substituted)
+
+
+def searched(graph: Graph) -> Found:
+    """What the search for substitutions makes of a graph that the passes left: the same every time."""
+    return explore(graph, Analytic(given=frozenset(graph.inputs)), SUBSTITUTIONS)
 
 
 def _quantised(graph: Graph, seed: int, how: Quantisation) -> tuple[Quantised, Accuracy]:
@@ -257,7 +275,10 @@ def check_network(network: Network, schedules: Schedules, settings: Settings, se
         return _check_quantised(network, schedules, settings, seed)
     model, _ = with_checkpoints(network.model)
     plain = import_model(model, seed=seed)
-    probed = Network(network.name, model, executable_graph(optimise(plain)), ())
+    graph = optimise(plain)
+    if network.found is not None:
+        graph = searched(graph).graph
+    probed = Network(network.name, model, executable_graph(graph), ())
     feeds = make_feeds(network, seed)
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
         executable = compile_network(probed, schedules, Path(place) / "network", settings)

@@ -57,7 +57,9 @@ def network_of(config: RunConfig, where: str) -> Network:
         model = load_model(str(config.model), shapes=shapes)
         options = Options(how.method, how.per_channel, how.first, how.last, tuple(how.floats))
         quantisation = Quantisation(options, how.inputs, None if how.data is None else Path(how.data))
-        network = load_network(model, config.name, config.seed, keys.passes, keys.quantise, quantisation)
+        network = load_network(
+            model, config.name, config.seed, keys.passes, keys.quantise, quantisation, keys.substitutions
+        )
     if not network.tasks:
         raise ConfigError(f"{where}:model: a model must have something to compute, but {config.model} has not")
     return network
