@@ -37,6 +37,9 @@ INTERMEDIATES = 3
 SUBSTITUTIONS = 2000
 """Graphs that a search for substitutions may make."""
 
+LEAST = 0.01
+"""Part of a network's modelled seconds that substitutions must save; the model cannot tell smaller gains from none."""
+
 
 @dataclass(frozen=True)
 class Network:
@@ -100,7 +103,7 @@ def load_network(
 
 def searched(graph: Graph) -> Found:
     """What the search for substitutions makes of a graph that the passes left: the same every time."""
-    return explore(graph, Analytic(given=frozenset(graph.inputs)), SUBSTITUTIONS)
+    return explore(graph, Analytic(given=frozenset(graph.inputs)), SUBSTITUTIONS, least=LEAST)
 
 
 def tasks_of(graph: Graph) -> list[Task]:

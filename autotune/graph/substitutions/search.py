@@ -113,7 +113,12 @@ def check(new: Graph, old: Graph, rng: np.random.Generator, tolerance: float = 1
 
 
 def explore(
-    graph: Graph, cost: Cost, budget: int = 5000, rules: Sequence[Rule] | None = None, segment: int = 15
+    graph: Graph,
+    cost: Cost,
+    budget: int = 5000,
+    rules: Sequence[Rule] | None = None,
+    segment: int = 15,
+    least: float = 0.0,
 ) -> Found:
     """Searches a graph in segments, which are cut where one value alone goes from what is before to what is after.
 
@@ -123,6 +128,7 @@ def explore(
         budget: graphs that rules give, in all segments together; each segment has an equal share.
         rules: which may be used; the saved ones where it is None.
         segment: operations that a segment has at least, unless it is the last.
+        least: part of the seconds that must be gained; the graph stays as it is where less would be.
     """
     chosen = saved_rules() if rules is None else tuple(rules)
     parts = cut(graph, segment)
