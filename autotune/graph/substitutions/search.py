@@ -134,7 +134,8 @@ def explore(
     parts = cut(graph, segment)
     share = max(1, budget // max(1, len(parts)))
     kept, used, visited, made = list(parts), Counter[str](), 0, 0
-    whole, seconds = graph, cost(graph)
+    before = cost(graph)
+    whole, seconds = graph, before
     for place, part in enumerate(parts):
         found = _backtrack(part, cost, share, chosen)
         visited, made = visited + found.visited, made + found.made
@@ -145,16 +146,12 @@ def explore(
         if (after := cost(new)) < seconds:
             whole, seconds, kept[place] = new, after, found.graph
             used += found.used
-    before = cost(graph)
+    unchanged = Found(graph, before, before, visited, made)
     if whole is graph:
-        return Found(graph, before, before, visited, made)
+        return unchanged
     new = optimise(whole, FOLDING)
     after = cost(new)
-    return (
-        Found(new, before, after, visited, made, used)
-        if after < before
-        else Found(graph, before, before, visited, made)
-    )
+    return Found(new, before, after, visited, made, used) if after < before * (1 - least) else unchanged
 
 
 def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> Found:
