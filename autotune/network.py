@@ -44,6 +44,9 @@ INTERMEDIATES = 3
 SUBSTITUTIONS = 2000
 """Graphs that a search for substitutions may make."""
 
+LEAST = 0.01
+"""Part of a network's modelled seconds that substitutions must save; the model cannot tell smaller gains from none."""
+
 EXACT = ("clip", "concat", "copy", "dequantise", "max_pool2d", "pad", "relu", "reshape", "slice", "transpose")
 """Operations that round no float: every order of computing them gives the same."""
 
@@ -127,7 +130,7 @@ def load_network(
 
 def searched(graph: Graph) -> Found:
     """What the search for substitutions makes of a graph that the passes left: the same every time."""
-    return explore(graph, Analytic(given=frozenset(graph.inputs)), SUBSTITUTIONS)
+    return explore(graph, Analytic(given=frozenset(graph.inputs)), SUBSTITUTIONS, least=LEAST)
 
 
 def _quantised(graph: Graph, seed: int, how: Quantisation) -> tuple[Quantised, Accuracy]:

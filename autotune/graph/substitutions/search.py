@@ -113,7 +113,12 @@ def check(new: Graph, old: Graph, rng: np.random.Generator, tolerance: float = 1
 
 
 def explore(
-    graph: Graph, cost: Cost, budget: int = 5000, rules: Sequence[Rule] | None = None, segment: int = 15
+    graph: Graph,
+    cost: Cost,
+    budget: int = 5000,
+    rules: Sequence[Rule] | None = None,
+    segment: int = 15,
+    least: float = 0.0,
 ) -> Found:
     """Searches a graph in segments, which are cut where one value alone goes from what is before to what is after.
 
@@ -123,12 +128,14 @@ def explore(
         budget: graphs that rules give, in all segments together; each segment has an equal share.
         rules: which may be used; the saved ones where it is None.
         segment: operations that a segment has at least, unless it is the last.
+        least: part of the seconds that must be gained; the graph stays as it is where less would be.
     """
     chosen = saved_rules() if rules is None else tuple(rules)
     parts = cut(graph, segment)
     share = max(1, budget // max(1, len(parts)))
     kept, used, visited, made = list(parts), Counter[str](), 0, 0
-    whole, seconds = graph, cost(graph)
+    before = cost(graph)
+    whole, seconds = graph, before
     for place, part in enumerate(parts):
         found = _backtrack(part, cost, share, chosen)
         visited, made = visited + found.visited, made + found.made
@@ -139,16 +146,12 @@ def explore(
         if (after := cost(new)) < seconds:
             whole, seconds, kept[place] = new, after, found.graph
             used += found.used
-    before = cost(graph)
+    unchanged = Found(graph, before, before, visited, made)
     if whole is graph:
-        return Found(graph, before, before, visited, made)
+        return unchanged
     new = optimise(whole, FOLDING)
     after = cost(new)
-    return (
-        Found(new, before, after, visited, made, used)
-        if after < before
-        else Found(graph, before, before, visited, made)
-    )
+    return Found(new, before, after, visited, made, used) if after < before * (1 - least) else unchanged
 
 
 def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> Found:

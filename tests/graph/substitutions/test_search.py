@@ -223,6 +223,10 @@ def test_a_graph_that_rules_make_no_cheaper_stays() -> None:
     assert search(graph, lambda g: float(len(g.nodes)), 0) is graph
     assert search(graph, Analytic(), 100, []) is graph
     assert search(graph, lambda g: 1.0, 50) is graph
+    found = explore(graph, Analytic(peak=1e7), 1000)
+    gain = 1 - found.after / found.before
+    assert explore(graph, Analytic(peak=1e7), 1000, least=0.9 * gain).after == found.after
+    assert explore(graph, Analytic(peak=1e7), 1000, least=1.1 * gain).graph is graph
 
 
 def test_dearer_graphs_are_gone_through_up_to_a_bound() -> None:
