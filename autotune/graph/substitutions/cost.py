@@ -41,6 +41,7 @@ class Analytic:
         bandwidth: bytes a second.
         overhead: seconds a kernel.
         lanes: output channels are computed in vectors of so many; the rest of the last one is wasted.
+        winograd: times less work that convolutions take which Winograd's algorithm can compute.
         measured: seconds by structure, instead of the model's.
         given: inputs of the whole network; other inputs of a part of it are computed by kernels outside the part.
             None: every input is one of the network.
@@ -50,6 +51,7 @@ class Analytic:
     bandwidth: float = 40e9
     overhead: float = 4e-6
     lanes: int = 16
+    winograd: float = 2.25
     measured: Mapping[Structure, float] = field(default_factory=dict)
     given: Collection[str] | None = None
     _known: dict[Structure, float] = field(default_factory=dict, repr=False)
@@ -88,10 +90,13 @@ class Analytic:
         op = find(node.op)
         if op.workload is None:
             return float(node.type.size)
-        flops = float(op.workload(node.attrs, types, [False] * len(types)).flops)
+        workload = op.workload(node.attrs, types, [False] * len(types))
+        flops = float(workload.flops)
         if node.op in ("conv2d", "matmul", "depthwise_conv2d"):
             channels = node.type.shape[-1]
             flops *= -(-channels // self.lanes) * self.lanes / channels
+        if "winograd2" in workload.algorithms:
+            flops /= self.winograd
         return flops
 
 

@@ -167,6 +167,13 @@ def test_what_needs_no_kernel_costs_nothing() -> None:
     assert priced(cost, net, net("concat", "x", parts[0], axis=3)) > cost.overhead + priced(cost, net, parts[0])
 
 
+def test_convolutions_that_winograd_computes_take_less() -> None:
+    net = Net()
+    slow, fast = (Analytic(peak=1e6, winograd=times) for times in (1.0, 2.0))
+    assert priced(slow, net, net.conv("x")) > 1.9 * priced(fast, net, net.conv("x"))
+    assert priced(slow, net, net.conv("x", kernel=1)) == priced(fast, net, net.conv("x", kernel=1))
+
+
 def test_inputs_of_a_part_may_be_written_into_a_concatenation() -> None:
     net = Net()
     graph = dead_code(net.b.finish([net("concat", "x", "y", net.conv("x"), axis=3)]))
