@@ -49,6 +49,9 @@ class SearchConfig(Section):
     scheduler: str = Field(
         default="gradient", description="gradient or round_robin: how tasks of a model share the trials."
     )
+    finalists: int = Field(
+        default=3, ge=0, le=64, description="Fastest candidates of a task that are timed again at the end; 0: none."
+    )
     patience: int | None = Field(
         default=None, ge=1, description="Rounds without a gain after which a task is left alone; null: never."
     )

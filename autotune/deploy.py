@@ -55,7 +55,7 @@ def finish_network(
         The `network` part of the summary, what the user should know of, and what is wrong with the executable: its
         outputs are further from the reference's than the configuration allows; "" where they are not.
     """
-    records = [record for result in results for record in result.records]
+    records = [record for result in results for record in (*result.records, *result.finals)]
     if network.found is not None:
         say(f"substitutions: {network.found}")
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
@@ -91,7 +91,8 @@ def finish_network(
         "original_weights_bytes": executable.manifest["weights"]["original_nbytes"],
     }
     untuned = _untuned_seconds(executable, network, best, settings.seed)
-    return _document(network, best, untuned, len(records), check, timing, config, memory), notes, wrong
+    trials = sum(len(result.records) for result in results)
+    return _document(network, best, untuned, trials, check, timing, config, memory), notes, wrong
 
 
 def _untuned_seconds(executable: Executable, network: Network, best: Chosen, seed: int) -> float:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from autotune.callbacks import Callback, Progress
+from autotune.finals import ROUNDS
 from autotune.interrupt import Interrupt
 from autotune.result import TuneResult, peak_flops
 from autotune.schedulers import RoundRobin, TaskScheduler, TaskState
@@ -61,11 +62,31 @@ def run_rounds(
             records = _measure(task, trials, pool, database, teller, interrupt)
             task.settle(records, time.perf_counter() - start)
             teller.round(task)
+        if not interrupt.requested:
+            _finals(tasks, pool, database, interrupt)
         stopped = interrupt.requested
     results = [task.result(stopped) for task in tasks]
     for callback in callbacks:
         callback.on_finish(results)
     return results
+
+
+def _finals(tasks: Sequence[TaskTuning], pool: MeasurePool, database: Database | None, interrupt: Interrupt) -> None:
+    """Times the fastest candidates of every task again, see `autotune.finals`."""
+    by_key = {task.task.workload.key: task for task in tasks}
+    for turn in range(ROUNDS):
+        start = time.perf_counter()
+        pool.submit([trial for task in by_key.values() for trial in task.finalists(turn)])
+        while pool.outstanding:
+            if interrupt.requested:
+                pool.cancel()
+            for result in pool.results(0.0 if interrupt.requested else _POLL):
+                record = by_key[result.trial.workload_key].final(result)
+                if database is not None:
+                    database.append(record)
+        spent = time.perf_counter() - start
+        for task in by_key.values():
+            task.phases["measure"] += spent / len(by_key)
 
 
 def _state(task: TaskTuning) -> TaskState:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.finals import standings
 from measure.errors import ErrorClass
 from measure.record import Record
 from search_space.hardware import Hardware
@@ -38,6 +39,7 @@ class TuneResult:
         cache: state of the caches during timing.
         seed: of the run.
         records: every trial, those of the run that this one resumed included, in order.
+        finals: timings of the fastest of them at the end, see `autotune.finals`.
         phases: wall seconds of this run by phase: `search`, `model`, `measure`.
         measured: trials of this run, without those resumed.
         scored: candidates created, checked, featurised and scored by the cost model.
@@ -55,6 +57,7 @@ class TuneResult:
     cache: str
     seed: int
     records: tuple[Record, ...]
+    finals: tuple[Record, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
     measured: int = 0
     scored: int = 0
@@ -65,12 +68,16 @@ class TuneResult:
     @cached_property
     def best(self) -> Record | None:
         """Record of the fastest correct candidate; the first of equals."""
-        return min((record for record in self.records if record.ok), key=lambda r: r.seconds, default=None)
+        return self._standing[1]
+
+    @cached_property
+    def _standing(self) -> tuple[float, Record | None]:
+        return next(iter(standings((*self.records, *self.finals))), (math.nan, None))
 
     @property
     def best_seconds(self) -> float:
         """Latency of the best candidate; NaN where none worked."""
-        return self.best.seconds if self.best else math.nan
+        return self._standing[0]
 
     @property
     def gflops(self) -> float:

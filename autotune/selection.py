@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.compile import Schedule
+from autotune.finals import by_algorithm
 from autotune.task import Task
 from measure.record import Record
 from search_space.operators import winograd
 from search_space.operators.base import LIBRARY
 from search_space.schedule.trace import Trace
 from search_space.workloads import Workload
+
+Standing = tuple[float, Record]
+"""Seconds that a candidate stands with, and a record of it."""
 
 Chosen = Mapping[str, tuple[Schedule, float]]
 """Workload key → schedule and its seconds."""
@@ -70,25 +74,23 @@ def select(
         Workload key → schedule and its seconds, for the tasks of which a trial worked.
     """
     limits = limits or Limits()
-    by_task: dict[str, dict[str, Record]] = {task.workload.key: {} for task in tasks}
     allowed = {task.workload.key: limits.allowed(task.workload) for task in tasks}
+    given: dict[str, list[Record]] = {key: [] for key in allowed}
     for record in records:
-        mine = by_task.get(record.workload_key)
-        if mine is None or not record.ok or record.algorithm not in allowed[record.workload_key]:
-            continue
-        if record.algorithm not in mine or record.seconds < mine[record.algorithm].seconds:
-            mine[record.algorithm] = record
-    chosen = {key: min(found.values(), key=lambda r: r.seconds) for key, found in by_task.items() if found}
+        if record.algorithm in allowed.get(record.workload_key, ()):
+            given[record.workload_key].append(record)
+    by_task = {key: by_algorithm(found) for key, found in given.items()}
+    chosen = {key: next(iter(found.values())) for key, found in by_task.items() if found}
     if limits.max_extra_bytes is not None:
         _shrink(tasks, by_task, chosen, limits.max_extra_bytes)
     return {
-        key: (Schedule(record.algorithm, Trace.from_json(record.trace)), record.seconds)
-        for key, record in chosen.items()
+        key: (Schedule(record.algorithm, Trace.from_json(record.trace)), seconds)
+        for key, (seconds, record) in chosen.items()
     }
 
 
 def _shrink(
-    tasks: Sequence[Task], by_task: Mapping[str, Mapping[str, Record]], chosen: dict[str, Record], most: int
+    tasks: Sequence[Task], by_task: Mapping[str, Mapping[str, Standing]], chosen: dict[str, Standing], most: int
 ) -> None:
     known = {task.workload.key: task for task in tasks}
 
@@ -96,11 +98,11 @@ def _shrink(
         task = known[record.workload_key]
         return task.weight * extra_bytes(task.workload, record.algorithm)
 
-    while sum(extra(record) for record in chosen.values()) > most:
+    while sum(extra(record) for _, record in chosen.values()) > most:
         moves = [
-            (known[key].weight * (other.seconds - now.seconds) / (extra(now) - extra(other)), key, other)
-            for key, now in chosen.items()
-            for other in by_task[key].values()
+            (known[key].weight * (slower - seconds) / (extra(now) - extra(other)), key, (slower, other))
+            for key, (seconds, now) in chosen.items()
+            for slower, other in by_task[key].values()
             if extra(other) < extra(now)
         ]
         if not moves:

@@ -84,6 +84,7 @@ def settings_of(config: RunConfig, where: str) -> Settings:
         trials=config.trials,
         seed=config.seed,
         batch=config.search.batch,
+        finalists=config.search.finalists,
         strategy=config.search.strategy,
         strategy_options=config.search.options,
         cost_model=config.cost_model.name,

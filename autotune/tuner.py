@@ -39,6 +39,7 @@ def tune(
     cost_model: str = "lightgbm",
     cost_model_options: Mapping[str, Any] | None = None,
     batch: int = 32,
+    finalists: int = 3,
     threads: int | None = None,
     cache: Cache = "warm",
     pool: MeasurePool | str = "local",
@@ -55,6 +56,7 @@ def tune(
         strategy: a name of `autotune.search.STRATEGIES`, with its options.
         cost_model: a name of `costmodel.models.registry`, with its options.
         batch: trials of a round.
+        finalists: fastest candidates that are timed again at the end, besides the trials.
         threads: that a kernel runs on; None: one a core.
         cache: `warm`, or `network` with weights that are cold.
         pool: what measures: an open pool, which is left open, or a name as in the configuration.
@@ -76,6 +78,7 @@ def tune(
         trials=trials,
         seed=seed,
         batch=batch,
+        finalists=finalists,
         strategy=strategy,
         strategy_options=strategy_options or {},
         cost_model=cost_model,

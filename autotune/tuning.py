@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.finals import FINALS, finalists, is_final
 from autotune.guide import Guide
 from autotune.result import TuneResult
 from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
@@ -36,6 +37,7 @@ class Settings:
         threads: that a kernel runs on.
         cache: state of the caches during timing, see `measure.pool.Cache`.
         build_timeout, run_timeout: seconds.
+        finalists: fastest candidates that are timed again at the end, besides the trials, see `autotune.finals`.
     """
 
     target: str = "cpu"
@@ -50,11 +52,14 @@ class Settings:
     cache: Cache = "warm"
     build_timeout: float = 15.0
     run_timeout: float = 10.0
+    finalists: int = 3
 
     def __post_init__(self) -> None:
         for name in ("trials", "batch", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, but got {name}={getattr(self, name)}")
+        if self.finalists < 0:
+            raise ValueError(f"`finalists` must not be negative, but got finalists={self.finalists}")
         if self.seed < 0:
             raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
 
@@ -87,6 +92,7 @@ class TaskTuning:
         self.task, self.space, self.settings = task, space, settings
         self.strategy, self.guide, self.host = strategy, guide, dict(host or {})
         self.records: list[Record] = []
+        self.finals: list[Record] = []  # timings of candidates that are known already
         self.best_seconds = math.nan
         self.history: list[float] = []  # best seconds after each round
         self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
@@ -112,7 +118,9 @@ class TaskTuning:
         """Takes in what an earlier run measured, so that it is not measured again."""
         known: list[tuple[Candidate, float]] = []
         for record in sorted(records, key=lambda record: record.order):
-            if record.trace_key in self._known:
+            if is_final(record):
+                self.finals.append(record)
+            if is_final(record) or record.trace_key in self._known:
                 continue
             self._keep(record)
             if len(self.records) % self.settings.batch == 0:
@@ -152,6 +160,21 @@ class TaskTuning:
             self._exhausted = False  # the next round finds out again, once these are measured
         return list(trials.values())
 
+    def finalists(self, turn: int) -> list[Trial]:
+        """The fastest candidates, to be timed for the `turn`th time (from 0) at the end."""
+        chosen = finalists(self.records, self.settings.finalists)
+        timed = [record.trace_key for record in self.finals]
+        return [record.to_trial() for record in chosen if timed.count(record.trace_key) <= turn and len(chosen) > 1]
+
+    def final(self, result: TrialResult) -> Record:
+        """Takes in that a finalist was timed; the record of it."""
+        known = next(record for record in self.records if record.trace_key == result.trial.trace_key)
+        record = Record.of(
+            result, time=time.time(), sketch=known.sketch, order=known.order, provenance=FINALS, host=self.host
+        )
+        self.finals.append(record)
+        return record
+
     def record(self, result: TrialResult) -> Record:
         """Makes the record of a result as it comes in."""
         candidate = self._proposed[result.trial.trace_key][0]
@@ -189,6 +212,7 @@ class TaskTuning:
             cache=self.settings.cache,
             seed=self.settings.seed,
             records=tuple(self.records),
+            finals=tuple(self.finals),
             phases=dict(self.phases),
             measured=len(self.records) - self._resumed,
             scored=self._scored,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from measure.errors import ErrorClass, PoolError
@@ -18,21 +19,23 @@ class ReplayError(PoolError, KeyError):
 
 
 class ReplayPool(MeasurePool):
-    """Answers at once, in the order of submission, always the same.
+    """Answers at once, in the order of submission.
 
     Args:
         table: trace key -> seconds; NaN for a candidate that failed.
     """
 
     def __init__(self, table: Mapping[str, float]) -> None:
-        self._answers: dict[tuple[str, ...], TrialResult | float] = {(key,): value for key, value in table.items()}
+        self._answers: dict[tuple[str, ...], deque[TrialResult | float]] = {
+            (key,): deque([value]) for key, value in table.items()
+        }
         self._ready: list[TrialResult] = []
         self._submitted = 0
         self._closed = False
 
     @classmethod
     def from_records(cls, records: Iterable[Record]) -> ReplayPool:
-        """Pool that knows what the records know; of several records of one candidate the first answers.
+        """Pool that knows what the records know; several of one candidate answer in turn, the last one for good.
 
         Candidates are told apart by workload, target, threads, cache state and trace.
         """
@@ -52,7 +55,7 @@ class ReplayPool(MeasurePool):
                 record.max_error,
                 record.rotation_bytes,
             )
-            pool._answers.setdefault(_identity(trial), result)
+            pool._answers.setdefault(_identity(trial), deque()).append(result)
         return pool
 
     def submit(self, trials: Sequence[Trial]) -> None:
@@ -86,12 +89,13 @@ class ReplayPool(MeasurePool):
         return len(self._ready)
 
     def _answer(self, trial: Trial, index: int) -> TrialResult:
-        found = self._answers.get(_identity(trial), self._answers.get((trial.trace_key,)))
-        if found is None:
+        answers = self._answers.get(_identity(trial), self._answers.get((trial.trace_key,)))
+        if answers is None:
             raise ReplayError(
                 f"`trace` must be in the replay table of {len(self._answers)} entries, "
                 f"but got trace_key={trial.trace_key}, workload={trial.workload_key}"
             )
+        found = answers.popleft() if len(answers) > 1 else answers[0]
         if isinstance(found, TrialResult):
             return TrialResult(**{**vars(found), "trial": trial, "index": index})
         if math.isnan(found):

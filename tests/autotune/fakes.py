@@ -259,7 +259,7 @@ def tuning(
     of: FakeSpace, trials: int = 40, batch: int = 16, seed: int = 0, name: str = "fake", **options: Any
 ) -> TaskTuning:
     """A task on a fake space."""
-    settings = Settings(trials=trials, batch=batch, seed=seed, **options)
+    settings = Settings(trials=trials, batch=batch, seed=seed, **{"finalists": 0, **options})
     guide = Guide(of, FakeModel(), settings.generator(name, "guide"), extractor=FakeExtractor)
     strategy = get(settings.strategy)(of, guide, settings.generator(name, "search"))
     return TaskTuning(Task(name, of.workload), of, settings, strategy, guide, {"cores": 2})

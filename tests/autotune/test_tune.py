@@ -21,7 +21,7 @@ WORKLOAD = workloads.matmul(24, 32, 16)
 def test_a_workload_is_tuned_with_an_open_pool(tmp_path):
     pool = fakes.HashPool()
     result = autotune.tune(WORKLOAD, trials=10, batch=4, seed=3, pool=pool, records=tmp_path / "r.jsonl")
-    assert len(result.records) == len(pool.measured) == 10 and not pool.closed
+    assert len(result.records) == 10 and len(result.finals) == 9 and len(pool.measured) == 19 and not pool.closed
     assert result.best_seconds == min(pool.answer(trial) for trial in pool.measured)
     assert {trial.seed for trial in pool.measured} == {3}
     again = autotune.tune(WORKLOAD, trials=12, batch=4, seed=3, pool=pool, records=tmp_path / "r.jsonl")

@@ -1,0 +1,71 @@
+"""The end of a run: luck in one measurement does not decide which candidate is taken."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from autotune.finals import ROUNDS, by_algorithm, finalists, is_final, standings
+from autotune.loop import run_rounds
+from measure.errors import ErrorClass
+from measure.pool import Trial, TrialResult
+from measure.record import Record
+from tests.autotune import fakes
+
+
+def record(key: str, seconds: float, final: bool = False, algorithm: str = "direct") -> Record:
+    trial = Trial({"operator": "fake"}, algorithm, [], workload_key="w", trace_key=key)
+    result = TrialResult(trial, 0, (seconds,), seconds)
+    return Record.of(result, time=0.0, provenance="finals" if final else "random round=0")
+
+
+def test_the_fastest_candidates_are_finalists_each_once() -> None:
+    failed = replace(record("x", 0.1), error=ErrorClass.wrong_output)
+    given = [record("a", 3.0), record("b", 1.0), failed, record("c", 2.0), record("b", 4.0), record("d", 9.0)]
+    assert [r.trace_key for r in finalists(given, 3)] == ["b", "c", "a"]
+    assert finalists(given, 0) == []
+
+
+def test_a_candidate_stands_with_the_median_of_its_finals_before_all_that_have_none() -> None:
+    lucky = [record("lucky", s, True) for s in (1.5, 1.4, 9.0)]
+    steady = [record("steady", s, True) for s in (1.2, 1.1, 1.3)]
+    given = [record("lucky", 0.8), record("steady", 1.1), record("third", 0.9), *lucky, *steady]
+    assert [(s, r.trace_key) for s, r in standings(given)] == [(1.2, "steady"), (1.5, "lucky"), (0.9, "third")]
+    out = replace(steady[0], error=ErrorClass.wrong_output)
+    assert standings([*given[:-3], out, *steady[1:]])[0][1].trace_key == "lucky"
+
+
+def test_each_algorithm_has_its_best() -> None:
+    given = [record("a", 1.0), record("b", 0.9, algorithm="winograd2"), record("a", 1.2, True)]
+    assert {name: s for name, (s, _) in by_algorithm(given).items()} == {"direct": 1.2, "winograd2": 0.9}
+    assert next(iter(by_algorithm(given))) == "direct"
+
+
+class Lucky(fakes.FakePool):
+    """Every first measurement of a candidate is wrong by up to a half."""
+
+    def answer(self, trial: Trial) -> float:
+        first = sum(t.trace_key == trial.trace_key for t in self.measured) == 1
+        luck = np.random.default_rng(int(trial.trace_key[:8], 16)).uniform(0.5, 1.5) if first else 1.0
+        return super().answer(trial) * float(luck)
+
+
+def test_a_run_reports_what_its_choice_really_takes() -> None:
+    of = fakes.space()
+    (plain,) = run_rounds([fakes.tuning(of, trials=60)], Lucky(of))
+    (again,) = run_rounds([fakes.tuning(of, trials=60, finalists=8)], pool := Lucky(of))
+    assert plain.best is not None and again.best is not None
+    exact = fakes.FakePool(of)
+    assert plain.best_seconds < 0.8 * exact.answer(plain.best.to_trial())
+    assert again.best_seconds == exact.answer(again.best.to_trial()) <= exact.answer(plain.best.to_trial())
+    assert len(again.records) == 60 and len(again.finals) == 8 * ROUNDS and all(map(is_final, again.finals))
+    assert len(pool.measured) == 60 + 8 * ROUNDS
+
+
+def test_a_resumed_run_times_only_what_is_missing() -> None:
+    of = fakes.space()
+    (first,) = run_rounds([fakes.tuning(of, trials=20, finalists=2)], fakes.FakePool(of))
+    task = fakes.tuning(of, trials=20, finalists=2)
+    task.replay([*first.records, *first.finals[:-2]])
+    (second,) = run_rounds([task], pool := fakes.FakePool(of))
+    assert len(pool.measured) == 2 and len(second.finals) == len(first.finals)
+    assert second.best_seconds == first.best_seconds
