@@ -194,7 +194,7 @@ def test_only_records_of_the_same_cache_and_threads_count(tmp_path):
 
 
 def test_ctrl_c_keeps_every_finished_trial(tmp_path):
-    space = fakes.space()
+    space, before = fakes.space(), signal.getsignal(signal.SIGINT)
 
     def press(done):
         if done == 20:
@@ -205,7 +205,7 @@ def test_ctrl_c_keeps_every_finished_trial(tmp_path):
         assert result.interrupted and len(result.records) == len(database) == 20
         again, pool = resumed(space, tmp_path, database)
     assert len(again.records) == 40 and len(pool.measured) == 20 and not again.interrupted
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_second_ctrl_c_stops_at_once():
