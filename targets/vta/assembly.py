@@ -119,7 +119,7 @@ def parse_instruction(text: str) -> Instruction:
         "LOAD": lambda *a: Load(**_memory(*a)),
         "STORE": lambda *a: Store(**_memory(*a)),
         "GEMM": lambda *a: Gemm(**_loops(*a)),
-        "ALU": lambda *a: Alu(**_loops(*a, _number(ALU_OPCODES, a[0], "ALU operation"))),
+        "ALU": lambda head, words, known: Alu(**_loops(head, words, known, alu=True)),
         "FINISH": _finish,
     }
     if name not in readers:
@@ -148,23 +148,23 @@ def _memory(variant: str, operands: list[str], values: dict[str, Any]) -> dict[s
     return values
 
 
-def _loops(variant: str, operands: list[str], values: dict[str, Any], number: int | None = None) -> dict[str, Any]:
-    """Fields of GEMM, or of an ALU operation by its number."""
-    if number is None:
-        values["reset"] = int(variant == "RESET")
+def _loops(variant: str, operands: list[str], values: dict[str, Any], alu: bool = False) -> dict[str, Any]:
+    """Fields of GEMM or of an ALU operation."""
+    if alu:
+        values["alu_op"] = _number(ALU_OPCODES, variant, "ALU operation")
     else:
-        values["alu_op"] = number
+        values["reset"] = int(variant == "RESET")
     for key, value in _pairs(operands):
         if key == "uops":
             values["uop_begin"], values["uop_end"] = _integers(key, value, r"\d+:\d+")
         elif key == "loops":
             values["iter_out"], values["iter_in"] = _integers(key, value, r"\d+x\d+")
-        elif key in PAIRS[: 3 if number is None else 2]:
+        elif key in PAIRS[: 2 if alu else 3]:
             values[f"{key}_out"], values[f"{key}_in"] = _integers(key, value, r"\d+,\d+")
-        elif number is not None and key in ("imm", "unused_imm"):
+        elif alu and key in ("imm", "unused_imm"):
             (values["imm"],) = _integers(key, value, r"-?\d+")
             values["use_imm"] = int(key == "imm")
-        elif number is not None and key == "reset":
+        elif alu and key == "reset":
             (values["reset"],) = _integers(key, value, r"[01]")
         else:
             raise AssemblyError(f"an operand must be one of uops, loops, dst, src and what is special, but got {key!r}")
