@@ -1,4 +1,4 @@
-"""Builds streams as VTA's runtime does: micro-kernels kept on the chip, tokens put onto instructions, memory laid out."""
+"""Builds streams as VTA's runtime does: micro-kernels kept on the chip, tokens put onto instructions, memory filled."""
 
 from __future__ import annotations
 

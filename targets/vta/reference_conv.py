@@ -112,7 +112,8 @@ def reference(
         window = padded[:, :, rows, columns][:, :, : conv.out_height, : conv.out_width]
         total += np.einsum("oc,nchw->nohw", weights[:, :, i, j].astype(np.float64), window, optimize=True)
     shifted = (total.astype(np.int64).astype(np.int32) >> SHIFT) + bias[:, None, None]
-    return np.clip(shifted, 0, LARGEST).astype(np.int8)
+    clipped: NDArray[np.int8] = np.clip(shifted, 0, LARGEST).astype(np.int8)
+    return clipped
 
 
 def check_knobs(conv: Conv2d, knobs: Knobs, hardware: VtaHardware) -> None:
