@@ -16,7 +16,8 @@ class ConfigurationError(ValueError):
 
 @dataclass(frozen=True)
 class VtaHardware:
-    """One VTA design; the defaults are the PYNQ's, with timing constants fitted to its measured layers (docs/vta.md).
+    """One VTA design; the defaults are the PYNQ's, and `dma_row_latency`, `wgt_bytes_per_cycle` and
+    `host_cycles` are fitted to its measured layers by benchmarks/vta_calibration.py (see docs/vta.md).
 
     Sizes are given as log2, as in VTA's own configuration files. BATCH x BLOCK_IN x BLOCK_OUT is what one
     micro-operation of the GEMM unit multiplies: inp [BATCH][BLOCK_IN], wgt [BLOCK_OUT][BLOCK_IN] and
@@ -35,11 +36,11 @@ class VtaHardware:
         gemm_latency, alu_latency, noop_latency: cycles of an instruction besides its micro-operations.
         gemm_interval: cycles between micro-operations.
         alu_tensor_interval, alu_imm_interval: the same for the ALU, with a tensor or a number as second operand.
-        loop_latency: cycles that each turn of the loops around the micro-operations adds, as the pipeline drains.
         dma_latency: cycles before the first row of a transfer.
         dma_row_latency: cycles that each row of a transfer adds.
-        dma_bytes_per_cycle: of the memory port that the modules share.
-        host_cycles: cycles from the start of the measurement to the first instruction, and from the last to its end.
+        dma_bytes_per_cycle: of the memory port that the modules share: 64 bits.
+        wgt_bytes_per_cycle: at most so many of weights, whose buffer takes them more slowly than the port gives them.
+        host_cycles: what the host adds to every run: it writes the instructions, starts the device and waits for it.
     """
 
     name: str = "pynq"
@@ -62,13 +63,13 @@ class VtaHardware:
     gemm_interval: int = 1
     alu_latency: int = 6
     alu_tensor_interval: int = 2
-    alu_imm_interval: int = 2
+    alu_imm_interval: int = 1
     noop_latency: int = 2
-    loop_latency: int = 0
     dma_latency: int = 22
-    dma_row_latency: int = 30
-    dma_bytes_per_cycle: float = 4.0
-    host_cycles: int = 0
+    dma_row_latency: int = 38
+    dma_bytes_per_cycle: float = 8.0
+    wgt_bytes_per_cycle: float = 3.7
+    host_cycles: int = 12_900
 
     def __post_init__(self) -> None:
         """Holds the configuration against the rules.
@@ -119,7 +120,14 @@ class VtaHardware:
 
     def _check_times(self) -> None:
         """Times are not negative, and nothing takes no time at all where something must end."""
-        positive = {"clock_hz", "dma_bytes_per_cycle", "queue_depth", "token_limit", "gemm_interval"}
+        positive = {
+            "clock_hz",
+            "dma_bytes_per_cycle",
+            "wgt_bytes_per_cycle",
+            "queue_depth",
+            "token_limit",
+            "gemm_interval",
+        }
         positive |= {"alu_tensor_interval", "alu_imm_interval", "fetch_interval"}
         for field in fields(self):
             if field.name.startswith("log_") or field.name == "name":

@@ -189,8 +189,7 @@ class _Lowering:
         images = conv.batch // h.batch
         output_shape = (images, self.co, conv.out_height, conv.out_width, h.batch, h.block_out)
         self.out = b.place(np.zeros(output_shape, np.int8), h.out_bytes)
-        for _ in range(self.threads):  # all buffers are free
-            b.push(COMPUTE_MODULE, LOAD_MODULE)
+        for _ in range(self.threads):  # all of the accumulator is free
             b.push(STORE_MODULE, COMPUTE_MODULE)
         for image, i, co, j in product(
             range(images),
@@ -205,7 +204,6 @@ class _Lowering:
                 tiles.append((image, channel, row, j * knobs.tile_w))
             self.tiles(tiles)
         for _ in range(self.threads):
-            b.pop(COMPUTE_MODULE, LOAD_MODULE)
             b.pop(STORE_MODULE, COMPUTE_MODULE)
         return ConvProgram(b.finish(), self.out * h.out_bytes, output_shape)
 
@@ -215,6 +213,7 @@ class _Lowering:
         for thread in range(self.threads):
             b.pop(STORE_MODULE, COMPUTE_MODULE)
             self.multiply(thread, reset=True)
+            b.push(COMPUTE_MODULE, LOAD_MODULE)  # buffers of inputs are free; TVM frees them anew for each tile
         for step in range(self.ci // self.knobs.tile_ci):
             for thread, (image, channel, row, column) in enumerate(tiles):
                 b.pop(COMPUTE_MODULE, LOAD_MODULE)
@@ -225,6 +224,8 @@ class _Lowering:
                 b.pop(LOAD_MODULE, COMPUTE_MODULE)
                 self.multiply(thread, reset=False)
                 b.push(COMPUTE_MODULE, LOAD_MODULE)
+        for _ in range(self.threads):
+            b.pop(COMPUTE_MODULE, LOAD_MODULE)
         for thread, (_, channel, _, _) in enumerate(tiles):
             self.epilogue(thread, channel)
             b.push(COMPUTE_MODULE, STORE_MODULE)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from targets.vta.hardware import VtaHardware
-from targets.vta.isa import ACC, ACC_8BIT, ALU, COLUMN, GEMM, INP, LOAD, OUT, STORE, UOP, WGT, Table
+from targets.vta.isa import ACC, ACC_8BIT, ALU, COLUMN, GEMM, INP, LOAD, OUT, STORE, UOP, WGT, Table, decode_uops
 
 Indices = NDArray[np.int64]
 
@@ -175,15 +175,14 @@ def transfer_indices(row: Indices, hardware: VtaHardware) -> tuple[Indices, Indi
     return places[inside], dram.reshape(-1), places[~inside]
 
 
-def loop_indices(row: Indices, uops: NDArray[np.int64]) -> tuple[Indices, Indices, Indices]:
+def loop_indices(row: Indices, chosen: NDArray[np.int64]) -> tuple[Indices, Indices, Indices]:
     """dst, src and wgt of everything that one GEMM or ALU instruction executes, in order.
 
     Args:
         row: of a table.
-        uops: the whole buffer of micro-operations, decoded: (depth, 3).
+        chosen: its micro-operations: (micro-operations, 3).
     """
     get = {name: int(row[number]) for name, number in COLUMN.items()}
-    chosen = uops[get["uop_begin"] : get["uop_end"]]
     i = np.arange(get["iter_out"], dtype=np.int64)[:, None, None]
     j = np.arange(get["iter_in"], dtype=np.int64)[None, :, None]
     dst, src, wgt = (
@@ -191,6 +190,63 @@ def loop_indices(row: Indices, uops: NDArray[np.int64]) -> tuple[Indices, Indice
         for number, name in enumerate(("dst", "src", "wgt"))
     )
     return dst, src, wgt
+
+
+class UopBuffer:
+    """The buffer of micro-operations as a stream fills it, which only the compute module does, in order."""
+
+    def __init__(self, hardware: VtaHardware, dram: NDArray[np.uint8]) -> None:
+        """An empty buffer. Micro-operations are taken from `dram` as it is, whatever the stream stores there."""
+        self.hardware = hardware
+        self._words = dram[: dram.size // 4 * 4].view(np.uint32)
+        self._buffer = np.zeros(hardware.uop_depth, np.uint32)
+
+    def run(self, row: Indices) -> None:
+        """Executes one instruction, if it loads micro-operations."""
+        if row[0] == LOAD and row[COLUMN["memory"]] == UOP:
+            to, source, zeros = transfer_indices(row, self.hardware)
+            self._buffer[to], self._buffer[zeros] = self._words[source], 0
+
+    def chosen(self, row: Indices) -> NDArray[np.int64]:
+        """What a GEMM or ALU instruction uses: (micro-operations, 3)."""
+        return decode_uops(self._buffer[row[COLUMN["uop_begin"]] : row[COLUMN["uop_end"]]], self.hardware)
+
+
+@dataclass(frozen=True)
+class Access:
+    """What an instruction reads or writes in one place.
+
+    Attributes:
+        space: `uop`, `inp`, `wgt`, `acc` or `dram`.
+        indices: elements; in DRAM bytes.
+        write: whether it writes.
+    """
+
+    space: str
+    indices: Indices
+    write: bool
+
+
+def accesses(row: Indices, hardware: VtaHardware, uops: UopBuffer) -> list[Access]:
+    """All that one instruction touches; a GEMM or ALU instruction reads what it writes."""
+    if row[0] in (LOAD, STORE):
+        if row[COLUMN["x_size"]] == 0:
+            return []
+        kind = memories(hardware)[int(row[COLUMN["memory"]])]
+        data, dram, zeros = transfer_indices(row, hardware)
+        addresses = (dram[:, None] * kind.dram_bytes + np.arange(kind.dram_bytes)).reshape(-1)
+        load = bool(row[0] == LOAD)
+        return [Access("dram", addresses, not load), Access(kind.sram, np.concatenate([data, zeros]), load)]
+    if row[0] not in (GEMM, ALU):
+        return []
+    dst, src, wgt = (np.unique(indices) for indices in loop_indices(row, uops.chosen(row)))
+    found = [
+        Access("uop", np.arange(row[COLUMN["uop_begin"]], row[COLUMN["uop_end"]]), False),
+        Access("acc", dst, True),
+    ]
+    if row[0] == ALU:
+        return found if row[COLUMN["use_imm"]] else [*found, Access("acc", src, False)]
+    return found if row[COLUMN["reset"]] else [*found, Access("inp", src, False), Access("wgt", wgt, False)]
 
 
 @dataclass(frozen=True)

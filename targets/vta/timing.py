@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from targets.vta.hardware import VtaHardware
-from targets.vta.isa import ALU, COLUMN, GEMM, Table
+from targets.vta.isa import ALU, COLUMN, GEMM, WGT, Table
 from targets.vta.native import Compiled
 from targets.vta.semantics import (
     MODULES,
@@ -87,14 +87,15 @@ def costs(table: Table, h: VtaHardware) -> Costs:
     moves, elements, executed = is_transfer(table), dram_elements(table), iterations(table)
     size = of_memory(table, {number: kind.dram_bytes for number, kind in memories(h).items()})
     gemm, alu = opcode == GEMM, opcode == ALU
-    turns = column(table, "iter_out") * column(table, "iter_in")
     interval = np.where(column(table, "use_imm") != 0, h.alu_imm_interval, h.alu_tensor_interval)
     work = np.full(len(table), h.noop_latency, np.int64)
-    work[gemm] = (h.gemm_latency + h.gemm_interval * executed + h.loop_latency * turns)[gemm]
-    work[alu] = (h.alu_latency + interval * executed + h.loop_latency * turns)[alu]
+    work[gemm] = (h.gemm_latency + h.gemm_interval * executed)[gemm]
+    work[alu] = (h.alu_latency + interval * executed)[alu]
     work[moves] = h.dma_latency
     rows = np.where(moves & (elements > 0), column(table, "y_size"), 0)
-    busy = np.ceil(column(table, "x_size") * size / h.dma_bytes_per_cycle).astype(np.int64)
+    weights = moves & (column(table, "memory") == WGT)
+    rate = np.where(weights, min(h.wgt_bytes_per_cycle, h.dma_bytes_per_cycle), h.dma_bytes_per_cycle)
+    busy = np.ceil(column(table, "x_size") * size / rate).astype(np.int64)
     return Costs(work, rows, np.full(len(table), h.dma_row_latency, np.int64), np.where(rows > 0, busy, 0))
 
 
@@ -151,7 +152,7 @@ def _stuck(table: Table, ran: Cycles, of: Cycles, state: Cycles, h: VtaHardware)
     return [
         Problem(
             min(waiting),
-            f"tokens beyond `token_limit`={h.token_limit} were lost, or a queue of `queue_depth`={h.queue_depth} is full "
-            f"(deadlock): {names} wait for ever",
+            f"tokens beyond `token_limit`={h.token_limit} were lost, or a queue of `queue_depth`={h.queue_depth} "
+            f"is full (deadlock): {names} wait for ever",
         )
     ]

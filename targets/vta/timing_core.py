@@ -66,7 +66,7 @@ class _Timing:
             c.set(going, some)
             with c.when(some):
                 c.set(self.now, first)
-                bodies = {0: self.fetch} | {m + 1: (lambda m=m: self.step(m)) for m in range(3)}  # type: ignore[misc]
+                bodies = {0: self.fetch} | {m + 1: (lambda m=m: self.step(m)) for m in range(3)}
                 c.cases(chosen, bodies)
         for m in range(3):
             c.put(c["state"], i64(m), c.get(self.head[m]))

@@ -20,9 +20,7 @@ from targets.vta.isa import (
     OPCODES,
     OUT,
     STORE,
-    UOP,
     Table,
-    decode_uops,
 )
 from targets.vta.semantics import (
     LOAD_MODULE,
@@ -32,6 +30,7 @@ from targets.vta.semantics import (
     PUSHES,
     STORE_MODULE,
     TOKEN_QUEUES,
+    UopBuffer,
     column,
     is_transfer,
     iterations,
@@ -39,7 +38,6 @@ from targets.vta.semantics import (
     modules,
     of_memory,
     sram_elements,
-    transfer_indices,
 )
 
 PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
@@ -214,23 +212,17 @@ def index_problem(row: NDArray[np.int64], most: list[int], hardware: VtaHardware
 
 
 def _indices(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8]) -> Iterator[Problem]:
-    """Indices that micro-operations make. Only the compute module touches their buffer, and it runs in order."""
-    buffer = np.zeros(hardware.uop_depth, np.uint32)
-    words = dram[: dram.size // 4 * 4].view(np.uint32)
+    """Indices that micro-operations make."""
+    buffer = UopBuffer(hardware, dram)
     executed = iterations(table)
-    get = {name: column(table, name).tolist() for name in ("opcode", "memory", "uop_begin", "uop_end")}
-    for index in range(len(table)):
-        opcode = get["opcode"][index]
-        if opcode == LOAD and get["memory"][index] == UOP:
-            to, source, zeros = transfer_indices(table[index], hardware)
-            buffer[to], buffer[zeros] = words[source], 0
-        elif opcode in (GEMM, ALU) and executed[index]:
-            most = decode_uops(buffer[get["uop_begin"][index] : get["uop_end"][index]], hardware).max(axis=0).tolist()
+    for index, row in enumerate(table):
+        buffer.run(row)
+        if executed[index] and row[0] in (GEMM, ALU):
+            most = buffer.chosen(row).max(axis=0).tolist()
             for number, name in enumerate(("dst", "src", "wgt")):
                 for loop in ("out", "in"):
-                    turns = table[index, COLUMN[f"iter_{loop}"]] - 1
-                    most[number] += int(turns * table[index, COLUMN[f"{name}_{loop}"]])
-            message = index_problem(table[index], most, hardware)
+                    most[number] += int((row[COLUMN[f"iter_{loop}"]] - 1) * row[COLUMN[f"{name}_{loop}"]])
+            message = index_problem(row, most, hardware)
             if message:
                 yield Problem(index, message)
 
