@@ -24,7 +24,7 @@ from targets.vta.semantics import (
     of_memory,
 )
 from targets.vta.timing_core import ENTRY, FLAGS, timing_module
-from targets.vta.verify import Deadlock, Problem, deadlock_problems
+from targets.vta.verify import Deadlock, Problem, deadlock_problems, execution_order
 
 Cycles = NDArray[np.int64]
 
@@ -126,7 +126,7 @@ def simulate(table: Table, h: VtaHardware) -> Timing:
     arrays = (of, flags, columns, following, first, settings, start, end, state)
     ended = run(count, *(array.ctypes.data for array in arrays))
     if ended < count:
-        raise Deadlock(_stuck(table, np.flatnonzero(end >= 0), of, state, h))
+        raise Deadlock(_stuck(table, of, state, h))
     spent = end - start
     gemm, reset = column(table, "opcode") == GEMM, column(table, "reset") != 0
     return Timing(
@@ -142,10 +142,10 @@ def simulate(table: Table, h: VtaHardware) -> Timing:
     )
 
 
-def _stuck(table: Table, ran: Cycles, of: Cycles, state: Cycles, h: VtaHardware) -> list[Problem]:
+def _stuck(table: Table, of: Cycles, state: Cycles, h: VtaHardware) -> list[Problem]:
     """Which modules wait for what: a token nobody gives, one that was lost, or room in a full queue."""
-    found = deadlock_problems(table, ran)
-    if any("`pop" in problem.message and "token of `" in problem.message for problem in found):
+    found = deadlock_problems(table, execution_order(table))
+    if found:
         return found
     waiting = [int(index) for index in state if index < len(table)]
     names = ", ".join(f"the {MODULES[of[index]]} module at instruction {index}" for index in waiting)
