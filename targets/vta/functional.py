@@ -58,7 +58,7 @@ class FunctionalSimulator:
         """
         if dram.dtype != np.uint8 or dram.ndim != 1 or not dram.flags.c_contiguous or not dram.flags.writeable:
             raise ValueError(f"`dram` must be a contiguous array of bytes, but got {dram.dtype} {dram.shape}")
-        table = np.ascontiguousarray(table)
+        table = np.ascontiguousarray(table, np.int64)
         if not verified:
             problems = static_problems(table, self.hardware, dram.size)
             if problems:

@@ -174,6 +174,16 @@ def layout(opcode: int, hardware: VtaHardware) -> tuple[Bits, ...]:
     return tuple(head)
 
 
+@cache
+def limits(hardware: VtaHardware) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Smallest and largest value of every column for each opcode, 0 for what it does not have: (opcodes, fields)."""
+    least, most = np.zeros((2, len(CLASSES), len(NAMES)), np.int64)
+    for opcode in range(len(CLASSES)):
+        for bits in layout(opcode, hardware):
+            least[opcode, COLUMN[bits.name]], most[opcode, COLUMN[bits.name]] = bits.least, bits.most
+    return least, most
+
+
 def to_table(stream: Sequence[Instruction]) -> Table:
     """The fields of instructions as columns named by `NAMES`: (instructions, fields)."""
     table = np.zeros((len(stream), len(NAMES)), np.int64)
@@ -211,19 +221,29 @@ def encode_table(table: Table, hardware: VtaHardware) -> Words:
     if len(unknown):
         index = unknown[0]
         raise EncodingError(f"instruction {index}: `opcode` must be one of 0 to 4, but got opcode={table[index, 0]}")
+    for index, message in misfits(table, hardware):
+        raise EncodingError(f"instruction {index}: {message}")
     for opcode in np.unique(table[:, 0]).tolist():
         rows = np.flatnonzero(table[:, 0] == opcode)
         for bits in layout(opcode, hardware):
             values = table[rows, COLUMN[bits.name]]
-            wrong = np.flatnonzero((values < bits.least) | (values > bits.most))
-            if len(wrong):
-                raise EncodingError(
-                    f"instruction {rows[wrong[0]]} ({OPCODES[opcode]}): `{bits.name}` must be between {bits.least} "
-                    f"and {bits.most}, but got {bits.name}={values[wrong[0]]}"
-                )
             mask = np.uint64((1 << bits.width) - 1)
             words[rows, bits.word] |= (values.astype(np.uint64) & mask) << np.uint64(bits.low)
     return words
+
+
+def misfits(table: Table, hardware: VtaHardware) -> list[tuple[int, str]]:
+    """Fields whose values do not fit their bits, of instructions whose opcode is known: instruction and message."""
+    least, most = limits(hardware)
+    known = (table[:, 0] >= 0) & (table[:, 0] < len(CLASSES))
+    opcodes = np.where(known, table[:, 0], 0)
+    wrong = ((table < least[opcodes]) | (table > most[opcodes])) & known[:, None]
+    found = []
+    for index, number in np.argwhere(wrong).tolist():
+        opcode, name, value = opcodes[index], NAMES[number], table[index, number]
+        bounds = f"between {least[opcode, number]} and {most[opcode, number]}"
+        found.append((index, f"`{name}` of {OPCODES[opcode]} must be {bounds}, but got {name}={value}"))
+    return found
 
 
 def decode_table(words: Words, hardware: VtaHardware) -> Table:

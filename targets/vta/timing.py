@@ -112,6 +112,7 @@ def simulate(table: Table, h: VtaHardware) -> Timing:
     Raises:
         Deadlock: modules wait for tokens that never come, or that were lost as more than `token_limit` were given.
     """
+    table = np.asarray(table, np.int64)
     count, of, each = len(table), modules(table), costs(table, h)
     following, first = np.full(count, count, np.int64), np.full(len(MODULES), count, np.int64)
     for module in range(len(MODULES)):

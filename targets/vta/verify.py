@@ -21,6 +21,7 @@ from targets.vta.isa import (
     OUT,
     STORE,
     Table,
+    misfits,
 )
 from targets.vta.semantics import (
     LOAD_MODULE,
@@ -89,7 +90,13 @@ def verify(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8] | None =
 
 
 def static_problems(table: Table, hardware: VtaHardware, dram_bytes: int | None) -> list[Problem]:
-    """What is wrong in instructions by themselves, whatever micro-operations and tokens make of them."""
+    """What is wrong in instructions by themselves, whatever micro-operations and tokens make of them.
+
+    Where values do not even fit their fields, nothing else is looked at.
+    """
+    found = [Problem(index, message) for index, message in misfits(table, hardware)]
+    if found:
+        return found
     found = [*_stream(table), *_opcodes(table), *_tokens(table), *_loops(table, hardware)]
     return _sorted([*found, *_transfers(table, hardware, dram_bytes)], table)
 

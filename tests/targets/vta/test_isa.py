@@ -95,11 +95,11 @@ def test_micro_operations_come_back(hardware: VtaHardware) -> None:
     [
         (
             Load(memory=isa.INP, x_pad_0=16),
-            r"instruction 1 \(LOAD\): `x_pad_0` must be between 0 and 15, but got x_pad_0=16",
+            "instruction 1: `x_pad_0` of LOAD must be between 0 and 15, but got x_pad_0=16",
         ),
-        (Gemm(iter_in=1 << 14), "`iter_in` must be between 0 and 16383, but got iter_in=16384"),
-        (Alu(alu_op=isa.ADD, use_imm=1, imm=1 << 15), "`imm` must be between -32768 and 32767, but got imm=32768"),
-        (Gemm(wgt_in=-1), "`wgt_in` must be between 0 and 1023, but got wgt_in=-1"),
+        (Gemm(iter_in=1 << 14), "`iter_in` of GEMM must be between 0 and 16383, but got iter_in=16384"),
+        (Alu(alu_op=isa.ADD, use_imm=1, imm=1 << 15), "`imm` of ALU must be between -32768 and 32767, .* imm=32768"),
+        (Gemm(wgt_in=-1), "`wgt_in` of GEMM must be between 0 and 1023, but got wgt_in=-1"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_its_bits_is_refused(instruction: Instruction, message: str) -> None:

@@ -17,6 +17,7 @@ from targets.vta.isa import COLUMN
 from targets.vta.races import races
 from targets.vta.reference_conv import Conv2d, KnobError, Knobs, check_knobs, lower, reference
 from targets.vta.resnet18 import LAYERS, operands, program
+from targets.vta.subset import outside_common_subset
 from targets.vta.timing import simulate
 from targets.vta.verify import verify
 from tests.golden.compare import Golden
@@ -32,6 +33,8 @@ def check(conv: Conv2d, knobs: Knobs, hardware: VtaHardware, seed: int = 0) -> N
     table, dram = lowered.program.table, lowered.program.dram
     assert verify(table, hardware, dram) == []
     assert races(table, hardware, dram) == []
+    if knobs.tile_h > 2:
+        assert outside_common_subset(table, hardware, dram) == []
     words = isa.encode_table(table, hardware)
     assert np.array_equal(isa.decode_table(words, hardware), table)
     counts = FunctionalSimulator(hardware).run(table, dram)

@@ -45,7 +45,7 @@ ILLEGAL: list[tuple[list[Instruction], str]] = [
     ([Alu(alu_op=5), Finish()], "`alu_op` must be one of 0 to 4, but got alu_op=5"),
     ([Gemm(uop_begin=2, uop_end=1), Finish()], "`uop_end` must be at least uop_begin=2, but got uop_end=1"),
     ([Alu(alu_op=isa.ADD, uop_end=33), Finish()], "`uop_end` must be at most 32, but got uop_end=33"),
-    ([Gemm(uop_end=1, iter_in=2, dst_in=40), Finish()], "`dst` must stay within the 32 .* acc, but got dst=40"),
+    ([Gemm(uop_end=1, iter_in=3, dst_in=20), Finish()], "`dst` must stay within the 32 .* acc, but got dst=40"),
     ([Gemm(uop_end=1, iter_out=4, src_out=31), Finish()], "`src` must stay within the 32 .* inp, but got src=93"),
     ([Gemm(pop_prev=1), Finish()], r"instruction 0: the compute module waits .* `pop_prev` \(load to compute\)"),
     ([Store(memory=isa.OUT, pop_prev=1), Finish()], r"the store module waits .* `pop_prev` \(compute to store\)"),
@@ -66,6 +66,17 @@ def test_an_unknown_opcode_is_refused() -> None:
     table = isa.decode_table(np.array([[5, 0], [3, 0]], np.uint64), PYNQ)
     with pytest.raises(IllegalStream, match="instruction 0: `opcode` must be one of 0 to 4, but got opcode=5"):
         check(table, PYNQ)
+
+
+def test_values_that_no_field_holds_are_refused_before_anything_else() -> None:
+    table = isa.to_table([Load(memory=isa.INP, x_size=1), Gemm(), Finish()])
+    table[0, isa.COLUMN["dram_base"]], table[1, isa.COLUMN["imm"]] = -1, 3
+    with pytest.raises(IllegalStream) as caught:
+        check(table, PYNQ, DRAM)
+    assert [str(problem) for problem in caught.value.problems] == [
+        "instruction 0: `dram_base` of LOAD must be between 0 and 4294967295, but got dram_base=-1",
+        "instruction 1: `imm` of GEMM must be between 0 and 0, but got imm=3",
+    ]
 
 
 def test_all_problems_are_named_in_order() -> None:
