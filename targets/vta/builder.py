@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import ALU, COLUMN, FINISH, GEMM, INP, LOAD, NAMES, OUT, STORE, UOP, Table, encode_uops
-from targets.vta.semantics import COMPUTE_MODULE, LOAD_MODULE, STORE_MODULE, modules
+from targets.vta.semantics import COMPUTE_MODULE, LOAD_MODULE, STORE_MODULE, module_of
 
 
 class BuilderError(ValueError):
@@ -46,7 +46,7 @@ class Builder:
         self._pending: dict[int, dict[str, int]] = {module: {} for module in range(3)}
         self._parts: list[tuple[int, NDArray[np.uint8]]] = []
         self._end = 0
-        self._kernels: dict[bytes, tuple[int, int]] = {}
+        self._kernels: dict[bytes, int] = {}
         self._cached: dict[bytes, tuple[int, int]] = {}
         self._uop_parts: list[NDArray[np.uint32]] = []
         self._uop_count = 0
@@ -123,7 +123,7 @@ class Builder:
         row[0] = opcode
         for name, value in fields.items():
             row[COLUMN[name]] = value
-        module = int(modules(np.array([row], np.int64))[0])
+        module = module_of(opcode, fields.get("memory", 0))
         for flag in self._pending[module]:
             row[COLUMN[flag]] = 1
         self._pending[module] = {}
@@ -133,26 +133,25 @@ class Builder:
 
     def _kernel(self, opcode: int, uops: NDArray[np.int64], fields: dict[str, int]) -> None:
         """An instruction whose micro-operations are fetched first if the chip does not hold them."""
-        words = encode_uops(uops, self.hardware)
-        begin, end = self._cache(words)
+        begin, end = self._cache(uops)
         self._append(opcode, **({"iter_out": 1, "iter_in": 1} | fields), uop_begin=begin, uop_end=end)
 
-    def _cache(self, words: NDArray[np.uint32]) -> tuple[int, int]:
+    def _cache(self, uops: NDArray[np.int64]) -> tuple[int, int]:
         """Where micro-operations are on the chip, after loading them where needed."""
-        key = words.tobytes()
-        if len(words) > self.hardware.uop_depth:
-            raise BuilderError(
-                f"a micro-kernel must have at most {self.hardware.uop_depth} micro-operations, but got {len(words)}"
-            )
+        key, count = uops.tobytes(), len(uops)
         if key in self._cached:
             return self._cached[key]
+        if count > self.hardware.uop_depth:
+            raise BuilderError(
+                f"a micro-kernel must have at most {self.hardware.uop_depth} micro-operations, but got {count}"
+            )
         if key not in self._kernels:
-            self._kernels[key] = (self._uop_count, len(words))
-            self._uop_parts.append(words)
-            self._uop_count += len(words)
-        begin = self._cache_end if self._cache_end + len(words) <= self.hardware.uop_depth else 0
-        end = self._cache_end = begin + len(words)
+            self._kernels[key] = self._uop_count
+            self._uop_parts.append(encode_uops(uops, self.hardware))
+            self._uop_count += count
+        begin = self._cache_end if self._cache_end + count <= self.hardware.uop_depth else 0
+        end = self._cache_end = begin + count
         self._cached = {k: at for k, at in self._cached.items() if at[1] <= begin or at[0] >= end}
         self._cached[key] = (begin, end)
-        self.load(UOP, begin, self._kernels[key][0], 1, len(words), len(words))
+        self.load(UOP, begin, self._kernels[key], 1, count, count)
         return begin, end

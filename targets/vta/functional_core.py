@@ -19,6 +19,7 @@ from targets.vta.semantics import OPERATIONS, POPS, PUSHES
 
 ENTRY = "vta_run"
 ORDER = "vta_order"
+MOST_SHUFFLED = 256  # pairs of weights that one shuffle brings into the order on the chip
 
 
 def functional_module(hardware: VtaHardware) -> ir.Module:
@@ -290,6 +291,14 @@ class _Core:
             c.put(c["acc"], sram, b.sext(b.load(source, align=1, typ=bytes_), accumulator), align=4)
 
         def wgt(sram: Value, source: Value) -> None:
+            count = self.pairs * h.block_out
+            if h.block_in > 1 and count <= MOST_SHUFFLED:
+                pairs, wide = ir.VectorType(I16, count), ir.VectorType(I16, 2 * count)
+                order = [o * self.pairs + k for k in range(self.pairs) for o in range(h.block_out)]
+                found = b.load(source, align=1, typ=pairs)
+                turned = b.shuffle_vector(found, found, ir.Constant(ir.VectorType(I32, count), order))
+                c.put(c["wgt"], sram, b.sext(b.bitcast(turned, ir.VectorType(I8, 2 * count)), wide), align=4)
+                return
             base = c.mul(sram, i64(self.pairs * h.block_out))
             with c.range(i64(0), i64(h.block_out)) as o, c.range(i64(0), i64(self.pairs)) as k:
                 pair = self.widened_pair(source, c.add(c.mul(o, i64(self.pairs)), k))

@@ -35,12 +35,19 @@ def column(table: Table, name: str) -> Indices:
     return table[:, COLUMN[name]]
 
 
+def module_of(opcode: int, memory: int) -> int:
+    """The module that runs an instruction."""
+    if opcode == STORE:
+        return STORE_MODULE
+    return LOAD_MODULE if opcode == LOAD and memory in (INP, WGT) else COMPUTE_MODULE
+
+
+_MODULES = np.array([[module_of(opcode, memory) for memory in range(8)] for opcode in range(8)], np.int64)
+
+
 def modules(table: Table) -> Indices:
-    """The module that runs each instruction, by its opcode and memory alone: (instructions,)."""
-    opcode, memory = column(table, "opcode"), column(table, "memory")
-    of = np.full(len(table), COMPUTE_MODULE, np.int64)
-    of[(opcode == LOAD) & ((memory == INP) | (memory == WGT))] = LOAD_MODULE
-    of[opcode == STORE] = STORE_MODULE
+    """The module that runs each instruction: (instructions,)."""
+    of: Indices = _MODULES[column(table, "opcode") & 7, column(table, "memory") & 7]
     return of
 
 

@@ -22,6 +22,7 @@ DESIGNS = [
     shrunk(1, 1, 1),
     shrunk(2, 2, 4),
     shrunk(1, 8, 16),
+    shrunk(1, 32, 32),
 ]
 
 
