@@ -78,6 +78,7 @@ def test_sums_wrap_around() -> None:
     ("stream", "message"),
     [
         ([Gemm(uop_end=1, dst_in=31, iter_in=3), Finish()], "instruction 1: `dst` must stay within the 32 .* dst=62"),
+        ([Gemm(reset=1, uop_end=1, dst_in=31, iter_in=3), Finish()], "instruction 1: `dst` must stay .* dst=62"),
         ([Gemm(uop_end=1, src_out=31, iter_out=3), Finish()], "`src` must stay within the 32 .* inp, .* src=62"),
         ([Gemm(uop_end=1, wgt_out=15, iter_out=3), Finish()], "`wgt` must stay within the 16 .* wgt, .* wgt=30"),
         (
