@@ -1,0 +1,158 @@
+"""Builds streams as VTA's runtime does: micro-kernels kept on the chip, tokens put onto instructions, memory filled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from targets.vta.hardware import VtaHardware
+from targets.vta.isa import ALU, COLUMN, FINISH, GEMM, INP, LOAD, NAMES, OUT, STORE, UOP, Table, encode_uops
+from targets.vta.semantics import COMPUTE_MODULE, LOAD_MODULE, STORE_MODULE, modules
+
+
+class BuilderError(ValueError):
+    """Something that no stream can hold."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A stream and the memory it starts with.
+
+    Attributes:
+        table: fields of the instructions.
+        dram: bytes.
+    """
+
+    table: Table
+    dram: NDArray[np.uint8]
+
+
+class Builder:
+    """A stream in the making.
+
+    Tokens follow VTA's runtime: `pop` is carried by the next instruction of that module and `push` by its last one, or
+    by an instruction that does nothing where that one has the bit already. Micro-kernels are recorded once; the buffer
+    on the chip is a cache of them that fills from the start, and begins at 0 again when it is full.
+    """
+
+    def __init__(self, hardware: VtaHardware) -> None:
+        """An empty stream on an empty memory."""
+        self.hardware = hardware
+        self._rows: list[list[int]] = []
+        self._last: dict[int, int] = {}
+        self._pending: dict[int, dict[str, int]] = {module: {} for module in range(3)}
+        self._parts: list[tuple[int, NDArray[np.uint8]]] = []
+        self._end = 0
+        self._kernels: dict[bytes, tuple[int, int]] = {}
+        self._cached: dict[bytes, tuple[int, int]] = {}
+        self._uop_parts: list[NDArray[np.uint32]] = []
+        self._uop_count = 0
+        self._cache_end = 0
+
+    def place(self, data: NDArray[Any], element_bytes: int) -> int:
+        """Puts data into memory; the address in elements."""
+        start = -(-self._end // element_bytes) * element_bytes
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        self._parts.append((start, flat))
+        self._end = start + flat.size
+        return start // element_bytes
+
+    def load(self, memory: int, sram: int, dram: int, y: int, x: int, stride: int, **pads: int) -> None:
+        """A transfer to the chip."""
+        self._append(LOAD, memory=memory, sram_base=sram, dram_base=dram, y_size=y, x_size=x, x_stride=stride, **pads)
+
+    def store(self, sram: int, dram: int, y: int, x: int, stride: int) -> None:
+        """A transfer from the accumulator to memory."""
+        self._append(STORE, memory=OUT, sram_base=sram, dram_base=dram, y_size=y, x_size=x, x_stride=stride)
+
+    def gemm(self, uops: NDArray[np.int64], **fields: int) -> None:
+        """Micro-operations (count, 3) of the GEMM unit in two loops."""
+        self._kernel(GEMM, uops, fields)
+
+    def alu(self, uops: NDArray[np.int64], **fields: int) -> None:
+        """Micro-operations (count, 3) of the ALU in two loops."""
+        self._kernel(ALU, uops, fields)
+
+    def push(self, giver: int, taker: int) -> None:
+        """A token from module `giver`, after all it was given so far, to module `taker`."""
+        flag = "push_next" if taker > giver else "push_prev"
+        index = self._last.get(giver)
+        if index is None or self._rows[index][COLUMN[flag]] or self._pending[giver]:
+            index = self._noop(giver)
+        self._rows[index][COLUMN[flag]] = 1
+
+    def pop(self, giver: int, taker: int) -> None:
+        """Lets the next instruction of module `taker` wait for a token from module `giver`."""
+        flag = "pop_prev" if taker > giver else "pop_next"
+        if flag in self._pending[taker]:
+            self._noop(taker)
+        self._pending[taker][flag] = 1
+
+    def finish(self) -> Program:
+        """The stream, ended, and its memory."""
+        for module in (LOAD_MODULE, STORE_MODULE):
+            if self._pending[module]:
+                self._noop(module)
+        self._append(FINISH)
+        base = self._uop_base()
+        uops = np.concatenate([*self._uop_parts, np.zeros(0, np.uint32)])
+        dram = np.zeros((base + len(uops)) * 4, np.uint8)
+        for start, part in self._parts:
+            dram[start : start + part.size] = part
+        dram[base * 4 :] = uops.view(np.uint8)
+        table = np.array(self._rows, np.int64)
+        loads = (table[:, 0] == LOAD) & (table[:, COLUMN["memory"]] == UOP) & (table[:, COLUMN["x_size"]] > 0)
+        table[loads, COLUMN["dram_base"]] += base
+        return Program(table, dram)
+
+    def _uop_base(self) -> int:
+        """Where micro-operations begin in memory, behind everything else."""
+        return -(-self._end // 4)
+
+    def _noop(self, module: int) -> int:
+        """An instruction that carries tokens only."""
+        opcode, memory = {LOAD_MODULE: (LOAD, INP), COMPUTE_MODULE: (LOAD, UOP), STORE_MODULE: (STORE, OUT)}[module]
+        return self._append(opcode, memory=memory)
+
+    def _append(self, opcode: int, **fields: int) -> int:
+        """A new instruction with the tokens that wait for it; its number."""
+        row = [0] * len(NAMES)
+        row[0] = opcode
+        for name, value in fields.items():
+            row[COLUMN[name]] = value
+        module = int(modules(np.array([row], np.int64))[0])
+        for flag in self._pending[module]:
+            row[COLUMN[flag]] = 1
+        self._pending[module] = {}
+        self._rows.append(row)
+        self._last[module] = len(self._rows) - 1
+        return len(self._rows) - 1
+
+    def _kernel(self, opcode: int, uops: NDArray[np.int64], fields: dict[str, int]) -> None:
+        """An instruction whose micro-operations are fetched first if the chip does not hold them."""
+        words = encode_uops(uops, self.hardware)
+        begin, end = self._cache(words)
+        self._append(opcode, **({"iter_out": 1, "iter_in": 1} | fields), uop_begin=begin, uop_end=end)
+
+    def _cache(self, words: NDArray[np.uint32]) -> tuple[int, int]:
+        """Where micro-operations are on the chip, after loading them where needed."""
+        key = words.tobytes()
+        if len(words) > self.hardware.uop_depth:
+            raise BuilderError(
+                f"a micro-kernel must have at most {self.hardware.uop_depth} micro-operations, but got {len(words)}"
+            )
+        if key in self._cached:
+            return self._cached[key]
+        if key not in self._kernels:
+            self._kernels[key] = (self._uop_count, len(words))
+            self._uop_parts.append(words)
+            self._uop_count += len(words)
+        begin = self._cache_end if self._cache_end + len(words) <= self.hardware.uop_depth else 0
+        end = self._cache_end = begin + len(words)
+        self._cached = {k: at for k, at in self._cached.items() if at[1] <= begin or at[0] >= end}
+        self._cached[key] = (begin, end)
+        self.load(UOP, begin, self._kernels[key][0], 1, len(words), len(words))
+        return begin, end
