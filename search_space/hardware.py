@@ -13,7 +13,8 @@ class Hardware:
         peak_flops: float32 operations a second, all cores together.
         bandwidth: bytes a second from memory, all cores together.
         l1_bytes, l2_bytes: per core; l3_bytes: shared.
-        features: instruction sets by LLVM's names.
+        features: instruction sets by LLVM's names, or instructions by those of `search_space.intrinsics`.
+        memories: of machines whose programs fill them: scope of the buffers in each, and its bytes.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Hardware:
     peak_flops: float
     bandwidth: float
     features: tuple[str, ...] = ()
+    memories: tuple[tuple[str, int], ...] = ()
 
     @property
     def float_lanes(self) -> int:

@@ -7,6 +7,8 @@ has no libgomp.so.1 although a wheel brings one.
 from __future__ import annotations
 
 import ctypes
+import ctypes.util
+import importlib.metadata
 import importlib.util
 import tempfile
 from collections.abc import Callable, Mapping
@@ -16,8 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from targets.cpu.runtime import openmp_library
 
 Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
 """Scores of the rows → gradient and curvature of each, (rows,)."""
@@ -50,6 +50,22 @@ def library() -> ctypes.CDLL:
         loaded = ctypes.CDLL(str(path))
     loaded.LGBM_GetLastError.restype = ctypes.c_char_p
     return loaded
+
+
+def openmp_library() -> str | None:
+    """Path or soname of LightGBM's OpenMP runtime: the system's, or one inside a wheel."""
+    found = ctypes.util.find_library("gomp")
+    if found:
+        return found
+    for package in ("scikit-learn", "lightgbm"):
+        try:
+            files = importlib.metadata.files(package) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        for file in files:
+            if Path(str(file)).name.startswith("libgomp"):
+                return str(file.locate())
+    return None
 
 
 def _provide_openmp(cause: OSError) -> None:

@@ -66,7 +66,7 @@ class _Unit:
         self.declared = {
             "declare i64 @llvm.smin.i64(i64, i64)",
             "declare i64 @llvm.smax.i64(i64, i64)",
-            "declare void @autotune_parallel_for(ptr, ptr, i32)",
+            "declare void @autotune_parallel_for(ptr, ptr, i64, i32)",
         }
         self.unrolled = 0
 
@@ -95,27 +95,20 @@ class _Unit:
             entry.append(f"  %captured.at{i} = getelementptr i64, ptr %context, i64 {2 + i}")
             entry.append(f"  %captured{i} = load i64, ptr %captured.at{i}")
             function.text.scopes[0].variables[variable] = Value(f"%captured{i}", "int64")
-        extent = int(loop.extent.value)
         entry += [
             "  %thread64 = sext i32 %thread to i64",
-            "  %threads64 = sext i32 %threads to i64",
             f"  %scratch.offset = mul i64 %thread64, {self.scratch}",
             f"  %scratch.start = add i64 %scratch.offset, {self.shared}",
             "  %scratch = getelementptr i8, ptr %workspace, i64 %scratch.start",
-            f"  %low.scaled = mul i64 %thread64, {extent}",
-            "  %low = udiv i64 %low.scaled, %threads64",
-            "  %next = add i64 %thread64, 1",
-            f"  %high.scaled = mul i64 %next, {extent}",
-            "  %high = udiv i64 %high.scaled, %threads64",
             "  %any = icmp ult i64 %low, %high",
         ]
         function.parameters("%arguments")
         function.values.prefetch_bytes = caller.values.prefetch_bytes
         function.serial(loop, low="%low", high="%high", guard="%any")
         lines = function.finish()
-        head = f"define internal void @{name}(ptr %context, i32 %thread, i32 %threads) #attributes {{\nentry:"
+        head = f"define internal void @{name}(ptr %context, i32 %thread, i64 %low, i64 %high) #attributes {{\nentry:"
         self.bodies[slot] = "\n".join([head, *entry, *lines, "  ret void", "}"])
-        caller.call_parallel(name, captured)
+        caller.call_parallel(name, captured, int(loop.extent.value))
         return name
 
 
@@ -279,7 +272,7 @@ class Function:
         for name in self._writes(stmt):
             self.values.versions[name] = self.values.versions.get(name, 0) + 1
 
-    def call_parallel(self, name: str, captured: list[str]) -> None:
+    def call_parallel(self, name: str, captured: list[str], extent: int) -> None:
         count = 2 + len(captured)
         context = f"%context.{len(self.unit.bodies)}.{self._labels}"
         self.entry.append(f"  {context} = alloca [{count} x i64], align 16")
@@ -291,7 +284,7 @@ class Function:
             at = text.value(f"getelementptr i64, ptr {context}, i64 {2 + i}", "ptr").text
             value = self.values.integers.scalar(var(variable))
             text.emit(f"  store i64 {value}, ptr {at}")
-        text.emit(f"  call void @autotune_parallel_for(ptr @{name}, ptr {context}, i32 %threads)")
+        text.emit(f"  call void @autotune_parallel_for(ptr @{name}, ptr {context}, i64 {extent}, i32 %threads)")
 
     # ------------------------------------------------------------------ stores
     def store(self, stmt: Store) -> None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 
 from targets.base import Module, Parameter
-from targets.cpu.runtime import SGEMM_SYMBOL, blas_library, openmp_library, shim_text
+from targets.cpu.runtime import SGEMM_SYMBOL, blas_library, runtime_text
 
 if TYPE_CHECKING:
     from targets.cpu.target import CpuTarget
 
+# Pool threads run in the code for as long as the process lives, so it stays.
+LINK_FLAGS = ("-shared", "-pthread", "-Wl,-z,nodelete")
 C_TYPE = {
     "float32": "float",
     "float16": "uint16_t",
@@ -30,7 +32,7 @@ C_TYPE = {
 def export(target: CpuTarget, module: Module, folder: Path, name: str) -> list[str]:
     """Writes `name`.o, `name`_runtime.o and `name`.h, and links `name`.so where the host has `cc`.
 
-    The runtime object holds the parallel loop: over libgomp where there is one, else serial.
+    The runtime object holds the parallel loop and its threads.
 
     Returns:
         Names of the files written.
@@ -40,8 +42,7 @@ def export(target: CpuTarget, module: Module, folder: Path, name: str) -> list[s
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    library = openmp_library()
-    runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + shim_text(library is not None)))
+    runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + runtime_text(target.machine.triple)))
     objects = {f"{name}.o": module.object_code, f"{name}_runtime.o": runtime}
     for file, code in objects.items():
         (folder / file).write_bytes(code)
@@ -50,9 +51,7 @@ def export(target: CpuTarget, module: Module, folder: Path, name: str) -> list[s
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or target.machine.triple != llvm.get_process_triple():
         return written
-    command = [compiler, "-shared", "-o", f"{name}.so", *objects]
-    if library is not None:
-        command.append(library if "/" in library else f"-l:{library}")
+    command = [compiler, *LINK_FLAGS, "-o", f"{name}.so", *objects]
     blas = blas_library()
     if blas is not None and SGEMM_SYMBOL in module.llvm_ir:
         command += [blas, f"-Wl,-rpath,{Path(blas).parent}"]

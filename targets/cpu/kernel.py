@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from search_space.ir.interp import numpy_dtype
 from targets.base import Bound, Kernel, Module, Parameter, RunError
-from targets.cpu.runtime import cold_timer_text, initialise, shim_text
+from targets.cpu.runtime import cold_timer_text, initialise, runtime_text
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
 _COLD_TIMER = ctypes.CFUNCTYPE(
@@ -36,6 +36,7 @@ _TIMER = ctypes.CFUNCTYPE(
     ctypes.c_void_p,
     ctypes.c_void_p,
 )
+_PARALLEL_FOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
 
 
 def _machine(opt: int = 1) -> llvm.TargetMachine:
@@ -45,11 +46,22 @@ def _machine(opt: int = 1) -> llvm.TargetMachine:
 
 
 @cache
-def _shim() -> tuple[bytes, bool]:
-    parallel = initialise()
+def _runtime() -> llvm.ExecutionEngine:
+    """The native side of this process: one pool of threads for all kernels, who find it by its symbol."""
+    initialise()
     machine = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="default")
-    text = shim_text(parallel) + (cold_timer_text() or "")
-    return machine.emit_object(llvm.parse_assembly(text)), parallel
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    text = runtime_text(llvm.get_process_triple()) + (cold_timer_text() or "")
+    engine.add_object_file(llvm.ObjectFileRef.from_data(machine.emit_object(llvm.parse_assembly(text))))
+    engine.finalize_object()
+    llvm.add_symbol("autotune_parallel_for", engine.get_function_address("autotune_parallel_for"))
+    return engine
+
+
+def parallel_for(body: int, context: int, extent: int, threads: int) -> None:
+    """Runs the native function at `body` over [0, extent), as generated code does; see `targets.cpu.pool`."""
+    function = _PARALLEL_FOR(_runtime().get_function_address("autotune_parallel_for"))
+    function(body, context, extent, threads)
 
 
 def aligned(shape: Sequence[int], dtype: str) -> NDArray[Any]:
@@ -65,19 +77,18 @@ class CpuKernel(Kernel):
     """A module linked into this process."""
 
     def __init__(self, module: Module, cores: int) -> None:
-        shim, self.parallel = _shim()
+        runtime = _runtime()
         self.module = module
         self.threads = cores
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
-        self._objects = [llvm.ObjectFileRef.from_data(code) for code in (shim, module.object_code)]
-        for code in self._objects:
-            self._engine.add_object_file(code)
+        self._object = llvm.ObjectFileRef.from_data(module.object_code)
+        self._engine.add_object_file(self._object)
         self._engine.finalize_object()
         self.address = self._engine.get_function_address(module.name)
         self.run = _KERNEL(self.address)
-        self.timer = _TIMER(self._engine.get_function_address("autotune_time"))
+        self.timer = _TIMER(runtime.get_function_address("autotune_time"))
         cold = cold_timer_text() is not None
-        self.cold_timer = _COLD_TIMER(self._engine.get_function_address("autotune_time_cold")) if cold else None
+        self.cold_timer = _COLD_TIMER(runtime.get_function_address("autotune_time_cold")) if cold else None
 
     def workspace(self, threads: int) -> NDArray[np.uint8]:
         """Memory for intermediate buffers of `threads` threads."""

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import llvmlite.binding as llvm
 
 from targets.base import NetworkPlan, Place
-from targets.cpu.export import C_TYPE
-from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, blas_library, initialise, openmp_library, shim_text
+from targets.cpu.export import C_TYPE, LINK_FLAGS
+from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, blas_library, initialise, runtime_text
 
 if TYPE_CHECKING:
     from targets.cpu.target import CpuTarget
 
-_CLOCK = "declare i32 @clock_gettime(i32, ptr)\n" + TIMER[: TIMER.index("define void")]
+_CLOCK = TIMER[: TIMER.index("define void")]
 
 
 def network_text(plan: NetworkPlan) -> str:
@@ -100,9 +100,8 @@ def link(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
     Raises:
         RuntimeError: the linker failed; its message is in the error.
     """
-    library = openmp_library()
     main = target.machine.emit_object(llvm.parse_assembly(target.header() + network_text(plan)))
-    runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + shim_text(library is not None)))
+    runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + runtime_text(target.machine.triple)))
     objects = {f"{plan.name}.o": main, f"{plan.name}_runtime.o": runtime}
     objects |= {f"{module.name}.o": module.object_code for module in plan.modules}
     for file, code in objects.items():
@@ -112,9 +111,7 @@ def link(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or target.machine.triple != llvm.get_process_triple():
         return written
-    command = [compiler, "-shared", "-o", f"{plan.name}.so", *objects]
-    if library is not None:
-        command.append(library if "/" in library else f"-l:{library}")
+    command = [compiler, *LINK_FLAGS, "-o", f"{plan.name}.so", *objects]
     blas = blas_library()
     if blas is not None and any(SGEMM_SYMBOL in module.llvm_ir for module in plan.modules):
         command += [blas, f"-Wl,-rpath,{Path(blas).parent}"]
@@ -124,6 +121,9 @@ def link(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
     for file in objects:  # all of them are in the shared object
         (folder / file).unlink()
     return [f"{plan.name}.h", f"{plan.name}.so"]
+
+
+_LINKED: list[llvm.ExecutionEngine] = []
 
 
 class NetworkLibrary:
@@ -143,7 +143,6 @@ class NetworkLibrary:
         if f"{name}.so" in files:
             library = ctypes.CDLL(str((folder / f"{name}.so").resolve()))
             addresses = {symbol: _address(library, symbol) for symbol in kinds}
-            self._alive: object = library
         else:
             addresses = self._linked([folder / file for file in files if file.endswith(".o")], list(kinds))
         self.address = addresses[name]
@@ -158,7 +157,7 @@ class NetworkLibrary:
         for path in objects:
             engine.add_object_file(llvm.ObjectFileRef.from_data(path.read_bytes()))
         engine.finalize_object()
-        self._alive = engine
+        _LINKED.append(engine)  # the threads of its pool run in it
         return {symbol: int(engine.get_function_address(symbol)) for symbol in symbols}
 
 

@@ -1,66 +1,24 @@
-"""The native side every kernel shares: parallel loops on an OpenMP runtime that is already there, and timing."""
+"""The native side every kernel shares: parallel loops, and timing."""
 
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import importlib.metadata
 from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from targets.cpu.pool import pool_text
+
 SGEMM_SYMBOL = "scipy_cblas_sgemm64_"
 BLAS_THREADS_SYMBOL = "scipy_openblas_set_num_threads64_"
 ZEROS_BYTES = 512  # where loads that must not happen read instead
 ZEROS = f"@zeros = internal constant [{ZEROS_BYTES} x i8] zeroinitializer, align 64\n"
 
-# A parallel loop over GOMP_parallel, and the timing loop: seconds are taken around every single execution.
-SHIM = """
-%pair = type { ptr, ptr }
-declare void @GOMP_parallel(ptr, ptr, i32, i32)
-declare i32 @omp_get_thread_num()
-declare i32 @omp_get_num_threads()
-declare i32 @clock_gettime(i32, ptr)
-
-define internal void @team(ptr %p) {
-  %f = load ptr, ptr %p
-  %c.at = getelementptr %pair, ptr %p, i32 0, i32 1
-  %c = load ptr, ptr %c.at
-  %t = call i32 @omp_get_thread_num()
-  %n = call i32 @omp_get_num_threads()
-  call void %f(ptr %c, i32 %t, i32 %n)
-  ret void
-}
-"""
-
-PARALLEL = """
-define void @autotune_parallel_for(ptr %f, ptr %c, i32 %threads) {
-entry:
-  %one = icmp sle i32 %threads, 1
-  br i1 %one, label %serial, label %team
-serial:
-  call void %f(ptr %c, i32 0, i32 1)
-  ret void
-team:
-  %p = alloca %pair
-  store ptr %f, ptr %p
-  %c.at = getelementptr %pair, ptr %p, i32 0, i32 1
-  store ptr %c, ptr %c.at
-  call void @GOMP_parallel(ptr @team, ptr %p, i32 %threads, i32 0)
-  ret void
-}
-"""
-
-SERIAL = """
-declare i32 @clock_gettime(i32, ptr)
-define void @autotune_parallel_for(ptr %f, ptr %c, i32 %threads) {
-  call void %f(ptr %c, i32 0, i32 1)
-  ret void
-}
-"""
-
+# The timing loop: seconds are taken around every single execution.
 TIMER = """
+declare i32 @clock_gettime(i32, ptr)
 define internal i64 @now() {
   %t = alloca [2 x i64]
   %r = call i32 @clock_gettime(i32 1, ptr %t)
@@ -93,21 +51,22 @@ done:
 }
 """
 
-# Timing with constants that no cache holds: before every execution all threads flush them, a share each.
+# Timing with constants that no cache holds: before every execution all threads flush them, every 64th line a share.
 TIMER_COLD = """
 declare void @FLUSH(ptr)
 declare void @llvm.x86.sse2.mfence()
-define internal void @flush(ptr %c, i32 %t, i32 %n) #flush {
+define internal void @flush(ptr %c, i32 %thread, i64 %low, i64 %high) #flush {
 entry:
   %count = load i64, ptr %c
-  %first = sext i32 %t to i64
-  %start = mul i64 %first, 64
-  %team = sext i32 %n to i64
-  %step = mul i64 %team, 64
-  %any = icmp sgt i64 %count, 0
+  %none = icmp eq i64 %count, 0
+  br i1 %none, label %done, label %share
+share:
+  %number = phi i64 [ %low, %entry ], [ %number.next, %shared ]
+  %start = mul i64 %number, 64
+  %any = icmp ult i64 %number, %high
   br i1 %any, label %pair, label %done
 pair:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %after ]
+  %i = phi i64 [ 0, %share ], [ %i.next, %after ]
   %place = mul i64 %i, 2
   %base.place = add i64 %place, 1
   %size.place = add i64 %place, 2
@@ -121,13 +80,16 @@ line:
   %at = phi i64 [ %start, %pair ], [ %at.next, %line ]
   %p = getelementptr i8, ptr %base, i64 %at
   call void @FLUSH(ptr %p)
-  %at.next = add i64 %at, %step
+  %at.next = add i64 %at, 4096
   %more = icmp slt i64 %at.next, %size
   br i1 %more, label %line, label %after
 after:
   %i.next = add i64 %i, 1
   %again = icmp slt i64 %i.next, %count
-  br i1 %again, label %pair, label %done
+  br i1 %again, label %pair, label %shared
+shared:
+  %number.next = add i64 %number, 1
+  br label %share
 done:
   call void @llvm.x86.sse2.mfence()
   ret void
@@ -138,7 +100,7 @@ entry:
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
-  call void @autotune_parallel_for(ptr @flush, ptr %cold, i32 %threads)
+  call void @autotune_parallel_for(ptr @flush, ptr %cold, i64 64, i32 %threads)
   %start = call i64 @now()
   call void %f(ptr %table, i32 %threads, ptr %workspace)
   %end = call i64 @now()
@@ -155,7 +117,7 @@ done:
 
 
 def cold_timer_text() -> str | None:
-    """LLVM text of the timing loop with cold constants, which goes with `shim_text`; None where this host has none."""
+    """LLVM text of the timing loop with cold constants, to go with `runtime_text`; None where this host has none."""
     if not llvm.get_process_triple().startswith("x86_64"):
         return None
     features = llvm.get_host_cpu_features()
@@ -163,22 +125,6 @@ def cold_timer_text() -> str | None:
     name = "llvm.x86.clflushopt" if fast else "llvm.x86.sse2.clflush"
     attributes = '"target-features"="+sse2,+clflushopt"' if fast else '"target-features"="+sse2"'
     return TIMER_COLD.replace("@FLUSH", f"@{name}").replace("#flush", attributes)
-
-
-def openmp_library() -> str | None:
-    """Path or soname of an OpenMP runtime with GOMP's entry points: the system's, or one inside a wheel."""
-    found = ctypes.util.find_library("gomp")
-    if found:
-        return found
-    for package in ("scikit-learn", "lightgbm"):
-        try:
-            files = importlib.metadata.files(package) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        for file in files:
-            if Path(str(file)).name.startswith("libgomp"):
-                return str(file.locate())
-    return None
 
 
 @cache
@@ -193,8 +139,8 @@ def blas_library() -> str | None:
 
 
 @cache
-def initialise() -> bool:
-    """Makes the native target and the OpenMP runtime available; whether loops can run in parallel.
+def initialise() -> None:
+    """Makes the native target available.
 
     LLVM's loop strength reduction is off from here on, for all code of this process: our loops carry their pointers
     themselves, and what it makes of them is a third slower for memory-bound kernels and takes a quarter of the time of
@@ -206,13 +152,8 @@ def initialise() -> bool:
     blas = blas_library()
     if blas is not None:
         llvm.load_library_permanently(blas)
-    library = openmp_library()
-    if library is None:
-        return False
-    llvm.load_library_permanently(library)
-    return llvm.address_of_symbol("GOMP_parallel") is not None
 
 
-def shim_text(parallel: bool) -> str:
-    """LLVM text of the shared native side."""
-    return (SHIM + PARALLEL if parallel else SERIAL) + TIMER
+def runtime_text(triple: str) -> str:
+    """LLVM text of the shared native side for processors of a target triple."""
+    return pool_text(triple.partition("-")[0]) + TIMER

@@ -42,6 +42,7 @@ class Builder:
         """An empty stream on an empty memory."""
         self.hardware = hardware
         self._rows: list[list[int]] = []
+        self._of: list[int] = []
         self._last: dict[int, int] = {}
         self._pending: dict[int, dict[str, int]] = {module: {} for module in range(3)}
         self._parts: list[tuple[int, NDArray[np.uint8]]] = []
@@ -60,21 +61,35 @@ class Builder:
         self._end = start + flat.size
         return start // element_bytes
 
-    def load(self, memory: int, sram: int, dram: int, y: int, x: int, stride: int, **pads: int) -> None:
+    def load(self, memory: int, sram: int, dram: int, y: int, x: int, stride: int, **pads: int) -> int:
         """A transfer to the chip."""
-        self._append(LOAD, memory=memory, sram_base=sram, dram_base=dram, y_size=y, x_size=x, x_stride=stride, **pads)
+        return self._append(LOAD, memory=memory, sram_base=sram, dram_base=dram, y_size=y, x_size=x, x_stride=stride, **pads)
 
-    def store(self, sram: int, dram: int, y: int, x: int, stride: int) -> None:
+    def store(self, sram: int, dram: int, y: int, x: int, stride: int) -> int:
         """A transfer from the accumulator to memory."""
-        self._append(STORE, memory=OUT, sram_base=sram, dram_base=dram, y_size=y, x_size=x, x_stride=stride)
+        return self._append(STORE, memory=OUT, sram_base=sram, dram_base=dram, y_size=y, x_size=x, x_stride=stride)
 
-    def gemm(self, uops: NDArray[np.int64], **fields: int) -> None:
+    def gemm(self, uops: NDArray[np.int64], **fields: int) -> int:
         """Micro-operations (count, 3) of the GEMM unit in two loops."""
-        self._kernel(GEMM, uops, fields)
+        return self._kernel(GEMM, uops, fields)
 
-    def alu(self, uops: NDArray[np.int64], **fields: int) -> None:
+    def alu(self, uops: NDArray[np.int64], **fields: int) -> int:
         """Micro-operations (count, 3) of the ALU in two loops."""
-        self._kernel(ALU, uops, fields)
+        return self._kernel(ALU, uops, fields)
+
+    def module(self, instruction: int) -> int:
+        """The module that runs an instruction."""
+        return self._of[instruction]
+
+    def order(self, first: int, second: int) -> None:
+        """A token from one instruction to a later one of a neighbouring module.
+
+        Tokens between two modules must be asked for in the order of both instructions; each instruction gives and
+        takes one a neighbour.
+        """
+        giver, taker = self._of[first], self._of[second]
+        self._rows[first][COLUMN["push_next" if taker > giver else "push_prev"]] = 1
+        self._rows[second][COLUMN["pop_prev" if taker > giver else "pop_next"]] = 1
 
     def push(self, giver: int, taker: int) -> None:
         """A token from module `giver`, after all it was given so far, to module `taker`."""
@@ -91,12 +106,14 @@ class Builder:
             self._noop(taker)
         self._pending[taker][flag] = 1
 
-    def finish(self) -> Program:
-        """The stream, ended, and its memory."""
+    def finish(self, after: int | None = None) -> Program:
+        """The stream, ended, and its memory; the end waits for the store `after`."""
         for module in (LOAD_MODULE, STORE_MODULE):
             if self._pending[module]:
                 self._noop(module)
-        self._append(FINISH)
+        end = self._append(FINISH)
+        if after is not None:
+            self.order(after, end)
         base = self._uop_base()
         uops = np.concatenate([*self._uop_parts, np.zeros(0, np.uint32)])
         dram = np.zeros((base + len(uops)) * 4, np.uint8)
@@ -128,13 +145,14 @@ class Builder:
             row[COLUMN[flag]] = 1
         self._pending[module] = {}
         self._rows.append(row)
+        self._of.append(module)
         self._last[module] = len(self._rows) - 1
         return len(self._rows) - 1
 
-    def _kernel(self, opcode: int, uops: NDArray[np.int64], fields: dict[str, int]) -> None:
+    def _kernel(self, opcode: int, uops: NDArray[np.int64], fields: dict[str, int]) -> int:
         """An instruction whose micro-operations are fetched first if the chip does not hold them."""
         begin, end = self._cache(uops)
-        self._append(opcode, **({"iter_out": 1, "iter_in": 1} | fields), uop_begin=begin, uop_end=end)
+        return self._append(opcode, **({"iter_out": 1, "iter_in": 1} | fields), uop_begin=begin, uop_end=end)
 
     def _cache(self, uops: NDArray[np.int64]) -> tuple[int, int]:
         """Where micro-operations are on the chip, after loading them where needed."""

@@ -26,6 +26,11 @@ def floats(*operators: str) -> list[Workload]:
     return found
 
 
+def outside(padding: Any) -> list[int]:
+    """Padding as torch.nn.functional.pad takes it: the last axis first, before and after."""
+    return [n for p in reversed(padding) for n in ((p, p) if isinstance(p, int) else p)]
+
+
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d", "conv2d_transpose")
 
 
@@ -47,21 +52,29 @@ def test_convolutions_against_torch(workload: Workload) -> None:
     else:
         groups = args.get("groups", args.get("channels"))
         function = getattr(torch.nn.functional, f"conv{rank}d")
+        x, options["padding"] = torch.nn.functional.pad(x, outside(args["padding"])), 0
         out = function(x, weight, dilation=args["dilation"], groups=groups, **options)
     if args["activation"] is not None:
         out = getattr(torch.nn.functional, args["activation"])(out)
     compare(workload, np.moveaxis(out.numpy(), 1, -1), inputs)
 
 
-@pytest.mark.parametrize("workload", floats("max_pool2d", "avg_pool2d"), ids=str)
+def poolings() -> list[Workload]:
+    """Those that torch has: means are of windows padded alike on both sides."""
+    alike = [w for w in floats("avg_pool2d") if all(isinstance(p, int) for p in w.args["padding"])]
+    return [*floats("max_pool2d"), *alike]
+
+
+@pytest.mark.parametrize("workload", poolings(), ids=str)
 def test_pooling_against_torch(workload: Workload) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     args, (data,) = workload.args, workload.make_inputs(3)
-    options = {"kernel_size": args["kernel"], "stride": args["stride"], "padding": args["padding"]}
+    x, options = torch.from_numpy(data).permute(0, 3, 1, 2), {"kernel_size": args["kernel"], "stride": args["stride"]}
     if workload.operator == "avg_pool2d":
-        options["count_include_pad"] = args["count_padding"]
-    function = getattr(torch.nn.functional, workload.operator)
-    out = function(torch.from_numpy(data).permute(0, 3, 1, 2), **options)
+        options |= {"count_include_pad": args["count_padding"], "padding": args["padding"]}
+    else:
+        x = torch.nn.functional.pad(x, outside(args["padding"]), value=float("-inf"))
+    out = getattr(torch.nn.functional, workload.operator)(x, **options)
     compare(workload, out.permute(0, 2, 3, 1).numpy(), [data])
 
 

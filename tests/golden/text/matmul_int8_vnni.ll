@@ -1,7 +1,7 @@
 declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <64 x i8>, <64 x i8>)
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
-declare void @autotune_parallel_for(ptr, ptr, i32)
+declare void @autotune_parallel_for(ptr, ptr, i64, i32)
 
 define void @kernel(ptr %arguments, i32 %threads, ptr %workspace) nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "target-cpu"="skylake-avx512" {
 entry:
@@ -15,24 +15,18 @@ entry:
   store ptr %arguments, ptr %context.1.0
   %v1 = getelementptr i64, ptr %context.1.0, i64 1
   store ptr %workspace, ptr %v1
-  call void @autotune_parallel_for(ptr @kernel.parallel0, ptr %context.1.0, i32 %threads)
+  call void @autotune_parallel_for(ptr @kernel.parallel0, ptr %context.1.0, i64 4, i32 %threads)
   ret void
 }
-define internal void @kernel.parallel0(ptr %context, i32 %thread, i32 %threads) nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "target-cpu"="skylake-avx512" {
+define internal void @kernel.parallel0(ptr %context, i32 %thread, i64 %low, i64 %high) nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "target-cpu"="skylake-avx512" {
 entry:
   %arguments = load ptr, ptr %context
   %workspace.at = getelementptr ptr, ptr %context, i64 1
   %workspace = load ptr, ptr %workspace.at
   %thread64 = sext i32 %thread to i64
-  %threads64 = sext i32 %threads to i64
   %scratch.offset = mul i64 %thread64, 0
   %scratch.start = add i64 %scratch.offset, 0
   %scratch = getelementptr i8, ptr %workspace, i64 %scratch.start
-  %low.scaled = mul i64 %thread64, 4
-  %low = udiv i64 %low.scaled, %threads64
-  %next = add i64 %thread64, 1
-  %high.scaled = mul i64 %next, 4
-  %high = udiv i64 %high.scaled, %threads64
   %any = icmp ult i64 %low, %high
   %argument.at0 = getelementptr ptr, ptr %arguments, i64 0
   %argument0 = load ptr, ptr %argument.at0
@@ -94,7 +88,7 @@ after2:
 }
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
-declare void @autotune_parallel_for(ptr, ptr, i32)
+declare void @autotune_parallel_for(ptr, ptr, i64, i32)
 
 define void @pack0(ptr %arguments, i32 %threads, ptr %workspace) nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "target-cpu"="skylake-avx512" {
 entry:

@@ -1,7 +1,7 @@
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
-declare void @autotune_parallel_for(ptr, ptr, i32)
+declare void @autotune_parallel_for(ptr, ptr, i64, i32)
 declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, <16 x i1>)
 
 define void @kernel(ptr %arguments, i32 %threads, ptr %workspace) nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "target-cpu"="skylake-avx512" {
@@ -141,7 +141,7 @@ after2:
 }
 declare i64 @llvm.smax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
-declare void @autotune_parallel_for(ptr, ptr, i32)
+declare void @autotune_parallel_for(ptr, ptr, i64, i32)
 
 define void @pack0(ptr %arguments, i32 %threads, ptr %workspace) nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "target-cpu"="skylake-avx512" {
 entry:
