@@ -74,6 +74,22 @@ class MeasureConfig(Section):
     threads: int | None = Field(default=None, ge=1, description="Threads of a kernel; null: one a core.")
 
 
+class QuantisationConfig(Section):
+    """How a network is quantised."""
+
+    method: Literal["mse", "max", "percentile"] = Field(
+        default="mse", description="How scales of activations are chosen from what the calibration saw."
+    )
+    per_channel: bool = Field(default=True, description="Whether weights have a scale for each output channel.")
+    first: bool = Field(default=True, description="Whether the first layer is quantised, too.")
+    last: bool = Field(default=True, description="Whether the last layer is quantised, too.")
+    floats: list[str] = Field(default_factory=list, description="Names of further layers that stay in floats.")
+    inputs: int = Field(default=4, ge=1, le=4096, description="Random sets of inputs to calibrate on.")
+    data: str | None = Field(
+        default=None, description="An .npz file of sets of inputs to calibrate on in place of random ones."
+    )
+
+
 class NetworkConfig(Section):
     """What is made of a model."""
 
@@ -82,6 +98,9 @@ class NetworkConfig(Section):
     )
     passes: list[str] | None = Field(
         default=None, description="Names of autotune.graph.passes.PASSES, in order; null: all."
+    )
+    substitutions: Literal["search"] | None = Field(
+        default=None, description="search: after the passes, see docs/substitutions.md; null: passes alone."
     )
     max_algorithm_error: float | None = Field(
         default=None, ge=0, description="Largest relative error of an algorithm, such as Winograd's; null: any."
@@ -92,6 +111,7 @@ class NetworkConfig(Section):
     quantise: Literal["int8"] | None = Field(
         default=None, description="int8: layers work on bytes, see docs/quantisation.md; null: in floats."
     )
+    quantisation: QuantisationConfig = QuantisationConfig()
     tolerance: float = Field(
         default=1e-4, gt=0, description="Largest error of an output, relative to its largest element."
     )

@@ -56,6 +56,8 @@ def finish_network(
         outputs are further from the reference's than the configuration allows; "" where they are not.
     """
     records = [record for result in results for record in result.records]
+    if network.found is not None:
+        say(f"substitutions: {network.found}")
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
     best = select(network.tasks, records, limits_of(config))
     schedules = Schedules(best, settings, limits_of(config))
@@ -200,6 +202,7 @@ def _document(
         "max_error": None if check is None else known(check.max_error),
         "errors": None if check is None else dict(check.errors),
         "accuracy": None if network.accuracy is None else network.accuracy.to_json(),
+        "substitutions": None if network.found is None else network.found.to_json(),
         "tasks_seconds": tasks_seconds,
         "trials": trials,
         "seed": config.seed,

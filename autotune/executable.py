@@ -2,12 +2,16 @@
 
 network = autotune.load("runs/resnet50/network")
 logits = network(image)
+
+A process that only does this imports NumPy and nothing else that is not Python's own.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import mmap
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.ir.interp import numpy_dtype
+from search_space.dtypes import numpy_dtype
 from targets.base import Parameter
-from targets.cpu.kernel import aligned
-from targets.cpu.network import NetworkLibrary
+from targets.cpu.arrays import aligned
+from targets.cpu.network_library import NetworkLibrary
 
 SCHEMA = "autotune.network/1"
 MANIFEST = "manifest.json"
@@ -37,12 +41,14 @@ class Executable:
     Args:
         folder: that `autotune compile` or `autotune run` wrote.
         threads: that kernels run on; by default what the network was tuned for.
+        mapped: whether weights are pages of the file, which processes share and which must stay as it is meanwhile,
+            or read into memory of this process, on large pages where the system has them.
 
     Raises:
         ExecutableError: files that are missing, torn or of another schema or processor.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> None:
         self.folder = Path(folder)
         self.manifest = _manifest(self.folder)
         self.name: str = self.manifest["name"]
@@ -51,7 +57,7 @@ class Executable:
             raise ExecutableError(f"`threads` must be at least 1, but got threads={threads}")
         self.inputs = _parameters(self.manifest["inputs"])
         self.outputs = _parameters(self.manifest["outputs"])
-        self._weights = _weights(self.folder, self.manifest)
+        self._weights = _weights(self.folder, self.manifest, mapped)
         try:
             self._library = NetworkLibrary(self.folder, self.name, self.manifest["files"])
         except OSError as error:
@@ -120,9 +126,9 @@ class Executable:
         return int(self.manifest["memory"]["arena_bytes"])
 
 
-def load(folder: str | os.PathLike[str], threads: int | None = None) -> Executable:
+def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> Executable:
     """The network in a folder; see `Executable`."""
-    return Executable(folder, threads)
+    return Executable(folder, threads, mapped)
 
 
 def digest(data: bytes | memoryview) -> str:
@@ -148,15 +154,26 @@ def _parameters(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
     return tuple(Parameter(item["name"], tuple(item["shape"]), item["dtype"]) for item in items)
 
 
-def _weights(folder: Path, manifest: Mapping[str, Any]) -> Array:
+def _weights(folder: Path, manifest: Mapping[str, Any], mapped: bool) -> Array:
     facts = manifest["weights"]
-    path = folder / facts["file"]
+    path, size = folder / facts["file"], int(facts["nbytes"])
     try:
-        data = np.fromfile(path, np.uint8)
+        with path.open("rb", buffering=0) as file:
+            whole = os.fstat(file.fileno()).st_size == size
+            data = _contents(file, size, mapped) if whole else np.zeros(0, np.uint8)
     except OSError as error:
         raise ExecutableError(f"{path}: a network must have its weights, but: {error.strerror}") from None
-    if data.nbytes != facts["nbytes"] or digest(data.data) != facts["sha256"]:
+    if not whole or digest(data[:size].data) != facts["sha256"]:
         raise ExecutableError(f"{path}: weights must be those of the manifest, but they differ from it")
-    out = aligned((max(64, data.nbytes),), "uint8")
-    out[: data.nbytes] = data
-    return out
+    return data
+
+
+def _contents(file: io.FileIO, size: int, mapped: bool) -> Array:
+    """The bytes of a file, once in memory, from a 64-byte boundary on."""
+    if mapped and size:
+        return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+    data = aligned((max(64, size),), "uint8")
+    rest = data[:size].data
+    while got := file.readinto(rest):  # at most 2 GiB at a time
+        rest = rest[got:]
+    return data

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,21 @@ import onnx
 
 from autotune.compile import Schedule, compile_graph, executable_graph
 from autotune.executable import Executable
-from autotune.graph.evaluate import evaluate
+from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Array, Graph
 from autotune.graph.network_process import NetworkProcess, RuntimeFailure, interleaved
 from autotune.graph.partition import Group, partition
 from autotune.graph.passes import optimise
-from autotune.graph.quantise import Accuracy, quantise_with_report
+from autotune.graph.quantise import (
+    CALIBRATION_INPUTS,
+    Accuracy,
+    Options,
+    Quantised,
+    load_feeds,
+    quantise_with_report,
+)
+from autotune.graph.substitutions import Analytic, Found, explore
 from autotune.selection import Chosen, Limits
 from autotune.stages import by_roofline
 from autotune.task import Task
@@ -33,6 +41,30 @@ TOLERANCE = 1e-4
 
 INTERMEDIATES = 3
 
+SUBSTITUTIONS = 2000
+"""Graphs that a search for substitutions may make."""
+
+LEAST = 0.01
+"""Part of a network's modelled seconds that substitutions must save; the model cannot tell smaller gains from none."""
+
+EXACT = ("clip", "concat", "copy", "dequantise", "max_pool2d", "pad", "relu", "reshape", "slice", "transpose")
+"""Operations that round no float: every order of computing them gives the same."""
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """How a network is quantised.
+
+    Attributes:
+        options: of the rewriting.
+        inputs: how many random sets of inputs it is calibrated on; others are drawn for the report.
+        data: an .npz file of sets to calibrate on in their place, the last two for the report, see `load_feeds`.
+    """
+
+    options: Options = field(default_factory=Options)
+    inputs: int = CALIBRATION_INPUTS
+    data: Path | None = None
+
 
 @dataclass(frozen=True)
 class Network:
@@ -44,6 +76,7 @@ class Network:
         graph: after the passes.
         tasks: distinct workloads, in order of occurrence.
         accuracy: what quantisation cost; None where the network is not quantised.
+        found: what the search for substitutions found; None where there was none.
     """
 
     name: str
@@ -51,6 +84,7 @@ class Network:
     graph: Graph
     tasks: tuple[Task, ...]
     accuracy: Accuracy | None = None
+    found: Found | None = None
 
 
 def load_network(
@@ -59,6 +93,8 @@ def load_network(
     seed: int = 0,
     passes: Sequence[str] | None = None,
     quantise: str | None = None,
+    how: Quantisation | None = None,
+    substitutions: str | None = None,
 ) -> Network:
     """Imports and optimises a model and finds its tasks.
 
@@ -67,22 +103,39 @@ def load_network(
         name: of the network.
         seed: of weights that the model does not carry.
         passes: names of passes to run; all by default.
-        quantise: `int8`, calibrated on random inputs; None: floats.
+        quantise: `int8`; None: floats.
+        how: of a network to quantise.
+        substitutions: `search`, after the passes and before quantisation; None: passes alone.
 
     Raises:
         ModelError: an operator that is not supported, or shapes that are not known.
         GraphError: a network to quantise that has no layers with weights.
-        ValueError: an unknown `quantise`.
+        ValueError: an unknown `quantise` or `substitutions`, or what `how` says of layers or data that are not there.
     """
     if quantise not in (None, "int8"):
         raise ValueError(f"`quantise` must be 'int8' or None, but got quantise={quantise!r}")
+    if substitutions not in (None, "search"):
+        raise ValueError(f"`substitutions` must be 'search' or None, but got substitutions={substitutions!r}")
     whole = with_weights(model, seed)
-    graph, accuracy = optimise(import_model(whole, seed=seed), passes), None
+    graph, accuracy, substituted = optimise(import_model(whole, seed=seed), passes), None, None
+    if substitutions is not None:
+        substituted = searched(graph)
+        graph = substituted.graph
     if quantise is not None:
-        found, accuracy = quantise_with_report(graph, seed)
+        found, accuracy = _quantised(graph, seed, how or Quantisation())
         graph = found.graph
     graph = executable_graph(graph)
-    return Network(name, whole, graph, tuple(tasks_of(graph)), accuracy)
+    return Network(name, whole, graph, tuple(tasks_of(graph)), accuracy, substituted)
+
+
+def searched(graph: Graph) -> Found:
+    """What the search for substitutions makes of a graph that the passes left: the same every time."""
+    return explore(graph, Analytic(given=frozenset(graph.inputs)), SUBSTITUTIONS, least=LEAST)
+
+
+def _quantised(graph: Graph, seed: int, how: Quantisation) -> tuple[Quantised, Accuracy]:
+    feeds = None if how.data is None else load_feeds(how.data, graph.inputs)
+    return quantise_with_report(graph, seed, how.options, how.inputs, feeds)
 
 
 def tasks_of(graph: Graph) -> list[Task]:
@@ -219,13 +272,16 @@ def check_network(network: Network, schedules: Schedules, settings: Settings, se
 
     The values in between are made outputs of the graph, which is compiled anew with the same schedules. Where ONNX
     Runtime is missing the reference is our evaluation of the imported graph in NumPy. A quantised network is compared
-    with the evaluation of its own graph, in which integers are exact.
+    with the evaluation of its own graph: integers are exact there, see `_check_quantised`.
     """
     if network.accuracy is not None:
         return _check_quantised(network, schedules, settings, seed)
     model, _ = with_checkpoints(network.model)
     plain = import_model(model, seed=seed)
-    probed = Network(network.name, model, executable_graph(optimise(plain)), ())
+    graph = optimise(plain)
+    if network.found is not None:
+        graph = searched(graph).graph
+    probed = Network(network.name, model, executable_graph(graph), ())
     feeds = make_feeds(network, seed)
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
         executable = compile_network(probed, schedules, Path(place) / "network", settings)
@@ -237,19 +293,57 @@ def check_network(network: Network, schedules: Schedules, settings: Settings, se
 
 
 def _check_quantised(network: Network, schedules: Schedules, settings: Settings, seed: int) -> Check:
-    """Bytes in between must come out as they are: any error of theirs counts, the smallest is 1 in 255."""
+    """Integers made of integers are exact, floats are within rounding, bytes that floats are rounded to one step off.
+
+    Such a byte may fall to either side where the float lies near a tie, and all that is computed of it with it. So
+    those bytes are outputs of the probed network, too, and the reference goes on from them as they are.
+    """
     graph = network.graph
+    rounded = rounded_values(graph)
     stored = [node.name for node in graph.nodes if node.type.dtype == "uint8" and node.name not in graph.outputs]
     added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]
-    names = [*graph.outputs, *dict.fromkeys(added)]
+    names = list(dict.fromkeys([*graph.outputs, *added, *rounded]))
     probed = executable_graph(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(names)))
     feeds = make_feeds(network, seed)
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
         executable = compile_network(Network(network.name, network.model, probed, ()), schedules, Path(place), settings)
         out = executable(*(feeds[p.name] for p in executable.inputs))
-        arrays = out if isinstance(out, tuple) else (out,)
-        values = evaluate(graph, feeds)
-    return Check("numpy", {n: relative_error(a, values[n]) for n, a in zip(names, arrays, strict=True)})
+        found = dict(zip(names, out if isinstance(out, tuple) else (out,), strict=True))
+    values = evaluate(graph, feeds, {name: found[name] for name in rounded})
+    return Check("numpy", {name: error_of(graph, name, found[name], values, rounded) for name in names})
+
+
+def rounded_values(graph: Graph) -> list[str]:
+    """Integers of a graph that are made of floats which are computed, and not merely moved or compared."""
+    computed: set[str] = set()
+    for node in graph.nodes:
+        if node.type.dtype.startswith("float") and (node.op not in EXACT or computed.intersection(node.inputs)):
+            computed.add(node.name)
+    return [n.name for n in graph.nodes if not n.type.dtype.startswith("float") and computed.intersection(n.inputs)]
+
+
+def error_of(graph: Graph, name: str, found: Array, values: Mapping[str, Array], rounded: Collection[str]) -> float:
+    """How wrong a value of a quantised network is.
+
+    Args:
+        graph: quantised.
+        name: of the value.
+        found: what the executable gives.
+        values: of the reference, those of `rounded` as the executable gives them.
+        rounded: names of the integers that are made of computed floats.
+
+    Returns:
+        The relative error of a float. Of an integer 0 where it is exact, else 1, whatever its size; of a byte that a
+        float is rounded to 0 up to one step, else its relative error.
+    """
+    node = graph.node(name)
+    if name in rounded and node is not None:
+        wanted = compute(node, values)
+        steps = int(np.max(np.abs(found.astype(np.int64) - wanted.astype(np.int64)), initial=0))
+        return 0.0 if node.op == "quantise" and steps <= 1 else relative_error(found, wanted)
+    if found.dtype.kind == "f":
+        return relative_error(found, values[name])
+    return 0.0 if np.array_equal(found, values[name]) else 1.0
 
 
 def _reference_outputs(

@@ -89,9 +89,11 @@ def by_roofline(task: Task, settings: Settings, algorithms: Sequence[str] | None
     shown = own if algorithms is None else algorithms
     space: SearchSpace = generate(task.workload, registry.get(settings.target).hardware, shown)
 
+    cold = settings.cache == "network"
+
     def score(sketch: int, choices: Any) -> Any:
         of = space.sketches[sketch]
-        return -FeatureExtractor(of.program, of.columns, space.hardware).roofline(of.expand(choices))
+        return -FeatureExtractor(of.program, of.columns, space.hardware, cold).roofline(of.expand(choices))
 
     rng = settings.generator(task.workload.key, "lower")
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune import schedulers, search
@@ -47,12 +48,18 @@ def network_of(config: RunConfig, where: str) -> Network:
         ConfigError: an unknown model or pass, or a model that cannot be compiled.
     """
     from autotune.graph.importer import load_model
-    from autotune.network import load_network
+    from autotune.graph.quantise import Options
+    from autotune.network import Quantisation, load_network
 
+    keys, how = config.network, config.network.quantisation
     with blamed(f"{where}:model"):
-        shapes = {name: tuple(shape) for name, shape in config.network.shapes.items()}
+        shapes = {name: tuple(shape) for name, shape in keys.shapes.items()}
         model = load_model(str(config.model), shapes=shapes)
-        network = load_network(model, config.name, config.seed, config.network.passes, config.network.quantise)
+        options = Options(how.method, how.per_channel, how.first, how.last, tuple(how.floats))
+        quantisation = Quantisation(options, how.inputs, None if how.data is None else Path(how.data))
+        network = load_network(
+            model, config.name, config.seed, keys.passes, keys.quantise, quantisation, keys.substitutions
+        )
     if not network.tasks:
         raise ConfigError(f"{where}:model: a model must have something to compute, but {config.model} has not")
     return network

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from autotune import search
@@ -16,6 +17,7 @@ from autotune.pools import make_pool
 from autotune.result import TuneResult
 from autotune.task import Task
 from autotune.tuning import Settings, TaskTuning
+from costmodel.features import FeatureExtractor
 from measure.database import Database
 from measure.host import describe_host
 from measure.pool import Cache, MeasurePool
@@ -112,7 +114,8 @@ def prepare(
     space = space or generate(task.workload, targets.get(settings.target).hardware, algorithms)
     key = task.workload.key
     model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)
-    guide = Guide(space, model, settings.generator(key, "guide"))
+    extractor = partial(FeatureExtractor, cold_constants=settings.cache == "network")
+    guide = Guide(space, model, settings.generator(key, "guide"), extractor=extractor)
     kind = search.get(settings.strategy)
     strategy = kind(space, guide, settings.generator(key, "search"), **settings.strategy_options)
     tuning = TaskTuning(task, space, settings, strategy, guide, describe_host())

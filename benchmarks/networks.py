@@ -11,13 +11,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from autotune.config import check_config
+import onnx
+
+from autotune.config import RunConfig, check_config
 from autotune.deploy import FOLDER, compare
+from autotune.network import make_feeds
 from autotune.run import run
+from autotune.subject import network_of, settings_of
 from benchmarks import results, tables
+from benchmarks.ort_arena import Arena, measure_arena
 
 NETWORKS = ("resnet50", "vgg19", "squeezenet", "inception_v1", "densenet121", "alexnet")
 PEERS = ("onnxruntime", "openvino")
@@ -41,6 +47,7 @@ def measured(name: str, trials: int, turns: int, folder: Path, **keys: Any) -> d
     outcome = run(config, "benchmark")
     tuned = time.perf_counter() - start
     timing = compare(config, "benchmark", folder / FOLDER, PEERS, turns)
+    arena = onnxruntime_arena(config)
     network = outcome.document["network"]
     return {
         "seconds": dict(timing.seconds),
@@ -51,10 +58,21 @@ def measured(name: str, trials: int, turns: int, folder: Path, **keys: Any) -> d
         "tasks_seconds": network["tasks_seconds"],
         "max_error": network["max_error"],
         "memory": network["memory"],
+        "onnxruntime_arena": asdict(arena),
         "algorithms": sorted({str(result.algorithm) for result in outcome.results}),
         "flops": sum(result.weight * result.workload.flops for result in outcome.results),
         "failed": sum(sum(result.errors.values()) for result in outcome.results),
     }
+
+
+def onnxruntime_arena(config: RunConfig) -> Arena:
+    """ONNX Runtime's arena on the model of a run."""
+    network = network_of(config, "benchmark")
+    threads = settings_of(config, "benchmark").threads
+    with tempfile.TemporaryDirectory(prefix="autotune-arena-") as place:
+        file = Path(place) / "model.onnx"
+        onnx.save(network.model, file)
+        return measure_arena(file, make_feeds(network, config.seed), threads)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -152,11 +152,15 @@ def networks(document: Document) -> str:
         "GFLOP/s",
         "error",
         "ours MiB",
+        "of it expanded",
         "ORT MiB",
+        "arena MiB",
+        "ORT arena MiB",
     ]
     lines: list[list[object]] = []
     for row in document["rows"].values():
-        seconds, resident = row["seconds"], row["resident_bytes"]
+        seconds, resident, memory = row["seconds"], row["resident_bytes"], row["memory"]
+        expanded = memory["weights_bytes"] - memory["original_weights_bytes"]
         ours = seconds["autotune"]
         best = min((value for name, value in seconds.items() if name != "autotune"), default=None)
         lines.append(
@@ -169,7 +173,8 @@ def networks(document: Document) -> str:
                 _ms(row["tasks_seconds"]),
                 f"{row['flops'] / ours / 1e9:.0f}",
                 _number(row["max_error"], ".0e"),
-                *(_number(resident.get(n) and resident[n] / 2**20, ".0f") for n in ("autotune", "onnxruntime")),
+                *(_mib(n) for n in (resident["autotune"], expanded, resident.get("onnxruntime"))),
+                *(_mib(n, 1) for n in (memory["arena_bytes"], row.get("onnxruntime_arena", {}).get("requested"))),
             ]
         )
     return _table(header, lines)
@@ -225,6 +230,10 @@ def _table(header: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
 
 def _ms(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
+def _mib(nbytes: int | None, digits: int = 0) -> str:
+    return "" if nbytes is None else f"{nbytes / 2**20:.{digits}f}"
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:

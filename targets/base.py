@@ -7,13 +7,14 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.hardware import Hardware
-from search_space.ir.stmt import LoopProgram
+if TYPE_CHECKING:  # a process that only runs networks needs neither
+    from search_space.hardware import Hardware
+    from search_space.ir.stmt import LoopProgram
 
 
 class BuildError(RuntimeError):

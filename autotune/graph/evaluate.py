@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.graph.ir import Array, Graph, GraphError, type_of
+from autotune.graph.ir import Array, Graph, GraphError, Node, type_of
 from autotune.graph.ops import find
 
 
-def evaluate(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def evaluate(graph: Graph, inputs: Mapping[str, Array], given: Mapping[str, Array] | None = None) -> dict[str, Array]:
     """Every value of a graph, by name.
+
+    Args:
+        graph: what to compute.
+        inputs: of the graph.
+        given: values of nodes that are taken as they are, in place of being computed.
 
     Raises:
         GraphError: inputs that are missing, too many, or of another type.
@@ -20,6 +25,12 @@ def evaluate(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
         if type_of(inputs[name]) != kind:
             raise GraphError(f"input `{name}` must be {kind}, but got {type_of(inputs[name])}")
     values = {**inputs, **graph.constants}
+    known = given or {}
     for node in graph.nodes:
-        values[node.name] = find(node.op).evaluate(node.attrs, [values[name] for name in node.inputs])
+        values[node.name] = known[node.name] if node.name in known else compute(node, values)
     return values
+
+
+def compute(node: Node, values: Mapping[str, Array]) -> Array:
+    """The value of one node, from those that it reads."""
+    return find(node.op).evaluate(node.attrs, [values[name] for name in node.inputs])

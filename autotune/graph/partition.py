@@ -9,13 +9,13 @@ Workloads know nothing of the names in a graph: the same structure in another ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from autotune.graph.ir import Graph, Node
 from autotune.graph.ops import Kind, find
-from autotune.graph.views import free, locate
+from autotune.graph.views import Location, free, locate
 from search_space import te, te_json
 from search_space.workloads import Workload
 
@@ -54,13 +54,28 @@ def partition(graph: Graph, in_place: bool = True) -> list[Group]:
         graph: what to go over.
         in_place: whether concatenations are written and slices read in place, see `views`.
     """
-    nothing = free(graph, locate(graph, in_place))
+    return [_group(graph, nodes, nothing) for nodes, nothing in grouped(graph, locate(graph, in_place))]
+
+
+def grouped(
+    graph: Graph, locations: Mapping[str, Location], known: Collection[str] = ()
+) -> list[tuple[list[Node], bool]]:
+    """Nodes of each group, and whether nothing is computed for them, in the order of `partition`.
+
+    Args:
+        graph: what to go over.
+        locations: as `locate` gives them.
+        known: nodes that will have been computed before the graph runs, which no group has.
+    """
+    nothing = free(graph, locations)
     consumers = graph.consumers()
     kept = set(graph.outputs)
     members: dict[str, list[Node]] = {}  # output of a group so far -> its nodes
     place = {node.name: i for i, node in enumerate(graph.nodes)}
     begun: dict[str, int] = {}
     for node in graph.nodes:
+        if node.name in known:
+            continue
         producers = [
             name
             for name in node.inputs
@@ -78,7 +93,7 @@ def partition(graph: Graph, in_place: bool = True) -> list[Group]:
             members[node.name] = [node]
             begun[node.name] = place[node.name]
     order = sorted(members, key=lambda name: place[name])
-    return [_group(graph, members[name], members[name][0].name in nothing) for name in order]
+    return [(members[name], members[name][0].name in nothing) for name in order]
 
 
 def _group(graph: Graph, nodes: Sequence[Node], nothing: bool) -> Group:

@@ -8,7 +8,7 @@ Kernels are built for the strides of what they read and write, so nothing is cop
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from autotune.graph.ir import Graph, Node
@@ -35,23 +35,20 @@ def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def locate(graph: Graph, in_place: bool = True) -> dict[str, Location]:
+def locate(graph: Graph, in_place: bool = True, computed: Collection[str] = ()) -> dict[str, Location]:
     """Location of every value of a graph.
 
     Args:
         graph: what to go over.
         in_place: whether concatenations are written and slices read in place; otherwise only views share memory.
+        computed: inputs that kernels outside the graph compute, where it is a part of another one: they may be written
+            into a concatenation, too.
     """
-    inside = _written_in_place(graph) if in_place else {}
+    inside = _written_in_place(graph, computed) if in_place else {}
     found = {name: Location(name) for name in (*graph.inputs, *graph.constants)}
     for node in reversed(graph.nodes):  # consumers first: a concatenation may lie in another one
-        if node.name in inside:
-            whole, offset = inside[node.name]
-            at = found[whole.name]
-            strides = at.strides or dense(whole.type.shape)
-            found[node.name] = Location(at.root, at.offset + offset * strides[whole.attrs["axis"]], strides)
-        else:
-            found[node.name] = Location(node.name)
+        found[node.name] = _within(found, *inside[node.name]) if node.name in inside else Location(node.name)
+    found |= {name: _within(found, *inside[name]) for name in computed if name in inside}
     for node in graph.nodes:  # producers first: views of what has its place by now
         if find(node.op).kind is Kind.view:
             found[node.name] = found[node.inputs[0]]
@@ -61,6 +58,13 @@ def locate(graph: Graph, in_place: bool = True) -> dict[str, Location]:
             first = sum(b * s for b, s in zip(node.attrs["begin"], strides, strict=True))
             found[node.name] = Location(at.root, at.offset + first, strides)
     return found
+
+
+def _within(locations: Mapping[str, Location], whole: Node, offset: int) -> Location:
+    """Of a part of a concatenation, from place `offset` of its axis on."""
+    at = locations[whole.name]
+    strides = at.strides or dense(whole.type.shape)
+    return Location(at.root, at.offset + offset * strides[whole.attrs["axis"]], strides)
 
 
 def free(graph: Graph, locations: Mapping[str, Location]) -> set[str]:
@@ -78,7 +82,7 @@ def _lies_in(locations: Mapping[str, Location], name: str, whole: Node) -> bool:
     return locations[name].strides is not None and locations[name].root == locations[whole.name].root
 
 
-def _written_in_place(graph: Graph) -> dict[str, tuple[Node, int]]:
+def _written_in_place(graph: Graph, computed: Collection[str]) -> dict[str, tuple[Node, int]]:
     """Value → the concatenation that it is written into, and at which place of its axis.
 
     All inputs of a concatenation are, or none: each must be computed by a kernel of its own, be no output of the graph,
@@ -89,7 +93,7 @@ def _written_in_place(graph: Graph) -> dict[str, tuple[Node, int]]:
     for node in reversed(graph.nodes):
         if node.op != "concat" or len(set(node.inputs)) != len(node.inputs):
             continue
-        if not all(_can_move(graph, name, consumers[name]) and name not in found for name in node.inputs):
+        if not all(_can_move(graph, name, consumers[name], computed) and name not in found for name in node.inputs):
             continue
         start = 0
         for name in node.inputs:
@@ -98,9 +102,12 @@ def _written_in_place(graph: Graph) -> dict[str, tuple[Node, int]]:
     return found
 
 
-def _can_move(graph: Graph, name: str, readers: list[Node]) -> bool:
+def _can_move(graph: Graph, name: str, readers: list[Node], computed: Collection[str]) -> bool:
     node = graph.node(name)
-    if node is None or name in graph.outputs or find(node.op).kind is Kind.view or node.op == "slice":
+    if node is None:
+        if name not in computed:
+            return False
+    elif name in graph.outputs or find(node.op).kind is Kind.view or node.op == "slice":
         return False
     return not any(find(reader.op).kind is Kind.view for reader in readers)
 

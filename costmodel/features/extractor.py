@@ -25,6 +25,7 @@ class FeatureExtractor:
         program: the sketch's symbolic program, or a concrete one.
         columns: names of the decision variables, in the order of the columns.
         hardware: limits that the roofline needs.
+        cold_constants: whether constants come from memory at each execution (the cache state `network`).
 
     Attributes:
         names: of the features, the same for every program.
@@ -33,13 +34,15 @@ class FeatureExtractor:
 
     names: tuple[str, ...] = NAMES
 
-    def __init__(self, program: LoopProgram, columns: Sequence[str], hardware: Hardware) -> None:
+    def __init__(
+        self, program: LoopProgram, columns: Sequence[str], hardware: Hardware, cold_constants: bool = False
+    ) -> None:
         self.statements = statements(program)
         self._width, self._hardware = len(columns), hardware
         self._tape = Tape()
         convert = Columns(self._tape, columns)
         self._nests = [Nest(s, convert) for s in self.statements]
-        self._terms = [estimate(n, hardware) for n in self._nests]
+        self._terms = [estimate(n, hardware, cold_constants) for n in self._nests]
         self._seconds = self._tape.total(t.seconds for t in self._terms)
 
     def __call__(self, columns: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -74,7 +74,7 @@ def describe(nest: Nest, terms: Terms, program_seconds: Value) -> dict[str, Valu
 
 def _computation(nest: Nest) -> Iterator[Feature]:
     """Operations over the whole program."""
-    counts = dict.fromkeys(OPERATIONS, 0)
+    counts = dict.fromkeys(OPERATIONS, 0.0)
     for kind, count in nest.statement.operations.items():
         counts[_KIND_OF.get(kind, "math" if kind in COST else "other")] += count
     yield from ((f"operations.{kind}", nest.iterations * count) for kind, count in counts.items())

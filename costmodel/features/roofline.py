@@ -57,8 +57,12 @@ class Terms:
     seconds: Value
 
 
-def estimate(nest: Nest, hardware: Hardware) -> Terms:
-    """The terms of one statement."""
+def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
+    """The terms of one statement.
+
+    Args:
+        cold: whether constants come from memory each time, as weights do within a network.
+    """
     statement, tape = nest.statement, nest.tape
     lanes = _lanes(nest, hardware)
     instructions = nest.iterations / lanes
@@ -84,6 +88,8 @@ def estimate(nest: Nest, hardware: Hardware) -> Terms:
     capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
     busy = _parallel(nest).least(hardware.cores)
     traffic = tuple(_traffic(nest, c, busy if i < 2 else None) for i, c in enumerate(capacities))
+    if cold:
+        traffic = (*traffic[:-1], traffic[-1].most(_constants(nest)))
     misses = tuple(t / rate for t, rate in zip(traffic, MISS, strict=True))
     arithmetic, loading = arithmetic * instructions, ports * instructions
     compute = arithmetic.most(loading).most(issue) + overhead
@@ -156,6 +162,12 @@ def _traffic(nest: Nest, capacity: int, busy: Value | None) -> Value:
         here = nest.tape.total(b[i] for b in brought) if i else nest.tape.const(0)
         out = (nest.working_sets[i] <= room).otherwise(here, out)
     return out
+
+
+def _constants(nest: Nest) -> Value:
+    """Bytes of the constants that are read, each once."""
+    pairs = zip(nest.accesses, nest.footprints, strict=True)
+    return nest.tape.total(footprint[0] for access, footprint in pairs if access.buffer.constant)
 
 
 def _parallel(nest: Nest) -> Value:

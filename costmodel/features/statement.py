@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
-from search_space.ir.expr import Expr, const, variables, walk
+from search_space.ir.expr import Expr, const, substitute, variables, walk
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
 INLINE_KINDS = ("unroll", "vectorize", "tensor")  # loops that are gone in machine code
+MAX_COPIES = 64
+"""Copies of a statement, by the values of unrolled loops, that are looked at one by one."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Statement:
         loops: outermost first, those that always run once left out.
         output: what is written.
         inputs: what is read besides, in order of appearance.
-        operations: of one execution: kind or math function → count.
+        operations: of one execution: kind or math function → count; the mean where unrolled copies differ.
         reducing: whether it accumulates.
         allocation: how many of the loops stand around the allocation of `output`.
     """
@@ -59,7 +62,7 @@ class Statement:
     loops: tuple[Loop, ...]
     output: Access
     inputs: tuple[Access, ...]
-    operations: Mapping[str, int]
+    operations: Mapping[str, float]
     reducing: bool
     allocation: int
 
@@ -100,27 +103,78 @@ def _walk(stmt: Stmt, loops: tuple[Loop, ...], allocated: dict[str, int], progra
 def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int], program: LoopProgram) -> Statement:
     inputs: dict[tuple[str, tuple[int, ...]], Access] = {}
     here = (stmt.buffer, tuple(i.serial for i in stmt.indices))
-    operations: dict[str, int] = {}
-    lanes = frozenset(loop.var for loop in loops if loop.kind == "vectorize")
     for node in walk(stmt.value):
         if node.op == "load":
             key = (node.args[0], tuple(i.serial for i in node.args[1:]))
             inputs.setdefault(key, Access(program.buffers[node.args[0]], node.args[1:], True, False))
-        elif node.op in ("const", "var", "cast") or node.dtype in ("int64", "bool") or _masks(node, lanes):
-            continue
-        else:
-            kind = node.args[0] if node.op == "call" else node.op
-            operations[kind] = operations.get(kind, 0) + 1
+    operations = _operations(stmt.value, loops)
     reads_itself = inputs.pop(here, None) is not None or stmt.reducer is not None
     output = Access(program.buffers[stmt.buffer], stmt.indices, reads_itself, True)
-    if stmt.reducer == "sum" and operations.get("mul"):
+    if stmt.reducer == "sum" and operations.get("mul", 0) >= 1:
         operations["mul"] -= 1
-        operations["fma"] = 1
+        operations["fma"] = operations.get("fma", 0) + 1
     elif stmt.reducer:
         kind = {"sum": "add", "prod": "mul"}.get(stmt.reducer, stmt.reducer)
         operations[kind] = operations.get(kind, 0) + 1
     depth = allocated.get(stmt.buffer, 0)
     return Statement(loops, output, tuple(inputs.values()), operations, stmt.reducer is not None, depth)
+
+
+def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
+    """Operations of one execution of `value`: kind or math function → count.
+
+    A choice by the position in an unrolled loop, as transforms such as Winograd's are written, is made when the code
+    is: of each copy the one branch counts, and what copies have in common counts once.
+    """
+    lanes = frozenset(loop.var for loop in loops if loop.kind == "vectorize")
+    copies = _copies(value, loops)
+    seen: set[int] = set()
+    counts: dict[str, float] = {}
+
+    def visit(node: Expr) -> None:
+        if node.serial in seen:
+            return
+        seen.add(node.serial)
+        if node.op in ("load", "const", "var"):
+            return
+        product = _fused(node)
+        for operand in node.operands:
+            for part in product.operands if operand is product else (operand,):
+                visit(part)
+        if node.op == "cast" or node.dtype in ("int64", "bool") or _masks(node, lanes):
+            return
+        kind = "fma" if product is not None else node.args[0] if node.op == "call" else node.op
+        counts[kind] = counts.get(kind, 0) + 1
+
+    for copy in copies:
+        visit(copy)
+    return {kind: count / len(copies) for kind, count in counts.items()} if len(copies) > 1 else counts
+
+
+def _fused(node: Expr) -> Expr | None:
+    """The product that an addition takes in, so that both are one multiply-add."""
+    if node.op != "add" or node.dtype != "float32":
+        return None
+    return next((operand for operand in node.operands if operand.op == "mul"), None)
+
+
+def _copies(value: Expr, loops: Sequence[Loop]) -> list[Expr]:
+    """`value` for each position by which it chooses; itself alone where it chooses by none, or by too many."""
+    extents = {loop.var: int(loop.extent.value) for loop in loops if loop.kind == "unroll" and loop.extent.is_const}
+    chosen: dict[str, None] = {}
+    for node in walk(value):
+        if node.op == "select" and node.args[0].op == "eq":
+            index, place = node.args[0].args
+            index = place if index.op == "const" else index
+            if index.op == "var" and index.args[0] in extents:
+                chosen[index.args[0]] = None
+    copies = 1
+    for name in chosen:
+        copies *= extents[name]
+    if not 1 < copies <= MAX_COPIES:
+        return [value]
+    positions = product(*(range(extents[name]) for name in chosen))
+    return [substitute(value, dict(zip(chosen, position, strict=True))) for position in positions]
 
 
 def _masks(node: Expr, lanes: frozenset[str]) -> bool:

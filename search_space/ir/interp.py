@@ -9,20 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space.dtypes import numpy_dtype as numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS, FOLD, Expr
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
 Arrays = dict[str, NDArray[Any]]
-
-
-def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The NumPy type that holds `dtype` (bfloat16 comes from ml_dtypes)."""
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return kind
-    return np.dtype(dtype)
 
 
 _CALLS: dict[str, Callable[[Any], Any]] = {

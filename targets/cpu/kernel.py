@@ -11,8 +11,9 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.ir.interp import numpy_dtype
+from search_space.dtypes import numpy_dtype
 from targets.base import Bound, Kernel, Module, Parameter, RunError
+from targets.cpu.arrays import aligned
 from targets.cpu.runtime import cold_timer_text, initialise, runtime_text
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
@@ -62,15 +63,6 @@ def parallel_for(body: int, context: int, extent: int, threads: int) -> None:
     """Runs the native function at `body` over [0, extent), as generated code does; see `targets.cpu.pool`."""
     function = _PARALLEL_FOR(_runtime().get_function_address("autotune_parallel_for"))
     function(body, context, extent, threads)
-
-
-def aligned(shape: Sequence[int], dtype: str) -> NDArray[Any]:
-    """A zeroed array that starts on a 64-byte boundary."""
-    kind = numpy_dtype(dtype)
-    size = int(np.prod(shape)) * kind.itemsize
-    raw = np.zeros(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(kind).reshape(shape)
 
 
 class CpuKernel(Kernel):

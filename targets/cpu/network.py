@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,7 @@ import llvmlite.binding as llvm
 
 from targets.base import NetworkPlan, Place
 from targets.cpu.export import C_TYPE, LINK_FLAGS
-from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, blas_library, initialise, runtime_text
+from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, blas_library, runtime_text
 
 if TYPE_CHECKING:
     from targets.cpu.target import CpuTarget
@@ -121,50 +119,6 @@ def link(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
     for file in objects:  # all of them are in the shared object
         (folder / file).unlink()
     return [f"{plan.name}.h", f"{plan.name}.so"]
-
-
-_LINKED: list[llvm.ExecutionEngine] = []
-
-
-class NetworkLibrary:
-    """The functions of a linked network, from its shared object, or from its objects where nothing could link them.
-
-    Args:
-        folder: that `link` wrote to.
-        name: of the network.
-        files: that `link` said it wrote.
-    """
-
-    def __init__(self, folder: Path, name: str, files: Sequence[str]) -> None:
-        call = [ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p]
-        time = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int32]
-        kinds = {name: call, f"{name}_profile": [*call, ctypes.c_void_p]}
-        kinds["autotune_time"] = [*time, ctypes.c_void_p, ctypes.c_void_p]
-        if f"{name}.so" in files:
-            library = ctypes.CDLL(str((folder / f"{name}.so").resolve()))
-            addresses = {symbol: _address(library, symbol) for symbol in kinds}
-        else:
-            addresses = self._linked([folder / file for file in files if file.endswith(".o")], list(kinds))
-        self.address = addresses[name]
-        self.run, self.profile, self.time = (
-            ctypes.CFUNCTYPE(None, *kinds[symbol])(addresses[symbol]) for symbol in kinds
-        )
-
-    def _linked(self, objects: Sequence[Path], symbols: Sequence[str]) -> dict[str, int]:
-        initialise()
-        machine = llvm.Target.from_default_triple().create_target_machine(codemodel="default")
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        for path in objects:
-            engine.add_object_file(llvm.ObjectFileRef.from_data(path.read_bytes()))
-        engine.finalize_object()
-        _LINKED.append(engine)  # the threads of its pool run in it
-        return {symbol: int(engine.get_function_address(symbol)) for symbol in symbols}
-
-
-def _address(library: ctypes.CDLL, symbol: str) -> int:
-    address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
-    assert address is not None
-    return address
 
 
 def header(plan: NetworkPlan) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import autotune
 from autotune.compile import Schedule, compile_graph, executable_graph
 from autotune.executable import Executable, ExecutableError
 from autotune.graph.evaluate import evaluate
@@ -17,6 +19,7 @@ from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.stages import by_roofline
 from autotune.task import Task
 from autotune.tuning import Settings
+from measure.host import worker_environment
 from search_space.workloads import Workload
 from tests.graph.nets import conv, feeds, residual
 
@@ -89,6 +92,70 @@ def test_outputs_that_no_kernel_writes_are_copied(tmp_path: Path) -> None:
     assert executable_graph(residual()).outputs == residual().outputs
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_weights_are_read_or_mapped(network: Executable, mapped: bool) -> None:
+    given = feeds(residual())["x"]
+    again = autotune.load(network.folder, mapped=mapped)
+    np.testing.assert_array_equal(again(given), network(given))
+    maps = Path("/proc/self/maps").read_text()
+    assert again.weights_bytes == network.weights_bytes
+    assert mapped <= (f"{network.folder.resolve()}/residual.weights" in maps)
+
+
+def test_a_network_without_weights_is_mapped(tmp_path: Path) -> None:
+    b = Builder("bare", {"x": TensorType((2, 16))})
+    graph = b.finish([b.add("relu", ["x"])])
+    given = feeds(graph)["x"]
+    compiled(graph, tmp_path)
+    np.testing.assert_array_equal(autotune.load(tmp_path / "network", mapped=True)(given), np.maximum(given, 0))
+
+
+ALONE = """
+import sys
+before = set(sys.modules)
+import numpy as np
+import autotune
+
+network = autotune.load(sys.argv[1], mapped=sys.argv[2] == "mapped")
+network(*(np.zeros(p.shape, p.dtype) for p in network.inputs))
+status = open("/proc/self/status").read()
+print(status.partition("VmHWM:")[2].split()[0])
+print(*sorted(set(sys.modules) - before))
+"""
+"""Peak of resident memory in KiB, and the modules imported."""
+
+
+def alone(network: Executable, how: str) -> tuple[int, list[str]]:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, network.folder.resolve(), how],
+        cwd=Path(autotune.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=worker_environment([]),
+    )
+    peak, modules = done.stdout.splitlines()
+    return int(peak) << 10, modules.split()
+
+
+def test_a_process_that_only_runs_imports_numpy_alone(network: Executable) -> None:
+    _, modules = alone(network, "read")
+    others = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names
+    assert others == {"numpy", "autotune", "search_space", "targets"}
+    ours = [name for name in modules if name.partition(".")[0] in ("search_space", "targets")]
+    assert "targets.cpu.emit" not in ours and "search_space.ir.expr" not in ours
+
+
+@pytest.mark.parametrize("how", ["read", "mapped"])
+def test_weights_are_in_memory_once(network: Executable, tmp_path: Path, how: str) -> None:
+    b = Builder("large", {"x": TensorType((1, 4096))})
+    weight = b.constant(np.random.default_rng(0).standard_normal((4096, 4096)).astype(np.float32))
+    large = compiled(b.finish([b.add("matmul", ["x", weight])]), tmp_path)
+    (small, _), (peak, _) = alone(network, how), alone(large, how)
+    assert 0.9 < (peak - small) / large.weights_bytes < 1.2
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs cc, a C compiler")
 def test_a_c_program_runs_it(network: Executable, tmp_path: Path) -> None:
     graph = residual()
@@ -150,9 +217,11 @@ def test_torn_folders_are_refused(network: Executable, tmp_path: Path) -> None:
     weights = folder / "residual.weights"
     data = bytearray(weights.read_bytes())
     data[100] ^= 1
-    weights.write_bytes(data)
-    with pytest.raises(ExecutableError, match="weights must be those of the manifest"):
-        Executable(folder)
+    for torn in (bytes(data), data[:-1], network.folder.joinpath("residual.weights").read_bytes() + b"\0", b""):
+        weights.write_bytes(torn)
+        for mapped in (False, True):
+            with pytest.raises(ExecutableError, match="weights must be those of the manifest"):
+                Executable(folder, mapped=mapped)
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "schema": "other/1"}))
     with pytest.raises(ExecutableError, match="must be of schema autotune.network/1, but got other/1"):

@@ -11,9 +11,12 @@ import pytest
 
 from autotune.callbacks import Callback
 from autotune.loop import run_rounds
-from autotune.tuner import known
+from autotune.task import Task
+from autotune.tuner import known, prepare
 from autotune.tuning import Settings
+from costmodel.features import FeatureExtractor
 from measure.database import Database
+from search_space import workloads
 from tests.autotune import fakes
 
 
@@ -233,3 +236,17 @@ def test_the_guide_goes_by_the_roofline_until_there_is_data():
     task.guide.observe([], [])
     task.guide.refit()
     assert not task.guide.fitted
+
+
+@pytest.mark.parametrize(("cache", "cold"), [("warm", False), ("network", True)])
+def test_the_first_order_takes_weights_for_as_cold_as_they_are_timed(cache, cold):
+    task = Task("dense", workloads.dense(1, 512, 512))
+    tuning = prepare(task, Settings(cache=cache), algorithms=["direct"])
+    sketch = tuning.space.sketches[0]
+    choices = np.zeros((1, len(sketch.groups)), np.int32)
+    tuning.guide.noise = 0.0
+    extractor = FeatureExtractor(sketch.program, sketch.columns, tuning.space.hardware, cold)
+    other = FeatureExtractor(sketch.program, sketch.columns, tuning.space.hardware, not cold)
+    columns = sketch.expand(choices)
+    assert tuning.guide(0, choices) == pytest.approx(-np.log(extractor.roofline(columns)))
+    assert extractor.roofline(columns) != pytest.approx(other.roofline(columns), rel=1e-3)

@@ -150,3 +150,22 @@ def test_saved_rows_add_up_on_one_host_and_not_across_hosts(tmp_path: Path, monk
     assert saved is not None
     assert saved["rows"] == {"b": 3}
     assert results.load("y", tmp_path) is None
+
+
+def test_networks_show_expanded_weights_and_both_arenas() -> None:
+    row: dict[str, Any] = {
+        "name": "net",
+        "trials": 100,
+        "run_seconds": 60.0,
+        "seconds": {"autotune": 1e-3, "onnxruntime": 2e-3},
+        "tasks_seconds": 9e-4,
+        "flops": 1_000_000_000,
+        "max_error": 1e-6,
+        "resident_bytes": {"autotune": 50 << 20, "onnxruntime": 80 << 20},
+        "memory": {"weights_bytes": 30 << 20, "original_weights_bytes": 20 << 20, "arena_bytes": 4 << 20},
+    }
+    arena = {"requested": 5 << 20, "used": 6 << 20}
+    with_arena = {**row, "onnxruntime_arena": arena}
+    lines = tables.networks({**DOCUMENT, "rows": {"a": row, "b": with_arena}}).splitlines()
+    assert lines[2].endswith("| 50 | 10 | 80 | 4.0 |  |")
+    assert lines[3].endswith("| 50 | 10 | 80 | 4.0 | 5.0 |")

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from costmodel.features import FeatureExtractor
+from costmodel.features.roofline import MISS
+from search_space.ir.stmt import LoopProgram
 from tests.costmodel.programs import HARDWARE, MATMUL_COLUMNS, matmul
 
 SIZE = 512
@@ -54,6 +56,23 @@ def test_more_cores_help_only_parallel_loops() -> None:
 def test_an_uneven_share_of_the_cores_costs() -> None:
     # 2 parallel tiles of 256 rows on 2 cores against 3 of 171: the third waits.
     assert seconds(171, 1, 8) > 1.2 * seconds(256, 1, 8)
+
+
+def test_cold_constants_come_from_memory() -> None:
+    plain = matmul(8, 4096, 4096)
+    weights = dataclasses.replace(plain.params[1], constant=True)
+    cold = dataclasses.replace(plain, params=(plain.params[0], weights, plain.params[2]))
+    huge = dataclasses.replace(HARDWARE, l3_bytes=1 << 30)
+
+    def estimate(program: LoopProgram, cold_constants: bool) -> float:
+        extractor = FeatureExtractor(program, MATMUL_COLUMNS, huge, cold_constants)
+        return float(extractor.roofline(np.array((4.0, 4, 4))[:, None])[0])
+
+    warm = estimate(cold, False)
+    assert warm == estimate(plain, True) == estimate(plain, False)  # nothing is constant, or it is in a cache
+    hertz = huge.peak_flops / (huge.cores * 4 * huge.float_lanes)
+    least = 4 * 4096**2 / (MISS[-1] * huge.cores * hertz)
+    assert max(warm, least) < estimate(cold, True) < warm + 1.1 * least
 
 
 def test_a_smaller_cache_makes_no_kernel_faster() -> None:

@@ -73,6 +73,29 @@ def test_weights_depend_on_the_seed_alone() -> None:
     assert first == again != other
 
 
+@pytest.mark.parametrize("name", ["resnet50", "squeezenet", "densenet121"])
+def test_seeded_weights_keep_activations_and_logits_within_tens(name: str) -> None:
+    model = reaching(with_weights(load_model(name)), 9)
+    for value in runtime(model, data_of(model)):
+        assert 0.01 < value.std() < 30 and np.abs(value).max() < 100
+
+
+def test_seeded_weights_keep_to_the_variances_that_a_model_carries() -> None:
+    rng = np.random.default_rng(0)
+    carried = {name: rng.uniform(0.5, 40, 16).astype(np.float32) for name in ("scale", "bias", "mean", "variance")}
+    nodes = [
+        helper.make_node("ConstantOfShape", ["shape"], ["w"]),
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", *carried], ["y"]),
+    ]
+    shape = np.array([16, 64, 3, 3])
+    found = with_weights(model_from(nodes, {"x": np.ones((1, 64, 8, 8), np.float32)}, {"shape": shape, **carried}))
+    tensors = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in found.graph.initializer}
+    for name, array in carried.items():
+        np.testing.assert_array_equal(tensors[name], array)
+    np.testing.assert_allclose(tensors["w"].var(axis=(1, 2, 3)) * 64 * 9, carried["variance"], rtol=0.3)
+
+
 def test_unsupported_operators_are_named_with_their_node() -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),

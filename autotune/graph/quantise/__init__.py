@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from autotune.graph.ir import Graph
 from autotune.graph.quantise.accuracy import Accuracy, measure_accuracy
-from autotune.graph.quantise.calibration import Calibration, calibrate, random_feeds
+from autotune.graph.quantise.calibration import Calibration, Feeds, calibrate, load_feeds, random_feeds
 from autotune.graph.quantise.formats import METHODS, Format
 from autotune.graph.quantise.rewriting import Options, Quantised, quantise
 
 __all__ = [
+    "CALIBRATION_INPUTS",
     "METHODS",
     "Accuracy",
     "Calibration",
+    "Feeds",
     "Format",
     "Options",
     "Quantised",
     "calibrate",
+    "load_feeds",
     "measure_accuracy",
     "quantise",
     "quantise_with_report",
@@ -26,12 +31,29 @@ CALIBRATION_INPUTS = 4
 TEST_INPUTS = 2
 
 
-def quantise_with_report(graph: Graph, seed: int = 0, options: Options | None = None) -> tuple[Quantised, Accuracy]:
-    """Quantises a graph on random inputs, and measures it on others.
+def quantise_with_report(
+    graph: Graph,
+    seed: int = 0,
+    options: Options | None = None,
+    inputs: int = CALIBRATION_INPUTS,
+    feeds: Sequence[Feeds] | None = None,
+) -> tuple[Quantised, Accuracy]:
+    """Quantises a graph on some sets of inputs, and measures it on others.
+
+    Args:
+        graph: in floats, optimised.
+        seed: of random inputs and of the samples of the calibration.
+        options: by default all layers, a scale a channel.
+        inputs: how many random sets to calibrate on.
+        feeds: sets to take in their place; the last ones are for the measurement.
 
     Raises:
         GraphError: no layer with constant weights.
+        ValueError: an unknown method or layer, or too few sets.
     """
-    calibration = calibrate(graph, random_feeds(graph.inputs, seed, CALIBRATION_INPUTS), seed)
-    found = quantise(graph, calibration, options)
-    return found, measure_accuracy(graph, found, random_feeds(graph.inputs, seed + 1, TEST_INPUTS))
+    if feeds is not None and len(feeds) <= TEST_INPUTS:
+        raise ValueError(f"`feeds` must hold more than {TEST_INPUTS} sets of inputs, but got {len(feeds)}")
+    train = random_feeds(graph.inputs, seed, inputs) if feeds is None else feeds[:-TEST_INPUTS]
+    test = random_feeds(graph.inputs, seed + 1, TEST_INPUTS) if feeds is None else feeds[-TEST_INPUTS:]
+    found = quantise(graph, calibrate(graph, train, seed), options)
+    return found, measure_accuracy(graph, found, test)

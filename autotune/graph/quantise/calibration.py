@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -76,6 +78,30 @@ def _observe(name: str, array: Array, rng: np.random.Generator) -> Observed:
 def _together(found: Sequence[Observed]) -> Observed:
     sample = np.concatenate([o.sample for o in found])
     return Observed(min(o.low for o in found), max(o.high for o in found), sample)
+
+
+def load_feeds(path: Path, inputs: Mapping[str, TensorType]) -> list[Feeds]:
+    """Sets of inputs from an .npz file, which holds an array for each input: (sets, *shape of the input).
+
+    Raises:
+        ValueError: no such file, arrays that are missing or too many, or of another shape, dtype or number.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            arrays = {name: data[name] for name in data.files}
+    except (OSError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"`data` must be an .npz file of inputs, but got {path}: {error}") from None
+    if set(arrays) != set(inputs):
+        raise ValueError(f"`data` must hold {', '.join(inputs)}, but got {', '.join(arrays) or 'none'}")
+    counts = {len(array) if array.ndim else 0 for array in arrays.values()}
+    for name, kind in inputs.items():
+        array = arrays[name]
+        if array.shape[1:] != kind.shape or array.dtype != numpy_dtype(kind.dtype) or len(counts) != 1:
+            raise ValueError(
+                f"`data` must hold as many sets of each input, {name}: {kind.dtype} (sets, "
+                f"{', '.join(map(str, kind.shape))}), but got {array.dtype} {array.shape}"
+            )
+    return [{name: array[i] for name, array in arrays.items()} for i in range(min(counts))]
 
 
 def random_feeds(inputs: Mapping[str, TensorType], seed: int, count: int) -> list[Feeds]:

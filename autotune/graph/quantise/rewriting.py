@@ -30,12 +30,14 @@ class Options:
         method: of `formats.METHODS`, by which scales of activations are chosen.
         per_channel: whether each output channel's weights have a scale of their own.
         first, last: whether the first and the last layer are quantised, too.
+        floats: names of further layers that stay in floats.
     """
 
     method: str = "mse"
     per_channel: bool = True
     first: bool = True
     last: bool = True
+    floats: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +69,7 @@ def quantise(graph: Graph, calibration: Calibration, options: Options | None = N
 
     Raises:
         GraphError: no layer with constant weights, or a calibration of another graph.
-        ValueError: an unknown method.
+        ValueError: an unknown method or layer.
     """
     options = options or Options()
     found = layers(graph)
@@ -77,7 +79,9 @@ def quantise(graph: Graph, calibration: Calibration, options: Options | None = N
     floats = [name for name in values if graph.type(name).dtype == "float32" and graph.type(name).size]
     if missing := [name for name in floats if name not in calibration.observed]:
         raise GraphError(f"`calibration` must be of the graph to quantise, but it lacks {missing[0]!r}")
-    skipped = {}
+    if unknown := [name for name in options.floats if name not in found]:
+        raise ValueError(f"`floats` must be layers of {graph.name} ({', '.join(found)}), but got {unknown[0]!r}")
+    skipped = dict.fromkeys(options.floats, "so the options say")
     if not options.first:
         skipped[found[0]] = "the first layer"
     if not options.last:

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from autotune.graph.ir import Graph, Node, TensorType
-from autotune.graph.ops import Kind, find
+from autotune.graph.ops import find
+from autotune.graph.partition import grouped
+from autotune.graph.views import locate
 
 Cost = Callable[[Graph], float]
 """Graph → seconds."""
 
 Structure = tuple[Any, ...]
-"""What tells kernels apart: operation, attributes, types of the inputs and which of them are weights."""
+"""What tells kernels apart: operations, attributes, types of what they read and which of that are weights."""
 
 
-def structure(graph: Graph, node: Node, weights: set[str]) -> Structure:
-    """What measured costs of a node are found by."""
-    read = tuple((graph.type(name), name in weights) for name in node.inputs)
-    return node.op, tuple(sorted(node.attrs.items())), read
+def structure(graph: Graph, nodes: Sequence[Node], weights: Collection[str]) -> Structure:
+    """What the seconds of a kernel are found by: that of nodes which one kernel computes, in order."""
+    place = {node.name: i for i, node in enumerate(nodes)}
+
+    def read(name: str) -> Any:
+        return place[name] if name in place else (graph.type(name), name in weights)
+
+    return tuple((node.op, tuple(node.attrs.items()), tuple(map(read, node.inputs))) for node in nodes)
 
 
 @dataclass
 class Analytic:
-    """Sum over kernels of FLOP over peak, bytes over bandwidth and an overhead.
+    """Sum over the kernels that a graph is compiled to of FLOP over peak, bytes over bandwidth and an overhead.
 
-    Element-wise operations are free behind a kernel whose result nobody else reads: they become its end. Views are
-    free, and so is a slice of the last axis, which is read with a stride. What depends on weights alone is folded.
+    Kernels are those of `partition`: element-wise operations end the kernel before them, views cost nothing, and
+    neither do concatenations that are written and slices that are read in place. What depends on weights alone is
+    folded. The figures are fixed, not measured, so that a graph comes out the same wherever it is searched again.
 
     Attributes:
         peak: FLOP a second.
@@ -35,6 +42,8 @@ class Analytic:
         overhead: seconds a kernel.
         lanes: output channels are computed in vectors of so many; the rest of the last one is wasted.
         measured: seconds by structure, instead of the model's.
+        given: inputs of the whole network; other inputs of a part of it are computed by kernels outside the part.
+            None: every input is one of the network.
     """
 
     peak: float = 220e9
@@ -42,48 +51,38 @@ class Analytic:
     overhead: float = 4e-6
     lanes: int = 16
     measured: Mapping[Structure, float] = field(default_factory=dict)
+    given: Collection[str] | None = None
     _known: dict[Structure, float] = field(default_factory=dict, repr=False)
 
     def __call__(self, graph: Graph) -> float:
         """Seconds for one run of the graph."""
         weights = depends_on_weights(graph)
-        readers: dict[str, int] = {}
-        for node in graph.nodes:
-            for name in set(node.inputs):
-                readers[name] = readers.get(name, 0) + 1
-        for name in graph.outputs:
-            readers[name] = readers.get(name, 0) + 1
-        total = 0.0
-        kernels: set[str] = set()  # Values at the end of a kernel that may go on.
-        for node in graph.nodes:
-            if node.name in weights:
-                continue
-            kind = find(node.op).kind
-            if kind is Kind.elementwise and any(name in kernels and readers[name] == 1 for name in node.inputs):
-                kernels.add(node.name)
-                # The other operands are read all the same.
-                extra = [n for n in node.inputs if n not in kernels and graph.type(n).size == node.type.size]
-                total += sum(graph.type(name).nbytes for name in extra) / self.bandwidth
-                continue
-            seconds = self._kernel(graph, node, weights)
-            if seconds:
-                kernels.add(node.name)
-            total += seconds
-        return total
+        computed = () if self.given is None else [name for name in graph.inputs if name not in self.given]
+        groups = grouped(graph, locate(graph, computed=computed), weights)
+        return sum(self._kernel(graph, nodes, weights) for nodes, nothing in groups if not nothing)
 
-    def _kernel(self, graph: Graph, node: Node, weights: set[str]) -> float:
-        key = structure(graph, node, weights)
+    def _kernel(self, graph: Graph, nodes: Sequence[Node], weights: set[str]) -> float:
+        key = structure(graph, nodes, weights)
         if key in self.measured:
             return self.measured[key]
         if key not in self._known:
-            self._known[key] = 0.0 if is_view(node) else self._modelled(node, [graph.type(n) for n in node.inputs])
+            self._known[key] = self._modelled(graph, nodes)
         return self._known[key]
 
-    def _modelled(self, node: Node, types: list[TensorType]) -> float:
-        moved = node.type.nbytes + sum(kind.nbytes for kind in types)
-        if node.op == "slice":
-            moved = 2 * node.type.nbytes
-        return self._flops(node, types) / self.peak + moved / self.bandwidth + self.overhead
+    def _modelled(self, graph: Graph, nodes: Sequence[Node]) -> float:
+        first, last = nodes[0], nodes[-1]
+        inside = {node.name for node in nodes}
+        read = dict.fromkeys(name for node in nodes for name in node.inputs if name not in inside)
+        # A slice reads no more than it gives.
+        moved = sum(
+            min(graph.type(n).nbytes, first.type.nbytes) if first.op == "slice" else graph.type(n).nbytes for n in read
+        )
+        moved += last.type.nbytes
+        return (
+            self._flops(first, [graph.type(n) for n in first.inputs]) / self.peak
+            + moved / self.bandwidth
+            + self.overhead
+        )
 
     def _flops(self, node: Node, types: list[TensorType]) -> float:
         op = find(node.op)
@@ -94,19 +93,6 @@ class Analytic:
             channels = node.type.shape[-1]
             flops *= -(-channels // self.lanes) * self.lanes / channels
         return flops
-
-
-def is_view(node: Node) -> bool:
-    """Whether nothing is moved: a reshape, or a slice of the last axis, which is read with a stride."""
-    if node.op == "slice":
-        return node.attrs["size"][:-1] == node_shape_before_last(node) and set(node.attrs["step"]) == {1}
-    return find(node.op).kind is Kind.view
-
-
-def node_shape_before_last(node: Node) -> tuple[int, ...]:
-    """Extents of the axes before the last, where a slice leaves them as they are; else nothing that a size equals."""
-    whole = all(begin == 0 for begin in node.attrs["begin"][:-1])
-    return node.type.shape[:-1] if whole else ()
 
 
 def depends_on_weights(graph: Graph) -> set[str]:

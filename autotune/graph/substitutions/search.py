@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +47,19 @@ class Found:
     visited: int
     made: int
     used: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        return f"{self.used.total()} applied, modelled {self.before * 1e3:.4g} -> {self.after * 1e3:.4g} ms"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without the graph: seconds by the cost, and the rules from the most frequent on."""
+        return {
+            "seconds_before": self.before,
+            "seconds_after": self.after,
+            "graphs": self.made,
+            "applied": self.used.total(),
+            "rules": dict(self.used.most_common()),
+        }
 
 
 def search(
@@ -99,7 +113,12 @@ def check(new: Graph, old: Graph, rng: np.random.Generator, tolerance: float = 1
 
 
 def explore(
-    graph: Graph, cost: Cost, budget: int = 5000, rules: Sequence[Rule] | None = None, segment: int = 15
+    graph: Graph,
+    cost: Cost,
+    budget: int = 5000,
+    rules: Sequence[Rule] | None = None,
+    segment: int = 15,
+    least: float = 0.0,
 ) -> Found:
     """Searches a graph in segments, which are cut where one value alone goes from what is before to what is after.
 
@@ -109,18 +128,30 @@ def explore(
         budget: graphs that rules give, in all segments together; each segment has an equal share.
         rules: which may be used; the saved ones where it is None.
         segment: operations that a segment has at least, unless it is the last.
+        least: part of the seconds that must be gained; the graph stays as it is where less would be.
     """
     chosen = saved_rules() if rules is None else tuple(rules)
     parts = cut(graph, segment)
     share = max(1, budget // max(1, len(parts)))
-    results = [_backtrack(part, cost, share, chosen) for part in parts]
-    whole = joined(graph, parts, [result.graph for result in results])
-    new, before = optimise(whole, FOLDING), cost(graph)
+    kept, used, visited, made = list(parts), Counter[str](), 0, 0
+    before = cost(graph)
+    whole, seconds = graph, before
+    for place, part in enumerate(parts):
+        found = _backtrack(part, cost, share, chosen)
+        visited, made = visited + found.visited, made + found.made
+        if found.graph is part:
+            continue
+        # A segment does not see what comes before and after it: what it promises must be true of the whole.
+        new = joined(graph, parts, [*kept[:place], found.graph, *kept[place + 1 :]])
+        if (after := cost(new)) < seconds:
+            whole, seconds, kept[place] = new, after, found.graph
+            used += found.used
+    unchanged = Found(graph, before, before, visited, made)
+    if whole is graph:
+        return unchanged
+    new = optimise(whole, FOLDING)
     after = cost(new)
-    used: Counter[str] = sum((result.used for result in results), Counter())
-    totals = sum(result.visited for result in results), sum(result.made for result in results)
-    # A segment does not see what follows its end: together they may cost more than they promised.
-    return Found(new, before, after, *totals, used) if after < before else Found(graph, before, before, *totals)
+    return Found(new, before, after, visited, made, used) if after < before * (1 - least) else unchanged
 
 
 def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> Found:

@@ -1,0 +1,20 @@
+"""Arrays as kernels take them. Of this module and what it imports is all that a process needs that only runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.dtypes import numpy_dtype
+
+
+def aligned(shape: Sequence[int], dtype: str) -> NDArray[Any]:
+    """A zeroed array that starts on a 64-byte boundary."""
+    kind = numpy_dtype(dtype)
+    size = int(np.prod(shape)) * kind.itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(kind).reshape(shape)

@@ -1,0 +1,160 @@
+"""The check of an executable sees a change of any weight, and holds what is exact to be exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import autotune.network
+from autotune.executable import Executable
+from autotune.graph.evaluate import evaluate
+from autotune.graph.importer import load_model
+from autotune.graph.ir import Array, Builder, Graph, TensorType
+from autotune.graph.quantise import Options, quantise_with_report, random_feeds
+from autotune.network import (
+    TOLERANCE,
+    Network,
+    Quantisation,
+    Schedules,
+    check_network,
+    error_of,
+    load_network,
+    rounded_values,
+)
+from autotune.tuning import Settings
+from tests.autotune.test_network import two_layers
+from tests.graph.nets import conv
+
+SETTINGS = Settings(threads=1)
+Change = Callable[[Array], Array]
+
+
+def checked(network: Network) -> autotune.network.Check:
+    return check_network(network, Schedules({}, SETTINGS), SETTINGS)
+
+
+def with_constant(graph: Graph, name: str, change: Change) -> Graph:
+    constants = {**graph.constants, name: change(np.asarray(graph.constants[name]))}
+    return Graph(graph.name, graph.inputs, constants, graph.nodes, graph.outputs)
+
+
+def compile_changed(monkeypatch: pytest.MonkeyPatch, name: str, change: Change) -> None:
+    """From here on executables have another constant of that name."""
+    compile_network = autotune.network.compile_network
+
+    def changed(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
+        graph = with_constant(network.graph, name, change)
+        return compile_network(Network(network.name, network.model, graph, ()), schedules, folder, settings)
+
+    monkeypatch.setattr(autotune.network, "compile_network", changed)
+
+
+@pytest.fixture(scope="module")
+def floats(tmp_path_factory: pytest.TempPathFactory) -> Network:
+    return load_network(load_model(str(two_layers(tmp_path_factory.mktemp("two") / "two.onnx"))), "two")
+
+
+def test_outputs_logits_and_three_values_between_are_compared(floats: Network) -> None:
+    check = checked(floats)
+    assert check.reference == "onnxruntime"
+    assert {"y", "logits"} < set(check.errors) and len(check.errors) == 5
+    assert check.max_error < TOLERANCE / 10
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_one_per_cent_more_of_one_weight_tensor_fails(
+    floats: Network, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [name for name, array in floats.graph.constants.items() if array.ndim >= 2 and min(array.shape[-2:]) > 1]
+    assert len(names) == 3
+    compile_changed(monkeypatch, names[place], lambda weight: weight * np.float32(1.01))
+    assert checked(floats).max_error > 10 * TOLERANCE
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Network:
+    """Bytes, a sigmoid in floats between two layers, and bytes again."""
+    rng = np.random.default_rng(0)
+    b = Builder("mixed", {"x": TensorType((1, 12, 12, 16))})
+    first = b.add("relu", [conv(b, rng, "x", 3, 16, padding=1)])
+    middle = b.add("sigmoid", [first])
+    second = b.add("relu", [conv(b, rng, middle, 3, 16, padding=1)])
+    third = b.add("relu", [conv(b, rng, second, 1, 16)])
+    graph = b.finish([b.add("sigmoid", [conv(b, rng, third, 1, 8)])])
+    found, accuracy = quantise_with_report(graph)
+    assert accuracy.quantised_layers == 4
+    return Network("mixed", onnx.ModelProto(), found.graph, (), accuracy)
+
+
+def test_bytes_made_of_computed_floats_are_known(mixed: Network) -> None:
+    (name,) = rounded_values(mixed.graph)
+    node = mixed.graph.node(name)
+    assert node is not None and node.op == "quantise"
+    behind = mixed.graph.node(node.inputs[0])
+    assert behind is not None and behind.op == "sigmoid"
+
+
+def test_integers_are_exact_and_floats_within_rounding(mixed: Network) -> None:
+    errors = dict(checked(mixed).errors)
+    output = errors.pop(mixed.graph.outputs[0])
+    assert output < 1e-5
+    assert len(errors) >= 3 and not any(errors.values())
+
+
+def test_what_counts_as_an_error(mixed: Network) -> None:
+    graph = mixed.graph
+    (name,) = rounded = rounded_values(graph)
+    values = evaluate(graph, random_feeds(graph.inputs, 3, 1)[0])
+
+    def error(value: str, change: float) -> float:
+        found = values[value].astype(np.float64)
+        found.flat[7] += change if found.flat[7] < 100 else -change
+        return error_of(graph, value, found.astype(values[value].dtype), values, rounded)
+
+    assert [error(name, steps) for steps in (0, 1)] == [0, 0] and error(name, 2) > TOLERANCE
+    exact = next(n.name for n in graph.nodes if n.op == "requantise")
+    assert [error(exact, steps) for steps in (0, 1, 2)] == [0, 1, 1]
+    assert error(graph.outputs[0], 0) == 0 and 0.005 < error(graph.outputs[0], 0.01) < 0.1
+
+
+def test_a_weight_that_is_one_off_behind_floats_is_seen(mixed: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [node for node in mixed.graph.nodes if node.op == "conv2d"]
+    compile_changed(monkeypatch, layers[1].inputs[1], lambda weight: (weight + (weight < 0)).astype(np.int8))
+    assert checked(mixed).max_error == 1
+
+
+def test_layers_left_in_floats_and_data_of_ones_own(tmp_path: Path) -> None:
+    model = load_model(str(two_layers(tmp_path / "two.onnx")))
+    sets = np.random.default_rng(1).standard_normal((5, 1, 16, 14, 14)).astype(np.float32)
+    np.savez(tmp_path / "sets.npz", x=sets)
+    plain = load_network(model, "two")
+    layer = next(node.name for node in plain.graph.nodes if node.op == "conv2d")
+    how = Quantisation(Options(floats=(layer,)), data=tmp_path / "sets.npz")
+    accuracy = load_network(model, "two", quantise="int8", how=how).accuracy
+    assert accuracy is not None
+    assert (accuracy.quantised_layers, accuracy.float_layers, accuracy.inputs) == (2, 1, 2)
+    with pytest.raises(ValueError, match=r"`floats` must be layers of .*, but got 'z'"):
+        load_network(model, "two", quantise="int8", how=Quantisation(Options(floats=("z",))))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "rule"),
+    [
+        ({"y": np.zeros((4, 1, 16, 14, 14), np.float32)}, "`data` must hold x, but got y"),
+        ({"x": np.zeros((4, 1, 16, 14), np.float32)}, r"x: float32 \(sets, 1, 16, 14, 14\), but got float32"),
+        ({"x": np.zeros((4, 1, 16, 14, 14))}, "but got float64"),
+        ({"x": np.zeros((2, 1, 16, 14, 14), np.float32)}, "must hold more than 2 sets of inputs, but got 2"),
+    ],
+)
+def test_bad_data_is_refused(tmp_path: Path, arrays: dict[str, Array], rule: str) -> None:
+    np.savez(tmp_path / "sets.npz", **arrays)  # type: ignore[arg-type]
+    model = load_model(str(two_layers(tmp_path / "two.onnx")))
+    with pytest.raises(ValueError, match=rule):
+        load_network(model, "two", quantise="int8", how=Quantisation(data=tmp_path / "sets.npz"))
+    (tmp_path / "sets.npz").write_bytes(b"PK nothing")
+    with pytest.raises(ValueError, match="`data` must be an .npz file of inputs, but got"):
+        load_network(model, "two", quantise="int8", how=Quantisation(data=tmp_path / "sets.npz"))
