@@ -51,6 +51,7 @@ class ReplayPool(MeasurePool):
                 record.spread,
                 record.max_error,
                 record.rotation_bytes,
+                record.metrics,
             )
             pool._answers.setdefault(_identity(trial), result)
         return pool

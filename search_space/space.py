@@ -14,7 +14,7 @@ from search_space.hardware import Hardware
 from search_space.ir.columns import ColumnFunction, compile_columns
 from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.lower import cleanup, lower
-from search_space.lower.memories import memory_limits
+from search_space.lower.memories import memory_limits, nest_limit
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
 from search_space.sketch.generate import derive
@@ -39,6 +39,7 @@ class Sketch:
         steps: the symbolic trace.
         limits: constraints besides those found in lowering.
         memories: that programs fill, scope and bytes: what the buffers may take.
+        most_nests: innermost nests that a program may run; 0: any number.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Sketch:
     initial: State
     limits: tuple[Constraint, ...] = ()
     memories: tuple[tuple[str, int], ...] = ()
+    most_nests: int = 0
     _cache: dict[str, ColumnFunction] = field(default_factory=dict, repr=False)
 
     @property
@@ -70,7 +72,8 @@ class Sketch:
 
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
-        return (*self.limits, *self.program.constraints, *memory_limits(self.program, self.memories))
+        found = (*memory_limits(self.program, self.memories), *nest_limit(self.program, self.most_nests))
+        return (*self.limits, *self.program.constraints, *found)
 
     def expand(self, choices: Choices) -> NDArray[np.float64]:
         """Values of the decision variables: choices (n, groups) → (columns, n)."""
@@ -150,6 +153,7 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
                 state,
                 d.constraints,
                 hardware.memories,
+                hardware.most_nests,
             )
             for d in drafts
         ]

@@ -1,11 +1,11 @@
-"""What a program's buffers take of memories that programs fill themselves, as limits on its decisions."""
+"""What a program takes of a machine whose memories programs fill, as limits on its decisions: bytes, instructions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from search_space.ir.expr import Expr, const, dtype_bytes, lift, product
-from search_space.ir.stmt import Allocate, Buffer, Constraint, For, LoopProgram, Seq, Stmt
+from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, total
+from search_space.ir.stmt import Allocate, Buffer, Constraint, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
 
 def memory_limits(program: LoopProgram, memories: Sequence[tuple[str, int]]) -> tuple[Constraint, ...]:
@@ -27,3 +27,31 @@ def _buffers(stmt: Stmt, threads: Expr) -> Iterator[tuple[Buffer, Expr]]:
     elif isinstance(stmt, Allocate):
         yield stmt.buffer, threads
         yield from _buffers(stmt.body, threads)
+
+
+def nest_limit(program: LoopProgram, most: int) -> tuple[Constraint, ...]:
+    """The limit on how many innermost nests run, each of which is an instruction or more; none where `most` is 0."""
+    if not most:
+        return ()
+    return (Constraint("instructions", lift(total(list(_nests(program.body, const(1))))), const(most)),)
+
+
+def _nests(stmt: Stmt, times: Expr) -> Iterator[Expr]:
+    """How often each nest of loops around one statement runs."""
+    if isinstance(stmt, Seq):
+        for child in stmt.body:
+            yield from _nests(child, times)
+    elif isinstance(stmt, Allocate):
+        yield from _nests(stmt.body, times)
+    elif is_nest(stmt):
+        yield times
+    else:
+        assert isinstance(stmt, For)
+        yield from _nests(stmt.body, lift(times * stmt.extent))
+
+
+def is_nest(stmt: Stmt) -> bool:
+    """Whether there is nothing but loops around one statement, none of them a virtual thread's."""
+    while isinstance(stmt, For) and stmt.kind != "vthread":
+        stmt = stmt.body
+    return isinstance(stmt, (Store, Intrinsic))

@@ -114,7 +114,7 @@ class Builder:
         end = self._append(FINISH)
         if after is not None:
             self.order(after, end)
-        base = self._uop_base()
+        base = self.uop_base
         uops = np.concatenate([*self._uop_parts, np.zeros(0, np.uint32)])
         dram = np.zeros((base + len(uops)) * 4, np.uint8)
         for start, part in self._parts:
@@ -125,8 +125,9 @@ class Builder:
         table[loads, COLUMN["dram_base"]] += base
         return Program(table, dram)
 
-    def _uop_base(self) -> int:
-        """Where micro-operations begin in memory, behind everything else."""
+    @property
+    def uop_base(self) -> int:
+        """Where micro-operations begin in memory, behind everything else, counted in micro-operations."""
         return -(-self._end // 4)
 
     def _noop(self, module: int) -> int:

@@ -42,10 +42,12 @@ class Kernel:
     Attributes:
         program: the stream, and memory with the micro-operations in it.
         places: byte of each tensor.
+        uops: byte at which micro-operations begin; the memory ends with them.
     """
 
     program: Program
     places: dict[str, int]
+    uops: int
 
 
 @dataclass
@@ -107,7 +109,7 @@ class _Emitter:
         self.places = places
         for step in self.steps(self.program.body, {}, (0, 1)):
             step()
-        return Kernel(self.builder.finish(self.last_store), places)
+        return Kernel(self.builder.finish(self.last_store), places, self.builder.uop_base * 4)
 
     # ------------------------------------------------------------------ the order of things
     def steps(self, stmt: Stmt, env: dict[str, int], thread: Thread) -> Iterator[Emit]:
