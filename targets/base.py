@@ -143,9 +143,11 @@ class Bound(ABC):
 
     Attributes:
         copies: sets of constants that rotate from run to run; 1 where they do not.
+        deterministic: whether `time` and `run` say the same each time, as simulators do, so that once is enough.
     """
 
     copies: int = 1
+    deterministic: bool = False
 
     @abstractmethod
     def run(self, threads: int | None = None) -> NDArray[Any]:
@@ -154,6 +156,10 @@ class Bound(ABC):
     @abstractmethod
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
         """Seconds of each of `iterations` executions, measured in native code."""
+
+    def metrics(self) -> dict[str, float]:
+        """What else is known of an execution, by name; few numbers, which records keep."""
+        return {}
 
 
 class Kernel(ABC):
