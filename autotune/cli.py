@@ -127,7 +127,7 @@ def lower(
         settings = settings_of(loaded, str(config))
         chosen = stages.task_named(tasks_of(loaded, str(config)), task)
         scheduled = stages.from_file(chosen, trace) if trace else stages.by_roofline(chosen, settings)
-        for name, text in stages.stages(scheduled, loaded.target, stage or stages.STAGES):
+        for name, text in stages.stages(scheduled, settings.of(chosen).target, stage or stages.STAGES):
             typer.echo(f"== {name}\n{text.rstrip()}\n")
 
 
@@ -141,14 +141,16 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
         from autotune.subject import settings_of, tasks_of
 
         loaded = _load(config, overrides)
-        settings_of(loaded, str(config))
+        settings = settings_of(loaded, str(config))
         table = Table(box=None, header_style="bold")
-        for title, side in (("task", "left"), ("times", "right"), ("MFLOP", "right"), ("algorithms", "left")):
+        columns = {"task": "left", "times": "right", "MFLOP": "right", "target": "left", "algorithms": "left"}
+        for title, side in columns.items():
             table.add_column(title, justify=side, no_wrap=True)  # type: ignore[arg-type]
         found = tasks_of(loaded, str(config))
         for task in found:
             algorithms = ", ".join(task.workload.algorithms)
-            table.add_row(task.name, str(task.weight), f"{task.workload.flops * 1e-6:.2f}", algorithms)
+            operations = f"{task.workload.flops * 1e-6:.2f}"
+            table.add_row(task.name, str(task.weight), operations, settings.of(task).target, algorithms)
         console = Console()
         console.width = max(console.width, 100)
         console.print(table)

@@ -97,12 +97,12 @@ def run(
     with pool, Database(config.records_path) as database:
         notes += [database.repaired] if database.repaired else []
         if resume:
-            database.check_compatible(settings.target)
+            database.check_compatible(*dict.fromkeys(settings.of(task).target for task in tasks))
         tunings = [
             prepare(
                 task,
                 settings,
-                known(database, task.workload, settings) if resume else [],
+                known(database, task.workload, settings.of(task)) if resume else [],
                 algorithms=_algorithms(task, config, network),
             )
             for task in tasks

@@ -87,6 +87,7 @@ def by_roofline(task: Task, settings: Settings, algorithms: Sequence[str] | None
     """
     own = [algorithm for algorithm in task.workload.algorithms if algorithm != LIBRARY]  # there are loops to see
     shown = own if algorithms is None else algorithms
+    settings = settings.of(task)
     space: SearchSpace = generate(task.workload, registry.get(settings.target).hardware, shown)
 
     cold = settings.cache == "network"

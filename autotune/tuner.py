@@ -109,11 +109,12 @@ def prepare(
 
     Args:
         task: what to tune.
-        settings: how.
+        settings: how; of the run, see `Settings.of`.
         records: what an earlier run measured of it.
         space: where to search; the workload's whole space by default.
         algorithms: of the workload that the default space holds; all by default.
     """
+    settings = settings.of(task)
     space = space or generate(task.workload, targets.get(settings.target).hardware, algorithms)
     key = task.workload.key
     model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)

@@ -16,7 +16,7 @@ import numpy as np
 from autotune.graph.ir import Array, Attributes
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, register
 from autotune.graph.ops.quantised import RANGES, typed
-from search_space import te, workloads
+from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.checks import flag, spread
 from search_space.operators.naming import over
@@ -138,10 +138,9 @@ def _conv2d_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) 
     """Data (n, c, h, w, batch, ins), weight (k, c, kh, kw, outs, ins), bias (k, batch, outs): n, c and k count blocks."""
     (n, c, height, width, *_), (k, _, *kernel, _, _) = types[0].shape, types[1].shape
     batch, outs, ins = block = _block(types)
-    sizes: dict[str, Any] = {"batch": n * batch, "in_channels": c * ins, "out_channels": k * outs}
-    return workloads.conv2d_blocked(
-        height=height, width=width, kernel=(kernel[0], kernel[1]), block=block, **sizes, **attrs
-    )
+    channels = {"batch": n * batch, "in_channels": c * ins, "out_channels": k * outs}
+    extents = {"height": height, "width": width, "kernel": tuple(kernel)}
+    return Workload("conv2d_blocked", {**channels, **extents, "block": block, **attrs})
 
 
 def _dense_blocked_attributes(given: Attributes, types: Types) -> dict[str, Any]:
@@ -152,7 +151,8 @@ def _dense_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) -
     """Data (n, c, batch, ins), weight (k, c, outs, ins), bias (k, batch, outs): n, c and k count blocks."""
     (n, c, *_), (k, *_) = types[0].shape, types[1].shape
     batch, outs, ins = block = _block(types)
-    return workloads.dense_blocked(n * batch, c * ins, k * outs, block=block, **attrs)
+    channels = {"batch": n * batch, "in_features": c * ins, "out_features": k * outs}
+    return Workload("dense_blocked", {**channels, "block": block, **attrs})
 
 
 register(
