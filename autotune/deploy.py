@@ -115,7 +115,7 @@ def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> 
 
 def _untuned_seconds(executable: Executable | StepwiseExecutable, network: Network, best: Chosen, seed: int) -> float:
     """What the tasks without a working trial take within the network."""
-    places = [i for i, step in enumerate(executable.manifest["steps"]) if step["workload"] not in best]
+    places = [i for i, s in enumerate(executable.manifest["steps"]) if s.get("task", s["workload"]) not in best]
     if not places:
         return 0.0
     feeds = make_feeds(network, seed)

@@ -18,7 +18,7 @@ from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Array, Graph
 from autotune.graph.network_process import NetworkProcess, RuntimeFailure, interleaved
-from autotune.graph.offload import block_of, is_offloaded, offload
+from autotune.graph.offload import block_of, is_offloaded, offload, tuned_as
 from autotune.graph.ops import find
 from autotune.graph.partition import Group, partition
 from autotune.graph.passes import optimise
@@ -161,6 +161,8 @@ def _quantised(graph: Graph, seed: int, how: Quantisation, mode: str) -> tuple[Q
 def tasks_of(graph: Graph, device: str | None = None) -> list[Task]:
     """Tasks of a graph: each distinct workload, named after its shape, weighted by how often it occurs.
 
+    Layers of a device that differ in their shift and limits alone are one task, see `tuned_as`.
+
     Args:
         graph: of the executable.
         device: target of the layers that an accelerator computes.
@@ -170,14 +172,15 @@ def tasks_of(graph: Graph, device: str | None = None) -> list[Task]:
     for group in partition(graph, in_place=device is None):
         if group.workload is None:
             continue
-        key = group.workload.key
+        workload = tuned_as(group.workload)
+        key = workload.key
         if key in found:
             found[key] = replace(found[key], weight=found[key].weight + 1)
             continue
         name = task_name(graph, group)
         names[name] = names.get(name, 0) + 1
         name = name if names[name] == 1 else f"{name}_{names[name]}"
-        found[key] = Task(name, group.workload, target=device if is_offloaded(group.workload) else None)
+        found[key] = Task(name, workload, target=device if is_offloaded(workload) else None)
     return list(found.values())
 
 
@@ -228,6 +231,7 @@ class Schedules:
         self.untuned: set[str] = set()
 
     def __call__(self, workload: Workload) -> Schedule:
+        workload = tuned_as(workload)
         if workload.key in self._best:
             return self._best[workload.key][0]
         self.untuned.add(workload.key)

@@ -31,7 +31,7 @@ from autotune.executable import (
     read_manifest,
 )
 from autotune.graph.ir import Graph
-from autotune.graph.offload import is_offloaded
+from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.graph.partition import partition
 from autotune.graph.views import locate
 from search_space.space import program_of
@@ -79,6 +79,7 @@ def compile_stepwise(
             {
                 "title": group.title,
                 "workload": key,
+                "task": tuned_as(group.workload).key,
                 "target": place,
                 "kernel": modules[key]["file"],
                 "inputs": inputs,

@@ -18,6 +18,9 @@ from search_space.hardware import Hardware
 from search_space.intrinsics import GEMM_TILE
 from search_space.workloads import Workload
 
+ENDING = {"shift": 8, "relu": True}
+"""Of the tasks of all layers with the same sizes."""
+
 Block = tuple[int, int, int]
 """Batch, output channels and input channels that one instruction takes."""
 
@@ -39,6 +42,14 @@ def block_of(hardware: Hardware) -> Block | None:
 def is_offloaded(workload: Workload) -> bool:
     """Whether a workload of an offloaded graph is one of the device."""
     return workload.operator in ("conv2d_blocked", "dense_blocked")
+
+
+def tuned_as(workload: Workload) -> Workload:
+    """The workload whose schedules a kernel takes: of the device's layers one for all shifts and limits.
+
+    Those are immediate operands of the same instructions, so they change neither which schedules are legal nor their time.
+    """
+    return Workload(workload.operator, {**workload.args, **ENDING}) if is_offloaded(workload) else workload
 
 
 def covered(graph: Graph, node: Node, block: Block) -> bool:
@@ -161,4 +172,4 @@ def _spread(array: Array, layout: int, rank: int) -> Array:
     return array.reshape(array.size // layout, *(1,) * (rank - 1), layout)
 
 
-__all__ = ["Block", "block_of", "covered", "is_offloaded", "offload"]
+__all__ = ["Block", "block_of", "covered", "is_offloaded", "offload", "tuned_as"]
