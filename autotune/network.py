@@ -30,6 +30,7 @@ from autotune.graph.quantise import (
     Quantised,
     load_feeds,
     quantise_with_report,
+    with_dot_products,
 )
 from autotune.graph.substitutions import Analytic, Found, explore
 from autotune.selection import Chosen, Limits
@@ -137,6 +138,7 @@ def load_network(
         graph = found.graph
     if device is not None:
         graph = offload(graph, _block(device))
+    graph = with_dot_products(graph)
     graph = executable_graph(graph)
     return Network(name, whole, graph, tuple(tasks_of(graph, device)), accuracy, substituted, device)
 

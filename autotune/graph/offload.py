@@ -112,7 +112,13 @@ class _Offload:
         *window, c, k = values.shape
         split = values.reshape(*window, c // ins, ins, k // outs, outs)
         axes = len(window)
-        order = (axes + 2, axes, *range(axes), axes + 3, axes + 1)  # k, c, window, outputs in a block, inputs in a block
+        order = (
+            axes + 2,
+            axes,
+            *range(axes),
+            axes + 3,
+            axes + 1,
+        )  # k, c, window, outputs in a block, inputs in a block
         constants = [
             self.builder.constant(np.ascontiguousarray(split.transpose(order)), weight),
             self.builder.constant(np.repeat(biases.reshape(k // outs, 1, outs), batch, axis=1), bias),

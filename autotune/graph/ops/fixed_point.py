@@ -56,9 +56,7 @@ def _matmul_attributes(given: Attributes, types: Types) -> dict[str, Any]:
 
 def _window(attrs: Attributes, data: tuple[int, ...], kernel: tuple[int, ...]) -> Window:
     _, height, width, _ = data
-    return Window.of(
-        window_arguments(2, kernel, attrs["stride"], attrs["padding"], height=height, width=width)
-    )
+    return Window.of(window_arguments(2, kernel, attrs["stride"], attrs["padding"], height=height, width=width))
 
 
 def _finished(attrs: Attributes, total: te.Tensor, bias: te.Tensor) -> te.Tensor:
@@ -158,10 +156,6 @@ def _dense_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) -
 register(
     GraphOp("shift_conv2d", Kind.compute, _conv2d_attributes, _conv2d, compute=_convolved),
     GraphOp("shift_matmul", Kind.compute, _matmul_attributes, _matmul, compute=_multiplied),
-    GraphOp(
-        "conv2d_blocked", Kind.compute, _conv2d_blocked_attributes, workload=_conv2d_blocked, offloaded=True
-    ),
-    GraphOp(
-        "dense_blocked", Kind.compute, _dense_blocked_attributes, workload=_dense_blocked, offloaded=True
-    ),
+    GraphOp("conv2d_blocked", Kind.compute, _conv2d_blocked_attributes, workload=_conv2d_blocked, offloaded=True),
+    GraphOp("dense_blocked", Kind.compute, _dense_blocked_attributes, workload=_dense_blocked, offloaded=True),
 )

@@ -167,6 +167,13 @@ register(
         lambda attrs, tensors: computed("shift_left", lambda x, shift: x << shift, tensors),
         compute=lambda attrs, x, shift: _wide(x, shift),
     ),
+    GraphOp(  # int8 with a zero of 0 as uint8 with a zero of 128, which dot products take
+        "offset",
+        Kind.elementwise,
+        typed("int8"),
+        lambda attrs, tensors: computed("offset", lambda q: (q.astype("int32") + 128).astype("uint8"), tensors),
+        compute=lambda attrs, q: (q.astype(np.int16) + 128).astype(np.uint8),
+    ),
     GraphOp(  # bytes brought to a finer scale
         "widen",
         Kind.elementwise,

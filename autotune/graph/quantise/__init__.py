@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from autotune.graph.ir import Graph
 from autotune.graph.quantise.accuracy import Accuracy, measure_accuracy
 from autotune.graph.quantise.calibration import Calibration, Feeds, calibrate, load_feeds, random_feeds
+from autotune.graph.quantise.dot_products import with_dot_products
 from autotune.graph.quantise.formats import METHODS, Format
 from autotune.graph.quantise.rewriting import Options, Quantised, quantise
 from autotune.graph.quantise.shifting import quantise_shift
@@ -28,6 +29,7 @@ __all__ = [
     "quantise_shift",
     "quantise_with_report",
     "random_feeds",
+    "with_dot_products",
 ]
 
 CALIBRATION_INPUTS = 4

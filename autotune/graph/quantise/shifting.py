@@ -2,8 +2,8 @@
 
 Fixed-point inference as VTA's measured layers have it (Moreau et al., "VTA: An Open Hardware-Software Stack for Deep
 Learning", 2018). All scales are powers of two. A layer's shift drops bits downwards and its bias, in steps of the
-output, is added afterwards; so half a step, the mean of what is dropped, is in the bias. Layers whose output
-nobody reads in bytes stay in floats, as 8 bits for a result cost more than they save.
+output, is added afterwards; so half a step, the mean of what is dropped, is in the bias. The last layer stays in
+floats where its output is read so: a result of 8 bits costs more than it saves.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def quantise_shift(graph: Graph, calibration: Calibration, options: Options | No
     Args:
         graph: in floats, optimised.
         calibration: of this graph.
-        options: `per_channel` must be false or left at its default: there is one scale a tensor.
+        options: of which `per_channel` says nothing here, as a tensor has one scale.
     """
     options = options or Options()
     skipped = skipped_layers(graph, calibration, options)
@@ -58,11 +58,23 @@ def quantise_shift(graph: Graph, calibration: Calibration, options: Options | No
         assert node is not None
         if node.op not in SHIFTED or any(np.any(np.array(node.attrs.get(attr, 1)) != 1) for attr in _PLAIN):
             skipped.setdefault(name, "its channels are in groups, or its window has gaps")
-    while True:
-        rewriting = Shifting(graph, calibration, options, skipped)
-        if not (unread := rewriting.unread()):
-            return rewriting.run()
-        skipped |= dict.fromkeys(unread, "its output is read as floats")
+    last = _last(graph)
+    for name in Shifting(graph, calibration, options, skipped).unread():
+        if name in last:
+            skipped[name] = "the last layer, its output is read as floats"
+    return Shifting(graph, calibration, options, skipped).run()
+
+
+def _last(graph: Graph) -> set[str]:
+    """Layers behind which there is no other one."""
+    found, names = set(), set(layers(graph))
+    before: set[str] = set()  # values that a layer is computed from
+    for node in reversed(graph.nodes):
+        if node.name in names and node.name not in before:
+            found.add(node.name)
+        if node.name in names or node.name in before:
+            before.update(node.inputs)
+    return found
 
 
 def plan_shift(weight: Array, source: Format, output: Format, bias: Array) -> Shifted:
@@ -86,7 +98,9 @@ def plan_shift(weight: Array, source: Format, output: Format, bias: Array) -> Sh
     whole = np.floor(steps + half + 0.5)
     bound = -LOW * np.abs(weights.values.astype(np.int64)).reshape(-1, weight.shape[-1]).sum(0)
     if bound.max() > LARGEST or ((bound >> shift) + np.abs(whole)).max() > LARGEST:
-        raise NotExact(f"sums must be at most {LARGEST}, but could be {bound.max()}, with a bias of {np.abs(whole).max():g}")
+        raise NotExact(
+            f"sums must be at most {LARGEST}, but could be {bound.max()}, with a bias of {np.abs(whole).max():g}"
+        )
     return Shifted(weights.values, shift, whole.astype(np.int32))
 
 
