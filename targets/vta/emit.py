@@ -2,19 +2,20 @@
 
 A nest that copies to a buffer is a LOAD, zeros in the accumulator and products of tiles are GEMM, element-wise work on
 accumulators that goes out to memory is ALU and STORE. Loops around nests run here, so a stream is as long as the work.
-Virtual threads have buffers of their own and take turns, nest by nest. Which instructions must wait for which follows
+Virtual threads have buffers of their own and take turns: one copies all that it will multiply, then the other does, then
+one multiplies; so a thread's operands need not wait for those of the next. Which instructions must wait for which follows
 from the buffers they touch: a token is given where the last of one module that touches a buffer is followed by one of
 another module that touches it too, and one of the two writes; so loop-carried dependences need no care of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import groupby, zip_longest
 
 import numpy as np
 
-from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Seq, Stmt
+from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Seq, Stmt, Store
 from search_space.lower.memories import is_nest
 from targets.base import BuildError
 from targets.vta.builder import Builder, BuilderError, Program
@@ -22,7 +23,7 @@ from targets.vta.hardware import VtaHardware
 from targets.vta.isa import ACC, COLUMN, INP, WGT, EncodingError
 from targets.vta.leaves import MEMORY, ChipBuffer, Leaves, Segment, elements_of
 from targets.vta.nests import Nest
-from targets.vta.semantics import STORE_MODULE
+from targets.vta.semantics import COMPUTE_MODULE, LOAD_MODULE, MODULES, STORE_MODULE
 
 MOST_INSTRUCTIONS = 1 << 15
 """Of a stream: whatever takes more has tiles that are much too small, and would take seconds to simulate."""
@@ -48,14 +49,6 @@ class Kernel:
     uops: int
 
 
-@dataclass
-class _Uses:
-    """The last instruction of each module that wrote and that read a buffer."""
-
-    wrote: dict[int, int] = field(default_factory=dict)
-    read: dict[int, int] = field(default_factory=dict)
-
-
 def emit(program: LoopProgram, hardware: VtaHardware) -> Kernel:
     """The stream of a concrete loop program.
 
@@ -76,13 +69,14 @@ class _Emitter:
         self.depths = {INP: hardware.inp_depth, WGT: hardware.wgt_depth, ACC: hardware.acc_depth}
         self.free = {INP: 0, WGT: 0, ACC: 0}
         self.chip: dict[str, ChipBuffer] = {}
-        self.uses: dict[tuple[str, int], _Uses] = {}
-        self.known: dict[tuple[int, int], int] = {}
+        # of each copy of a buffer the last instruction of each module that wrote it, and behind these that read it
+        self.uses: dict[str, list[list[int]]] = {}
+        self.known = [[-1] * len(MODULES) for _ in MODULES]  # the last of a module that another waited for
         self.last_store: int | None = None
 
     def kernel(self) -> Kernel:
         places = {buffer.name: self.place(buffer) for buffer in self.program.params}
-        order = list(self.executions(self.program.body, {}, (0, 1)))
+        order = self.executions(self.program.body, {}, (0, 1), [])
         of: dict[int, list[Execution]] = {}
         for execution in order:
             of.setdefault(id(execution[0]), []).append(execution)
@@ -111,37 +105,44 @@ class _Emitter:
         return self.builder.place(np.zeros(size * width, np.uint8), align) * align
 
     # ------------------------------------------------------------------ the order of things
-    def executions(self, stmt: Stmt, env: dict[str, int], thread: Thread) -> Iterator[Execution]:
+    def executions(self, stmt: Stmt, env: dict[str, int], thread: Thread, into: list[Execution]) -> list[Execution]:
         """Nests in the order in which they run. `thread`: number of the virtual thread, and how many there are."""
-        if isinstance(stmt, Seq):
+        if is_nest(stmt):
+            into.append((stmt, env, thread))
+        elif isinstance(stmt, Seq):
             for child in stmt.body:
-                yield from self.executions(child, env, thread)
+                self.executions(child, env, thread, into)
         elif isinstance(stmt, Allocate):
             self.allocate(stmt.buffer, thread[1])
-            yield from self.executions(stmt.body, env, thread)
-        elif is_nest(stmt):
-            yield stmt, env, thread
-        elif isinstance(stmt, For) and stmt.kind != "vthread":
-            for i in range(int(stmt.extent.value)):
-                yield from self.executions(stmt.body, {**env, stmt.var: i}, thread)
+            self.executions(stmt.body, env, thread, into)
         elif isinstance(stmt, For):
             extent, (number, count) = int(stmt.extent.value), thread
+            if stmt.kind != "vthread":
+                for i in range(extent):
+                    self.executions(stmt.body, {**env, stmt.var: i}, thread, into)
+                return into
             turns = [
-                self.executions(stmt.body, {**env, stmt.var: i}, (number * extent + i, count * extent))
+                self.executions(stmt.body, {**env, stmt.var: i}, (number * extent + i, count * extent), [])
                 for i in range(extent)
             ]
-            while turns:
-                for turn in list(turns):
-                    execution = next(turn, None)
-                    if execution is None:
-                        turns.remove(turn)
-                    else:
-                        yield execution
+            runs = [[list(run) for _, run in groupby(turn, self.loads)] for turn in turns]
+            into += (execution for turn in zip_longest(*runs, fillvalue=[]) for run in turn for execution in run)
         else:
             raise BuildError(f"a program must be made of loops, buffers and stores, but got {type(stmt).__name__}")
+        return into
+
+    def loads(self, execution: Execution) -> bool:
+        """Whether a nest copies operands to the chip, which the load module does."""
+        stmt = execution[0]
+        while isinstance(stmt, For):
+            stmt = stmt.body
+        chip = self.chip.get(stmt.buffer) if isinstance(stmt, Store) else None
+        return chip is not None and chip.buffer.scope != "accumulator"
 
     def allocate(self, buffer: Buffer, threads: int) -> None:
         if buffer.name in self.chip:
+            if self.chip[buffer.name].buffer is not buffer:
+                raise BuildError(f"buffers must have names of their own, but two are called {buffer.name}")
             return
         memory = MEMORY.get(buffer.scope)
         if memory is None:
@@ -150,6 +151,7 @@ class _Emitter:
         if size % element:
             raise BuildError(f"a buffer must hold whole elements of {element}, but got {buffer.name} of {size}")
         self.chip[buffer.name] = ChipBuffer(buffer, self.free[memory], size // element, threads)
+        self.uses[buffer.name] = [[-1] * 2 * len(MODULES) for _ in range(threads)]
         self.free[memory] += size // element * threads
         if self.free[memory] > self.depths[memory]:
             raise BuildError(
@@ -159,43 +161,30 @@ class _Emitter:
 
     def append(self, segment: Segment, execution: int) -> None:
         """A segment's instructions of one execution, with tokens for what they must wait for."""
-        rows = segment.rows[execution]
+        rows, module = segment.rows[execution], segment.module
         if segment.kernels is not None:
-            row = rows[0]
-            row[_BEGIN], row[_END] = self.builder.fetch(segment.kernels[execution])
-        last = self.builder.rows(rows, segment.module)
+            rows[0][_BEGIN], rows[0][_END] = self.builder.fetch(segment.kernels[execution])
+        last = self.builder.rows(rows, module)
         if last >= MOST_INSTRUCTIONS:
             raise BuildError(f"a stream must have at most {MOST_INSTRUCTIONS} instructions, but got more")
-        writes = [(name, copies[execution]) for name, copies in segment.writes]
-        reads = [(name, copies[execution]) for name, copies in segment.reads]
-        self.touch(last - len(rows) + 1, last, segment.module, writes, reads)
-        if segment.module == STORE_MODULE:
+        writes = [self.uses[name][copies[execution]] for name, copies in segment.writes]
+        reads = [self.uses[name][copies[execution]] for name, copies in segment.reads]
+        for other in _NEIGHBOURS[module]:  # the last instruction there that must not be overtaken
+            wait = max([of[other] for of in reads] + [max(of[other], of[_READ + other]) for of in writes])
+            if wait > self.known[other][module]:
+                self.builder.order(wait, last - len(rows) + 1)
+                self.known[other][module] = wait
+        for of in reads:
+            of[_READ + module] = last
+        for of in writes:
+            of[module] = last
+        if module == STORE_MODULE:
             self.last_store = last
 
-    # ------------------------------------------------------------------ who waits for whom
-    def touch(
-        self, first: int, last: int, module: int, writes: Sequence[tuple[str, int]], reads: Sequence[tuple[str, int]]
-    ) -> None:
-        """Notes what instructions of one module touch, and lets the first wait for those it must not overtake."""
-        waits: dict[int, int] = {}
-        for name in reads:
-            for other, index in self.uses.setdefault(name, _Uses()).wrote.items():
-                waits[other] = max(waits.get(other, -1), index)
-        for name in writes:
-            uses = self.uses.setdefault(name, _Uses())
-            for before in (uses.wrote, uses.read):
-                for other, index in before.items():
-                    waits[other] = max(waits.get(other, -1), index)
-        for other, index in waits.items():
-            if other != module and index > self.known.get((other, module), -1):
-                self.builder.order(index, first)
-                self.known[other, module] = index
-        for name in reads:
-            self.uses[name].read[module] = last
-        for name in writes:
-            self.uses[name].wrote[module] = last
 
-
+_NEIGHBOURS = {LOAD_MODULE: (COMPUTE_MODULE,), COMPUTE_MODULE: (LOAD_MODULE, STORE_MODULE), STORE_MODULE: (COMPUTE_MODULE,)}
+"""What loads write is never stored, so these two need not wait for each other."""
+_READ = len(MODULES)
 _BEGIN, _END = COLUMN["uop_begin"], COLUMN["uop_end"]
 
 __all__ = ["Kernel", "emit"]

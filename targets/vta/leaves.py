@@ -19,7 +19,7 @@ from targets.vta.isa import ACC, ADD, ALU, COLUMN, GEMM, INP, LOAD, MAX, MIN, MU
 from targets.vta.loops import Loop, fold
 from targets.vta.nests import Interval, Ints, Linear, Nest, alike, bounds, conjuncts, flat
 from targets.vta.semantics import COMPUTE_MODULE, STORE_MODULE, module_of
-from targets.vta.transfers import Dimension, transfers
+from targets.vta.transfers import Dimension, transfers, zeros
 
 MEMORY = {"input": INP, "weight": WGT, "accumulator": ACC}
 _SWAPPED = {"add": ADD, "min": MIN, "max": MAX, "mul": MUL}
@@ -152,6 +152,8 @@ class Leaves:
             kind: opcode and memory.
         """
         sram, dram = (nest.linear(side, "a copy") for side in sides)
+        gone = (valid[:, :, 0] >= valid[:, :, 1]).any(axis=1)
+        valid = np.where(gone[:, None, None], 0, valid)
         outside, inside = [], 1
         for loop in np.argsort(sram.steps[0], kind="stable").tolist():
             a, b = sram.steps[:, loop], dram.steps[:, loop]
@@ -162,6 +164,8 @@ class Leaves:
                 raise BuildError(
                     f"an element of {element} must be copied whole, but loop {name} steps by {a[0]} and {b[0]}"
                 )
+            elif (valid[~gone, loop] != (0, nest.extents[loop])).any():
+                raise BuildError(f"padding must be of whole elements, but loop {nest.names[loop]} is cut off")
             else:
                 inside *= nest.extents[loop]
         if inside != element:
@@ -170,18 +174,17 @@ class Leaves:
         chosen = [loop in outside for loop in range(len(nest.names))]
         sram, dram = sram.over(element, chosen), dram.over(element, chosen)
         executions, count = nest.executions, len(outside)
-        key = np.concatenate([sram.steps, dram.steps, valid[:, outside].reshape(executions, -1)], axis=1)
+        key = np.concatenate([sram.steps, dram.steps, valid[:, outside].reshape(executions, -1), gone[:, None]], axis=1)
         bases = np.stack([first + sram.base, origin + dram.base], axis=1)
         out: list[list[list[int]]] = [[]] * executions
         for values, members in alike(key):
-            intervals = np.array(values[2 * count :], np.int64).reshape(count, 2).tolist()
+            intervals = np.array(values[2 * count : -1], np.int64).reshape(count, 2).tolist()
             dims = [
                 Dimension(nest.extents[loop], values[i], values[count + i], Interval(*intervals[i]))
                 for i, loop in enumerate(outside)
             ]
-            if all(d.extent == 1 for d in dims) and any(d.valid.empty for d in dims):
-                raise BuildError(f"a copy of one element must not be all padding, but got {nest.body}")
-            template, moves = _rows(transfers(dims, 0, 0), kind)
+            made = transfers(dims, 0, 0) if dims or not values[-1] else zeros(0, 1, 1)
+            template, moves = _rows(made, kind)
             rows = np.repeat(template[None], len(members), axis=0)
             rows[:, :, _PLACE[0]] += bases[members, :1]
             rows[:, :, _PLACE[1]] += bases[members, 1:] * moves

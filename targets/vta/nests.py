@@ -102,6 +102,8 @@ class Nest:
             names.append(stmt.var)
             extents.append(int(stmt.extent.value))
             stmt = stmt.body
+        if 0 in extents:
+            raise BuildError(f"a loop must run at least once, but got {names[extents.index(0)]} in 0")
         around = {name: np.array([e[name] for e in executions], np.int64)[:, None] for name in executions[0]}
         return Nest(tuple(names), tuple(extents), stmt, around, len(executions))
 
@@ -165,14 +167,15 @@ def bounds(conditions: Sequence[Expr], nest: Nest) -> Ints:
             raise BuildError(f"padding must be bounded loop by loop, but got {condition}")
         gap = nest.values(right - left) - int(condition.op == "lt")  # at least 0 where the condition holds
         base = gap[:, 0]
-        loop = nest.names.index(loops[0]) if loops else 0
-        step = gap[:, 1 + loop] - base if loops else np.zeros_like(base)
+        if not loops:
+            if not nest.names and (base < 0).any():
+                raise BuildError(f"a copy of one number must not be padding, but {condition} does not hold")
+            parts[base < 0] = 0
+            continue
+        loop = nest.names.index(loops[0])
+        step = gap[:, 1 + loop] - base
         size = np.maximum(np.abs(step), 1)
         first = np.where(step > 0, -(base // size), 0)
-        if not nest.names:
-            if (base < 0).any():
-                raise BuildError(f"a copy of one number must not be padding, but {condition} does not hold")
-            continue
         always = np.where((step == 0) & (base < 0), 0, nest.extents[loop])
         end = np.where(step < 0, base // size + 1, always)
         parts[:, loop, 0] = np.maximum(parts[:, loop, 0], first)

@@ -32,6 +32,8 @@ class VtaTarget(Target):
         name: of the target, as records have it.
     """
 
+    simulated = True
+
     def __init__(self, vta: VtaHardware = PYNQ, name: str = "vta") -> None:
         self.vta, self.name = vta, name
         self.hardware: Hardware = hardware_of(vta, name)
