@@ -2,14 +2,15 @@
 
 A nest that copies to a buffer is a LOAD, zeros in the accumulator and products of tiles are GEMM, element-wise work on
 accumulators that goes out to memory is ALU and STORE. Loops around nests run here, so a stream is as long as the work.
-Virtual threads have buffers of their own and take turns: one copies all that it will multiply, then the other does, then
-one multiplies; so a thread's operands need not wait for those of the next. Which instructions must wait for which follows
+Virtual threads have buffers of their own and take turns: one copies operands and multiplies them, then the other does; so a
+thread's operands need not wait for those of the next. Which instructions must wait for which follows
 from the buffers they touch: a token is given where the last of one module that touches a buffer is followed by one of
 another module that touches it too, and one of the two writes; so loop-carried dependences need no care of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
 
@@ -125,11 +126,20 @@ class _Emitter:
                 self.executions(stmt.body, {**env, stmt.var: i}, (number * extent + i, count * extent), [])
                 for i in range(extent)
             ]
-            runs = [[list(run) for _, run in groupby(turn, self.loads)] for turn in turns]
-            into += (execution for turn in zip_longest(*runs, fillvalue=[]) for run in turn for execution in run)
+            parts = [self.parts(turn) for turn in turns]
+            into += (execution for turn in zip_longest(*parts, fillvalue=[]) for part in turn for execution in part)
         else:
             raise BuildError(f"a program must be made of loops, buffers and stores, but got {type(stmt).__name__}")
         return into
+
+    def parts(self, turn: Sequence[Execution]) -> list[list[Execution]]:
+        """What a virtual thread does in one go: up to where it copies operands again."""
+        parts: list[list[Execution]] = []
+        for loads, run in groupby(turn, self.loads):
+            if not parts or (loads and len(parts[-1]) and any(map(self.loads, parts[-1]))):
+                parts.append([])
+            parts[-1] += run
+        return parts
 
     def loads(self, execution: Execution) -> bool:
         """Whether a nest copies operands to the chip, which the load module does."""
