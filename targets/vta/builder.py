@@ -102,6 +102,14 @@ class Builder:
             self._uop_parts.append(encode_uops(uops, self.hardware))
         return self._kernels[key]
 
+    def prefetch(self) -> None:
+        """Loads all micro-operations recorded so far at once, if the buffer holds them: later ones need no load."""
+        count = self._uop_starts[-1]
+        if 0 < count <= self.hardware.uop_depth:
+            self._cached = {k: (self._uop_starts[k], self._uop_starts[k + 1]) for k in range(len(self._uop_parts))}
+            self._cache_end = count
+            self.load(UOP, 0, 0, 1, count, count)
+
     def fetch(self, kernel: int) -> tuple[int, int]:
         """Where recorded micro-operations are on the chip, after loading them where needed."""
         if kernel in self._cached:

@@ -89,6 +89,7 @@ class _Emitter:
             )
             for leaf, executions in of.items()
         }
+        self.builder.prefetch()
         done = dict.fromkeys(of, 0)
         for stmt, _, _ in order:
             leaf = id(stmt)
