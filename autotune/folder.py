@@ -80,7 +80,8 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
     (place / "program.txt").write_text(f"{result.program}\n")
     target: Any = registry.get(result.target)
     try:
-        (place / "kernel.ll").write_text(result.module.llvm_ir)
+        if result.module.llvm_ir:
+            (place / "kernel.ll").write_text(result.module.llvm_ir)
         (place / "kernel.s").write_text(target.assembly(result.module))
         target.export(result.module, place, "kernel")
     except RuntimeError as error:  # BuildError, or a linker that refuses

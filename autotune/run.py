@@ -22,6 +22,7 @@ from autotune.tuner import known, prepare
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
+from targets import registry
 
 if TYPE_CHECKING:
     from autotune.network import Network
@@ -113,7 +114,7 @@ def run(
             results = run_rounds(tunings, pool, database, callbacks, _scheduler(config), settings.trials)
     interrupted = any(result.interrupted for result in results)
     measured = config.measure.pool == "local" and not interrupted
-    if measured and network is None:
+    if measured and network is None and not registry.get(settings.target).simulated:
         references, note = _references(tasks, settings, say)
         notes += [note] if note else []
     else:

@@ -52,7 +52,7 @@ def stages(scheduled: Scheduled, target: str, wanted: Sequence[str] = STAGES) ->
         if {"llvm", "assembly"} & set(wanted):
             on = registry.get(target)
             module = on.build(program)
-            if "llvm" in wanted:
+            if "llvm" in wanted and module.llvm_ir:
                 yield "llvm", module.llvm_ir
             if "assembly" in wanted:
                 yield "assembly", on.assembly(module)

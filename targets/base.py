@@ -182,10 +182,17 @@ class Kernel(ABC):
 
 
 class Target(ABC):
-    """One kind of machine: its limits, its code emitter, its runner."""
+    """One kind of machine: its limits, its code emitter, its runner.
+
+    Attributes:
+        name: by which `targets.registry` knows it.
+        hardware: its limits.
+        simulated: whether kernels run in a simulator, so that their times are not those of this host.
+    """
 
     name: str
     hardware: Hardware
+    simulated: bool = False
 
     @abstractmethod
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +49,9 @@ class Builder:
         self._parts: list[tuple[int, NDArray[np.uint8]]] = []
         self._end = 0
         self._kernels: dict[bytes, int] = {}
-        self._cached: dict[bytes, tuple[int, int]] = {}
+        self._cached: dict[int, tuple[int, int]] = {}
         self._uop_parts: list[NDArray[np.uint32]] = []
-        self._uop_count = 0
+        self._uop_starts = [0]
         self._cache_end = 0
 
     def place(self, data: NDArray[Any], element_bytes: int) -> int:
@@ -76,6 +77,50 @@ class Builder:
     def alu(self, uops: NDArray[np.int64], **fields: int) -> int:
         """Micro-operations (count, 3) of the ALU in two loops."""
         return self._kernel(ALU, uops, fields)
+
+    def rows(self, rows: Sequence[list[int]], module: int) -> int:
+        """Instructions of one module whose fields are given, in the order of `isa.NAMES`; the number of the last."""
+        self._rows += rows
+        self._of += [module] * len(rows)
+        self._last[module] = len(self._rows) - 1
+        return len(self._rows) - 1
+
+    def micro_kernel(self, uops: NDArray[np.int64]) -> int:
+        """Records micro-operations (count, 3); their number, the same for the same ones.
+
+        Raises:
+            BuilderError: more than the buffer holds.
+        """
+        key, count = uops.tobytes(), len(uops)
+        if key not in self._kernels:
+            if count > self.hardware.uop_depth:
+                raise BuilderError(
+                    f"a micro-kernel must have at most {self.hardware.uop_depth} micro-operations, but got {count}"
+                )
+            self._kernels[key] = len(self._uop_parts)
+            self._uop_starts.append(self._uop_starts[-1] + count)
+            self._uop_parts.append(encode_uops(uops, self.hardware))
+        return self._kernels[key]
+
+    def prefetch(self) -> None:
+        """Loads all micro-operations recorded so far at once, if the buffer holds them: later ones need no load."""
+        count = self._uop_starts[-1]
+        if 0 < count <= self.hardware.uop_depth:
+            self._cached = {k: (self._uop_starts[k], self._uop_starts[k + 1]) for k in range(len(self._uop_parts))}
+            self._cache_end = count
+            self.load(UOP, 0, 0, 1, count, count)
+
+    def fetch(self, kernel: int) -> tuple[int, int]:
+        """Where recorded micro-operations are on the chip, after loading them where needed."""
+        if kernel in self._cached:
+            return self._cached[kernel]
+        count = self._uop_starts[kernel + 1] - self._uop_starts[kernel]
+        begin = self._cache_end if self._cache_end + count <= self.hardware.uop_depth else 0
+        end = self._cache_end = begin + count
+        self._cached = {k: at for k, at in self._cached.items() if at[1] <= begin or at[0] >= end}
+        self._cached[kernel] = (begin, end)
+        self.load(UOP, begin, self._uop_starts[kernel], 1, count, count)
+        return begin, end
 
     def module(self, instruction: int) -> int:
         """The module that runs an instruction."""
@@ -152,25 +197,5 @@ class Builder:
 
     def _kernel(self, opcode: int, uops: NDArray[np.int64], fields: dict[str, int]) -> int:
         """An instruction whose micro-operations are fetched first if the chip does not hold them."""
-        begin, end = self._cache(uops)
+        begin, end = self.fetch(self.micro_kernel(uops))
         return self._append(opcode, **({"iter_out": 1, "iter_in": 1} | fields), uop_begin=begin, uop_end=end)
-
-    def _cache(self, uops: NDArray[np.int64]) -> tuple[int, int]:
-        """Where micro-operations are on the chip, after loading them where needed."""
-        key, count = uops.tobytes(), len(uops)
-        if key in self._cached:
-            return self._cached[key]
-        if count > self.hardware.uop_depth:
-            raise BuilderError(
-                f"a micro-kernel must have at most {self.hardware.uop_depth} micro-operations, but got {count}"
-            )
-        if key not in self._kernels:
-            self._kernels[key] = self._uop_count
-            self._uop_parts.append(encode_uops(uops, self.hardware))
-            self._uop_count += count
-        begin = self._cache_end if self._cache_end + count <= self.hardware.uop_depth else 0
-        end = self._cache_end = begin + count
-        self._cached = {k: at for k, at in self._cached.items() if at[1] <= begin or at[0] >= end}
-        self._cached[key] = (begin, end)
-        self.load(UOP, begin, self._kernels[key], 1, count, count)
-        return begin, end

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,11 +77,11 @@ def fold(loops: Sequence[Loop], base: tuple[int, int, int], widest: tuple[int, i
     rest.sort(key=lambda loop: not loop.sums)
     own = sorted(own, key=lambda loop: not loop.sums)
     own = [Loop(1, (0, 0, 0))] * (2 - len(own)) + own
-    rows = [
-        [b + sum(i * loop.steps[n] for i, loop in zip(index, rest, strict=True)) for n, b in enumerate(base)]
-        for index in product(*(range(loop.extent) for loop in rest))
-    ]
-    return Folded(own[0], own[1], np.array(rows, np.int64))
+    uops = np.array([base], np.int64)
+    for loop in rest:
+        steps = np.arange(loop.extent, dtype=np.int64)[:, None] * np.array(loop.steps, np.int64)
+        uops = (uops[:, None, :] + steps).reshape(-1, 3)
+    return Folded(own[0], own[1], uops)
 
 
 def _merged(loops: list[Loop]) -> list[Loop]:

@@ -1,28 +1,38 @@
-"""Nests of loops around one statement, seen as an accelerator sees them: extents, and steps in elements of memories."""
+"""Nests of loops around one statement, seen as an accelerator sees them: extents, and steps in elements of memories.
+
+A nest runs many times, once for each iteration of the loops around it. Everything is found for all of these executions at
+once, in arrays of (executions,).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from search_space.ir.expr import Expr, const, total, variables
 from search_space.ir.stmt import Buffer, For, Stmt
 from targets.base import BuildError
 
-Integer = Callable[[Mapping[str, int]], int]
+Ints = NDArray[np.int64]
+Integer = Callable[[Mapping[str, Any]], Any]
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_INFIX |= {"and": "and", "or": "or"}
+_INFIX |= {"and": "&", "or": "|"}
+_FUNCTIONS = {"min": "minimum", "max": "maximum", "select": "where"}
+_NAMES = {name: getattr(np, name) for name in _FUNCTIONS.values()}
 
 
 def integer(expr: Expr) -> Integer:
-    """Index arithmetic as a Python function of the loop variables.
+    """Index arithmetic as a function of the loop variables, each a number or an array.
 
     Raises:
         BuildError: an operation that indices do not have.
     """
-    source = _source(expr)
-    function: Integer = eval(f"lambda e: {source}")
+    function: Integer = eval(f"lambda e: {_source(expr)}", dict(_NAMES))
     return function
 
 
@@ -33,55 +43,91 @@ def _source(e: Expr) -> str:
         return f"e[{e.args[0]!r}]"
     if e.op in _INFIX:
         return f"({_source(e.args[0])} {_INFIX[e.op]} {_source(e.args[1])})"
-    if e.op in ("min", "max"):
-        return f"{e.op}({_source(e.args[0])}, {_source(e.args[1])})"
-    if e.op == "select":
-        return f"({_source(e.args[1])} if {_source(e.args[0])} else {_source(e.args[2])})"
+    if e.op in _FUNCTIONS:
+        return f"{_FUNCTIONS[e.op]}({', '.join(_source(arg) for arg in e.args)})"
     if e.op == "cast":
         return _source(e.args[0])
     raise BuildError(f"an index must be made of integer arithmetic, but got {e}")
 
 
 @dataclass(frozen=True)
+class Linear:
+    """An index that is a sum of multiples of a nest's loops.
+
+    Attributes:
+        base: its value where these begin: (executions,).
+        steps: how much it grows with each: (executions, loops).
+    """
+
+    base: Ints
+    steps: Ints
+
+    def over(self, element: int, loops: Sequence[bool]) -> Linear:
+        """In elements instead of numbers; `loops`: those outside of an element.
+
+        Raises:
+            BuildError: a place within an element.
+        """
+        steps = self.steps[:, np.array(loops, bool)]
+        for numbers in (self.base, steps):
+            if (wrong := numbers[numbers % element != 0]).size:
+                raise BuildError(f"places must be multiples of an element of {element}, but got {wrong[0]}")
+        return Linear(self.base // element, steps // element)
+
+
+@dataclass(frozen=True)
 class Nest:
-    """Loops around one statement, outermost first."""
+    """Loops around one statement, outermost first, and how often all of it runs.
+
+    Attributes:
+        around: the loops around the nest: values of each, (executions,).
+    """
 
     names: tuple[str, ...]
     extents: tuple[int, ...]
     body: Stmt
+    around: Mapping[str, Ints] = field(default_factory=dict)
+    executions: int = 1
 
     @staticmethod
-    def of(stmt: Stmt) -> Nest:
-        """The loops of a perfect nest, and what is in it."""
+    def of(stmt: Stmt, executions: Sequence[Mapping[str, int]]) -> Nest:
+        """The loops of a perfect nest, and what is in it.
+
+        Args:
+            executions: values of the loops around it.
+        """
         names: list[str] = []
         extents: list[int] = []
         while isinstance(stmt, For):
             names.append(stmt.var)
             extents.append(int(stmt.extent.value))
             stmt = stmt.body
-        return Nest(tuple(names), tuple(extents), stmt)
+        if 0 in extents:
+            raise BuildError(f"a loop must run at least once, but got {names[extents.index(0)]} in 0")
+        around = {name: np.array([e[name] for e in executions], np.int64)[:, None] for name in executions[0]}
+        return Nest(tuple(names), tuple(extents), stmt, around, len(executions))
 
-    def at(self, env: Mapping[str, int], **values: int) -> dict[str, int]:
-        """The loops around this nest, its own at 0 but for `values`."""
-        return {**env, **dict.fromkeys(self.names, 0), **values}
+    def values(self, expr: Expr) -> Ints:
+        """`expr` where all loops are at 0, where each is at 1 (0 if it runs once), where all end: (executions, 2 + loops)."""
+        points = np.zeros((len(self.names), 2 + len(self.names)), np.int64)
+        for loop, extent in enumerate(self.extents):
+            points[loop, 1 + loop] = min(1, extent - 1)
+            points[loop, -1] = extent - 1
+        found = integer(expr)({**self.around, **dict(zip(self.names, points, strict=True))})
+        return np.broadcast_to(np.asarray(found, np.int64), (self.executions, points.shape[1]))
 
-    def steps(self, value: Integer, env: Mapping[str, int], what: str) -> tuple[int, ...]:
-        """How much `value` grows with each loop.
+    def linear(self, expr: Expr, what: str) -> Linear:
+        """An index by its steps.
 
         Raises:
             BuildError: it is not a sum of multiples of the loops.
         """
-        base = value(self.at(env))
-        found = tuple(value({**self.at(env), n: 1}) - base if x > 1 else 0 for n, x in self.pairs)
-        last = value({**env, **{n: x - 1 for n, x in self.pairs}})
-        if last != base + sum(step * (x - 1) for step, (_, x) in zip(found, self.pairs, strict=True)):
+        found = self.values(expr)
+        base, last = found[:, 0], found[:, -1]
+        steps = found[:, 1:-1] - base[:, None]
+        if (last != base + steps @ (np.array(self.extents, np.int64) - 1)).any():
             raise BuildError(f"the index of {what} must be a sum of multiples of the loops {', '.join(self.names)}")
-        return found
-
-    @property
-    def pairs(self) -> tuple[tuple[str, int], ...]:
-        """Names and extents."""
-        return tuple(zip(self.names, self.extents, strict=True))
+        return Linear(base, steps)
 
 
 def flat(buffer: Buffer, indices: Sequence[Expr]) -> Expr:
@@ -101,13 +147,17 @@ class Interval:
         return self.first >= self.end
 
 
-def bounds(conditions: Sequence[Expr], nest: Nest) -> Callable[[Mapping[str, int]], dict[str, Interval]]:
-    """For each loop the part in which all `conditions` hold, each of which may depend on one loop of the nest.
+def bounds(conditions: Sequence[Expr], nest: Nest) -> Ints:
+    """The part of each loop in which all `conditions` hold, each of which may depend on one loop of the nest.
+
+    Returns:
+        First and one past the last: (executions, loops, 2).
 
     Raises:
         BuildError: a condition on several loops, or that is no comparison.
     """
-    compiled: list[tuple[str | None, Integer, int]] = []  # loop, a number that must be at least 0
+    parts = np.zeros((nest.executions, len(nest.names), 2), np.int64)
+    parts[:, :, 1] = nest.extents
     for condition in conditions:
         if condition.op not in ("lt", "le"):
             raise BuildError(f"padding must be bounded by comparisons, but got {condition}")
@@ -115,29 +165,22 @@ def bounds(conditions: Sequence[Expr], nest: Nest) -> Callable[[Mapping[str, int
         loops = [n for n in nest.names if n in variables(condition)]
         if len(loops) > 1:
             raise BuildError(f"padding must be bounded loop by loop, but got {condition}")
-        gap = integer(right - left)
-        compiled.append((loops[0] if loops else None, gap, int(condition.op == "lt")))
-
-    def found(env: Mapping[str, int]) -> dict[str, Interval]:
-        whole = {name: Interval(0, extent) for name, extent in nest.pairs}
-        zero = nest.at(env)
-        for loop, gap, strict in compiled:
-            base = gap(zero) - strict
-            if loop is None:
-                if base < 0:
-                    whole = {name: Interval(0, 0) for name in whole} or {"": Interval(0, 0)}
-                continue
-            step = gap({**zero, loop: 1}) - strict - base
-            now = whole[loop]
-            if step > 0:
-                whole[loop] = Interval(max(now.first, -(base // step)), now.end)
-            elif step < 0:
-                whole[loop] = Interval(now.first, min(now.end, base // -step + 1))
-            elif base < 0:
-                whole[loop] = Interval(0, 0)
-        return whole
-
-    return found
+        gap = nest.values(right - left) - int(condition.op == "lt")  # at least 0 where the condition holds
+        base = gap[:, 0]
+        if not loops:
+            if not nest.names and (base < 0).any():
+                raise BuildError(f"a copy of one number must not be padding, but {condition} does not hold")
+            parts[base < 0] = 0
+            continue
+        loop = nest.names.index(loops[0])
+        step = gap[:, 1 + loop] - base
+        size = np.maximum(np.abs(step), 1)
+        first = np.where(step > 0, -(base // size), 0)
+        always = np.where((step == 0) & (base < 0), 0, nest.extents[loop])
+        end = np.where(step < 0, base // size + 1, always)
+        parts[:, loop, 0] = np.maximum(parts[:, loop, 0], first)
+        parts[:, loop, 1] = np.minimum(parts[:, loop, 1], end)
+    return parts
 
 
 def conjuncts(condition: Expr) -> list[Expr]:
@@ -145,3 +188,11 @@ def conjuncts(condition: Expr) -> list[Expr]:
     if condition.op == "and":
         return [part for arg in condition.args for part in conjuncts(arg)]
     return [condition]
+
+
+def alike(columns: Ints) -> list[tuple[tuple[int, ...], Ints]]:
+    """Distinct rows of (executions, columns), each with the executions that have it."""
+    if not columns.shape[1] or (columns == columns[0]).all():
+        return [(tuple(columns[0].tolist()), np.arange(len(columns)))]
+    rows, inverse = np.unique(columns, axis=0, return_inverse=True)
+    return [(tuple(row), np.flatnonzero(inverse.reshape(-1) == i)) for i, row in enumerate(rows.tolist())]

@@ -32,6 +32,8 @@ class VtaTarget(Target):
         name: of the target, as records have it.
     """
 
+    simulated = True
+
     def __init__(self, vta: VtaHardware = PYNQ, name: str = "vta") -> None:
         self.vta, self.name = vta, name
         self.hardware: Hardware = hardware_of(vta, name)
@@ -105,6 +107,9 @@ def hardware_of(vta: VtaHardware, name: str) -> Hardware:
         bandwidth=vta.dma_bytes_per_cycle * vta.clock_hz,
         features=(f"{GEMM_TILE}:{vta.batch}x{vta.block_out}x{vta.block_in}",),
         memories=tuple(zip(("input", "weight", "accumulator"), buffers, strict=True)),
+        clock_hz=vta.clock_hz / vta.gemm_interval,
+        fill=(("weight", min(vta.wgt_bytes_per_cycle, vta.dma_bytes_per_cycle) * vta.clock_hz),),
+        row_seconds=vta.seconds(vta.dma_row_latency),
         most_nests=MOST_NESTS,
     )
 

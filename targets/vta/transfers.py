@@ -59,13 +59,16 @@ def transfers(dimensions: Sequence[Dimension], sram: int, dram: int) -> Iterator
         if d.sram != expected:
             raise BuildError(f"a copy must be dense on the chip, but a loop steps by {d.sram} where {expected} follow")
         expected *= d.extent
+    if any(d.valid.empty for d in dimensions):
+        yield from zeros(sram, expected, 1)
+        return
     x, dims = _merged(dims, Dimension(1, 1, 1, Interval(0, 1)), 1)
     y, dims = _merged(dims[:-1], dims[-1], dims[-1].dram) if dims else (Dimension(1, 0, 0, Interval(0, 1)), dims)
     for index in product(*(range(d.extent) for d in dims)):
         at = sram + sum(i * d.sram for i, d in zip(index, dims, strict=True))
         outside = any(not d.valid.first <= i < d.valid.end for i, d in zip(index, dims, strict=True))
         if outside or x.valid.empty or y.valid.empty:
-            yield from _zeros(at, x.extent, y.extent)
+            yield from zeros(at, x.extent, y.extent)
             continue
         start = dram + sum(i * d.dram for i, d in zip(index, dims, strict=True))
         start += x.valid.first * x.dram + y.valid.first * y.dram
@@ -90,7 +93,7 @@ def _merged(dims: list[Dimension], block: Dimension, step: int) -> tuple[Dimensi
     return block, dims
 
 
-def _zeros(sram: int, width: int, height: int) -> Iterator[Transfer]:
+def zeros(sram: int, width: int, height: int) -> Iterator[Transfer]:
     """Rows of zeros: transfers of no rows, which write their pads."""
     for row in range(0, height, MOST_PAD):
         yield Transfer(sram + row * width, 0, 0, width, width, (min(MOST_PAD, height - row), 0, 0, 0))

@@ -40,7 +40,7 @@ class ExplicitMemory(SketchRule):
     name = "explicit_memory"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return bool(hardware.memories) and self.product(draft, stage, hardware) is not None
+        return bool(hardware.memories)
 
     def product(self, draft: Draft, stage: Stage, hardware: Hardware) -> tuple[Stage, TensorIntrin] | None:
         """The reduction whose end `stage` is, and the instruction that computes its innermost axes."""
@@ -57,17 +57,18 @@ class ExplicitMemory(SketchRule):
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         matched = self.product(draft, stage, hardware)
-        assert matched is not None
+        if matched is None:
+            return []  # such machines have no other way to compute
         producer, intrinsic = matched
         tiled = stage.axes[: len(stage.axes) - len(intrinsic.op.axis)]
         draft, order = self.output(draft, stage.name, tiled)
         out: list[Draft] = []
         for outer in order:
-            for resident in (False, True):
+            for resident in (False, True)[: 2 if outer else 1]:
                 done = self.order(draft, stage.name, tiled, outer)
                 loops = [a.name for a in tiled if a.extent.value > 1]
                 done, first = self.accumulate(done, stage.name, producer, intrinsic, loops)
-                done, used = self.operands(done, stage, producer, first, outer if resident else None)
+                done, used = self.operands(done, stage, producer, first, outer, resident)
                 label = f"{'>'.join(outer) or 'whole'}{'/resident' if resident else ''}"
                 out.append(done.variant(label).finish(stage.name, producer.name, *used))
         return out
@@ -119,9 +120,15 @@ class ExplicitMemory(SketchRule):
         return draft.apply(Reorder(name, inner), Tensorize(name, loops[0], intrinsic.name)), first
 
     def operands(
-        self, draft: Draft, stage: Stage, producer: Stage, first: str, resident: Sequence[str] | None
+        self, draft: Draft, stage: Stage, producer: Stage, first: str, outer: Sequence[str], resident: bool
     ) -> tuple[Draft, list[str]]:
-        """Copies operands in; with `resident`, constants stay for all tiles of the loops inside the outermost one."""
+        """Copies operands in; what few numbers the end of the stage reads stays for all loops inside the outermost one.
+
+        Args:
+            first: loop over parts of the reduction, at which operands arrive.
+            outer: loops over tiles.
+            resident: constant operands stay, too.
+        """
         used: list[str] = []
         loads = [n for n in walk(producer.body) if n.op == "load"]
         for scope, read in zip(OPERAND_SCOPES, dict.fromkeys(str(n.args[0]) for n in loads), strict=True):
@@ -129,8 +136,8 @@ class ExplicitMemory(SketchRule):
             draft = draft.apply(CacheRead(read, scope, (producer.name,)))
             copy = f"{read}.{scope}"
             constant = source is not None and source.constant
-            if constant and resident:
-                draft = draft.apply(ComputeAt(copy, stage.name, resident[0]))
+            if constant and resident and outer:
+                draft = draft.apply(ComputeAt(copy, stage.name, outer[0]))
             else:
                 draft = draft.apply(ComputeAt(copy, producer.name, first))
             if source is None:  # padding, or whatever is computed on the way in
@@ -142,7 +149,8 @@ class ExplicitMemory(SketchRule):
             if draft.state.input(read) is not None:
                 draft = draft.apply(CacheRead(read, "accumulator", (stage.name,)))
                 copy = f"{read}.accumulator"
-                draft = draft.apply(ComputeAt(copy, place.stage, place.leaf))
+                at = (stage.name, outer[0]) if outer else (place.stage, place.leaf)
+                draft = draft.apply(ComputeAt(copy, *at))
                 used.append(copy)
         return draft, used
 
