@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import yaml
 
 from autotune.config import RunConfig, check_config
 from autotune.deploy import FOLDER, compare
@@ -25,12 +26,13 @@ from autotune.subject import network_of, settings_of
 from benchmarks import results, tables
 from benchmarks.ort_arena import Arena, measure_arena
 
-NETWORKS = ("resnet50", "vgg19", "squeezenet", "inception_v1", "densenet121", "alexnet")
+NETWORKS = ("resnet50", "vgg19", "squeezenet", "inception_v1", "densenet121", "alexnet", "resnet50_int8")
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 PEERS = ("onnxruntime", "openvino")
 
 
 def measured(name: str, trials: int, turns: int, folder: Path, **keys: Any) -> dict[str, Any]:
-    """Tunes a network from nothing and times it beside the peers.
+    """Tunes a network from nothing, by its configuration in `configs` if there is one, and times it beside the peers.
 
     Args:
         name: of a model.
@@ -39,10 +41,9 @@ def measured(name: str, trials: int, turns: int, folder: Path, **keys: Any) -> d
         folder: the run folder.
         keys: further keys of the configuration.
     """
-    config = check_config(
-        {"name": name, "model": name, "trials": trials, "output": str(folder), "measure": {"cache": "network"}, **keys},
-        "benchmark",
-    )
+    shipped = CONFIGS / f"{name}.yaml"
+    base = yaml.safe_load(shipped.read_text()) if shipped.exists() else {"model": name, "measure": {"cache": "network"}}
+    config = check_config({**base, "name": name, "trials": trials, "output": str(folder), **keys}, "benchmark")
     start = time.perf_counter()
     outcome = run(config, "benchmark")
     tuned = time.perf_counter() - start
