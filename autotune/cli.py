@@ -202,6 +202,38 @@ def bench(
 
 
 @app.command()
+def sweep(
+    config: Config,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option("--vary", metavar="FIELD=VALUE,VALUE", help="Field of the design and its values; again for more."),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Candidates to measure on each design.")] = None,
+    output: Annotated[str | None, typer.Option(help="Folder of designs, records and the picture.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Tunes for many designs of an accelerator: latency against memory."""
+    with _bad_input():
+        from autotune import sweep as designs
+
+        given = {key: value for key, value in {"trials": trials, "output": output}.items() if value is not None}
+        loaded = _load(config, overrides, given)
+        variations = designs.parse_variations(vary or [], designs.configuration_of(loaded, str(config)))
+        folder = loaded.folder if output else loaded.folder.with_name(f"{loaded.folder.name}_sweep")
+        points = designs.sweep(loaded, str(config), variations, folder, typer.echo)
+        best = designs.front(points)
+        typer.echo("\nnone is better in both memory and time:")
+        for point in best:
+            typer.echo(f"{point.memory_bytes / 1024:8.0f} KiB {point.seconds * 1e3:9.3f} ms  {point.name}")
+        typer.echo(f"everything is in {folder}")
+    if any(point.interrupted for point in points):
+        typer.echo("stopped; every finished trial is kept, and the same command goes on", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if not best:
+        _fail("no design has a schedule for every task")
+
+
+@app.command()
 def schema(
     output: Annotated[Path | None, typer.Option(help="File to write; standard output by default.")] = None,
 ) -> None:

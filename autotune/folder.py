@@ -89,6 +89,19 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
     return None
 
 
+def draw_rooflines(results: Sequence[TuneResult], folder: Path) -> None:
+    """Draws the kernels of each target that counts its DRAM traffic under its roof, to `roofline.png` or one a target."""
+    from autotune.roofline import Standing, draw, standing
+
+    found: dict[str, list[Standing]] = {}
+    for result in results:
+        if (place := standing(result)) is not None:
+            found.setdefault(result.target, []).append(place)
+    for number, (target, standings) in enumerate(found.items()):
+        name = "roofline.png" if number == 0 else f"roofline{number}.png"
+        draw(standings, registry.get(target).hardware, folder / name)
+
+
 def draw_curves(results: Sequence[TuneResult], path: Path) -> None:
     """Draws the best figure after each trial of every task."""
     import matplotlib

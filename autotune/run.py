@@ -131,6 +131,7 @@ def run(
         note = run_folder.write_best(result, folder)
         notes += [note] if note else []
     run_folder.draw_curves(results, folder / "curve.png")
+    run_folder.draw_rooflines(results, folder)
     return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong)
 
 

@@ -194,6 +194,10 @@ class Target(ABC):
     hardware: Hardware
     simulated: bool = False
 
+    def configuration(self) -> dict[str, Any] | None:
+        """Fields of the design, which a file `NAME:FILE.json` may set; None for a machine that is what it is."""
+        return None
+
     @abstractmethod
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         """Machine code for a concrete loop program.

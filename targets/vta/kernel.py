@@ -14,6 +14,7 @@ from targets.base import Bound, Kernel, Module, Parameter, RunError
 from targets.vta.functional import FunctionalSimulator
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import EncodingError, Table, Words, decode_table
+from targets.vta.semantics import counters
 from targets.vta.timing import Timing, simulate
 from targets.vta.verify import IllegalStream, static_problems
 
@@ -76,6 +77,7 @@ class VtaKernel(Kernel):
             "gemm_utilisation": timing.gemm_cycles / cycles,
             "gemm_bound": timing.gemm_cycles / max(compute, 1),
             "port_utilisation": timing.port_utilisation,
+            "dram_bytes": _dram_bytes(self.table, self.hardware),
             "instructions": len(self.table),
         }
 
@@ -94,6 +96,12 @@ class VtaKernel(Kernel):
 def _simulator(shape: VtaHardware) -> FunctionalSimulator:
     """One for all kernels of a design: a stream writes what it reads."""
     return FunctionalSimulator(shape)
+
+
+def _dram_bytes(table: Table, hardware: VtaHardware) -> int:
+    """Bytes that a stream moves between DRAM and the chip, its own instructions not counted."""
+    moved = counters(table, hardware)
+    return moved.inp_bytes + moved.wgt_bytes + moved.acc_bytes + moved.uop_bytes + moved.out_bytes
 
 
 class VtaBound(Bound):

@@ -66,6 +66,9 @@ class VtaTarget(Target):
             },
         )
 
+    def configuration(self) -> dict[str, Any]:
+        return self.vta.to_json()
+
     def load(self, module: Module) -> VtaKernel:
         return VtaKernel(module)
 
