@@ -137,7 +137,7 @@ class _Emitter:
         """What a virtual thread does in one go: up to where it copies operands again."""
         parts: list[list[Execution]] = []
         for loads, run in groupby(turn, self.loads):
-            if not parts or (loads and len(parts[-1]) and any(map(self.loads, parts[-1]))):
+            if not parts or (loads and any(map(self.loads, parts[-1]))):
                 parts.append([])
             parts[-1] += run
         return parts

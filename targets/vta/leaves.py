@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from search_space.ir.expr import Expr
 from search_space.ir.expr import walk as walk_expr
@@ -19,7 +18,7 @@ from targets.vta.isa import ACC, ADD, ALU, COLUMN, GEMM, INP, LOAD, MAX, MIN, MU
 from targets.vta.loops import Loop, fold
 from targets.vta.nests import Interval, Ints, Linear, Nest, alike, bounds, conjuncts, flat
 from targets.vta.semantics import COMPUTE_MODULE, STORE_MODULE, module_of
-from targets.vta.transfers import Dimension, transfers, zeros
+from targets.vta.transfers import Dimension, Transfer, transfers, zeros
 
 MEMORY = {"input": INP, "weight": WGT, "accumulator": ACC}
 _SWAPPED = {"add": ADD, "min": MIN, "max": MAX, "mul": MUL}
@@ -289,7 +288,7 @@ class Leaves:
         kernels = [0] * nest.executions
         for values, members in alike(steps.reshape(nest.executions, -1)):
             each = np.array(values, np.int64).reshape(-1, 3).tolist()
-            loops = [Loop(extent, tuple(s)) for extent, s in zip(nest.extents, each, strict=True) if any(s)]
+            loops = [Loop(extent, (a, b, c)) for extent, (a, b, c) in zip(nest.extents, each, strict=True) if a or b or c]
             folded = fold(loops, (0, 0, 0), widest)
             row = [0] * len(NAMES)
             row[0] = opcode
@@ -309,9 +308,9 @@ def elements_of(hardware: VtaHardware) -> dict[int, int]:
     return {INP: hardware.inp_bytes, WGT: hardware.wgt_bytes, ACC: hardware.acc_bytes // 4}
 
 
-def _rows(moves: object, kind: tuple[int, int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _rows(moves: Iterable[Transfer], kind: tuple[int, int]) -> tuple[Ints, Ints]:
     """Fields of transfers (transfers, fields), and which of them read or write memory: 1 or 0."""
-    found = list(moves)  # type: ignore[call-overload]
+    found = list(moves)
     rows = np.zeros((len(found), len(NAMES)), np.int64)
     rows[:, 0], rows[:, COLUMN["memory"]] = kind
     for row, t in zip(rows, found, strict=True):

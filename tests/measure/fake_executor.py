@@ -65,10 +65,9 @@ _DEEDS = {
 class FakeBound:
     """A kernel over arrays that copies its input to its output."""
 
-    deterministic = False
-
     def __init__(self, step: dict[str, Any], task: Task, copies: int = 1) -> None:
         self.step, self.task, self.copies = step, task, copies
+        self.deterministic = bool(step.get("deterministic"))
         self.output = np.empty_like(task.inputs[0])
 
     def run(self, threads: int | None = None) -> np.ndarray:

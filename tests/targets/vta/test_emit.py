@@ -14,6 +14,7 @@ from search_space import workloads
 from search_space.ir.expr import Expr, cast, const, eq, lift, load, logical_and, minimum, select, var
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
 from search_space.schedule.intrinsics import get_intrinsic
+from search_space.space import program_of
 from search_space.workloads import Workload
 from targets.base import BuildError
 from targets.vta import emit as emitting
@@ -76,6 +77,40 @@ def test_convolutions_of_any_window_and_block(data: st.DataObject) -> None:
     sketch = data.draw(st.sampled_from(sketches(workload, target)), "sketch")
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 16), "seed"))
     check(workload, built(workload, sketch, draw(sketch, rng), target), target)
+
+
+def test_micro_operations_that_do_not_fit_at_once_are_loaded_when_they_are_needed() -> None:
+    target = VtaTarget(replace(PYNQ, log_uop_buffer=6), "few")  # 16 micro-operations
+    workload = conv(6, 6, 16, 32, kernel=2)
+    (sketch, *_), rng, fetched = sketches(workload, target), np.random.default_rng(1), []
+    for _ in range(12):
+        choices = draw(sketch, rng)
+        try:
+            module = built(workload, sketch, choices, target)
+        except BuildError as error:
+            assert "a micro-kernel must have at most 16 micro-operations, but got" in str(error)
+            continue
+        check(workload, module, target)
+        fetched.append(target.assembly(module).count("LOAD.UOP"))
+    assert max(fetched) > 1
+
+
+def test_virtual_threads_share_nothing_they_would_wait_for() -> None:
+    """Copies of the second thread come while the first multiplies, and those of the next tile during the epilogue."""
+    workload = conv(16, 16, 32, 16, padding=1, relu=True)
+    target = get_target("vta")
+    sketch = sketches(workload, target)[0]
+    tiles = {"out.h.tile": 4, "out.w.threads": 1, "out.w.tile": 16, "out.rc.tile": 1}
+    timing = {}
+    for threads in (1, 2):
+        values = {name: {**tiles, "out.h.threads": threads}.get(name, 1) for name in sketch.columns}
+        kernel = target.load(target.build(program_of(workload, "direct", sketch.steps.substitute(values))))
+        timing[threads] = kernel.timing
+        load, compute = (np.flatnonzero(kernel.timing.module == module) for module in (0, 1))
+        busy = np.array([[kernel.timing.start[i], kernel.timing.end[i]] for i in compute if kernel.table[i, 0] in (2, 4)])
+        over = [((busy[:, 0] < kernel.timing.end[i]) & (busy[:, 1] > kernel.timing.start[i])).any() for i in load]
+        assert np.mean(over) > 0.6 if threads == 2 else np.mean(over) < 0.6
+    assert timing[2].cycles < 0.95 * timing[1].cycles
 
 
 # ------------------------------------------------------------------ what is refused
