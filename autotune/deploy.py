@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.bound import bound_seconds
 from autotune.config import ConfigError, RunConfig
 from autotune.executable import Executable
 from autotune.graph.network_process import RUNTIMES, RuntimeFailure
@@ -98,9 +99,11 @@ def finish_network(
         "weights_bytes": executable.weights_bytes,
         "original_weights_bytes": executable.manifest["weights"]["original_nbytes"],
     }
+    floats = network.accuracy is None and bool(results)
+    bound = bound_seconds(network.tasks, results[0].hardware, settings.threads, limits_of(config)) if floats else None
     untuned = _untuned_seconds(executable, network, best, settings.seed)
     trials = sum(len(result.records) for result in results)
-    document = _document(network, best, untuned, trials, check, timing, config, memory)
+    document = _document(network, best, untuned, trials, check, timing, config, memory, bound)
     if timed and isinstance(executable, StepwiseExecutable):
         document["targets"] = executable.seconds_by_target(TIMED)
     return document, notes, wrong
@@ -209,6 +212,7 @@ def _document(
     timing: Timing | None,
     config: RunConfig,
     memory: dict[str, int],
+    bound: float | None,
 ) -> dict[str, Any]:
     tuned = [task for task in network.tasks if task.workload.key in best]
     tasks_seconds = untuned + sum(task.weight * best[task.workload.key][1] for task in tuned)
@@ -225,6 +229,7 @@ def _document(
         "accuracy": None if network.accuracy is None else network.accuracy.to_json(),
         "substitutions": None if network.found is None else network.found.to_json(),
         "tasks_seconds": tasks_seconds,
+        "bound_seconds": bound,
         "trials": trials,
         "seed": config.seed,
         "memory": {**memory, "resident_bytes": dict(timing.memory) if timing else {}},

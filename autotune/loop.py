@@ -50,7 +50,7 @@ def run_rounds(
     with Interrupt() as interrupt:
         while not interrupt.requested:
             left = None if budget is None else budget - sum(len(task.records) for task in tasks)
-            number = None if left is not None and left <= 0 else scheduler.choose([_state(task) for task in tasks])
+            number = None if left is not None and left <= 0 else scheduler.choose([state_of(task) for task in tasks])
             if number is None:
                 break
             task = tasks[number]
@@ -89,7 +89,8 @@ def _finals(tasks: Sequence[TaskTuning], pool: MeasurePool, database: Database |
             task.phases["measure"] += spent / len(by_key)
 
 
-def _state(task: TaskTuning) -> TaskState:
+def state_of(task: TaskTuning) -> TaskState:
+    """What a scheduler sees of a task."""
     workload = task.task.workload
     anchor = workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator
     # Definitions of their own have no kin, and what has other algorithms, such as Winograd's, reaches other rates.

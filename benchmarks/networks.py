@@ -57,6 +57,7 @@ def measured(name: str, trials: int, turns: int, folder: Path, **keys: Any) -> d
         "trials": network["trials"],
         "run_seconds": tuned,
         "tasks_seconds": network["tasks_seconds"],
+        "bound_seconds": network["bound_seconds"],
         "max_error": network["max_error"],
         "memory": network["memory"],
         "onnxruntime_arena": asdict(arena),

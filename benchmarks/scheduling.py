@@ -1,6 +1,8 @@
 """Trials that the gradient scheduler needs to reach what round robin comes to.
 
-`python -m benchmarks.scheduling [--rows NAME,...] [--trials 1000]` writes `benchmarks/results/scheduling.json`.
+`python -m benchmarks.scheduling [--rows NAME,...] [--trials 1000]` writes `benchmarks/results/scheduling.json`. Every
+task is tuned in turn, with `DEPTH` times as many trials; then both schedulers give out these recorded rounds. So both
+see the same measurements: two runs of one scheduler differ more than the schedulers do.
 """
 
 from __future__ import annotations
@@ -9,69 +11,99 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.config import RunConfig, check_config
+from autotune.config import check_config
 from autotune.deploy import limits_of
-from autotune.loop import run_rounds
+from autotune.loop import run_rounds, state_of
 from autotune.pools import make_pool
-from autotune.result import TuneResult
-from autotune.run import round_size
-from autotune.schedulers import SCHEDULERS
+from autotune.schedulers import SCHEDULERS, TaskScheduler, TaskState
 from autotune.subject import network_of, settings_of
 from autotune.tuner import prepare
-from autotune.tuning import Settings
 from benchmarks import results, tables
 
 NETWORKS = ("resnet50",)
+DEPTH = 3
+"""How many times the trials of the comparison are recorded, so that a task may get more than its share."""
+BATCH = 8
+PARTS = (0.75, 1.0, 1.5)
+"""Budgets that are compared, as parts of the trials."""
 
 
-def curve(found: Sequence[TuneResult]) -> NDArray[np.float64]:
-    """Weighted sum of the tasks' best seconds after each trial: (trials,), NaN until every task has one that worked."""
-    best = np.full(len(found), np.nan)
-    weights = np.array([result.weight for result in found])
-    out = []
-    for _, number, seconds in sorted((r.time, i, r.seconds) for i, result in enumerate(found) for r in result.records):
-        best[number] = np.fmin(best[number], seconds)
-        out.append(float(weights @ best))
+def simulated(scheduler: TaskScheduler, tasks: Sequence[TaskState], rounds: int) -> NDArray[np.float64]:
+    """Weighted sum of the tasks' best seconds after each round that a scheduler gives out: (rounds,).
+
+    What a task comes to depends on its own rounds alone, so their order can be tried out on recorded ones.
+
+    Args:
+        scheduler: chooses.
+        tasks: with all of their recorded rounds.
+        rounds: to give out.
+    """
+    given = [0] * len(tasks)
+    weights, out = np.array([task.weight for task in tasks]), []
+    for _ in range(rounds):
+        number = scheduler.choose(
+            [
+                replace(task, history=task.history[:count], done=count == len(task.history))
+                for task, count in zip(tasks, given, strict=True)
+            ]
+        )
+        if number is None:
+            break
+        given[number] += 1
+        best = [task.history[count - 1] if count else np.nan for task, count in zip(tasks, given, strict=True)]
+        out.append(float(weights @ np.array(best)))
     return np.array(out)
 
 
 def reached(sums: NDArray[np.float64], goal: float) -> int | None:
-    """Trials after which a curve is at its goal; None where it never is."""
+    """Rounds after which a curve is at its goal; None where it never is."""
     places = np.flatnonzero(sums <= goal)
     return int(places[0]) + 1 if len(places) else None
 
 
-def tuned(config: RunConfig, settings: Settings, scheduler: str) -> list[TuneResult]:
-    """The network's tasks after a budget that a scheduler shared out."""
-    network = network_of(config, "benchmark")
+def recorded(name: str, trials: int, batch: int) -> list[TaskState]:
+    """The network's tasks, tuned in turn from nothing."""
+    keys = {"name": name, "model": name, "trials": trials, "measure": {"cache": "network"}}
+    keys["search"] = {"batch": batch, "finalists": 0}
+    config = check_config(keys, "benchmark")
+    settings, network = settings_of(config, "benchmark"), network_of(config, "benchmark")
     tunings = [prepare(task, settings, algorithms=limits_of(config).allowed(task.workload)) for task in network.tasks]
     with make_pool("local") as pool:
-        return run_rounds(tunings, pool, scheduler=SCHEDULERS[scheduler](), budget=settings.trials)
+        run_rounds(tunings, pool, budget=trials)
+    return [state_of(tuning) for tuning in tunings]
 
 
-def measured(name: str, trials: int) -> dict[str, Any]:
+def compared(tasks: Sequence[TaskState], trials: Sequence[int], batch: int) -> list[dict[str, Any]]:
+    """What both schedulers come to with each budget, and when gradient is where round robin ends, if by twice that."""
+    curves = {name: simulated(make(), tasks, 2 * max(trials) // batch) for name, make in SCHEDULERS.items()}
+    found = []
+    for budget in trials:
+        rounds = budget // batch
+        after = reached(curves["gradient"][: 2 * rounds], float(curves["round_robin"][rounds - 1]))
+        final = {name: float(sums[rounds - 1]) for name, sums in curves.items()}
+        reached_after = None if after is None else after * batch
+        found.append({"trials": rounds * batch, "final_seconds": final, "reached_after": reached_after})
+    return found
+
+
+def measured(name: str, trials: int, batch: int) -> dict[str, Any]:
     """Both schedulers on one network."""
-    keys = {"name": name, "model": name, "trials": trials, "measure": {"cache": "network"}}
-    config = check_config(keys, "benchmark")
-    settings = settings_of(config, "benchmark")
-    count = len(network_of(config, "benchmark").tasks)
-    keys["search"] = {"batch": round_size(settings.batch, trials, count)}
-    config = check_config(keys, "benchmark")
-    settings = settings_of(config, "benchmark")
-    curves = {scheduler: curve(tuned(config, settings, scheduler)) for scheduler in SCHEDULERS}
-    goal = float(curves["round_robin"][-1])
+    tasks = recorded(name, DEPTH * trials, batch)
     return {
         "name": name,
-        "trials": trials,
-        "tasks": count,
-        "final_seconds": {scheduler: float(sums[-1]) for scheduler, sums in curves.items()},
-        "reached_after": reached(curves["gradient"], goal),
-        "curves": {scheduler: [round(float(s), 7) for s in sums[9::10]] for scheduler, sums in curves.items()},
+        "batch": batch,
+        "tasks": len(tasks),
+        "budgets": compared(tasks, [int(part * trials) for part in PARTS], batch),
+        "recorded": [
+            {"weight": task.weight, "flops": task.flops, "kind": task.kind, "history": list(task.history)}
+            for task in tasks
+        ],
     }
 
 
@@ -83,9 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for name in options.rows.split(","):
         start = time.perf_counter()
-        found = measured(name, options.trials)
+        found = measured(name, options.trials, BATCH)
         sys.stderr.write(
-            f"{name}: {found['reached_after']} of {options.trials} ({time.perf_counter() - start:.0f} s)\n"
+            f"{name}: {[(row['reached_after'], row['trials']) for row in found['budgets']]} "
+            f"({time.perf_counter() - start:.0f} s)\n"
         )
         results.save("scheduling", {"rows": {name: found}})
     saved = results.load("scheduling")

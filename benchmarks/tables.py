@@ -181,6 +181,7 @@ def networks(document: Document) -> str:
         "OpenVINO ms",
         "ratio to best",
         "tasks ms",
+        "bound ms",
         "GFLOP/s",
         "error",
         "ours MiB",
@@ -203,6 +204,7 @@ def networks(document: Document) -> str:
                 *(_ms(seconds.get(name)) for name in ("autotune", "onnxruntime", "openvino")),
                 _number(best and best / ours, ".2f", "x"),
                 _ms(row["tasks_seconds"]),
+                _ms(row.get("bound_seconds")),
                 f"{row['flops'] / ours / 1e9:.0f}",
                 _number(row["max_error"], ".0e"),
                 *(_mib(n) for n in (resident["autotune"], expanded, resident.get("onnxruntime"))),
@@ -219,12 +221,13 @@ def scheduling(document: Document) -> str:
         [
             row["name"],
             row["tasks"],
-            row["trials"],
-            *(_ms(row["final_seconds"][name]) for name in ("round_robin", "gradient")),
-            row["reached_after"] or "never",
-            _number(row["reached_after"] and row["reached_after"] / row["trials"] * 100, ".0f", " %"),
+            budget["trials"],
+            *(_ms(budget["final_seconds"][name]) for name in ("round_robin", "gradient")),
+            budget["reached_after"] or "over twice as many",
+            _number(budget["reached_after"] and budget["reached_after"] / budget["trials"] * 100, ".0f", " %"),
         ]
         for row in document["rows"].values()
+        for budget in row["budgets"]
     ]
     return _table(header, lines)
 
