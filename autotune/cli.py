@@ -1,4 +1,4 @@
-"""The command line: `autotune run`, `lower` and `schema`. What a command needs is imported when it runs."""
+"""The command line. What a command needs is imported when it runs."""
 
 from __future__ import annotations
 
