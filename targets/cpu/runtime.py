@@ -51,22 +51,17 @@ done:
 }
 """
 
-# Timing with constants that no cache holds: before every execution all threads flush them, every 64th line a share.
+# Timing with constants that no cache holds: before every execution all threads flush them, in 64 shares.
 TIMER_COLD = """
 declare void @FLUSH(ptr)
 declare void @llvm.x86.sse2.mfence()
 define internal void @flush(ptr %c, i32 %thread, i64 %low, i64 %high) #flush {
 entry:
   %count = load i64, ptr %c
-  %none = icmp eq i64 %count, 0
-  br i1 %none, label %done, label %share
-share:
-  %number = phi i64 [ %low, %entry ], [ %number.next, %shared ]
-  %start = mul i64 %number, 64
-  %any = icmp ult i64 %number, %high
+  %any = icmp sgt i64 %count, 0
   br i1 %any, label %pair, label %done
 pair:
-  %i = phi i64 [ 0, %share ], [ %i.next, %after ]
+  %i = phi i64 [ 0, %entry ], [ %i.next, %after ]
   %place = mul i64 %i, 2
   %base.place = add i64 %place, 1
   %size.place = add i64 %place, 2
@@ -74,22 +69,25 @@ pair:
   %base = load ptr, ptr %base.at
   %size.at = getelementptr i64, ptr %c, i64 %size.place
   %size = load i64, ptr %size.at
-  %some = icmp slt i64 %start, %size
+  %share.long = add i64 %size, 4095
+  %share.lines = udiv i64 %share.long, 4096
+  %share = mul i64 %share.lines, 64
+  %start = mul i64 %share, %low
+  %stop.share = mul i64 %share, %high
+  %stop = call i64 @llvm.smin.i64(i64 %stop.share, i64 %size)
+  %some = icmp slt i64 %start, %stop
   br i1 %some, label %line, label %after
 line:
   %at = phi i64 [ %start, %pair ], [ %at.next, %line ]
   %p = getelementptr i8, ptr %base, i64 %at
   call void @FLUSH(ptr %p)
-  %at.next = add i64 %at, 4096
-  %more = icmp slt i64 %at.next, %size
+  %at.next = add i64 %at, 64
+  %more = icmp slt i64 %at.next, %stop
   br i1 %more, label %line, label %after
 after:
   %i.next = add i64 %i, 1
   %again = icmp slt i64 %i.next, %count
-  br i1 %again, label %pair, label %shared
-shared:
-  %number.next = add i64 %number, 1
-  br label %share
+  br i1 %again, label %pair, label %done
 done:
   call void @llvm.x86.sse2.mfence()
   ret void
