@@ -136,7 +136,7 @@ class RunConfig(Section):
     workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
     target: str = Field(
         default="cpu",
-        description="A name of targets.registry; of a model an accelerator such as vta computes the layers that it can, "
+        description="A name of targets.registry; of a model an accelerator such as vta computes the layers it can, "
         "and the CPU the rest.",
     )
     trials: int = Field(default=64, ge=1, description="Candidates to measure; the tasks of a model share them.")

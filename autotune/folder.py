@@ -90,7 +90,7 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
 
 
 def draw_rooflines(results: Sequence[TuneResult], folder: Path) -> None:
-    """Draws the kernels of each target that counts its DRAM traffic under its roof, to `roofline.png` or one a target."""
+    """Draws the kernels of each target that counts its DRAM traffic under its roof, to `roofline.png`."""
     from autotune.roofline import Standing, draw, standing
 
     found: dict[str, list[Standing]] = {}

@@ -1,4 +1,4 @@
-"""Where kernels of an accelerator stand under its roofline (Williams et al., CACM 2009), with and without virtual threads.
+"""Kernels of an accelerator under its roofline (Williams et al., CACM 2009), with and without virtual threads.
 
 Work by byte of DRAM traffic says whether the matrix unit or the memory port bounds a kernel. A kernel whose copies and
 products run one after the other stays below the roof; virtual threads let them overlap (latency hiding).
@@ -16,6 +16,7 @@ from search_space.schedule.steps import Annotate, Split, Step
 from search_space.schedule.trace import Trace
 from search_space.space import program_of
 from targets import registry
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -63,7 +64,7 @@ def single_threaded(result: TuneResult) -> float | None:
 
 
 def without_threads(trace: Trace) -> Trace | None:
-    """The trace with every loop of virtual threads run once, its tiles as they are; None where there is no such loop."""
+    """The trace with every loop of virtual threads run once, tiles as they are; None where there is none."""
     threads = {(s.stage, s.axis) for s in trace.steps if isinstance(s, Annotate) and s.kind == "vthread"}
     steps: list[Step] = []
     for step in trace.steps:

@@ -1,7 +1,7 @@
 """ResNet-18's measured layers tuned for the simulated VTA, beside TVM's published schedules in the same simulator.
 
-`python -m benchmarks.vta [--rows C2,...] [--trials 256] [--seed 0]` writes `benchmarks/results/vta.json` and prints the table.
-Simulated cycles are the same on every host; only trials a second are not.
+`python -m benchmarks.vta [--rows C2,...] [--trials 256] [--seed 0]` writes `benchmarks/results/vta.json` and prints
+the table. Simulated cycles are the same on every host; only trials a second are not.
 """
 
 from __future__ import annotations

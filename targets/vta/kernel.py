@@ -129,7 +129,8 @@ class VtaBound(Bound):
         for parameter, array in zip(module.sources, inputs, strict=True):
             if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
                 raise RunError(
-                    f"`{parameter.name}` must be {parameter.dtype} {parameter.shape}, but got {array.dtype} {array.shape}"
+                    f"`{parameter.name}` must be {parameter.dtype} {parameter.shape}, "
+                    f"but got {array.dtype} {array.shape}"
                 )
             self.view(parameter.name)[...] = array
 

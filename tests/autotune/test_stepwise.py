@@ -1,4 +1,4 @@
-"""Networks on an accelerator and the CPU: exact against the integer reference, tuned by the command line, torn files."""
+"""Networks on an accelerator and the CPU: exact against the integer reference, tuned by the command line, torn."""
 
 from __future__ import annotations
 
