@@ -30,18 +30,21 @@ def call(*arguments: str) -> Result:
 
 
 def test_designs_are_tuned_drawn_and_not_tuned_again(folder: Path) -> None:
-    command = ("sweep", "small.yaml", "--vary", "log_inp_buffer=12,15,3", "--vary", "log_block_in=3,4")
+    varied = ("log_wgt_buffer=17", "log_inp_buffer=12,14,2", "log_block_in=3,4")
+    command = ("sweep", "small.yaml", *(part for field in varied for part in ("--vary", field)))
     done = call(*command)
     assert done.exit_code == 0, done.output
     out = folder / "runs/small_sweep"
     points = json.loads((out / "sweep.json").read_text())["points"]
     assert [p["values"] for p in points] == [
-        {"log_inp_buffer": size, "log_block_in": block} for size in (12, 15, 3) for block in (3, 4)
+        {"log_wgt_buffer": 17, "log_inp_buffer": size, "log_block_in": block}
+        for size in (12, 14, 2)
+        for block in (3, 4)
     ]
     good, none = points[:4], points[4:]
     assert all(p["seconds"] > 0 and p["trials"] == 6 and not p["problem"] for p in good)
     assert all(p["seconds"] is None and "log_inp_buffer" in p["problem"] for p in none)
-    assert good[0]["memory_bytes"] == good[2]["memory_bytes"] - (1 << 15) + (1 << 12)
+    assert good[0]["memory_bytes"] == good[2]["memory_bytes"] - (1 << 14) + (1 << 12)
     assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
     assert "none is better in both memory and time" in done.output
     records = (out / "records.jsonl").read_bytes()
