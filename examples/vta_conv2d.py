@@ -1,8 +1,8 @@
 """A convolution for a matrix accelerator scheduled by hand: the classic steps, and the instructions that they become.
 
-The accelerator (a simulated VTA) has memories that programs fill: operands are copied in by `cache_read`, sums stay in the
-accumulator by `cache_write`, `tensorize` makes a tile's product one instruction, and two virtual threads, each with buffers
-of its own, let one load while the other computes.
+The accelerator (a simulated VTA) has memories that programs fill: operands are copied in by `cache_read`, sums stay in
+the accumulator by `set_scope`, `tensorize` makes a tile's product one instruction, and two virtual threads, each with
+buffers of its own, let one load while the other computes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROWS, BLOCKS = 7, 2  # the tile of a virtual thread: 7 rows of 14 pixels, 2 bloc
 def schedule(threads: int = 2) -> tuple[Schedule, list[te.Tensor]]:
     """The convolution with padding, shift, bias and clipping, and how it is computed."""
     tensors = CONV.tensors("direct")
-    data, weight, bias, out = tensors
+    _, weight, bias, out = tensors
     s = te.create_schedule(out.op)
     conv, pad = "conv", "pad"  # stages of the definition, by name
 

@@ -16,8 +16,8 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,7 @@
 """The estimate for machines whose memories programs fill: what computes, what is copied, and how much of it overlaps.
 
-Products and element-wise work run one after another on one unit, copies on another. With virtual threads one works while
-the other copies, so that the longer of both counts; but the first copies always come before any work, and what is
+Products and element-wise work run one after another on one unit, copies on another. With virtual threads one works
+while the other copies, so that the longer of both counts; but the first copies always come before any work, and what is
 copied outside of virtual threads has nobody beside it.
 """
 
@@ -77,7 +77,9 @@ def _run(nest: Nest) -> Value:
     tape = nest.tape
     source = nest.statement.inputs[0]
     run, going = tape.const(1), tape.const(1)
-    for loop, extent in reversed(list(zip(nest.statement.loops, nest.extents, strict=True))[nest.statement.allocation :]):
+    for loop, extent in reversed(
+        list(zip(nest.statement.loops, nest.extents, strict=True))[nest.statement.allocation :]
+    ):
         if not source.depends(loop.var):
             continue
         goes_on = nest.stride(source, loop.var).equals(run).least(going)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from search_space.operators.base import REQUIRED, Operator, Precision
-from search_space.operators.checks import nearest
 from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
+from search_space.operators.checks import nearest
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
 from search_space.operators.elementwise import ELEMENTWISE

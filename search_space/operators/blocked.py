@@ -1,8 +1,8 @@
 """Layers of an integer accelerator: int8 in blocks of channels, sums in int32, shifted and clipped back to int8.
 
-A tensor of channels lies in blocks, so that the tile one instruction takes is contiguous: activations are (batch blocks,
-channel blocks, spatial..., batch in a block, channels in a block), weights (output blocks, input blocks, window..., output
-channels in a block, input channels in a block). The ending is that of fixed-point inference and of VTA's measured
+A tensor of channels lies in blocks, so that the tile one instruction takes is contiguous: activations are (batch
+blocks, channel blocks, spatial..., batch in a block, channels in a block), weights (output blocks, input blocks,
+window..., output channels in a block, input channels in a block). The ending is that of fixed-point inference and of VTA's measured
 layers: `clip((sum >> shift) + bias)`.
 """
 
@@ -67,11 +67,12 @@ def dense_blocked(
 
 
 def _blocks(batch: Any, in_channels: Any, out_channels: Any, block: Any) -> dict[str, Any]:
-    args = sizes(batch=batch, in_channels=in_channels, out_channels=out_channels) | spread(3, block=block)
-    for name, size in zip(("batch", "out_channels", "in_channels"), args["block"], strict=True):
+    args = sizes(batch=batch, in_channels=in_channels, out_channels=out_channels)
+    found = spread(3, block=block)["block"]
+    for name, size in zip(("batch", "out_channels", "in_channels"), found, strict=True):
         if args[name] % size:
-            raise ValueError(f"`block` must divide {name}, but got block={list(args['block'])}, {name}={args[name]}")
-    return args
+            raise ValueError(f"`block` must divide {name}, but got block={list(found)}, {name}={args[name]}")
+    return {**args, "block": found}
 
 
 def _ending(shift: Any, bias: Any, relu: Any) -> dict[str, Any]:
@@ -147,7 +148,8 @@ def _end_reference(args: Args, layer: Array, *bias: Array) -> Array:
     value = layer.astype(np.int64) >> args["shift"]
     for b in bias:  # (k, batch, outs), in front of the spatial axes of (n, k, ..., batch, outs)
         value = value + b.reshape(1, b.shape[0], *(1,) * (layer.ndim - 4), *b.shape[1:])
-    return np.clip(value, 0 if args["relu"] else INT8[0], INT8[1])
+    clipped: Array = np.clip(value, 0 if args["relu"] else INT8[0], INT8[1])
+    return clipped
 
 
 def _conv2d_reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
@@ -157,7 +159,8 @@ def _conv2d_reference(args: Args, data: Array, weight: Array, *bias: Array) -> A
     rows = padded(data.transpose(0, 4, 2, 3, 1, 5).reshape(n * batch, *window.extent, c * ins), window)
     layer = np.zeros((n * batch, *window.output, args["out_channels"]))
     for place, row in taps(rows.astype(np.float64), window):
-        matrix = weight[(slice(None), slice(None), *place)].transpose(1, 3, 0, 2).reshape(c * ins, -1)
+        at: Any = (slice(None), slice(None), *place)
+        matrix = weight[at].transpose(1, 3, 0, 2).reshape(c * ins, -1)
         layer += row @ matrix.astype(np.float64)
     outs = args["block"][1]
     blocked = layer.reshape(n, batch, *window.output, -1, outs).transpose(0, 4, 2, 3, 1, 5)

@@ -64,7 +64,9 @@ class Builder:
 
     def load(self, memory: int, sram: int, dram: int, y: int, x: int, stride: int, **pads: int) -> int:
         """A transfer to the chip."""
-        return self._append(LOAD, memory=memory, sram_base=sram, dram_base=dram, y_size=y, x_size=x, x_stride=stride, **pads)
+        return self._append(
+            LOAD, memory=memory, sram_base=sram, dram_base=dram, y_size=y, x_size=x, x_stride=stride, **pads
+        )
 
     def store(self, sram: int, dram: int, y: int, x: int, stride: int) -> int:
         """A transfer from the accumulator to memory."""

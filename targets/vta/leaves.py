@@ -1,4 +1,4 @@
-"""Nests as instructions: all executions of one nest at once, each as runs of instructions of one module after another."""
+"""Nests as instructions: all executions of one nest at once, each as runs of instructions of one module."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from search_space.ir.expr import Expr
 from search_space.ir.expr import walk as walk_expr
@@ -151,7 +152,7 @@ class Leaves:
             kind: opcode and memory.
         """
         sram, dram = (nest.linear(side, "a copy") for side in sides)
-        gone = (valid[:, :, 0] >= valid[:, :, 1]).any(axis=1)
+        gone: NDArray[np.bool_] = np.any(valid[:, :, 0] >= valid[:, :, 1], axis=1)
         valid = np.where(gone[:, None, None], 0, valid)
         outside, inside = [], 1
         for loop in np.argsort(sram.steps[0], kind="stable").tolist():
@@ -225,7 +226,11 @@ class Leaves:
         """An instruction's tile must be one whole element: its last two dimensions, in their order."""
         h = self.hardware
         chip = self.chip[operand.buffer].buffer
-        rows = {"accumulator": (h.batch, h.block_out), "input": (h.batch, h.block_in), "weight": (h.block_out, h.block_in)}
+        rows = {
+            "accumulator": (h.batch, h.block_out),
+            "input": (h.batch, h.block_in),
+            "weight": (h.block_out, h.block_in),
+        }
         tile = tuple(int(e.value) for e in chip.shape[-2:])
         if tile != rows[chip.scope]:
             raise BuildError(f"`{chip.name}` must end in a tile of {rows[chip.scope]}, but got {tile}")
@@ -288,7 +293,9 @@ class Leaves:
         kernels = [0] * nest.executions
         for values, members in alike(steps.reshape(nest.executions, -1)):
             each = np.array(values, np.int64).reshape(-1, 3).tolist()
-            loops = [Loop(extent, (a, b, c)) for extent, (a, b, c) in zip(nest.extents, each, strict=True) if a or b or c]
+            loops = [
+                Loop(extent, (a, b, c)) for extent, (a, b, c) in zip(nest.extents, each, strict=True) if a or b or c
+            ]
             folded = fold(loops, (0, 0, 0), widest)
             row = [0] * len(NAMES)
             row[0] = opcode

@@ -1,4 +1,4 @@
-"""Loops around an operation as one instruction of the compute module: two loops of its own, micro-operations for the rest."""
+"""Loops around an operation as one instruction: two loops of its own, micro-operations for the rest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Nests of loops around one statement, seen as an accelerator sees them: extents, and steps in elements of memories.
 
-A nest runs many times, once for each iteration of the loops around it. Everything is found for all of these executions at
-once, in arrays of (executions,).
+A nest runs many times, once for each iteration of the loops around it. Everything is found for all of these executions
+at once, in arrays of (executions,).
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ from targets.base import BuildError
 Ints = NDArray[np.int64]
 Integer = Callable[[Mapping[str, Any]], Any]
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "floordiv": "//",
+    "mod": "%",
+    "lt": "<",
+    "le": "<=",
+    "eq": "==",
+    "ne": "!=",
+}
 _INFIX |= {"and": "&", "or": "|"}
 _FUNCTIONS = {"min": "minimum", "max": "maximum", "select": "where"}
 _NAMES = {name: getattr(np, name) for name in _FUNCTIONS.values()}
@@ -108,7 +118,7 @@ class Nest:
         return Nest(tuple(names), tuple(extents), stmt, around, len(executions))
 
     def values(self, expr: Expr) -> Ints:
-        """`expr` where all loops are at 0, where each is at 1 (0 if it runs once), where all end: (executions, 2 + loops)."""
+        """`expr` with all loops at 0, with each at 1 (0 if it runs once), with all at their end: (executions, 2 + loops)."""
         points = np.zeros((len(self.names), 2 + len(self.names)), np.int64)
         for loop, extent in enumerate(self.extents):
             points[loop, 1 + loop] = min(1, extent - 1)

@@ -41,7 +41,9 @@ class VtaTarget(Target):
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         verify(program)
         if program.prologues:
-            raise BuildError(f"constants must be as the workload gives them, but {program.prologues[0].outputs} is packed")
+            raise BuildError(
+                f"constants must be as the workload gives them, but {program.prologues[0].outputs} is packed"
+            )
         kernel = emit(program, self.vta)
         try:
             words = encode_table(kernel.program.table, self.vta)

@@ -1,4 +1,4 @@
-"""Random candidates of blocked workloads, built for a design, run, and held against everything that a stream must keep."""
+"""Random candidates of blocked workloads, built for a design, run, and held against all that a stream must keep."""
 
 from __future__ import annotations
 

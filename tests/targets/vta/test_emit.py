@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from search_space import workloads
 from search_space.ir.expr import Expr, cast, const, eq, lift, load, logical_and, minimum, select, var
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
-from search_space.schedule.intrinsics import get_intrinsic
 from search_space.space import program_of
 from search_space.workloads import Workload
 from targets.base import BuildError
@@ -107,7 +106,9 @@ def test_virtual_threads_share_nothing_they_would_wait_for() -> None:
         kernel = target.load(target.build(program_of(workload, "direct", sketch.steps.substitute(values))))
         timing[threads] = kernel.timing
         load, compute = (np.flatnonzero(kernel.timing.module == module) for module in (0, 1))
-        busy = np.array([[kernel.timing.start[i], kernel.timing.end[i]] for i in compute if kernel.table[i, 0] in (2, 4)])
+        busy = np.array(
+            [[kernel.timing.start[i], kernel.timing.end[i]] for i in compute if kernel.table[i, 0] in (2, 4)]
+        )
         over = [((busy[:, 0] < kernel.timing.end[i]) & (busy[:, 1] > kernel.timing.start[i])).any() for i in load]
         assert np.mean(over) > 0.6 if threads == 2 else np.mean(over) < 0.6
     assert timing[2].cycles < 0.95 * timing[1].cycles
@@ -126,7 +127,7 @@ def loops(body: Stmt, **extents: int) -> Stmt:
 
 X, OUT = buffer("x", (4, 1, 16)), buffer("out", (4, 1, 16))
 W = buffer("w", (4, 16, 16))
-i, j, l, m = (var(name) for name in "ijlm")
+i, j, lane, m = (var(name) for name in ("i", "j", "lane", "m"))
 zero = const(0)
 INPUT, WEIGHT = buffer("x.input", (4, 1, 16), scope="input"), buffer("w.weight", (4, 16, 16), scope="weight")
 ACC, BIAS = (buffer(name, (4, 1, 16), "int32", "accumulator") for name in ("acc", "bias"))
@@ -139,17 +140,17 @@ def program(*body: Stmt, chip: Sequence[Buffer] = (), params: Sequence[Buffer] =
     return LoopProgram("test", tuple(params), whole, ("out",))
 
 
-def copied(value: Expr, at: Sequence[Expr] = (i, zero, l), extents: dict[str, int] | None = None) -> LoopProgram:
-    store = loops(Store("x.input", tuple(at), value), **(extents or {"i": 4, "l": 16}))
+def copied(value: Expr, at: Sequence[Expr] = (i, zero, lane), extents: dict[str, int] | None = None) -> LoopProgram:
+    store = loops(Store("x.input", tuple(at), value), **(extents or {"i": 4, "lane": 16}))
     return program(store, chip=[INPUT])
 
 
-def plain(name: str = "x", at: Sequence[Expr] = (i, zero, l), dtype: str = "int8") -> Expr:
+def plain(name: str = "x", at: Sequence[Expr] = (i, zero, lane), dtype: str = "int8") -> Expr:
     return load(name, at, dtype)
 
 
 def finished(value: Expr, chip: Sequence[Buffer] = (ACC,)) -> LoopProgram:
-    return program(loops(Store("out", (i, zero, l), value), i=4, l=16), chip=chip)
+    return program(loops(Store("out", (i, zero, lane), value), i=4, lane=16), chip=chip)
 
 
 def tile(name: str, *at: Expr) -> Operand:
@@ -163,49 +164,60 @@ def multiplied(call: Intrinsic, chip: Sequence[Buffer] = (INPUT, WEIGHT, ACC)) -
 PRODUCT = Intrinsic(
     "gemm_tile:1x16x16", tile("acc", i, zero, zero), (tile("x.input", i, zero, zero), tile("w.weight", i, zero, zero))
 )
-SUM = load("acc", (i, zero, l), "int32")
+SUM = load("acc", (i, zero, lane), "int32")
 LONG = buffer("x", (40, 1, 16))
 REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
     "pitches": (lambda: program(params=[replace(X, pitches=(32, 16, 1)), OUT]), "`x` must be dense, but got pitches="),
     "scope": (lambda: program(chip=[buffer("b", (16,), scope="local")]), "must be in input, weight, accumulator, but"),
-    "part of an element": (lambda: program(chip=[buffer("b", (24,), scope="input")]), "whole elements of 16, but got b"),
+    "part of an element": (
+        lambda: program(chip=[buffer("b", (24,), scope="input")]),
+        "whole elements of 16, but got b",
+    ),
     "memory": (lambda: program(chip=[buffer("b", (2049, 16), scope="input")]), "input memory of 2048 elements.*2049"),
     "two of a name": (
         lambda: program(*(Allocate(buffer("b", (16 * n,), scope="input"), Seq(())) for n in (1, 2))),
         "two are called b",
     ),
     "a reduction": (
-        lambda: program(loops(Store("acc", (i, zero, l), SUM, "sum"), i=4, l=16), chip=[ACC]),
+        lambda: program(loops(Store("acc", (i, zero, lane), SUM, "sum"), i=4, lane=16), chip=[ACC]),
         "a nest must copy, set to zero, multiply tiles or end in memory",
     ),
-    "no iterations": (lambda: copied(plain(), extents={"i": 0, "l": 16}), "a loop must run at least once, but got i"),
+    "no iterations": (
+        lambda: copied(plain(), extents={"i": 0, "lane": 16}),
+        "a loop must run at least once, but got i",
+    ),
     "what is padded": (lambda: copied(select(i < 2, plain(), const(1, "int8"))), "padding must be zeros, but got 1"),
     "a sum that is copied": (lambda: copied(plain() + const(1, "int8")), "copied to the chip must be a tensor"),
     "chip to chip": (
-        lambda: program(loops(Store("b", (i, zero, l), plain("x.input")), i=4, l=16), chip=[INPUT, replace(INPUT, name="b")]),
+        lambda: program(
+            loops(Store("b", (i, zero, lane), plain("x.input")), i=4, lane=16), chip=[INPUT, replace(INPUT, name="b")]
+        ),
         "copied to the chip must be a tensor in memory",
     ),
     "dtype of a copy": (
         lambda: program(
-            loops(Store("acc", (i, zero, l), plain("y", dtype="int8")), i=4, l=16),
+            loops(Store("acc", (i, zero, lane), plain("y", dtype="int8")), i=4, lane=16),
             chip=[ACC],
             params=[buffer("y", (4, 1, 16)), OUT],
         ),
         "a copy must keep its dtype, but got int8 to int32",
     ),
-    "an index of data": (lambda: copied(plain(at=(load("n", (i,), "int64"), zero, l))), "made of integer arithmetic"),
-    "a bent index": (lambda: copied(plain(at=(i // 2, zero, l))), "the index of a copy must be a sum of multiples"),
-    "half an element": (lambda: copied(plain(), extents={"i": 4, "l": 8}), "copied whole, but the loops cover 8"),
+    "an index of data": (
+        lambda: copied(plain(at=(load("n", (i,), "int64"), zero, lane))),
+        "made of integer arithmetic",
+    ),
+    "a bent index": (lambda: copied(plain(at=(i // 2, zero, lane))), "the index of a copy must be a sum of multiples"),
+    "half an element": (lambda: copied(plain(), extents={"i": 4, "lane": 8}), "copied whole, but the loops cover 8"),
     "an element turned": (
-        lambda: copied(plain(at=(l, zero, i)), extents={"i": 4, "l": 4}),
-        "an element of 16 must be copied whole, but loop l steps by 1 and 16",
+        lambda: copied(plain(at=(lane, zero, i)), extents={"i": 4, "lane": 4}),
+        "an element of 16 must be copied whole, but loop lane steps by 1 and 16",
     ),
     "elements that overlap": (
-        lambda: copied(load("flat", (i * 8 + l,), "int8")),
+        lambda: copied(load("flat", (i * 8 + lane,), "int8")),
         "places must be multiples of an element of 16, but got 8",
     ),
     "gaps on the chip": (
-        lambda: copied(plain(), at=(i * 2, zero, l), extents={"i": 2, "l": 16}),
+        lambda: copied(plain(), at=(i * 2, zero, lane), extents={"i": 2, "lane": 16}),
         "a copy must be dense on the chip, but a loop steps by 2 where 1 follow",
     ),
     "padding by equality": (
@@ -213,16 +225,16 @@ REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
         "padding must be bounded by comparisons",
     ),
     "padding by two loops": (
-        lambda: copied(select(i + l < 5, plain(), const(0, "int8"))),
+        lambda: copied(select(i + lane < 5, plain(), const(0, "int8"))),
         "padding must be bounded loop by loop",
     ),
     "a part of an element padded": (
-        lambda: copied(select(l < 8, plain(), const(0, "int8"))),
-        "padding must be of whole elements, but loop l is cut off",
+        lambda: copied(select(lane < 8, plain(), const(0, "int8"))),
+        "padding must be of whole elements, but loop lane is cut off",
     ),
     "much padding": (
         lambda: program(
-            loops(Store("b", (i, zero, l), select(i < 20, plain(), const(0, "int8"))), i=40, l=16),
+            loops(Store("b", (i, zero, lane), select(i < 20, plain(), const(0, "int8"))), i=40, lane=16),
             chip=[buffer("b", (40, 1, 16), scope="input")],
             params=[LONG, OUT],
         ),
@@ -232,7 +244,10 @@ REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
         lambda: multiplied(replace(PRODUCT, name="gemm_tile:2x8x8")),
         "products must be of 1x16x16, but got gemm_tile:2x8x8",
     ),
-    "a product that resets": (lambda: multiplied(replace(PRODUCT, reset=True)), "products must be added to what is there"),
+    "a product that resets": (
+        lambda: multiplied(replace(PRODUCT, reset=True)),
+        "products must be added to what is there",
+    ),
     "an operand in memory": (
         lambda: multiplied(replace(PRODUCT, inputs=(tile("x", i, zero, zero), PRODUCT.inputs[1]))),
         "`x` must be in the input memory",
@@ -247,19 +262,24 @@ REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
     ),
     "int32 out": (
         lambda: program(
-            loops(Store("y", (i, zero, l), SUM), i=4, l=16), chip=[ACC], params=[X, OUT, buffer("y", (4, 1, 16), "int32")]
+            loops(Store("y", (i, zero, lane), SUM), i=4, lane=16),
+            chip=[ACC],
+            params=[X, OUT, buffer("y", (4, 1, 16), "int32")],
         ),
         "what goes out must be cast to int8, but got int32",
     ),
-    "input to output": (lambda: finished(cast(load("x", (i, zero, l), "int8"), "int32").astype("int8"), []), "must be"),
+    "input to output": (
+        lambda: finished(cast(load("x", (i, zero, lane), "int8"), "int32").astype("int8"), []),
+        "must be",
+    ),
     "a quotient": (lambda: finished((SUM // 3).astype("int8")), "must be min, max, add, multiply or shift, but got"),
     "a large number": (lambda: finished((SUM + 40_000).astype("int8")), "must fit 16 bits, but got 40000"),
     "two sums": (
-        lambda: finished(((SUM >> 1) * (load("bias", (i, zero, l), "int32") >> 1)).astype("int8"), [ACC, BIAS]),
+        lambda: finished(((SUM >> 1) * (load("bias", (i, zero, lane), "int32") >> 1)).astype("int8"), [ACC, BIAS]),
         "the second operand must be a number or in the accumulator",
     ),
     "an operand in DRAM": (
-        lambda: finished((SUM + load("y", (i, zero, l), "int32")).astype("int8")),
+        lambda: finished((SUM + load("y", (i, zero, lane), "int32")).astype("int8")),
         "what goes out must be in the accumulator, but got",
     ),
 }
@@ -280,7 +300,7 @@ def with_odd_parameters(given: LoopProgram) -> LoopProgram:
 
 
 def test_indices_of_every_operation() -> None:
-    value = select(logical_and(i < 3, 1 <= j), minimum(i * 2 - j, 7) + lift(5) % 3, (i + j) // 2)
+    value = select(logical_and(i < 3, j >= 1), minimum(i * 2 - j, 7) + lift(5) % 3, (i + j) // 2)
     function = integer(value)
     for a in range(5):
         for b in range(3):
@@ -290,7 +310,10 @@ def test_indices_of_every_operation() -> None:
 def test_a_stream_must_not_be_endless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emitting, "MOST_INSTRUCTIONS", 8)
     with pytest.raises(BuildError, match="at most 8 instructions"):
-        emit(program(*(loops(Store("x.input", (i, zero, l), plain()), i=4, l=16) for _ in range(9)), chip=[INPUT]), PYNQ)
+        emit(
+            program(*(loops(Store("x.input", (i, zero, lane), plain()), i=4, lane=16) for _ in range(9)), chip=[INPUT]),
+            PYNQ,
+        )
 
 
 def test_a_number_outside_of_loops_is_no_padding() -> None:
@@ -310,5 +333,3 @@ def test_a_program_of_packed_constants_is_refused() -> None:
     packed = replace(program(), prologues=(program(),), sources=(X, W))
     with pytest.raises(BuildError, match="constants must be as the workload gives them"):
         target.build(packed)
-
-
