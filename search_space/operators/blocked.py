@@ -2,8 +2,8 @@
 
 A tensor of channels lies in blocks, so that the tile one instruction takes is contiguous: activations are (batch
 blocks, channel blocks, spatial..., batch in a block, channels in a block), weights (output blocks, input blocks,
-window..., output channels in a block, input channels in a block). The ending is that of fixed-point inference and of VTA's measured
-layers: `clip((sum >> shift) + bias)`.
+window..., output channels in a block, input channels in a block). The ending is that of fixed-point inference and of
+VTA's measured layers: `clip((sum >> shift) + bias)`.
 """
 
 from __future__ import annotations
