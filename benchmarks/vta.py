@@ -1,7 +1,7 @@
 """ResNet-18's measured layers tuned for the simulated VTA, beside TVM's published schedules in the same simulator.
 
-`python -m benchmarks.vta [--rows C2,...] [--trials 256] [--seed 0]` writes `benchmarks/results/vta.json` and prints
-the table. Simulated cycles are the same on every host; only trials a second are not.
+`python -m benchmarks.vta [--rows C2,...] [--trials 128] [--seed 0]` writes `benchmarks/results/vta.json` and prints the
+table. Simulated cycles are the same on every host; only trials a second are not.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.vta", description=__doc__)
     parser.add_argument("--rows", help="comma-separated names; default: all")
-    parser.add_argument("--trials", type=int, default=256, help="candidates a layer")
+    parser.add_argument("--trials", type=int, default=128, help="candidates a layer")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(arguments)
 

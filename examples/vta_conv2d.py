@@ -1,7 +1,7 @@
 """A convolution for a matrix accelerator scheduled by hand: the classic steps, and the instructions that they become.
 
 The accelerator (a simulated VTA) has memories that programs fill: operands are copied in by `cache_read`, sums stay in
-the accumulator by `cache_write`, `tensorize` makes a tile's product one instruction, and two virtual threads, each with
+the accumulator by `set_scope`, `tensorize` makes a tile's product one instruction, and two virtual threads, each with
 buffers of its own, let one load while the other computes.
 """
 

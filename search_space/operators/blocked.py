@@ -67,12 +67,12 @@ def dense_blocked(
 
 
 def _blocks(batch: Any, in_channels: Any, out_channels: Any, block: Any) -> dict[str, Any]:
-    counts, blocks = sizes(batch=batch, in_channels=in_channels, out_channels=out_channels), spread(3, block=block)
-    for name, size in zip(("batch", "out_channels", "in_channels"), blocks["block"], strict=True):
-        if counts[name] % size:
-            got = f"block={list(blocks['block'])}, {name}={counts[name]}"
-            raise ValueError(f"`block` must divide {name}, but got {got}")
-    return {**counts, **blocks}
+    args = sizes(batch=batch, in_channels=in_channels, out_channels=out_channels)
+    found = spread(3, block=block)["block"]
+    for name, size in zip(("batch", "out_channels", "in_channels"), found, strict=True):
+        if args[name] % size:
+            raise ValueError(f"`block` must divide {name}, but got block={list(found)}, {name}={args[name]}")
+    return {**args, "block": found}
 
 
 def _ending(shift: Any, bias: Any, relu: Any) -> dict[str, Any]:
@@ -159,8 +159,8 @@ def _conv2d_reference(args: Args, data: Array, weight: Array, *bias: Array) -> A
     rows = padded(data.transpose(0, 4, 2, 3, 1, 5).reshape(n * batch, *window.extent, c * ins), window)
     layer = np.zeros((n * batch, *window.output, args["out_channels"]))
     for place, row in taps(rows.astype(np.float64), window):
-        down, across = place
-        matrix = weight[:, :, down, across].transpose(1, 3, 0, 2).reshape(c * ins, -1)
+        at: Any = (slice(None), slice(None), *place)
+        matrix = weight[at].transpose(1, 3, 0, 2).reshape(c * ins, -1)
         layer += row @ matrix.astype(np.float64)
     outs = args["block"][1]
     blocked = layer.reshape(n, batch, *window.output, -1, outs).transpose(0, 4, 2, 3, 1, 5)

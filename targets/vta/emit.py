@@ -1,9 +1,9 @@
-"""Loop programs to streams: every nest of loops around a statement becomes instructions, buffers get places.
+"""Loop programs to streams: nests of loops around one statement become instructions, buffers get places on the chip.
 
 A nest that copies to a buffer is a LOAD, zeros in the accumulator and products of tiles are GEMM, element-wise work on
 accumulators that goes out to memory is ALU and STORE. Loops around nests run here, so a stream is as long as the work.
-Virtual threads have buffers of their own and take turns: one copies operands and multiplies them, then the other does;
-so a thread's operands need not wait for those of the next. Which instructions must wait for which follows
+Virtual threads have buffers of their own and take turns: one copies operands and multiplies them, then the other
+does; so a thread's operands need not wait for those of the next. Which instructions must wait for which follows
 from the buffers they touch: a token is given where the last of one module that touches a buffer is followed by one of
 another module that touches it too, and one of the two writes; so loop-carried dependences need no care of their own.
 """

@@ -128,10 +128,8 @@ class VtaBound(Bound):
             raise RunError(f"a kernel must be given {len(module.sources)} inputs, but got {len(inputs)}")
         for parameter, array in zip(module.sources, inputs, strict=True):
             if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
-                raise RunError(
-                    f"`{parameter.name}` must be {parameter.dtype} {parameter.shape}, "
-                    f"but got {array.dtype} {array.shape}"
-                )
+                wanted = f"{parameter.dtype} {parameter.shape}"
+                raise RunError(f"`{parameter.name}` must be {wanted}, but got {array.dtype} {array.shape}")
             self.view(parameter.name)[...] = array
 
     def view(self, name: str) -> NDArray[Any]:

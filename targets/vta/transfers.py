@@ -1,4 +1,4 @@
-"""Copies between DRAM and the chip as transfers in two dimensions: what one moves, and what pads it writes."""
+"""Copies between DRAM and the chip as two-dimensional transfers: what an instruction moves, what pads it writes."""
 
 from __future__ import annotations
 

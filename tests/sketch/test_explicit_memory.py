@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ from search_space.sketch.tables import MAX_WASTE, ceildiv
 from search_space.space import Sketch, concrete, generate, program_of
 from search_space.workloads import Workload
 
-CAPACITIES = {"input": 1 << 9, "weight": 1 << 10, "accumulator": 1 << 10}
+CAPACITIES = {"input": 1 << 7, "weight": 1 << 9, "accumulator": 1 << 8}
 NESTS = 300
 
 
@@ -39,7 +41,7 @@ def machine(batch: int, outs: int, ins: int) -> Hardware:
 
 
 CASES: tuple[tuple[Workload, Hardware], ...] = (
-    (workloads.conv2d_blocked(5, 4, 4, 6, kernel=3, padding=1, shift=4, block=(1, 2, 2)), machine(1, 2, 2)),
+    (workloads.conv2d_blocked(5, 4, 4, 8, kernel=3, padding=1, shift=4, block=(1, 2, 2)), machine(1, 2, 2)),
     (workloads.conv2d_blocked(5, 6, 8, 4, 4, 3, 2, 1, 4, relu=True, block=(2, 2, 4)), machine(2, 2, 4)),
     (workloads.conv2d_blocked(4, 4, 4, 4, kernel=1, bias=False, shift=0, block=(1, 4, 2)), machine(1, 4, 2)),
     (workloads.dense_blocked(3, 16, 12, shift=4, block=(1, 4, 4)), machine(1, 4, 4)),
@@ -89,12 +91,13 @@ def test_candidates_mean_the_reference_and_are_lowered_either_way(workload: Work
     inputs = workload.make_inputs(0)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     found = generate(workload, hardware).sketches
-    assert len(found) == (2 if sum(x > 1 for x in workload.output.shape[:-2]) == 1 else 4) or not found[0].groups
+    long = sum(extent > 1 for extent in workload.output.shape[:-2])
+    assert len(found) == min(4, 1 << long)  # orders of the outer loops, each with constants that stay or not
     for sketch in found:
         rows = drawn(sketch, 300)
         row = rows[sketch.legal(rows)][0]
         program = program_of(workload, sketch.algorithm, sketch.trace(row))
-        assert str(program) == str(concrete(sketch, sketch.values(row)))
+        assert str(program) == str(replace(concrete(sketch, sketch.values(row)), constraints=()))
         assert any(isinstance(node, Intrinsic) for node in walk_stmt(program.body))
         np.testing.assert_array_equal(interpret(program, named)[workload.output.name], workload.reference(*inputs))
 
@@ -104,7 +107,7 @@ def test_limits_are_what_programs_take() -> None:
     workload, hardware = CASES[0]
     broken: set[str] = set()
     for sketch in generate(workload, hardware).sketches:
-        rows = drawn(sketch, 60)
+        rows = drawn(sketch, 40)
         for row, legal in zip(rows, sketch.legal(rows), strict=True):
             program = program_of(workload, sketch.algorithm, sketch.trace(row))
             taken = held(program)

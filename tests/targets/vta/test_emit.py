@@ -127,7 +127,7 @@ def loops(body: Stmt, **extents: int) -> Stmt:
 
 X, OUT = buffer("x", (4, 1, 16)), buffer("out", (4, 1, 16))
 W = buffer("w", (4, 16, 16))
-i, j, c, m = (var(name) for name in ("i", "j", "c", "m"))
+i, j, lane, m = (var(name) for name in ("i", "j", "lane", "m"))
 zero = const(0)
 INPUT, WEIGHT = buffer("x.input", (4, 1, 16), scope="input"), buffer("w.weight", (4, 16, 16), scope="weight")
 ACC, BIAS = (buffer(name, (4, 1, 16), "int32", "accumulator") for name in ("acc", "bias"))
@@ -140,17 +140,17 @@ def program(*body: Stmt, chip: Sequence[Buffer] = (), params: Sequence[Buffer] =
     return LoopProgram("test", tuple(params), whole, ("out",))
 
 
-def copied(value: Expr, at: Sequence[Expr] = (i, zero, c), extents: dict[str, int] | None = None) -> LoopProgram:
-    store = loops(Store("x.input", tuple(at), value), **(extents or {"i": 4, "l": 16}))
+def copied(value: Expr, at: Sequence[Expr] = (i, zero, lane), extents: dict[str, int] | None = None) -> LoopProgram:
+    store = loops(Store("x.input", tuple(at), value), **(extents or {"i": 4, "lane": 16}))
     return program(store, chip=[INPUT])
 
 
-def plain(name: str = "x", at: Sequence[Expr] = (i, zero, c), dtype: str = "int8") -> Expr:
+def plain(name: str = "x", at: Sequence[Expr] = (i, zero, lane), dtype: str = "int8") -> Expr:
     return load(name, at, dtype)
 
 
 def finished(value: Expr, chip: Sequence[Buffer] = (ACC,)) -> LoopProgram:
-    return program(loops(Store("out", (i, zero, c), value), i=4, c=16), chip=chip)
+    return program(loops(Store("out", (i, zero, lane), value), i=4, lane=16), chip=chip)
 
 
 def tile(name: str, *at: Expr) -> Operand:
@@ -164,7 +164,7 @@ def multiplied(call: Intrinsic, chip: Sequence[Buffer] = (INPUT, WEIGHT, ACC)) -
 PRODUCT = Intrinsic(
     "gemm_tile:1x16x16", tile("acc", i, zero, zero), (tile("x.input", i, zero, zero), tile("w.weight", i, zero, zero))
 )
-SUM = load("acc", (i, zero, c), "int32")
+SUM = load("acc", (i, zero, lane), "int32")
 LONG = buffer("x", (40, 1, 16))
 REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
     "pitches": (lambda: program(params=[replace(X, pitches=(32, 16, 1)), OUT]), "`x` must be dense, but got pitches="),
@@ -179,39 +179,45 @@ REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
         "two are called b",
     ),
     "a reduction": (
-        lambda: program(loops(Store("acc", (i, zero, c), SUM, "sum"), i=4, c=16), chip=[ACC]),
+        lambda: program(loops(Store("acc", (i, zero, lane), SUM, "sum"), i=4, lane=16), chip=[ACC]),
         "a nest must copy, set to zero, multiply tiles or end in memory",
     ),
-    "no iterations": (lambda: copied(plain(), extents={"i": 0, "l": 16}), "a loop must run at least once, but got i"),
+    "no iterations": (
+        lambda: copied(plain(), extents={"i": 0, "lane": 16}),
+        "a loop must run at least once, but got i",
+    ),
     "what is padded": (lambda: copied(select(i < 2, plain(), const(1, "int8"))), "padding must be zeros, but got 1"),
     "a sum that is copied": (lambda: copied(plain() + const(1, "int8")), "copied to the chip must be a tensor"),
     "chip to chip": (
         lambda: program(
-            loops(Store("b", (i, zero, c), plain("x.input")), i=4, c=16), chip=[INPUT, replace(INPUT, name="b")]
+            loops(Store("b", (i, zero, lane), plain("x.input")), i=4, lane=16), chip=[INPUT, replace(INPUT, name="b")]
         ),
         "copied to the chip must be a tensor in memory",
     ),
     "dtype of a copy": (
         lambda: program(
-            loops(Store("acc", (i, zero, c), plain("y", dtype="int8")), i=4, c=16),
+            loops(Store("acc", (i, zero, lane), plain("y", dtype="int8")), i=4, lane=16),
             chip=[ACC],
             params=[buffer("y", (4, 1, 16)), OUT],
         ),
         "a copy must keep its dtype, but got int8 to int32",
     ),
-    "an index of data": (lambda: copied(plain(at=(load("n", (i,), "int64"), zero, c))), "made of integer arithmetic"),
-    "a bent index": (lambda: copied(plain(at=(i // 2, zero, c))), "the index of a copy must be a sum of multiples"),
-    "half an element": (lambda: copied(plain(), extents={"i": 4, "l": 8}), "copied whole, but the loops cover 8"),
+    "an index of data": (
+        lambda: copied(plain(at=(load("n", (i,), "int64"), zero, lane))),
+        "made of integer arithmetic",
+    ),
+    "a bent index": (lambda: copied(plain(at=(i // 2, zero, lane))), "the index of a copy must be a sum of multiples"),
+    "half an element": (lambda: copied(plain(), extents={"i": 4, "lane": 8}), "copied whole, but the loops cover 8"),
     "an element turned": (
-        lambda: copied(plain(at=(c, zero, i)), extents={"i": 4, "l": 4}),
-        "an element of 16 must be copied whole, but loop c steps by 1 and 16",
+        lambda: copied(plain(at=(lane, zero, i)), extents={"i": 4, "lane": 4}),
+        "an element of 16 must be copied whole, but loop lane steps by 1 and 16",
     ),
     "elements that overlap": (
-        lambda: copied(load("flat", (i * 8 + c,), "int8")),
+        lambda: copied(load("flat", (i * 8 + lane,), "int8")),
         "places must be multiples of an element of 16, but got 8",
     ),
     "gaps on the chip": (
-        lambda: copied(plain(), at=(i * 2, zero, c), extents={"i": 2, "l": 16}),
+        lambda: copied(plain(), at=(i * 2, zero, lane), extents={"i": 2, "lane": 16}),
         "a copy must be dense on the chip, but a loop steps by 2 where 1 follow",
     ),
     "padding by equality": (
@@ -219,16 +225,16 @@ REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
         "padding must be bounded by comparisons",
     ),
     "padding by two loops": (
-        lambda: copied(select(i + c < 5, plain(), const(0, "int8"))),
+        lambda: copied(select(i + lane < 5, plain(), const(0, "int8"))),
         "padding must be bounded loop by loop",
     ),
     "a part of an element padded": (
-        lambda: copied(select(c < 8, plain(), const(0, "int8"))),
-        "padding must be of whole elements, but loop c is cut off",
+        lambda: copied(select(lane < 8, plain(), const(0, "int8"))),
+        "padding must be of whole elements, but loop lane is cut off",
     ),
     "much padding": (
         lambda: program(
-            loops(Store("b", (i, zero, c), select(i < 20, plain(), const(0, "int8"))), i=40, c=16),
+            loops(Store("b", (i, zero, lane), select(i < 20, plain(), const(0, "int8"))), i=40, lane=16),
             chip=[buffer("b", (40, 1, 16), scope="input")],
             params=[LONG, OUT],
         ),
@@ -256,21 +262,24 @@ REFUSED: dict[str, tuple[Callable[[], LoopProgram], str]] = {
     ),
     "int32 out": (
         lambda: program(
-            loops(Store("y", (i, zero, c), SUM), i=4, c=16),
+            loops(Store("y", (i, zero, lane), SUM), i=4, lane=16),
             chip=[ACC],
             params=[X, OUT, buffer("y", (4, 1, 16), "int32")],
         ),
         "what goes out must be cast to int8, but got int32",
     ),
-    "input to output": (lambda: finished(cast(load("x", (i, zero, c), "int8"), "int32").astype("int8"), []), "must be"),
+    "input to output": (
+        lambda: finished(cast(load("x", (i, zero, lane), "int8"), "int32").astype("int8"), []),
+        "must be",
+    ),
     "a quotient": (lambda: finished((SUM // 3).astype("int8")), "must be min, max, add, multiply or shift, but got"),
     "a large number": (lambda: finished((SUM + 40_000).astype("int8")), "must fit 16 bits, but got 40000"),
     "two sums": (
-        lambda: finished(((SUM >> 1) * (load("bias", (i, zero, c), "int32") >> 1)).astype("int8"), [ACC, BIAS]),
+        lambda: finished(((SUM >> 1) * (load("bias", (i, zero, lane), "int32") >> 1)).astype("int8"), [ACC, BIAS]),
         "the second operand must be a number or in the accumulator",
     ),
     "an operand in DRAM": (
-        lambda: finished((SUM + load("y", (i, zero, c), "int32")).astype("int8")),
+        lambda: finished((SUM + load("y", (i, zero, lane), "int32")).astype("int8")),
         "what goes out must be in the accumulator, but got",
     ),
 }
@@ -302,7 +311,8 @@ def test_a_stream_must_not_be_endless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emitting, "MOST_INSTRUCTIONS", 8)
     with pytest.raises(BuildError, match="at most 8 instructions"):
         emit(
-            program(*(loops(Store("x.input", (i, zero, c), plain()), i=4, c=16) for _ in range(9)), chip=[INPUT]), PYNQ
+            program(*(loops(Store("x.input", (i, zero, lane), plain()), i=4, lane=16) for _ in range(9)), chip=[INPUT]),
+            PYNQ,
         )
 
 
