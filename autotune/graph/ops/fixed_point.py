@@ -1,7 +1,7 @@
 """Layers of accelerators without multipliers behind their matrix unit: `clip((sum >> shift) + bias)` on int8.
 
-`sum` is an int32 sum of products of int8, the shift rounds down and is one for the whole tensor, the bias is an int32 for
-each channel in steps of the output. The same layers exist channels-last, where a CPU computes them, and in the
+`sum` is an int32 sum of products of int8, the shift rounds down and is one for the whole tensor, the bias is an int32
+for each channel in steps of the output. The same layers exist channels-last, where a CPU computes them, and in the
 blocks of an accelerator, as `search_space.operators.blocked` has them. Nothing is fused into the latter: their
 kernels run where nothing else of the graph does.
 """
@@ -97,7 +97,8 @@ def _matmul(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 def ended(attrs: Attributes, total: Array, bias: Array) -> Array:
     """The bytes of a layer's exact sums, channels last."""
     value = (total.astype(np.int64) >> attrs["shift"]) + bias
-    return np.clip(value, 0 if attrs["relu"] else LOW, HIGH).astype(np.int8)
+    found: Array = np.clip(value, 0 if attrs["relu"] else LOW, HIGH).astype(np.int8)
+    return found
 
 
 def _convolved(attrs: Attributes, data: Array, weight: Array, bias: Array) -> Array:
@@ -133,7 +134,7 @@ def _conv2d_blocked_attributes(given: Attributes, types: Types) -> dict[str, Any
 
 
 def _conv2d_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, c, h, w, batch, ins), weight (k, c, kh, kw, outs, ins), bias (k, batch, outs): n, c and k count blocks."""
+    """Data (n, c, h, w, batch, ins), weight (k, c, kh, kw, outs, ins), bias (k, batch, outs); n, c, k: blocks."""
     (n, c, height, width, *_), (k, _, *kernel, _, _) = types[0].shape, types[1].shape
     batch, outs, ins = block = _block(types)
     channels = {"batch": n * batch, "in_channels": c * ins, "out_channels": k * outs}

@@ -1,8 +1,8 @@
 """Operations on numbers of 8 bits and on the int32 sums made of them: exact, but for those from and to floats.
 
-A byte q stands for the number (q - zero) * 2**exponent. Bytes are unsigned for processors whose dot products take them so,
-or int8 with a zero of 0 for accelerators. Scales are powers of two, so that bringing one to another is a shift; roundings
-are to nearest, halves upwards.
+A byte q stands for the number (q - zero) * 2**exponent. Bytes are unsigned for processors whose dot products take them
+so, or int8 with a zero of 0 for accelerators. Scales are powers of two, so that bringing one to another is a shift;
+roundings are to nearest, halves upwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from search_space.ir.expr import Expr
 from search_space.operators.checks import spread
 from search_space.operators.naming import over
 from search_space.operators.windows import Window, pad, padded, taps, window_arguments
-
 
 BYTES = "uint8 or int8"
 RANGES = {"uint8": (0, 255), "int8": (-128, 127)}

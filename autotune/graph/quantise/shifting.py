@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -121,7 +122,7 @@ class Shifting(Rewriting):
         output = self.format(unit.output.name)
         planned = plan_shift(self.graph.constants[node.inputs[1]], self.format(data), output, unit.bias)
         low, high = (int(b) for b in output.encode(np.array([unit.low, unit.high])))
-        attrs = {"shift": planned.shift, "relu": low >= 0}
+        attrs: dict[str, Any] = {"shift": planned.shift, "relu": low >= 0}
         if node.op == "conv2d":
             attrs |= {"stride": pair(node.attrs["stride"]), "padding": node.attrs["padding"]}
         weight = self.builder.constant(planned.weights, node.inputs[1])
