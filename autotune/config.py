@@ -136,8 +136,8 @@ class RunConfig(Section):
     workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
     target: str = Field(
         default="cpu",
-        description="A name of targets.registry; of a model an accelerator such as vta computes the layers it can, "
-        "and the CPU the rest.",
+        description="A name of targets.registry; an accelerator such as vta computes those layers of a model that it "
+        "can, and the CPU the rest.",
     )
     trials: int = Field(default=64, ge=1, description="Candidates to measure; the tasks of a model share them.")
     seed: int = Field(default=0, ge=0, description="Of every random draw, and of the inputs.")

@@ -47,8 +47,7 @@ def is_offloaded(workload: Workload) -> bool:
 def tuned_as(workload: Workload) -> Workload:
     """The workload whose schedules a kernel takes: of the device's layers one for all shifts and limits.
 
-    Those are immediate operands of the same instructions, so they change neither which schedules are legal nor their
-    time.
+    Those are immediate operands of the same instructions: they change neither which schedules are legal nor their time.
     """
     return Workload(workload.operator, {**workload.args, **ENDING}) if is_offloaded(workload) else workload
 
@@ -74,8 +73,8 @@ def offload(graph: Graph, block: Block) -> Graph:
     """
     if not any(covered(graph, node, block) for node in graph.nodes):
         raise GraphError(
-            f"a network for an accelerator must have layers whose channels fill blocks of {'x'.join(map(str, block))}, "
-            f"but {graph.name} has none"
+            "a network for an accelerator must have layers whose channels fill its blocks of "
+            f"{'x'.join(map(str, block))}, but {graph.name} has none"
         )
     return _Offload(graph, block).run()
 
@@ -128,7 +127,7 @@ class _Offload:
         return self.builder.add(op, [self._form(data, ins), *constants], node.name, **node.attrs)
 
     def _layout(self, node: Node) -> int:
-        """The layout in which an element-wise node is computed: blocks where an input was and all can be."""
+        """The layout that an element-wise node is computed in: blocks where an input was computed so and all can be."""
         shape = node.type.shape
         if find(node.op).kind is not Kind.elementwise or len(shape) not in _TO_BLOCKS:
             return 0

@@ -1,4 +1,4 @@
-"""Networks on an accelerator and the CPU: exact against the integer reference, tuned by the command line, torn."""
+"""Networks on an accelerator and the CPU: exact by the integer reference, tuned by the command line, torn files."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from autotune.graph.zoo import resnet18
 from autotune.network import Network, Quantisation, Schedules, check_network, compile_network, load_network, make_feeds
 from autotune.stepwise import StepwiseExecutable
 from autotune.tuning import Settings
+from measure.database import Database
+from measure.errors import RecordError
 from tests.autotune.test_network import call
 
 SETTINGS = Settings(threads=1)
@@ -213,8 +215,10 @@ def test_a_run_on_two_targets(tmp_path: Path) -> None:
     assert list(part["errors"].values()).count(0) >= 3 and part["max_error"] < 1e-5
     best = tmp_path / "out" / "best"
     assert any((place / "kernel.bin").exists() for place in best.iterdir())
-    again = call("run", config, "--resume", "--set", "trials=30")
-    assert again.exit_code == 0, again.output
+    with Database(tmp_path / "out" / "records.jsonl", readonly=True) as database:
+        database.check_compatible("cpu", "vta")
+        with pytest.raises(RecordError, match="resumed with, 'cpu', but got target='vta'"):
+            database.check_compatible("cpu")
     rebuilt = call("compile", config, "--output", tmp_path / "again")
     assert rebuilt.exit_code == 0, rebuilt.output
     image = np.random.default_rng(0).standard_normal((1, 3, 16, 16)).astype(np.float32)

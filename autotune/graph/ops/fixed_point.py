@@ -97,8 +97,8 @@ def _matmul(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 def ended(attrs: Attributes, total: Array, bias: Array) -> Array:
     """The bytes of a layer's exact sums, channels last."""
     value = (total.astype(np.int64) >> attrs["shift"]) + bias
-    clipped: Array = np.clip(value, 0 if attrs["relu"] else LOW, HIGH).astype(np.int8)
-    return clipped
+    found: Array = np.clip(value, 0 if attrs["relu"] else LOW, HIGH).astype(np.int8)
+    return found
 
 
 def _convolved(attrs: Attributes, data: Array, weight: Array, bias: Array) -> Array:
@@ -134,7 +134,7 @@ def _conv2d_blocked_attributes(given: Attributes, types: Types) -> dict[str, Any
 
 
 def _conv2d_blocked(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
-    """Data (n, c, h, w, batch, ins), weight (k, c, kh, kw, outs, ins), bias (k, batch, outs), in blocks."""
+    """Data (n, c, h, w, batch, ins), weight (k, c, kh, kw, outs, ins), bias (k, batch, outs); n, c, k: blocks."""
     (n, c, height, width, *_), (k, _, *kernel, _, _) = types[0].shape, types[1].shape
     batch, outs, ins = block = _block(types)
     channels = {"batch": n * batch, "in_channels": c * ins, "out_channels": k * outs}

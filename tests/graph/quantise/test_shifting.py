@@ -228,7 +228,7 @@ def test_dot_products_of_the_cpu_give_the_same_bytes(channels: int) -> None:
     kernel = b.constant(rng.integers(-127, 128, (3, 2, channels, 5)).astype(np.int8))
     matrix = b.constant(rng.integers(-127, 128, (channels, 5)).astype(np.int8))
     conv = b.add("shift_conv2d", ["x", kernel, bias], stride=(2, 1), padding=((1, 0), (1, 1)), shift=9)
-    relu = b.add("shift_conv2d", ["x", kernel, bias], shift=0, relu=True)
+    relu = b.add("shift_conv2d", ["x", kernel, bias], shift=8, relu=True)
     graph = b.finish([conv, relu, b.add("shift_matmul", ["rows", matrix, bias], shift=6)])
     found = with_dot_products(graph)
     assert not [node for node in found.nodes if node.op.startswith("shift_")]
