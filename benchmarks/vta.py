@@ -1,7 +1,8 @@
 """ResNet-18's measured layers tuned for the simulated VTA, beside TVM's published schedules in the same simulator.
 
-`python -m benchmarks.vta [--rows C2,...] [--trials 128] [--seed 0]` writes `benchmarks/results/vta.json` and prints the
-table. Simulated cycles are the same on every host; only trials a second are not.
+`python -m benchmarks.vta [--rows C2,...] [--trials 128] [--seed 0]` writes `benchmarks/results/vta.json`
+and `docs/vta_roofline.png`, and prints the table. Simulated cycles are the same on every host; only trials a second
+are not.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autotune.result import TuneResult
+from autotune.roofline import Standing, draw
 from autotune.tuner import tune
 from benchmarks import results, tables
 from search_space import workloads
@@ -28,6 +31,7 @@ from targets.vta.resnet18 import LAYERS, Measured, program
 from targets.vta.timing import simulate
 
 TARGET = "vta"
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "vta_roofline.png"
 ROWS = {layer.name: layer for layer in LAYERS}
 
 
@@ -116,6 +120,20 @@ def _candidate(result: TuneResult) -> tuple[Sketch, np.ndarray[Any, np.dtype[np.
     return sketch, choices
 
 
+def standings(document: Mapping[str, Any]) -> list[Standing]:
+    """Where tuned layers of a result stand under the roof; streams are built again for the bytes they move."""
+    target, found = registry.get(TARGET), []
+    for row in document["rows"].values():
+        workload = workload_of(ROWS[row["title"]])
+        sketches = generate(workload, target.hardware).sketches
+        (sketch,) = (sketch for sketch in sketches if sketch.name == row["sketch"])
+        module = target.build(program_of(workload, sketch.algorithm, sketch.steps.substitute(row["values"])))
+        cycles, moved = row["cycles"], VtaKernel(module).metrics()["dram_bytes"]
+        single = None if cycles["one thread"] is None else PYNQ.seconds(cycles["one thread"])
+        found.append(Standing(row["title"], workload.flops, moved, PYNQ.seconds(cycles["tuned"]), single))
+    return found
+
+
 def select(names: str | None) -> list[str]:
     """Names of a comma-separated list; all of them for None.
 
@@ -162,6 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(sentence(row) + "\n")
     saved = results.load("vta")
     assert saved is not None
+    draw(standings(saved), registry.get(TARGET).hardware, PICTURE)
     sys.stdout.write(tables.vta(saved) + "\n")
     return 0
 
