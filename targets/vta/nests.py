@@ -118,7 +118,7 @@ class Nest:
         return Nest(tuple(names), tuple(extents), stmt, around, len(executions))
 
     def values(self, expr: Expr) -> Ints:
-        """`expr` with all loops at 0, each at 1 (0 if it runs once), all at their ends: (executions, 2 + loops)."""
+        """`expr` with all loops at 0, each at 1 if it goes so far, all at the end: (executions, loops + 2)."""
         points = np.zeros((len(self.names), 2 + len(self.names)), np.int64)
         for loop, extent in enumerate(self.extents):
             points[loop, 1 + loop] = min(1, extent - 1)
