@@ -45,6 +45,7 @@ bench: $(PEERS) ## measure operators and networks beside their peers, search by 
 	$(BIN)/python -m benchmarks.throughput
 	$(BIN)/python -m benchmarks.seeds
 	$(BIN)/python -m benchmarks.quantized
+	$(BIN)/python -m benchmarks.vta
 	$(MAKE) tables
 
 tables: $(READY) ## write the measured tables into README.md

@@ -1,4 +1,4 @@
-"""The command line: `autotune run`, `lower` and `schema`. What a command needs is imported when it runs."""
+"""The command line. What a command needs is imported when it runs."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def lower(
         settings = settings_of(loaded, str(config))
         chosen = stages.task_named(tasks_of(loaded, str(config)), task)
         scheduled = stages.from_file(chosen, trace) if trace else stages.by_roofline(chosen, settings)
-        for name, text in stages.stages(scheduled, loaded.target, stage or stages.STAGES):
+        for name, text in stages.stages(scheduled, settings.of(chosen).target, stage or stages.STAGES):
             typer.echo(f"== {name}\n{text.rstrip()}\n")
 
 
@@ -141,14 +141,16 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
         from autotune.subject import settings_of, tasks_of
 
         loaded = _load(config, overrides)
-        settings_of(loaded, str(config))
+        settings = settings_of(loaded, str(config))
         table = Table(box=None, header_style="bold")
-        for title, side in (("task", "left"), ("times", "right"), ("MFLOP", "right"), ("algorithms", "left")):
+        columns = {"task": "left", "times": "right", "MFLOP": "right", "target": "left", "algorithms": "left"}
+        for title, side in columns.items():
             table.add_column(title, justify=side, no_wrap=True)  # type: ignore[arg-type]
         found = tasks_of(loaded, str(config))
         for task in found:
             algorithms = ", ".join(task.workload.algorithms)
-            table.add_row(task.name, str(task.weight), f"{task.workload.flops * 1e-6:.2f}", algorithms)
+            operations = f"{task.workload.flops * 1e-6:.2f}"
+            table.add_row(task.name, str(task.weight), operations, settings.of(task).target, algorithms)
         console = Console()
         console.width = max(console.width, 100)
         console.print(table)
@@ -197,6 +199,38 @@ def bench(
             typer.echo(f"{name:12} {seconds * 1e3:8.2f} ms  {seconds / ours:5.2f}x  {resident:7.0f} MiB resident")
         for name, why in timing.missing.items():
             typer.echo(f"{name} was not timed: {why}", err=True)
+
+
+@app.command()
+def sweep(
+    config: Config,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option("--vary", metavar="FIELD=VALUE,VALUE", help="Field of the design and its values; again for more."),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Candidates to measure on each design.")] = None,
+    output: Annotated[str | None, typer.Option(help="Folder of designs, records and the picture.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Tunes for many designs of an accelerator: latency against memory."""
+    with _bad_input():
+        from autotune import sweep as designs
+
+        given = {key: value for key, value in {"trials": trials, "output": output}.items() if value is not None}
+        loaded = _load(config, overrides, given)
+        variations = designs.parse_variations(vary or [], designs.configuration_of(loaded, str(config)))
+        folder = loaded.folder if output else loaded.folder.with_name(f"{loaded.folder.name}_sweep")
+        points = designs.sweep(loaded, str(config), variations, folder, typer.echo)
+        best = designs.front(points)
+        typer.echo("\nnone is better in both memory and time:")
+        for point in best:
+            typer.echo(f"{point.memory_bytes / 1024:8.0f} KiB {point.seconds * 1e3:9.3f} ms  {point.name}")
+        typer.echo(f"everything is in {folder}")
+    if any(point.interrupted for point in points):
+        typer.echo("stopped; every finished trial is kept, and the same command goes on", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if not best:
+        _fail("no design has a schedule for every task")
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.executable import MANIFEST, SCHEMA, Executable, digest
+from autotune.executable import MANIFEST, SCHEMA, Executable, digest, listed
 from autotune.graph.ir import Array, Builder, Graph
 from autotune.graph.memory_plan import ALIGNMENT, Interval, lower_bound, plan
 from autotune.graph.partition import Group, partition
@@ -126,8 +126,8 @@ class Compiler:
             "target": self._target.name,
             "cpu": self._target.cpu,
             "threads": self._threads,
-            "inputs": [_listed(p) for p in network.inputs],
-            "outputs": [_listed(p) for p in network.outputs],
+            "inputs": [listed(p) for p in network.inputs],
+            "outputs": [listed(p) for p in network.outputs],
             "files": files,
             "weights": {
                 "file": weights.name,
@@ -241,7 +241,3 @@ class Compiler:
 def compile_graph(graph: Graph, chosen: Chosen, folder: Path, target: str = "cpu", threads: int = 1) -> Executable:
     """Compiles a graph into `folder`; see `Compiler`."""
     return Compiler(graph, chosen, target, threads).write(folder)
-
-
-def _listed(parameter: Parameter) -> dict[str, Any]:
-    return {"name": parameter.name, "shape": list(parameter.shape), "dtype": parameter.dtype}

@@ -111,8 +111,10 @@ class NetworkConfig(Section):
     max_extra_mb: float | None = Field(
         default=None, ge=0, description="Megabytes by which transformed weights may exceed the weights; null: any."
     )
-    quantise: Literal["int8"] | None = Field(
-        default=None, description="int8: layers work on bytes, see docs/quantisation.md; null: in floats."
+    quantise: Literal["int8", "shift8"] | None = Field(
+        default=None,
+        description="int8: layers work on bytes, see docs/quantisation.md; shift8: as accelerators that only shift "
+        "compute them; null: in floats, or shift8 where the target is an accelerator.",
     )
     quantisation: QuantisationConfig = QuantisationConfig()
     tolerance: float = Field(
@@ -132,7 +134,11 @@ class RunConfig(Section):
     name: str = Field(pattern=r"^[\w.-]+$", description="Of the run; by default that of the file.")
     model: str | None = Field(default=None, description="A network: a name of the onnx model zoo, or a file.")
     workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
-    target: str = Field(default="cpu", description="A name of targets.registry.")
+    target: str = Field(
+        default="cpu",
+        description="A name of targets.registry; an accelerator such as vta computes those layers of a model that it "
+        "can, and the CPU the rest.",
+    )
     trials: int = Field(default=64, ge=1, description="Candidates to measure; the tasks of a model share them.")
     seed: int = Field(default=0, ge=0, description="Of every random draw, and of the inputs.")
     search: SearchConfig = SearchConfig()

@@ -24,13 +24,17 @@ from autotune.network import (
 )
 from autotune.result import TuneResult, known
 from autotune.selection import Chosen, Limits, select
-from autotune.subject import network_of, settings_of
+from autotune.stepwise import StepwiseExecutable
+from autotune.subject import device_of, network_of, settings_of
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
 
 FOLDER = "network"
 """Where in a run folder the executable lies."""
+
+TIMED = 11
+"""How often steps are timed; medians are taken."""
 
 
 def finish_network(
@@ -61,7 +65,7 @@ def finish_network(
         say(f"substitutions: {network.found}")
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
     best = select(network.tasks, records, limits_of(config))
-    schedules = Schedules(best, settings, limits_of(config))
+    schedules = Schedules(best, settings, limits_of(config), network.device)
     executable = compile_network(network, schedules, folder / FOLDER, settings)
     notes, wrong = [], ""
     if schedules.untuned:
@@ -82,7 +86,11 @@ def finish_network(
         lock = HostLock()
         lock.acquire("time", 600.0)
         try:
-            timing = time_network(network, folder / FOLDER, settings, say=say)
+            timing = (
+                time_network(network, folder / FOLDER, settings, say=say)
+                if isinstance(executable, Executable)
+                else _time_steps(executable, network, settings.seed)
+            )
             notes += [f"{name} was not timed: {why}" for name, why in timing.missing.items()]
         finally:
             lock.close()
@@ -95,17 +103,27 @@ def finish_network(
     bound = bound_seconds(network.tasks, results[0].hardware, settings.threads, limits_of(config)) if floats else None
     untuned = _untuned_seconds(executable, network, best, settings.seed)
     trials = sum(len(result.records) for result in results)
-    return _document(network, best, untuned, trials, check, timing, config, memory, bound), notes, wrong
+    document = _document(network, best, untuned, trials, check, timing, config, memory, bound)
+    if timed and isinstance(executable, StepwiseExecutable):
+        document["targets"] = executable.seconds_by_target(TIMED)
+    return document, notes, wrong
 
 
-def _untuned_seconds(executable: Executable, network: Network, best: Chosen, seed: int) -> float:
+def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> Timing:
+    """Of a network whose accelerator is simulated: nothing else runs what it would be compared with."""
+    feeds = make_feeds(network, seed)
+    executable(*(feeds[p.name] for p in executable.inputs))
+    return Timing({"autotune": float(np.median(executable.time(TIMED)))}, {}, {})
+
+
+def _untuned_seconds(executable: Executable | StepwiseExecutable, network: Network, best: Chosen, seed: int) -> float:
     """What the tasks without a working trial take within the network."""
-    places = [i for i, step in enumerate(executable.manifest["steps"]) if step["workload"] not in best]
+    places = [i for i, s in enumerate(executable.manifest["steps"]) if s.get("task", s["workload"]) not in best]
     if not places:
         return 0.0
     feeds = make_feeds(network, seed)
     executable(*(feeds[p.name] for p in executable.inputs))
-    return float(np.median(executable.profile(11), axis=0)[places].sum())
+    return float(np.median(executable.profile(TIMED), axis=0)[places].sum())
 
 
 def limits_of(config: RunConfig) -> Limits:
@@ -117,7 +135,7 @@ def limits_of(config: RunConfig) -> Limits:
 
 def rebuild(
     config: RunConfig, where: str, records: Path | None = None, output: Path | None = None
-) -> tuple[Executable, list[str]]:
+) -> tuple[Executable | StepwiseExecutable, list[str]]:
     """The executable of a model from records alone.
 
     Args:
@@ -139,13 +157,13 @@ def rebuild(
         raise ConfigError(f"`records` must be an existing file, but got {path}")
     network = network_of(config, where)
     with Database(path, readonly=True) as database:
-        found = [r for task in network.tasks for r in database.records(task.workload.key, settings.target)]
+        found = [r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target)]
     best = select(network.tasks, found, limits_of(config))
     if not best:
         raise ConfigError(
-            f"`records` must hold working trials of {network.name} on {settings.target}, but {path} holds none"
+            f"`records` must hold working trials of {network.name} on {config.target}, but {path} holds none"
         )
-    schedules = Schedules(best, settings, limits_of(config))
+    schedules = Schedules(best, settings, limits_of(config), network.device)
     executable = compile_network(network, schedules, output or config.folder / FOLDER, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
     return executable, [f"without records, by the roofline's choice: {', '.join(missing)}"] if missing else []
@@ -164,10 +182,12 @@ def compare(
         turns: that each takes.
 
     Raises:
-        ConfigError: an unknown runtime or model.
+        ConfigError: an unknown runtime or model, or a target that is simulated.
         ExecutableError: no executable in the folder.
     """
     settings = settings_of(config, where)
+    if (device := device_of(config)) is not None:
+        raise ConfigError(f"`target` must be one whose networks other runtimes are timed beside, but got {device}")
     for name in against:
         if name not in RUNTIMES or name == "autotune":
             known_names = ", ".join(n for n in RUNTIMES if n != "autotune")

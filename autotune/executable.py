@@ -15,7 +15,7 @@ import mmap
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,11 @@ from targets.base import Parameter
 from targets.cpu.arrays import aligned
 from targets.cpu.network_library import NetworkLibrary
 
+if TYPE_CHECKING:
+    from autotune.stepwise import StepwiseExecutable
+
 SCHEMA = "autotune.network/1"
+STEPWISE_SCHEMA = "autotune.stepwise/1"
 MANIFEST = "manifest.json"
 
 Array = NDArray[Any]
@@ -50,13 +54,13 @@ class Executable:
 
     def __init__(self, folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> None:
         self.folder = Path(folder)
-        self.manifest = _manifest(self.folder)
+        self.manifest = read_manifest(self.folder, SCHEMA)
         self.name: str = self.manifest["name"]
         self.threads = threads or int(self.manifest["threads"])
         if self.threads < 1:
             raise ExecutableError(f"`threads` must be at least 1, but got threads={threads}")
-        self.inputs = _parameters(self.manifest["inputs"])
-        self.outputs = _parameters(self.manifest["outputs"])
+        self.inputs = parameters_of(self.manifest["inputs"])
+        self.outputs = parameters_of(self.manifest["outputs"])
         self._weights = _weights(self.folder, self.manifest, mapped)
         try:
             self._library = NetworkLibrary(self.folder, self.name, self.manifest["files"])
@@ -73,15 +77,8 @@ class Executable:
 
     def __call__(self, *arrays: Array) -> Array | tuple[Array, ...]:
         """One inference: the network's inputs in order → its output, or a tuple of them."""
-        if len(arrays) != len(self.inputs):
-            names = ", ".join(p.name for p in self.inputs)
-            raise ExecutableError(f"`{self.name}` must be given {names}, but got {len(arrays)} arrays")
-        for mine, array, parameter in zip(self._given, arrays, self.inputs, strict=True):
-            if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
-                raise ExecutableError(
-                    f"input `{parameter.name}` must be {parameter.dtype} of shape {parameter.shape}, "
-                    f"but got {array.dtype} of shape {array.shape}"
-                )
+        checked(self.name, self.inputs, arrays)
+        for mine, array in zip(self._given, arrays, strict=True):
             mine[...] = array
         self.run()
         outputs = tuple(array.copy() for array in self._made)
@@ -126,9 +123,37 @@ class Executable:
         return int(self.manifest["memory"]["arena_bytes"])
 
 
-def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> Executable:
-    """The network in a folder; see `Executable`."""
+def load(
+    folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False
+) -> Executable | StepwiseExecutable:
+    """The network in a folder; see `Executable`, and `autotune.stepwise` for one on several targets."""
+    if read_manifest(Path(folder), SCHEMA, STEPWISE_SCHEMA)["schema"] == STEPWISE_SCHEMA:
+        from autotune.stepwise import StepwiseExecutable
+
+        return StepwiseExecutable(folder, threads)
     return Executable(folder, threads, mapped)
+
+
+def checked(name: str, inputs: Sequence[Parameter], arrays: Sequence[Array]) -> None:
+    """Refuses arrays that a network does not take.
+
+    Raises:
+        ExecutableError: states which and why.
+    """
+    if len(arrays) != len(inputs):
+        names = ", ".join(p.name for p in inputs)
+        raise ExecutableError(f"`{name}` must be given {names}, but got {len(arrays)} arrays")
+    for array, parameter in zip(arrays, inputs, strict=True):
+        if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
+            raise ExecutableError(
+                f"input `{parameter.name}` must be {parameter.dtype} of shape {parameter.shape}, "
+                f"but got {array.dtype} of shape {array.shape}"
+            )
+
+
+def listed(parameter: Parameter) -> dict[str, Any]:
+    """A parameter as manifests have it."""
+    return {"name": parameter.name, "shape": list(parameter.shape), "dtype": parameter.dtype}
 
 
 def digest(data: bytes | memoryview) -> str:
@@ -136,7 +161,12 @@ def digest(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path, *schemas: str) -> dict[str, Any]:
+    """The manifest of a network.
+
+    Raises:
+        ExecutableError: there is none, or none of these schemas.
+    """
     path = folder / MANIFEST
     try:
         data = json.loads(path.read_text())
@@ -144,13 +174,14 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise ExecutableError(f"{path}: a network must have a manifest, but: {error.strerror}") from None
     except ValueError:
         raise ExecutableError(f"{path}: a manifest must be JSON, but it is not") from None
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+    if not isinstance(data, dict) or data.get("schema") not in schemas:
         got = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise ExecutableError(f"{path}: a manifest must be of schema {SCHEMA}, but got {got}")
+        raise ExecutableError(f"{path}: a manifest must be of schema {' or '.join(schemas)}, but got {got}")
     return data
 
 
-def _parameters(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
+def parameters_of(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
+    """What a manifest lists."""
     return tuple(Parameter(item["name"], tuple(item["shape"]), item["dtype"]) for item in items)
 
 

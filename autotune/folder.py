@@ -80,12 +80,26 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
     (place / "program.txt").write_text(f"{result.program}\n")
     target: Any = registry.get(result.target)
     try:
-        (place / "kernel.ll").write_text(result.module.llvm_ir)
+        if result.module.llvm_ir:
+            (place / "kernel.ll").write_text(result.module.llvm_ir)
         (place / "kernel.s").write_text(target.assembly(result.module))
         target.export(result.module, place, "kernel")
     except RuntimeError as error:  # BuildError, or a linker that refuses
         return f"{result.name}: the best kernel could not be exported: {error}"
     return None
+
+
+def draw_rooflines(results: Sequence[TuneResult], folder: Path) -> None:
+    """Draws the kernels of each target that counts its DRAM traffic under its roof, to `roofline.png`."""
+    from autotune.roofline import Standing, draw, standing
+
+    found: dict[str, list[Standing]] = {}
+    for result in results:
+        if (place := standing(result)) is not None:
+            found.setdefault(result.target, []).append(place)
+    for number, (target, standings) in enumerate(found.items()):
+        name = "roofline.png" if number == 0 else f"roofline{number}.png"
+        draw(standings, registry.get(target).hardware, folder / name)
 
 
 def draw_curves(results: Sequence[TuneResult], path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +18,29 @@ from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Array, Graph
 from autotune.graph.network_process import NetworkProcess, RuntimeFailure, interleaved
+from autotune.graph.offload import block_of, is_offloaded, offload, tuned_as
+from autotune.graph.ops import find
 from autotune.graph.partition import Group, partition
 from autotune.graph.passes import optimise
 from autotune.graph.quantise import (
     CALIBRATION_INPUTS,
+    MODES,
     Accuracy,
     Options,
     Quantised,
     load_feeds,
     quantise_with_report,
+    with_dot_products,
 )
 from autotune.graph.substitutions import Analytic, Found, explore
 from autotune.selection import Chosen, Limits
 from autotune.stages import by_roofline
+from autotune.stepwise import StepwiseExecutable, compile_stepwise
 from autotune.task import Task
 from autotune.tuning import Settings
 from search_space.ir.interp import numpy_dtype
 from search_space.workloads import Workload
+from targets import registry
 
 TOLERANCE = 1e-4
 """Largest difference from the reference, relative to the largest element of the tensor."""
@@ -77,6 +83,7 @@ class Network:
         tasks: distinct workloads, in order of occurrence.
         accuracy: what quantisation cost; None where the network is not quantised.
         found: what the search for substitutions found; None where there was none.
+        device: target of the tasks that an accelerator computes; None where there is none.
     """
 
     name: str
@@ -85,6 +92,7 @@ class Network:
     tasks: tuple[Task, ...]
     accuracy: Accuracy | None = None
     found: Found | None = None
+    device: str | None = None
 
 
 def load_network(
@@ -95,6 +103,7 @@ def load_network(
     quantise: str | None = None,
     how: Quantisation | None = None,
     substitutions: str | None = None,
+    device: str | None = None,
 ) -> Network:
     """Imports and optimises a model and finds its tasks.
 
@@ -103,17 +112,20 @@ def load_network(
         name: of the network.
         seed: of weights that the model does not carry.
         passes: names of passes to run; all by default.
-        quantise: `int8`; None: floats.
+        quantise: one of `quantise.MODES`; None: floats.
         how: of a network to quantise.
         substitutions: `search`, after the passes and before quantisation; None: passes alone.
+        device: target of the layers that an accelerator can compute, which needs `shift8`; None: no accelerator.
 
     Raises:
         ModelError: an operator that is not supported, or shapes that are not known.
-        GraphError: a network to quantise that has no layers with weights.
+        GraphError: a network to quantise that has no layers with weights, or none that the device covers.
         ValueError: an unknown `quantise` or `substitutions`, or what `how` says of layers or data that are not there.
     """
-    if quantise not in (None, "int8"):
-        raise ValueError(f"`quantise` must be 'int8' or None, but got quantise={quantise!r}")
+    if quantise not in (None, *MODES):
+        raise ValueError(f"`quantise` must be one of {', '.join(MODES)} or None, but got quantise={quantise!r}")
+    if device is not None and quantise != "shift8":
+        raise ValueError(f"`quantise` must be 'shift8' for layers on {device}, but got quantise={quantise!r}")
     if substitutions not in (None, "search"):
         raise ValueError(f"`substitutions` must be 'search' or None, but got substitutions={substitutions!r}")
     whole = with_weights(model, seed)
@@ -122,10 +134,20 @@ def load_network(
         substituted = searched(graph)
         graph = substituted.graph
     if quantise is not None:
-        found, accuracy = _quantised(graph, seed, how or Quantisation())
+        found, accuracy = _quantised(graph, seed, how or Quantisation(), quantise)
         graph = found.graph
+    if device is not None:
+        graph = offload(graph, _block(device))
+    graph = with_dot_products(graph)
     graph = executable_graph(graph)
-    return Network(name, whole, graph, tuple(tasks_of(graph)), accuracy, substituted)
+    return Network(name, whole, graph, tuple(tasks_of(graph, device)), accuracy, substituted, device)
+
+
+def _block(device: str) -> tuple[int, int, int]:
+    block = block_of(registry.get(device).hardware)
+    if block is None:
+        raise ValueError(f"`device` must be a target with a matrix instruction on blocks, but got device={device!r}")
+    return block
 
 
 def searched(graph: Graph) -> Found:
@@ -133,25 +155,34 @@ def searched(graph: Graph) -> Found:
     return explore(graph, Analytic(given=frozenset(graph.inputs)), SUBSTITUTIONS, least=LEAST)
 
 
-def _quantised(graph: Graph, seed: int, how: Quantisation) -> tuple[Quantised, Accuracy]:
+def _quantised(graph: Graph, seed: int, how: Quantisation, mode: str) -> tuple[Quantised, Accuracy]:
     feeds = None if how.data is None else load_feeds(how.data, graph.inputs)
-    return quantise_with_report(graph, seed, how.options, how.inputs, feeds)
+    return quantise_with_report(graph, seed, how.options, how.inputs, feeds, mode)
 
 
-def tasks_of(graph: Graph) -> list[Task]:
-    """Tasks of a graph: each distinct workload, named after its shape, weighted by how often it occurs."""
+def tasks_of(graph: Graph, device: str | None = None) -> list[Task]:
+    """Tasks of a graph: each distinct workload, named after its shape, weighted by how often it occurs.
+
+    Layers of a device that differ in their shift and limits alone are one task, see `tuned_as`.
+
+    Args:
+        graph: of the executable.
+        device: target of the layers that an accelerator computes.
+    """
     found: dict[str, Task] = {}
     names: dict[str, int] = {}
-    for group in partition(graph):
+    for group in partition(graph, in_place=device is None):
         if group.workload is None:
             continue
-        key = group.workload.key
+        workload = tuned_as(group.workload)
+        key = workload.key
         if key in found:
-            found[key] = Task(found[key].name, group.workload, found[key].weight + 1)
+            found[key] = replace(found[key], weight=found[key].weight + 1)
             continue
         name = task_name(graph, group)
         names[name] = names.get(name, 0) + 1
-        found[key] = Task(name if names[name] == 1 else f"{name}_{names[name]}", group.workload)
+        name = name if names[name] == 1 else f"{name}_{names[name]}"
+        found[key] = Task(name, workload, target=device if is_offloaded(workload) else None)
     return list(found.values())
 
 
@@ -161,13 +192,18 @@ def task_name(graph: Graph, group: Group) -> str:
     window = first.attrs.get("kernel") or (1,)
     weight = graph.type(first.inputs[1]).shape if len(first.inputs) > 1 else ()
     parts = [first.op]
-    if "conv" in first.op:
+    blocked = find(first.op).offloaded
+    if blocked and "conv" in first.op:
+        window = weight[2:-2]
+    elif "conv" in first.op:
         window = weight[: len(weight) - (1 if first.op.startswith("depthwise") else 2)]
     if math.prod(_tuple(window)) > 1 or "conv" in first.op:
         parts[0] += "x".join(map(str, _tuple(window)))
     shape = graph.type(first.inputs[0]).shape if first.inputs else first.type.shape
-    parts.append("x".join(map(str, shape[1:] if len(shape) == 4 and shape[0] == 1 else shape)))
-    if "conv" in first.op or "matmul" in first.op:
+    parts.append("x".join(map(str, shape[1:] if len(shape) in (4, 6) and shape[0] == 1 else shape)))
+    if blocked:
+        parts.append(str(first.type.shape[1] * first.type.shape[-1]))
+    elif "conv" in first.op or "matmul" in first.op:
         parts.append(str(first.type.shape[-1]))
     stride = _tuple(first.attrs.get("stride", 1))
     if "conv" in first.op and max(stride) > 1:
@@ -186,26 +222,34 @@ class Schedules:
         best: as `select` gives them.
         settings: of the run, for those without records.
         limits: for those without records.
+        device: target of the workloads that an accelerator computes.
     """
 
-    def __init__(self, best: Chosen, settings: Settings, limits: Limits | None = None) -> None:
-        self._best, self._settings, self._limits = best, settings, limits or Limits()
+    def __init__(
+        self, best: Chosen, settings: Settings, limits: Limits | None = None, device: str | None = None
+    ) -> None:
+        self._best, self._settings, self._limits, self._device = best, settings, limits or Limits(), device
         self._made: dict[str, Schedule] = {}
         self.untuned: set[str] = set()
 
     def __call__(self, workload: Workload) -> Schedule:
+        workload = tuned_as(workload)
         if workload.key in self._best:
             return self._best[workload.key][0]
         self.untuned.add(workload.key)
         if workload.key not in self._made:
-            task = Task(workload.operator, workload)
+            task = Task(workload.operator, workload, target=self._device if is_offloaded(workload) else None)
             found = by_roofline(task, self._settings, self._limits.allowed(workload))
             self._made[workload.key] = Schedule(found.algorithm, found.trace)
         return self._made[workload.key]
 
 
-def compile_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
-    """The network's executable, in `folder`."""
+def compile_network(
+    network: Network, schedules: Schedules, folder: Path, settings: Settings
+) -> Executable | StepwiseExecutable:
+    """The network's executable, in `folder`; one of steps on several targets where an accelerator takes part."""
+    if network.device is not None:
+        return compile_stepwise(network.graph, schedules, folder, settings.target, network.device, settings.threads)
     return compile_graph(network.graph, schedules, folder, settings.target, settings.threads)
 
 
@@ -300,13 +344,13 @@ def _check_quantised(network: Network, schedules: Schedules, settings: Settings,
     """
     graph = network.graph
     rounded = rounded_values(graph)
-    stored = [node.name for node in graph.nodes if node.type.dtype == "uint8" and node.name not in graph.outputs]
+    stored = [n.name for n in graph.nodes if n.type.dtype in ("uint8", "int8") and n.name not in graph.outputs]
     added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]
     names = list(dict.fromkeys([*graph.outputs, *added, *rounded]))
     probed = executable_graph(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(names)))
     feeds = make_feeds(network, seed)
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
-        executable = compile_network(Network(network.name, network.model, probed, ()), schedules, Path(place), settings)
+        executable = compile_network(replace(network, graph=probed, tasks=()), schedules, Path(place), settings)
         out = executable(*(feeds[p.name] for p in executable.inputs))
         found = dict(zip(names, out if isinstance(out, tuple) else (out,), strict=True))
     values = evaluate(graph, feeds, {name: found[name] for name in rounded})

@@ -37,6 +37,8 @@ def print_results(
     phases: Counter[str] = Counter()
     for result in results:
         phases.update(dict(result.phases))
+        if result.best is not None and result.best.metrics:
+            console.print(f"{result.name}: {metrics_sentence(result.best.metrics)}", highlight=False, soft_wrap=True)
         if result.problem:
             console.print(f"{result.name}: {result.problem}", style="red", markup=False, highlight=False)
     spent = sum(phases.values())
@@ -47,6 +49,15 @@ def print_results(
             f"{measured} trials in {spent:.1f} s ({measured / spent:.1f} a second; {shares}), {wall:.1f} s in all",
             highlight=False,
         )
+
+
+def metrics_sentence(metrics: Mapping[str, float]) -> str:
+    """What a target said of the best kernel besides its time: counts, and shares as percentages."""
+    shown = (
+        f"{name.replace('_', ' ')} {value:,}" if float(value).is_integer() else f"{name.replace('_', ' ')} {value:.1%}"
+        for name, value in metrics.items()
+    )
+    return ", ".join(shown)
 
 
 def result_table(results: Sequence[TuneResult], references: Sequence[float | None]) -> Table:

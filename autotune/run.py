@@ -22,6 +22,7 @@ from autotune.tuner import known, prepare
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
+from targets import registry
 
 if TYPE_CHECKING:
     from autotune.network import Network
@@ -97,12 +98,12 @@ def run(
     with pool, Database(config.records_path) as database:
         notes += [database.repaired] if database.repaired else []
         if resume:
-            database.check_compatible(settings.target)
+            database.check_compatible(*dict.fromkeys(settings.of(task).target for task in tasks))
         tunings = [
             prepare(
                 task,
                 settings,
-                known(database, task.workload, settings) if resume else [],
+                known(database, task.workload, settings.of(task)) if resume else [],
                 algorithms=_algorithms(task, config, network),
             )
             for task in tasks
@@ -113,7 +114,7 @@ def run(
             results = run_rounds(tunings, pool, database, callbacks, _scheduler(config), settings.trials)
     interrupted = any(result.interrupted for result in results)
     measured = config.measure.pool == "local" and not interrupted
-    if measured and network is None:
+    if measured and network is None and not registry.get(settings.target).simulated:
         references, note = _references(tasks, settings, say)
         notes += [note] if note else []
     else:
@@ -130,6 +131,7 @@ def run(
         note = run_folder.write_best(result, folder)
         notes += [note] if note else []
     run_folder.draw_curves(results, folder / "curve.png")
+    run_folder.draw_rooflines(results, folder)
     return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong)
 
 

@@ -52,7 +52,7 @@ def stages(scheduled: Scheduled, target: str, wanted: Sequence[str] = STAGES) ->
         if {"llvm", "assembly"} & set(wanted):
             on = registry.get(target)
             module = on.build(program)
-            if "llvm" in wanted:
+            if "llvm" in wanted and module.llvm_ir:
                 yield "llvm", module.llvm_ir
             if "assembly" in wanted:
                 yield "assembly", on.assembly(module)
@@ -87,6 +87,7 @@ def by_roofline(task: Task, settings: Settings, algorithms: Sequence[str] | None
     """
     own = [algorithm for algorithm in task.workload.algorithms if algorithm != LIBRARY]  # there are loops to see
     shown = own if algorithms is None else algorithms
+    settings = settings.of(task)
     space: SearchSpace = generate(task.workload, registry.get(settings.target).hardware, shown)
 
     cold = settings.cache == "network"

@@ -22,6 +22,9 @@ from targets import registry as targets
 if TYPE_CHECKING:
     from autotune.network import Network
 
+CPU = "cpu"
+"""What computes that part of a model which an accelerator does not."""
+
 
 def tasks_of(config: RunConfig, where: str) -> list[Task]:
     """Tasks of a run.
@@ -57,22 +60,38 @@ def network_of(config: RunConfig, where: str) -> Network:
         model = load_model(str(config.model), shapes=shapes)
         options = Options(how.method, how.per_channel, how.first, how.last, tuple(how.floats))
         quantisation = Quantisation(options, how.inputs, None if how.data is None else Path(how.data))
+        device = device_of(config)
+        mode = keys.quantise or (None if device is None else "shift8")
         network = load_network(
-            model, config.name, config.seed, keys.passes, keys.quantise, quantisation, keys.substitutions
+            model, config.name, config.seed, keys.passes, mode, quantisation, keys.substitutions, device
         )
     if not network.tasks:
         raise ConfigError(f"{where}:model: a model must have something to compute, but {config.model} has not")
     return network
 
 
+def device_of(config: RunConfig) -> str | None:
+    """The accelerator that a model is to run on, as far as it can; None where the target takes the whole model.
+
+    Raises:
+        ValueError: an unknown target.
+    """
+    from autotune.graph.offload import block_of
+
+    if config.model is None or block_of(targets.get(config.target).hardware) is None:
+        return None
+    return config.target
+
+
 def settings_of(config: RunConfig, where: str) -> Settings:
-    """How the tasks of a run are tuned.
+    """How the tasks of a run are tuned; those of an accelerator name it themselves, see `Settings.of`.
 
     Raises:
         ConfigError: an unknown target, strategy or model, or an option that they do not have.
     """
     with blamed(f"{where}:target"):
-        hardware = targets.get(config.target).hardware
+        target = CPU if device_of(config) is not None else config.target
+        hardware = targets.get(target).hardware
     with blamed(f"{where}:search"):
         kind = search.get(config.search.strategy)
         make_options(kind.Options, config.search.options, config.search.strategy)
@@ -80,7 +99,7 @@ def settings_of(config: RunConfig, where: str) -> Settings:
     with blamed(f"{where}:cost_model"):
         make_model(config.cost_model.name, config.cost_model.options, config.seed)
     return Settings(
-        target=config.target,
+        target=target,
         trials=config.trials,
         seed=config.seed,
         batch=config.search.batch,

@@ -15,8 +15,10 @@ class Task:
         name: readable, unique in the run, fit for a folder's name.
         workload: what is computed.
         weight: how often it occurs in what is being tuned.
+        target: where it runs, in place of the run's own target; None: there.
     """
 
     name: str
     workload: Workload
     weight: int = 1
+    target: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -109,12 +110,16 @@ def prepare(
 
     Args:
         task: what to tune.
-        settings: how.
+        settings: how; of the run, see `Settings.of`.
         records: what an earlier run measured of it.
         space: where to search; the workload's whole space by default.
         algorithms: of the workload that the default space holds; all by default.
     """
-    space = space or generate(task.workload, targets.get(settings.target).hardware, algorithms)
+    settings = settings.of(task)
+    target = targets.get(settings.target)
+    if target.simulated:  # says the same every time
+        settings = replace(settings, finalists=0)
+    space = space or generate(task.workload, target.hardware, algorithms)
     key = task.workload.key
     model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)
     extractor = partial(FeatureExtractor, cold_constants=settings.cache == "network")

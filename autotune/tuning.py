@@ -6,7 +6,7 @@ import math
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class Settings:
     """How a task is tuned.
 
     Attributes:
-        target: name of the target.
+        target: name of the target; tasks may have another one, see `of`.
         trials: candidates to measure, those resumed included.
         seed: of every random draw, and of the inputs.
         batch: trials of a round.
@@ -62,6 +62,12 @@ class Settings:
             raise ValueError(f"`finalists` must not be negative, but got finalists={self.finalists}")
         if self.seed < 0:
             raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
+
+    def of(self, task: Task) -> Settings:
+        """The settings with which a task is tuned: on an accelerator of its own by one thread, with no caches."""
+        if task.target is None or task.target == self.target:
+            return self
+        return replace(self, target=task.target, threads=1, cache="warm")
 
     def generator(self, task_key: str, use: str) -> np.random.Generator:
         """Random numbers for one use in one task: the same whatever else is in the run."""

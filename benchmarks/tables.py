@@ -138,6 +138,38 @@ def quantized(document: Document) -> str:
     return _table(header, lines)
 
 
+def vta(document: Document) -> str:
+    """Layers on the simulated VTA: TVM's published schedules and tuned ones, and how busy the latter keep it."""
+    header = [
+        "layer",
+        "published cycles",
+        "tuned cycles",
+        "gain",
+        "one thread",
+        "GEMM, published",
+        "GEMM, tuned",
+        "at most",
+        "of that",
+        "port",
+    ]
+    lines = []
+    for name in sorted(document["rows"], key=lambda name: int(name[1:])):
+        row = document["rows"][name]
+        cycles, shares = row["cycles"], row["gemm_utilisation"]
+        lines.append(
+            [
+                name,
+                *(_number(cycles[which], ",.0f") for which in ("published", "tuned")),
+                f"{cycles['published'] / cycles['tuned']:.2f}x",
+                _number(cycles["one thread"], ",.0f"),
+                *(f"{shares[which] * 100:.1f} %" for which in ("published", "tuned", "bound")),
+                f"{shares['tuned'] / shares['bound'] * 100:.1f} %",
+                f"{row['port_utilisation'] * 100:.1f} %",
+            ]
+        )
+    return _table(header, lines)
+
+
 def networks(document: Document) -> str:
     """Whole networks beside the peers, the sum of their tasks, and memory."""
     header = [
@@ -209,6 +241,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "throughput": throughput,
     "seeds": seeds,
     "quantized": quantized,
+    "vta": vta,
 }
 
 

@@ -85,17 +85,17 @@ class Database:
         """Whether this candidate was tried in this cache state, failures included; None: with any threads."""
         return (workload_key, target, trace_key, cache, threads or 0) in self._measured
 
-    def check_compatible(self, target: str) -> None:
-        """Refuses a file that holds records of another target than the one to go on with.
+    def check_compatible(self, *targets: str) -> None:
+        """Refuses a file that holds records of another target than those to go on with.
 
         Raises:
             RecordError: names the first such record.
         """
         for other, line in self._targets.items():
-            if other != target:
+            if other not in targets:
                 raise RecordError(
                     f"{self.path}:{line}: `target` must be the one that the run is resumed with, "
-                    f"{target!r}, but got target={other!r}"
+                    f"{' or '.join(map(repr, targets))}, but got target={other!r}"
                 )
 
     @property

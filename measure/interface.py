@@ -18,15 +18,20 @@ class Bound(Protocol):
 
     Attributes:
         copies: sets of constants that rotate; 1 where they do not.
+        deterministic: whether `time` and `run` say the same each time, so that once is enough.
     """
 
     copies: int
+    deterministic: bool
 
     def run(self, threads: int | None = None) -> NDArray[Any]:
         """Runs once and returns the output buffer, the same one each time."""
 
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
         """Seconds of each iteration, `(iterations,)`, timed in native code."""
+
+    def metrics(self) -> dict[str, float]:
+        """What else is known of an execution, by name; few numbers, for records."""
 
 
 @dataclass(frozen=True)

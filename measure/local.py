@@ -205,6 +205,7 @@ def _result(job: Job, error: ErrorClass, header: Mapping[str, Any], built: bool 
         spread=header.get("spread", math.nan),
         max_error=header.get("max_error", math.nan),
         rotation_bytes=header.get("rotation_bytes", 0),
+        metrics=header.get("metrics", {}),
         build_span=build_span,
         run_span=run_span,
         build_seconds=_length(build_span),

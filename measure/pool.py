@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, get_args
 
@@ -114,6 +114,7 @@ class TrialResult:
         spread: (75th percentile - 25th percentile) / median of `latencies`; NaN on failure.
         max_error: largest absolute difference to the reference / largest absolute reference value.
         rotation_bytes: bytes of rotated constants in the `network` state, 0 where nothing was rotated.
+        metrics: what else the target knows of an execution, by name.
         build_span: start and end of the build on the host's monotonic clock in seconds.
         run_span: the same of the timing.
     """
@@ -129,6 +130,7 @@ class TrialResult:
     spread: float = math.nan
     max_error: float = math.nan
     rotation_bytes: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
     build_span: tuple[float, float] | None = None
     run_span: tuple[float, float] | None = None
 

@@ -42,6 +42,7 @@ class Record:
         time: Unix seconds at which the result came in.
         order: place of the trial in its task's run, from 0.
         provenance: what proposed the trial, in the caller's words.
+        metrics: what else the target knows of an execution, by name; left out of the line where there is nothing.
     """
 
     workload: Mapping[str, Any]
@@ -67,6 +68,7 @@ class Record:
     time: float = 0.0
     order: int = 0
     provenance: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
     schema: str = SCHEMA
 
     @classmethod
@@ -111,7 +113,7 @@ class Record:
 
     def to_line(self) -> bytes:
         """One JSON line, newline included; NaN is written as null."""
-        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        data = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "metrics" or self.metrics}
         return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
     @classmethod
@@ -135,7 +137,7 @@ class Record:
             raise RecordError(f"{where}: a record must be a JSON object, but got {readers.short(line)}")
         if data.get("schema") != SCHEMA:
             raise RecordError(f"{where}: `schema` must be {SCHEMA!r}, but got schema={data.get('schema')!r}")
-        for name in sorted(set(data) ^ set(_READERS)):
+        for name in sorted(set(data) ^ set(_READERS) - ({"metrics"} - set(data))):
             state = "missing" if name in _READERS else "unknown"
             raise RecordError(f"{where}: a record must have the fields of {SCHEMA}, but `{name}` is {state}")
         return cls(**{name: readers.read(_READERS[name], name, value, where) for name, value in data.items()})
@@ -152,6 +154,7 @@ _RESULT_FIELDS = (
     "spread",
     "max_error",
     "rotation_bytes",
+    "metrics",
 )
 
 _READERS: dict[str, Callable[[Any], Any]] = {
@@ -179,4 +182,5 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "time": readers.number,
     "order": readers.integer,
     "provenance": readers.text,
+    "metrics": readers.mapping,
 }

@@ -54,6 +54,7 @@ class ReplayPool(MeasurePool):
                 record.spread,
                 record.max_error,
                 record.rotation_bytes,
+                record.metrics,
             )
             pool._answers.setdefault(_identity(trial), deque()).append(result)
         return pool

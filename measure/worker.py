@@ -16,6 +16,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -27,6 +28,7 @@ from measure.interface import Executor, Task, load_executor
 from measure.pool import Trial
 from measure.timing import TimingPolicy, measure, rotation_copies
 from measure.wire import pack, unpack
+from targets.base import RunError
 
 _GRACE = 1.0
 """Seconds after which a worker ends itself, should the parent not have done it in time."""
@@ -82,10 +84,12 @@ class Runner:
             copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, policy.rotation_bytes))
         bound = self._executor.bind(trial, module, task, copies)
         output = bound.run(trial.threads)  # warms caches up, and gives the buffer to poison
-        oracle.poison(output)
-        start = time.perf_counter()
-        again = bound.run(trial.threads)
-        checked_seconds = time.perf_counter() - start
+        again, checked_seconds = output, 0.0
+        if not bound.deterministic:
+            oracle.poison(output)
+            start = time.perf_counter()
+            again = bound.run(trial.threads)
+            checked_seconds = time.perf_counter() - start
         comparison = oracle.compare(again)
         if not comparison.ok:
             return {
@@ -95,10 +99,12 @@ class Runner:
             }
         if not np.may_share_memory(output, again):
             raise RuntimeError("`Bound.run` must return the same buffer each time, but got another one")
+        if bound.deterministic:
+            policy = replace(policy, min_samples=1, max_samples=1)
         timing = measure(
             lambda iterations: bound.time(iterations, trial.threads),
             policy,
-            trial.best_seconds,
+            None if bound.deterministic else trial.best_seconds,
             checked_seconds,
         )
         cut = f"cut short after one sample: over {policy.cut_ratio:g}x the best" if timing.cut else ""
@@ -109,6 +115,7 @@ class Runner:
             "message": cut,
             "max_error": comparison.max_error,
             "rotation_bytes": bound.copies * task.constant_bytes if bound.copies > 1 else 0,
+            "metrics": bound.metrics(),
         }
 
 
@@ -149,6 +156,8 @@ def _outcome(worker: Builder | Runner, request: Header, blob: bytes, prepared: C
         header, result = worker.handle(request, blob, started)
     except TrialFailure as failure:
         header = {"error": failure.error, "message": failure.message[:_MESSAGE]}
+    except RunError as error:
+        header = {"error": ErrorClass.crash, "message": str(error)[:_MESSAGE]}
     except MemoryError as error:
         header = {"error": ErrorClass.out_of_memory, "message": f"ran out of memory: {error}"[:_MESSAGE]}
     except Exception as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from search_space import te
 from search_space.hardware import Hardware
-from search_space.schedule.intrinsics import TensorIntrin, register_family, register_intrinsic
+from search_space.schedule.intrinsics import TensorIntrin, get_intrinsic, register_family, register_intrinsic
 
 
 def _dot(name: str, lanes: int, depth: int, left: str, right: str, out: str, feature: str) -> TensorIntrin:
@@ -23,10 +23,36 @@ BF16_DOT = _dot("bf16_dot_16x2", 16, 2, "bfloat16", "bfloat16", "float32", "avx5
 INTRINSICS: tuple[TensorIntrin, ...] = (VNNI_DOT, BF16_DOT)
 
 
+def _sizes(sizes: str, family: str, form: str) -> tuple[int, int, int]:
+    parts = sizes.split("x")
+    if len(parts) != 3 or not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise ValueError(f"`intrinsic` {family} must be given its sizes as {form}, but got {sizes!r}")
+    first, second, third = map(int, parts)
+    return first, second, third
+
+
 def available(hardware: Hardware) -> Iterable[TensorIntrin]:
     """Instructions that `hardware` has."""
-    return (i for i in INTRINSICS if i.feature in hardware.features)
+    tiles = (get_intrinsic(f) for f in hardware.features if f.startswith(f"{GEMM_TILE}:"))
+    return (*(i for i in INTRINSICS if i.feature in hardware.features), *tiles)
 
+
+GEMM_TILE = "gemm_tile"
+"""Family of products of one tile of int8, `gemm_tile:BxOxI`, the instruction of matrix accelerators."""
+
+
+def gemm_tile(sizes: str) -> TensorIntrin:
+    """c[b, o] += sum over i of a[b, i] * w[o, i], int8 added up in int32."""
+    batch, outs, ins = _sizes(sizes, GEMM_TILE, "BxOxI")
+    a, w = te.placeholder((batch, ins), "int8", name="a"), te.placeholder((outs, ins), "int8", name="w")
+    i = te.reduce_axis((0, ins), "i")
+    c = te.compute(
+        (batch, outs), lambda b, o: te.sum(a[b, i].astype("int32") * w[o, i].astype("int32"), axis=i), name="c"
+    )
+    return TensorIntrin(f"{GEMM_TILE}:{sizes}", c.op, f"{GEMM_TILE}:{sizes}")
+
+
+register_family(GEMM_TILE, gemm_tile)
 
 SGEMM = "sgemm"
 """Family of whole products of float32 matrices by a library, `sgemm:MxNxK`, on hardware with the feature `cblas`."""
@@ -34,10 +60,7 @@ SGEMM = "sgemm"
 
 def _sgemm(sizes: str) -> TensorIntrin:
     """c[i, j] += sum over r of a[i, r] * b[r, j]."""
-    parts = sizes.split("x")
-    if len(parts) != 3 or not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise ValueError(f"`intrinsic` sgemm must be given its sizes as MxNxK, but got {sizes!r}")
-    m, n, k = map(int, parts)
+    m, n, k = _sizes(sizes, SGEMM, "MxNxK")
     a, b = te.placeholder((m, k), name="a"), te.placeholder((k, n), name="b")
     r = te.reduce_axis((0, k), "r")
     c = te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")

@@ -14,6 +14,7 @@ from search_space.hardware import Hardware
 from search_space.ir.columns import ColumnFunction, compile_columns
 from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.lower import cleanup, lower
+from search_space.lower.memories import memory_limits, nest_limit
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
 from search_space.sketch.generate import derive
@@ -37,6 +38,8 @@ class Sketch:
         groups: decision groups; a candidate is a row of `int32 (groups,)`, an index into each group's table.
         steps: the symbolic trace.
         limits: constraints besides those found in lowering.
+        memories: that programs fill, scope and bytes: what the buffers may take.
+        most_nests: innermost nests that a program may run; 0: any number.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Sketch:
     steps: Trace
     initial: State
     limits: tuple[Constraint, ...] = ()
+    memories: tuple[tuple[str, int], ...] = ()
+    most_nests: int = 0
     _cache: dict[str, ColumnFunction] = field(default_factory=dict, repr=False)
 
     @property
@@ -65,9 +70,10 @@ class Sketch:
         """The loop program, its extents expressions in the decision variables."""
         return lower(self.steps.apply(self.initial))
 
-    @property
+    @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
-        return (*self.limits, *self.program.constraints)
+        found = (*memory_limits(self.program, self.memories), *nest_limit(self.program, self.most_nests))
+        return (*self.limits, *self.program.constraints, *found)
 
     def expand(self, choices: Choices) -> NDArray[np.float64]:
         """Values of the decision variables: choices (n, groups) → (columns, n)."""
@@ -139,7 +145,16 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
         drafts, more = derive(state, hardware)
         dropped += more
         sketches += [
-            Sketch(f"{algorithm}:{d.name or 'default'}", algorithm, d.groups, d.trace, state, d.constraints)
+            Sketch(
+                f"{algorithm}:{d.name or 'default'}",
+                algorithm,
+                d.groups,
+                d.trace,
+                state,
+                d.constraints,
+                hardware.memories,
+                hardware.most_nests,
+            )
             for d in drafts
         ]
     return SearchSpace(workload, hardware, tuple(sketches), dropped)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from search_space import te, te_json
 from search_space.ir.interp import numpy_dtype
 from search_space.operators import OPERATORS, Operator, find
+from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
 from search_space.operators.elementwise import ELEMENTWISE
@@ -206,11 +207,13 @@ def _constructor(operator: Operator[P]) -> Callable[P, Workload]:
 conv1d = _constructor(CONV1D)
 conv2d = _constructor(CONV2D)
 conv3d = _constructor(CONV3D)
+conv2d_blocked = _constructor(CONV2D_BLOCKED)
 depthwise_conv2d = _constructor(DEPTHWISE_CONV2D)
 conv2d_transpose = _constructor(CONV2D_TRANSPOSE)
 matmul = _constructor(MATMUL)
 batch_matmul = _constructor(BATCH_MATMUL)
 dense = _constructor(DENSE)
+dense_blocked = _constructor(DENSE_BLOCKED)
 max_pool2d = _constructor(MAX_POOL2D)
 avg_pool2d = _constructor(AVG_POOL2D)
 softmax = _constructor(SOFTMAX)

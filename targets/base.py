@@ -143,9 +143,11 @@ class Bound(ABC):
 
     Attributes:
         copies: sets of constants that rotate from run to run; 1 where they do not.
+        deterministic: whether `time` and `run` say the same each time, as simulators do, so that once is enough.
     """
 
     copies: int = 1
+    deterministic: bool = False
 
     @abstractmethod
     def run(self, threads: int | None = None) -> NDArray[Any]:
@@ -154,6 +156,10 @@ class Bound(ABC):
     @abstractmethod
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
         """Seconds of each of `iterations` executions, measured in native code."""
+
+    def metrics(self) -> dict[str, float]:
+        """What else is known of an execution, by name; few numbers, which records keep."""
+        return {}
 
 
 class Kernel(ABC):
@@ -176,10 +182,21 @@ class Kernel(ABC):
 
 
 class Target(ABC):
-    """One kind of machine: its limits, its code emitter, its runner."""
+    """One kind of machine: its limits, its code emitter, its runner.
+
+    Attributes:
+        name: by which `targets.registry` knows it.
+        hardware: its limits.
+        simulated: whether kernels run in a simulator, so that their times are not those of this host.
+    """
 
     name: str
     hardware: Hardware
+    simulated: bool = False
+
+    def configuration(self) -> dict[str, Any] | None:
+        """Fields of the design, which a file `NAME:FILE.json` may set; None for a machine that is what it is."""
+        return None
 
     @abstractmethod
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:

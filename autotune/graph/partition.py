@@ -2,7 +2,8 @@
 
 A group is a node that begins a kernel and the element-wise nodes that end it: each reads the group's value so far, at
 its own place, and is its only reader. Of several groups that an element-wise node could end (the two sides of a
-residual addition) it ends the one that is computed last, as the others are there by then.
+residual addition) it ends the one that is computed last, as the others are there by then. Kernels of an accelerator
+are ended by nothing.
 
 Workloads know nothing of the names in a graph: the same structure in another network is the same workload.
 """
@@ -81,6 +82,7 @@ def grouped(
             for name in node.inputs
             if name in members
             and members[name][0].name not in nothing
+            and not find(members[name][0].op).offloaded
             and name not in kept
             and len(consumers[name]) == 1
             and graph.type(name).shape == node.type.shape

@@ -37,7 +37,10 @@ class NoLegalSchedule(ValueError):
         self.tried = tried
         self.violations = dict(violations)
         broken = sorted(self.violations.items(), key=lambda item: -item[1])
-        told = ", ".join(f"{name} failed for {count}" for name, count in broken) or "there is no sketch"
+        told = (
+            ", ".join(f"{name} failed for {count}" for name, count in broken)
+            or "there is no sketch for it on this target"
+        )
         super().__init__(
             f"a workload must have at least one legal schedule, but got none among {tried} candidates "
             f"of {workload}: {told}"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from costmodel.columns import ColumnProgram, Tape
 from costmodel.features.columns_of import Columns
+from costmodel.features.explicit import explicit_seconds, explicit_terms
 from costmodel.features.groups import COUNTS, NAMES, describe
 from costmodel.features.nest import Nest
 from costmodel.features.roofline import estimate
@@ -42,8 +43,12 @@ class FeatureExtractor:
         self._tape = Tape()
         convert = Columns(self._tape, columns)
         self._nests = [Nest(s, convert) for s in self.statements]
-        self._terms = [estimate(n, hardware, cold_constants) for n in self._nests]
-        self._seconds = self._tape.total(t.seconds for t in self._terms)
+        if hardware.memories:
+            self._terms = [explicit_terms(n, hardware) for n in self._nests]
+            self._seconds = explicit_seconds(self._nests, self._terms, hardware)
+        else:
+            self._terms = [estimate(n, hardware, cold_constants) for n in self._nests]
+            self._seconds = self._tape.total(t.seconds for t in self._terms)
 
     def __call__(self, columns: NDArray[np.float64]) -> NDArray[np.float32]:
         """Features of candidates: (columns, n) → float32 (n, statements, features), a view with n innermost."""

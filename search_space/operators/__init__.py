@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from search_space.operators.base import REQUIRED, Operator, Precision
+from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
 from search_space.operators.checks import nearest
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
@@ -22,6 +23,7 @@ __all__ = ["OPERATORS", "REQUIRED", "Operator", "Precision", "find", "register"]
 _LIBRARY: tuple[Operator[Any], ...] = (
     *(CONV2D, CONV1D, CONV3D, DEPTHWISE_CONV2D, CONV2D_TRANSPOSE),
     *(MATMUL, BATCH_MATMUL, DENSE),
+    *(CONV2D_BLOCKED, DENSE_BLOCKED),
     *(MAX_POOL2D, AVG_POOL2D),
     *(SOFTMAX, LAYER_NORM, REDUCE, ELEMENTWISE),
     *(TENSORS, FUSED),

@@ -14,7 +14,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     ("program", "arguments", "shown"),
-    [("matmul_schedule.py", [], "GFLOP/s"), ("tune_conv2d.py", ["6"], "6 trials")],
+    [
+        ("matmul_schedule.py", [], "GFLOP/s"),
+        ("tune_conv2d.py", ["6"], "6 trials"),
+        ("vta_conv2d.py", [], "2 virtual threads"),
+    ],
 )
 def test_an_example_runs(program: str, arguments: list[str], shown: str, tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / program), *arguments]
@@ -28,4 +32,5 @@ def test_every_example_is_run() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == {
         "matmul_schedule.py",
         "tune_conv2d.py",
+        "vta_conv2d.py",
     }

@@ -67,6 +67,7 @@ class FakeBound:
 
     def __init__(self, step: dict[str, Any], task: Task, copies: int = 1) -> None:
         self.step, self.task, self.copies = step, task, copies
+        self.deterministic = bool(step.get("deterministic"))
         self.output = np.empty_like(task.inputs[0])
 
     def run(self, threads: int | None = None) -> np.ndarray:
@@ -94,6 +95,9 @@ class FakeBound:
         if self.step.get("run") == "spoil_late":  # checked already: nothing tells on it
             self.task.inputs[0][0] += 1
         return np.full(iterations, seconds)
+
+    def metrics(self) -> dict[str, float]:
+        return dict(self.step.get("metrics", {}))
 
 
 class LazyBound(FakeBound):

@@ -36,6 +36,13 @@ def test_a_result_has_everything_that_was_measured(pool):
     assert 0 < result.build_seconds < 5 and 0 < result.run_seconds < 5
 
 
+def test_what_is_deterministic_is_timed_once(pool):
+    told = {"cycles": 2e5}
+    first, second = pool.run([trial(seconds=s, deterministic=True, metrics=told) for s in (2e-3, 9e-3)])
+    assert first.latencies == (2e-3,) and first.spread == 0 and first.metrics == told
+    assert second.latencies == (9e-3,) and second.message == "", "nothing is cut short"
+
+
 def test_results_come_in_order_of_submission(pool):
     trials = [
         trial(seconds=1e-3 + place * 1e-6, build="slow", build_seconds=0.03 if place % 3 == 0 else 0.0)

@@ -31,6 +31,15 @@ def test_what_was_not_measured_is_null_in_the_file_and_nan_in_memory():
     assert math.isnan(again.seconds) and not again.ok and again.message == failed.message
 
 
+def test_metrics_are_kept_where_there_are_any():
+    told = TrialResult(trial(), 0, (1e-3,), 1e-3, metrics={"cycles": 100_000, "share": 0.5})
+    line = Record.of(told, time=0.0).to_line()
+    assert Record.from_line(line).metrics == {"cycles": 100_000, "share": 0.5}
+    assert b"metrics" not in record(1e-3).to_line() and Record.from_line(record(1e-3).to_line()).metrics == {}
+    with pytest.raises(RecordError, match="`metrics` must be an object, but got metrics=3"):
+        Record.from_line(orjson.dumps({**orjson.loads(line), "metrics": 3}))
+
+
 def test_the_record_of_a_trial_makes_the_equal_trial():
     tried = trial(size=8, options={"threads": 2, "cache": "network", "seed": 5})
     kept = Record.from_line(Record.of(TrialResult(tried, 0), time=0.0).to_line())

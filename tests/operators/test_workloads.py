@@ -143,6 +143,14 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
         lambda: workloads.conv2d_transpose(1, 1, 1, 1, 1, kernel=3, padding=2),
         "`padding` must leave an output, .*height=1",
     ),
+    (
+        lambda: workloads.conv2d_blocked(4, 4, 24, 32),
+        r"`block` must divide in_channels, but got block=\[1, 16, 16\], in_channels=24",
+    ),
+    (lambda: workloads.conv2d_blocked(4, 4, 16, 16, shift=16), "`shift` must be .* from 0 to 15, but got shift=16"),
+    (lambda: workloads.dense_blocked(3, 16, 16, block=(2, 16, 16)), "`block` must divide batch, but got .*batch=3"),
+    (lambda: workloads.dense_blocked(3, 16, 16, block=(1, 16)), "`block` must be an integer or 3 of them"),
+    (lambda: workloads.dense_blocked(3, 16, 16, relu=1), "`relu` must be true or false, but got relu=1"),  # type: ignore[arg-type]
     (lambda: workloads.max_pool2d(1, 4, 4, 3, padding=2), "`padding` must be at most half the kernel"),
     (lambda: workloads.layer_norm(2, 3, epsilon=0), "`epsilon` must be a positive number, but got epsilon=0"),
     (lambda: workloads.reduce((3, 4), (0, 1)), "`axes` must leave an axis"),

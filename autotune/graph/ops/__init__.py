@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.graph.ops import elementwise, layers, quantised, selection, shapes
+from autotune.graph.ops import elementwise, fixed_point, layers, quantised, selection, shapes
 from autotune.graph.ops.base import OPS, GraphOp, Kind, find, register
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Kind",
     "elementwise",
     "find",
+    "fixed_point",
     "layers",
     "quantised",
     "register",

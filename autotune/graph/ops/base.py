@@ -46,6 +46,7 @@ class GraphOp:
             computes the same from the same inputs in the same order; where there is none, the expression is tuned as it
             stands.
         compute: attributes and arrays → the output in NumPy, where that is quicker than evaluating the expression.
+        offloaded: whether an accelerator computes it: nothing is fused into its kernel.
     """
 
     name: str
@@ -54,6 +55,7 @@ class GraphOp:
     define: Callable[[Attributes, Tensors], te.Tensor] | None = None
     workload: Callable[[Attributes, Types, Sequence[bool]], Workload] | None = None
     compute: Callable[..., Array] | None = None
+    offloaded: bool = False
 
     def infer(self, attrs: Attributes, types: Types) -> TensorType:
         """Type of the output.

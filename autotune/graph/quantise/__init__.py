@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from autotune.graph.ir import Graph
 from autotune.graph.quantise.accuracy import Accuracy, measure_accuracy
 from autotune.graph.quantise.calibration import Calibration, Feeds, calibrate, load_feeds, random_feeds
+from autotune.graph.quantise.dot_products import with_dot_products
 from autotune.graph.quantise.formats import METHODS, Format
 from autotune.graph.quantise.rewriting import Options, Quantised, quantise
+from autotune.graph.quantise.shifting import quantise_shift
 
 __all__ = [
     "CALIBRATION_INPUTS",
     "METHODS",
+    "MODES",
     "Accuracy",
     "Calibration",
     "Feeds",
@@ -23,12 +26,16 @@ __all__ = [
     "load_feeds",
     "measure_accuracy",
     "quantise",
+    "quantise_shift",
     "quantise_with_report",
     "random_feeds",
+    "with_dot_products",
 ]
 
 CALIBRATION_INPUTS = 4
 TEST_INPUTS = 2
+MODES = {"int8": quantise, "shift8": quantise_shift}
+"""How networks are quantised, by the names of `network.quantise`."""
 
 
 def quantise_with_report(
@@ -37,6 +44,7 @@ def quantise_with_report(
     options: Options | None = None,
     inputs: int = CALIBRATION_INPUTS,
     feeds: Sequence[Feeds] | None = None,
+    mode: str = "int8",
 ) -> tuple[Quantised, Accuracy]:
     """Quantises a graph on some sets of inputs, and measures it on others.
 
@@ -46,6 +54,7 @@ def quantise_with_report(
         options: by default all layers, a scale a channel.
         inputs: how many random sets to calibrate on.
         feeds: sets to take in their place; the last ones are for the measurement.
+        mode: one of `MODES`.
 
     Raises:
         GraphError: no layer with constant weights.
@@ -55,5 +64,5 @@ def quantise_with_report(
         raise ValueError(f"`feeds` must hold more than {TEST_INPUTS} sets of inputs, but got {len(feeds)}")
     train = random_feeds(graph.inputs, seed, inputs) if feeds is None else feeds[:-TEST_INPUTS]
     test = random_feeds(graph.inputs, seed + 1, TEST_INPUTS) if feeds is None else feeds[-TEST_INPUTS:]
-    found = quantise(graph, calibrate(graph, train, seed), options)
+    found = MODES[mode](graph, calibrate(graph, train, seed), options)
     return found, measure_accuracy(graph, found, test)

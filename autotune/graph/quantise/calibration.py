@@ -35,11 +35,11 @@ class Calibration:
 
     observed: Mapping[str, Observed]
 
-    def format(self, names: Sequence[str], method: str = "mse") -> Format:
-        """One format for several values."""
+    def format(self, names: Sequence[str], method: str = "mse", signed: bool = False) -> Format:
+        """One format for several values; see `choose_format`."""
         found = [self.observed[name] for name in names]
         sample = np.concatenate([o.sample for o in found])
-        return choose_format(sample, min(o.low for o in found), max(o.high for o in found), method)
+        return choose_format(sample, min(o.low for o in found), max(o.high for o in found), method, signed)
 
 
 def calibrate(graph: Graph, feeds: Iterable[Feeds], seed: int = 0) -> Calibration:

@@ -33,8 +33,28 @@ class Format:
         """The numbers that bytes stand for, float32."""
         return dequantised(array, self.exponent, self.zero)
 
+    @property
+    def dtype(self) -> str:
+        """Of the bytes."""
+        return "uint8"
+
     def __str__(self) -> str:
         return f"{'int8' if self.zero else 'uint8'} * 2^{self.exponent}"
+
+
+@dataclass(frozen=True)
+class Signed(Format):
+    """int8 numbers q that stand for q * 2**exponent, as accelerators take them: the zero is 0."""
+
+    def encode(self, array: Array) -> Array:
+        return quantised(array, self.exponent, 0, self.dtype)
+
+    @property
+    def dtype(self) -> str:
+        return "int8"
+
+    def __str__(self) -> str:
+        return f"int8 * 2^{self.exponent}"
 
 
 def covering(largest: float, limit: int) -> int:
@@ -42,8 +62,8 @@ def covering(largest: float, limit: int) -> int:
     return max(TINIEST, math.ceil(math.log2(largest / limit))) if largest > 0 else TINIEST
 
 
-def choose_format(values: Array, low: float, high: float, method: str = "mse") -> Format:
-    """A format for a tensor; unsigned where no value is negative.
+def choose_format(values: Array, low: float, high: float, method: str = "mse", signed: bool = False) -> Format:
+    """A format for a tensor; unsigned where no value is negative, unless it is to be `Signed`.
 
     Args:
         values: a sample of the tensor.
@@ -52,12 +72,13 @@ def choose_format(values: Array, low: float, high: float, method: str = "mse") -
     """
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}, but got method={method!r}")
-    zero, limit = (128, 127) if low < 0 else (0, 255)
+    zero, limit = (0, 127) if signed else (128, 127) if low < 0 else (0, 255)
+    kind = Signed if signed else Format
     size = max(-low, high)
     if method == "percentile":
         size = float(np.percentile(np.abs(values), PERCENTILE))
     top = covering(size, limit)
-    tried = [Format(top - i, zero) for i in range(FINER if method == "mse" else 1)]
+    tried = [kind(top - i, zero) for i in range(FINER if method == "mse" else 1)]
     return min(tried, key=lambda f: squared_error(values, f))
 
 

@@ -72,6 +72,15 @@ def quantise(graph: Graph, calibration: Calibration, options: Options | None = N
         ValueError: an unknown method or layer.
     """
     options = options or Options()
+    return Rewriting(graph, calibration, options, skipped_layers(graph, calibration, options)).run()
+
+
+def skipped_layers(graph: Graph, calibration: Calibration, options: Options) -> dict[str, str]:
+    """Names of the layers that stay in floats as the options say, and why.
+
+    Raises:
+        GraphError, ValueError: as `quantise` says.
+    """
     found = layers(graph)
     if not found:
         raise GraphError(f"a graph to quantise must have a layer with constant weights, but {graph.name} has none")
@@ -86,7 +95,7 @@ def quantise(graph: Graph, calibration: Calibration, options: Options | None = N
         skipped[found[0]] = "the first layer"
     if not options.last:
         skipped[found[-1]] = "the last layer"
-    return _Rewriting(graph, calibration, options, skipped).run()
+    return skipped
 
 
 class _Classes:
@@ -105,13 +114,25 @@ class _Classes:
             self._parent[self.find(name)] = self.find(names[0])
 
 
-class _Rewriting:
-    """One walk over the units of a graph."""
+class Rewriting:
+    """One walk over the units of a graph.
+
+    Args:
+        graph: in floats.
+        calibration: of it.
+        options: how it is quantised.
+        skipped: names of layers that stay in floats, and why.
+    """
+
+    residuals = True
+    """Whether a layer ends with the addition of a residual."""
+    signed = False
+    """Whether bytes are int8 with a zero of 0."""
 
     def __init__(self, graph: Graph, calibration: Calibration, options: Options, skipped: dict[str, str]) -> None:
         self.graph, self.calibration, self.options = graph, calibration, options
         self.left_float = dict(skipped)
-        self.units = units(graph, skipped)
+        self.units = units(graph, skipped, self.residuals)
         self.builder = Builder(graph.name, graph.inputs)
         self.floats: dict[str, str] = {name: name for name in graph.inputs}
         self.bytes: dict[str, str] = {}
@@ -167,7 +188,7 @@ class _Rewriting:
         """Of a value that is bytes."""
         root = self._same.find(name)
         if root not in self.formats:
-            self.formats[root] = self.calibration.format(self.members[root], self.options.method)
+            self.formats[root] = self.calibration.format(self.members[root], self.options.method, self.signed)
         return self.formats[root]
 
     def float(self, name: str) -> str:
@@ -186,7 +207,9 @@ class _Rewriting:
                 self.bytes[name] = self.builder.constant(at.encode(self.graph.constants[name]), name)
             else:
                 source = self.float(name)
-                self.bytes[name] = self.builder.add("quantise", [source], exponent=at.exponent, zero=at.zero)
+                self.bytes[name] = self.builder.add(
+                    "quantise", [source], exponent=at.exponent, zero=at.zero, dtype=at.dtype
+                )
         return self.bytes[name]
 
     def constant(self, array: Array, dtype: Any = np.int32) -> str:
@@ -220,7 +243,8 @@ class _Rewriting:
             value = self.builder.add("add_widened", [value, residual, self.constant(shift)])
         if end.format is not None:
             operands = [value, self.constant(end.bias), self.constant(end.right)]
-            self.bytes[name] = self.builder.add("requantise", operands, name, low=end.low, high=end.high)
+            limits = {"low": end.low, "high": end.high, "dtype": end.format.dtype}
+            self.bytes[name] = self.builder.add("requantise", operands, name, **limits)
             return
         if np.any(end.bias):
             value = self.builder.add("add", [value, self.constant(end.bias)])

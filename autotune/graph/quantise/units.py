@@ -55,18 +55,19 @@ class Unit:
         return self.nodes[-1]
 
 
-def units(graph: Graph, left_float: Collection[str] = ()) -> list[Unit]:
+def units(graph: Graph, left_float: Collection[str] = (), residuals: bool = True) -> list[Unit]:
     """The units of a graph, in an order in which each reads what stands before it.
 
     Args:
         graph: in floats, optimised.
         left_float: names of layers that are to stay in floats.
+        residuals: whether a layer's unit takes an addition of another value in.
     """
     found: list[Unit] = []
     for group in partition(graph, in_place=False):
         nodes = list(group.nodes)
         while nodes:
-            unit = _unit(graph, nodes, left_float)
+            unit = _unit(graph, nodes, left_float, residuals)
             if unit.part is Part.other:  # what follows in the same kernel had better see floats, too
                 unit = Unit(Part.other, tuple(nodes), (), np.zeros(()))
             found.append(unit)
@@ -87,17 +88,17 @@ def _floats(graph: Graph, node: Node) -> bool:
     return all(graph.type(name).dtype == "float32" for name in (node.name, *node.inputs))
 
 
-def _unit(graph: Graph, nodes: Sequence[Node], left_float: Collection[str]) -> Unit:
+def _unit(graph: Graph, nodes: Sequence[Node], left_float: Collection[str], residuals: bool) -> Unit:
     first = nodes[0]
     nothing = np.zeros(())
     if _is_layer(graph, first) and first.name not in left_float:
-        return _with_end(graph, Part.layer, nodes, (first.inputs[0],))
+        return _with_end(graph, Part.layer, nodes, (first.inputs[0],), residuals)
     if not _floats(graph, first):
         return Unit(Part.other, (first,), (), nothing)
     variable = tuple(name for name in first.inputs if name not in graph.constants)
     same = all(graph.type(name).shape == first.type.shape for name in first.inputs)
     if first.op == "add" and len(variable) == 2 and same:
-        return _with_end(graph, Part.add, nodes, variable)
+        return _with_end(graph, Part.add, nodes, variable, False)
     if first.op == "clip" or first.op in LIMITS:
         low, high = _limits(first)
         return Unit(Part.rescale, (first,), variable, nothing, low, high)
@@ -126,10 +127,11 @@ def _is_average(graph: Graph, node: Node) -> bool:
     return len(graph.type(node.inputs[0]).shape) == 4 and sorted(axes) == [1, 2]
 
 
-def _with_end(graph: Graph, part: Part, nodes: Sequence[Node], data: tuple[str, ...]) -> Unit:
-    """The first node with what of the following ones fits: constants and one residual added, then limits."""
+def _with_end(graph: Graph, part: Part, nodes: Sequence[Node], data: tuple[str, ...], room: bool) -> Unit:
+    """The first node with what of the following ones fits: constants and, if there is room, one residual added, then
+    limits."""
     bias: Array = np.zeros(())
-    taken, room = [nodes[0]], part is Part.layer
+    taken = [nodes[0]]
     low, high = -np.inf, np.inf
     for node in nodes[1:]:
         value = taken[-1].name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from search_space.sketch.base import SketchRule
 from search_space.sketch.rules.elementwise import Elementwise
+from search_space.sketch.rules.explicit_memory import ExplicitMemory
 from search_space.sketch.rules.inline import AlwaysInline
 from search_space.sketch.rules.library import LibraryCall
 from search_space.sketch.rules.pad import PadHandling
@@ -14,6 +15,7 @@ from search_space.sketch.rules.transformed import TransformedProducts
 RULES: list[SketchRule] = [
     PadHandling(),
     AlwaysInline(),
+    ExplicitMemory(),
     LibraryCall(),
     RowWise(),
     TransformedProducts(),

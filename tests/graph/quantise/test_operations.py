@@ -61,6 +61,7 @@ def drawn(rng: np.random.Generator, op: str, rows: int, channels: int) -> list[A
         "requantise": [sums, bias, shift],
         "shift_left": [sums, shift],
         "widen": [data, shift],
+        "offset": [data],
         "add_widened": [sums, data, shift],
     }[op]
 
@@ -71,29 +72,49 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
     "dequantise": {"exponent": -3, "zero": 128},
     "requantise": {"low": 3, "high": 250},
 }
+SIGNED: dict[str, dict[str, Any]] = {
+    "quantise": {"exponent": 0, "dtype": "int8"},
+    "dequantise": {"exponent": -3},
+    "requantise": {"low": -100, "high": 90, "dtype": "int8"},
+    "widen": {},
+    "add_widened": {},
+    "offset": {},
+}
+
+
+def cases(rng: np.random.Generator, rows: int, channels: int) -> list[tuple[str, list[Array], dict[str, Any]]]:
+    """Every operation on unsigned bytes, and those that there are on signed ones."""
+    unsigned = [(op, drawn(rng, op, rows, channels), ATTRIBUTES.get(op, {})) for op in ELEMENTWISE]
+    signed = [(op, drawn(rng, op, rows, channels), attrs) for op, attrs in SIGNED.items()]
+    return [
+        *unsigned,
+        *((op, [a.view(np.int8) if a.dtype == np.uint8 else a for a in arrays], attrs) for op, arrays, attrs in signed),
+    ]
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 5), st.integers(1, 40))
 def test_expressions_and_numpy_agree(seed: int, rows: int, channels: int) -> None:
-    for op in ELEMENTWISE:
-        arrays, attrs = drawn(np.random.default_rng(seed), op, rows, channels), ATTRIBUTES.get(op, {})
+    for op, arrays, attrs in cases(np.random.default_rng(seed), rows, channels):
         np.testing.assert_array_equal(by_expression(op, arrays, **attrs), in_numpy(op, arrays, **attrs), op)
 
 
-@pytest.mark.parametrize("op", ELEMENTWISE)
-def test_the_machine_agrees(op: str) -> None:
-    arrays, attrs = drawn(np.random.default_rng(1), op, 7, 37), ATTRIBUTES.get(op, {})
-    np.testing.assert_array_equal(on_the_machine(op, arrays, **attrs), in_numpy(op, arrays, **attrs))
+@pytest.mark.parametrize("place", range(len(ELEMENTWISE) + len(SIGNED)))
+def test_the_machine_agrees(place: int) -> None:
+    op, arrays, attrs = cases(np.random.default_rng(1), 7, 37)[place]
+    np.testing.assert_array_equal(on_the_machine(op, arrays, **attrs), in_numpy(op, arrays, **attrs), op)
 
 
 @pytest.mark.parametrize("op", ["sum_pool2d", "max_pool2d"])
 @pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, 2, 0), (3, 2, 1), ((5, 4), 1, 0)])
-def test_pools_of_bytes_are_exact(op: str, kernel: Any, stride: int, padding: int) -> None:
-    data = np.random.default_rng(0).integers(0, 256, (2, 9, 8, 19)).astype(np.uint8)
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_pools_of_bytes_are_exact(op: str, kernel: Any, stride: int, padding: int, dtype: Any) -> None:
+    data = np.random.default_rng(0).integers(0, 256, (2, 9, 8, 19)).astype(np.uint8).view(dtype)
     attrs = {"kernel": kernel, "stride": stride, "padding": padding}
     found = in_numpy(op, [data], **attrs)
-    wide = np.pad(data.astype(np.int64), [(0, 0), (padding, padding), (padding, padding), (0, 0)])
+    around = -128 if op == "max_pool2d" and dtype is np.int8 else 0
+    sides = [(0, 0), (padding, padding), (padding, padding), (0, 0)]
+    wide = np.pad(data.astype(np.int64), sides, constant_values=around)
     window = (kernel, kernel) if isinstance(kernel, int) else kernel
     views = np.lib.stride_tricks.sliding_window_view(wide, window, axis=(1, 2))[:, ::stride, ::stride]
     np.testing.assert_array_equal(found, views.sum((-1, -2)) if op == "sum_pool2d" else views.max((-1, -2)))
@@ -123,5 +144,9 @@ def test_inputs_of_another_dtype_are_refused() -> None:
     sums = b.add("widen", ["q", shift])
     with pytest.raises(GraphError, match="`low` and `high` must be bytes in order"):
         b.add("requantise", [sums, shift, shift], low=3, high=300)
+    with pytest.raises(GraphError, match="`low` and `high` must be bytes in order"):
+        b.add("requantise", [sums, shift, shift], low=0, high=255, dtype="int8")
+    with pytest.raises(GraphError, match="`dtype` must be one of uint8, int8, but got dtype='int16'"):
+        b.add("quantise", ["x"], dtype="int16")
     with pytest.raises(GraphError, match="4 dimensions"):
         b.add("sum_pool2d", ["q"])

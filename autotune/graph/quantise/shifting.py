@@ -1,0 +1,142 @@
+"""Quantisation for accelerators that only shift: int8 throughout, a scale a tensor, `clip((sum >> shift) + bias)`.
+
+Fixed-point inference as VTA's measured layers have it (Moreau et al., "VTA: An Open Hardware-Software Stack for Deep
+Learning", 2018). All scales are powers of two. A layer's shift drops bits downwards and its bias, in steps of the
+output, is added afterwards; so half a step, the mean of what is dropped, is in the bias. The last layer stays in
+floats where its output is read so: a result of 8 bits costs more than it saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ir import Array, Graph
+from autotune.graph.ops.fixed_point import HIGH, LARGEST_SHIFT, LOW
+from autotune.graph.passes.site import pair
+from autotune.graph.quantise.arithmetic import LARGEST, NotExact
+from autotune.graph.quantise.calibration import Calibration
+from autotune.graph.quantise.formats import Format, Weights, quantise_weights
+from autotune.graph.quantise.rewriting import Options, Quantised, Rewriting, skipped_layers
+from autotune.graph.quantise.units import Part, Unit, layers
+
+SHIFTED = {"conv2d": "shift_conv2d", "matmul": "shift_matmul"}
+"""Layers in floats → the same on int8."""
+_PLAIN = ("groups", "dilation")
+"""Attributes that must be 1."""
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """Integers of a layer `clip((sum >> shift) + bias)`.
+
+    Attributes:
+        weights: int8, one exponent for all channels.
+        shift: 0 to 15.
+        bias: int32, by channel, in steps of the output.
+    """
+
+    weights: Array
+    shift: int
+    bias: Array
+
+
+def quantise_shift(graph: Graph, calibration: Calibration, options: Options | None = None) -> Quantised:
+    """The graph in integers whose layers only shift; as `rewriting.quantise` otherwise.
+
+    Args:
+        graph: in floats, optimised.
+        calibration: of this graph.
+        options: of which `per_channel` says nothing here, as a tensor has one scale.
+    """
+    options = options or Options()
+    skipped = skipped_layers(graph, calibration, options)
+    for name in layers(graph):
+        node = graph.node(name)
+        assert node is not None
+        if node.op not in SHIFTED or any(np.any(np.array(node.attrs.get(attr, 1)) != 1) for attr in _PLAIN):
+            skipped.setdefault(name, "its channels are in groups, or its window has gaps")
+    last = _last(graph)
+    for name in Shifting(graph, calibration, options, skipped).unread():
+        if name in last:
+            skipped[name] = "the last layer, its output is read as floats"
+    return Shifting(graph, calibration, options, skipped).run()
+
+
+def _last(graph: Graph) -> set[str]:
+    """Layers behind which there is no other one."""
+    found, names = set(), set(layers(graph))
+    before: set[str] = set()  # values that a layer is computed from
+    for node in reversed(graph.nodes):
+        if node.name in names and node.name not in before:
+            found.add(node.name)
+        if node.name in names or node.name in before:
+            before.update(node.inputs)
+    return found
+
+
+def plan_shift(weight: Array, source: Format, output: Format, bias: Array) -> Shifted:
+    """Integers of a layer.
+
+    Args:
+        weight: floats, last axis: channels.
+        source, output: formats, `Signed`.
+        bias: () or (channels,), float64.
+
+    Raises:
+        NotExact: a shift that would be negative, or sums that int32 might not hold.
+    """
+    least = output.exponent - source.exponent - LARGEST_SHIFT  # coarser weights where the shift would be too large
+    weights: Weights = quantise_weights(weight, np.full(weight.shape[-1:], least, np.int64), per_channel=False)
+    shift = int(output.exponent - source.exponent - weights.exponents[0])
+    if shift < 0:
+        raise NotExact(f"the output's scale must not be finer than that of the sums, but it is by {-shift} bits")
+    half = 0.5 if shift else 0.0
+    steps = np.ldexp(np.broadcast_to(bias, weight.shape[-1:]), -output.exponent)
+    whole = np.floor(steps + half + 0.5)
+    bound = -LOW * np.abs(weights.values.astype(np.int64)).reshape(-1, weight.shape[-1]).sum(0)
+    if bound.max() > LARGEST or ((bound >> shift) + np.abs(whole)).max() > LARGEST:
+        raise NotExact(
+            f"sums must be at most {LARGEST}, but could be {bound.max()}, with a bias of {np.abs(whole).max():g}"
+        )
+    return Shifted(weights.values, shift, whole.astype(np.int32))
+
+
+class Shifting(Rewriting):
+    """One walk over the units of a graph, see `Rewriting`; its formats are all `Signed`."""
+
+    residuals = False
+    signed = True
+
+    def unread(self) -> Sequence[str]:
+        """Layers whose output nothing reads in bytes."""
+        found = [unit for unit in self.units if unit.part is Part.layer and self._output(unit) is None]
+        return [unit.nodes[0].name for unit in found]
+
+    def _layer(self, unit: Unit) -> None:
+        node = unit.nodes[0]
+        (data,) = unit.data
+        output = self.format(unit.output.name)
+        planned = plan_shift(self.graph.constants[node.inputs[1]], self.format(data), output, unit.bias)
+        low, high = (int(b) for b in output.encode(np.array([unit.low, unit.high])))
+        attrs: dict[str, Any] = {"shift": planned.shift, "relu": low >= 0}
+        if node.op == "conv2d":
+            attrs |= {"stride": pair(node.attrs["stride"]), "padding": node.attrs["padding"]}
+        weight = self.builder.constant(planned.weights, node.inputs[1])
+        inputs = [self.byte(data), weight, self.constant(planned.bias)]
+        whole = (low, high) in ((LOW, HIGH), (0, HIGH))
+        value = self.builder.add(SHIFTED[node.op], inputs, unit.output.name if whole else "", **attrs)
+        if not whole:
+            nothing = self.constant(np.zeros(1))
+            value = self.builder.add("widen", [value, nothing])
+            limits = {"low": low, "high": high, "dtype": output.dtype}
+            value = self.builder.add("requantise", [value, nothing, nothing], unit.output.name, **limits)
+        self.bytes[unit.output.name] = value
+
+    def _average(self, unit: Unit) -> None:
+        if self._output(unit) is not None:
+            raise NotExact("a mean is no sum that is shifted")
+        super()._average(unit)

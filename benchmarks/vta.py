@@ -1,0 +1,189 @@
+"""ResNet-18's measured layers tuned for the simulated VTA, beside TVM's published schedules in the same simulator.
+
+`python -m benchmarks.vta [--rows C2,...] [--trials 128] [--seed 0]` writes `benchmarks/results/vta.json`
+and `docs/vta_roofline.png`, and prints the table. Simulated cycles are the same on every host; only trials a second
+are not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.result import TuneResult
+from autotune.roofline import Standing, draw
+from autotune.tuner import tune
+from benchmarks import results, tables
+from search_space import workloads
+from search_space.space import Sketch, generate, program_of
+from search_space.workloads import Workload
+from targets import registry
+from targets.vta.hardware import PYNQ
+from targets.vta.kernel import VtaKernel
+from targets.vta.reference_conv import SHIFT
+from targets.vta.resnet18 import LAYERS, Measured, program
+from targets.vta.timing import simulate
+
+TARGET = "vta"
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "vta_roofline.png"
+ROWS = {layer.name: layer for layer in LAYERS}
+
+
+def workload_of(layer: Measured) -> Workload:
+    """The layer with the ending it was measured with."""
+    conv = layer.conv
+    return workloads.conv2d_blocked(
+        conv.height,
+        conv.width,
+        conv.in_channels,
+        conv.out_channels,
+        conv.batch,
+        conv.kernel,
+        conv.stride,
+        conv.padding,
+        SHIFT,
+        relu=True,
+        block=(PYNQ.batch, PYNQ.block_out, PYNQ.block_in),
+    )
+
+
+def compare(name: str, trials: int, seed: int) -> dict[str, Any]:
+    """Tunes one layer; cycles of both schedules and what the tuned one is like."""
+    layer = ROWS[name]
+    workload = workload_of(layer)
+    start = time.perf_counter()
+    result = tune(workload, target=TARGET, trials=trials, seed=seed)
+    seconds = time.perf_counter() - start
+    if result.best is None:
+        raise RuntimeError(f"`trials` must hold one that works, but got trials={trials}: {result.errors}")
+    published = simulate(program(layer, PYNQ).program.table, PYNQ)
+    metrics = dict(result.best.metrics)
+    return {
+        "title": name,
+        "workload": workload.key,
+        "trials": trials,
+        "seed": seed,
+        "flops": workload.flops,
+        "cycles": {
+            "measured": layer.cycles,
+            "published": published.cycles,
+            "tuned": metrics["cycles"],
+            "one thread": without_threads(result),
+        },
+        "gemm_utilisation": {
+            "published": published.gemm_cycles / published.cycles,
+            "tuned": metrics["gemm_utilisation"],
+            "bound": metrics["gemm_bound"],
+        },
+        "port_utilisation": metrics["port_utilisation"],
+        "instructions": metrics["instructions"],
+        "sketch": result.best.sketch,
+        "values": tuned_values(result),
+        "errors": result.errors,
+        "seconds": seconds,
+        "trials_per_second": trials / seconds,
+    }
+
+
+def tuned_values(result: TuneResult) -> dict[str, int]:
+    """The best candidate's decisions."""
+    sketch, choices = _candidate(result)
+    return sketch.values(choices)
+
+
+def without_threads(result: TuneResult) -> float | None:
+    """Cycles of the best schedule where every virtual thread is one; None where it has none."""
+    sketch, choices = _candidate(result)
+    values = sketch.values(choices)
+    if not any(value > 1 for name, value in values.items() if name.endswith(".threads")):
+        return None
+    single = {name: 1 if name.endswith(".threads") else value for name, value in values.items()}
+    target = registry.get(TARGET)
+    module = target.build(program_of(result.workload, sketch.algorithm, sketch.steps.substitute(single)))
+    return VtaKernel(module).metrics()["cycles"]
+
+
+def _candidate(result: TuneResult) -> tuple[Sketch, np.ndarray[Any, np.dtype[np.int32]]]:
+    """The sketch that the best schedule is of, and its choices."""
+    assert result.best is not None
+    space = generate(result.workload, result.hardware)
+    (sketch,) = (sketch for sketch in space.sketches if sketch.name == result.best.sketch)
+    text = result.best.provenance.partition("choices=")[2]
+    choices = np.array([int(part) for part in text.split(",")], np.int32)
+    assert sketch.trace(choices).key == result.best.trace_key
+    return sketch, choices
+
+
+def standings(document: Mapping[str, Any]) -> list[Standing]:
+    """Where tuned layers of a result stand under the roof; streams are built again for the bytes they move."""
+    target, found = registry.get(TARGET), []
+    for row in document["rows"].values():
+        workload = workload_of(ROWS[row["title"]])
+        sketches = generate(workload, target.hardware).sketches
+        (sketch,) = (sketch for sketch in sketches if sketch.name == row["sketch"])
+        module = target.build(program_of(workload, sketch.algorithm, sketch.steps.substitute(row["values"])))
+        cycles, moved = row["cycles"], VtaKernel(module).metrics()["dram_bytes"]
+        single = None if cycles["one thread"] is None else PYNQ.seconds(cycles["one thread"])
+        found.append(Standing(row["title"], workload.flops, moved, PYNQ.seconds(cycles["tuned"]), single))
+    return found
+
+
+def select(names: str | None) -> list[str]:
+    """Names of a comma-separated list; all of them for None.
+
+    Raises:
+        ValueError: a name that is not in the list.
+    """
+    chosen = list(ROWS) if names is None else names.split(",")
+    for name in chosen:
+        if name not in ROWS:
+            raise ValueError(f"`rows` must be of {', '.join(ROWS)}, but got rows={name!r}")
+    return chosen
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.vta", description=__doc__)
+    parser.add_argument("--rows", help="comma-separated names; default: all")
+    parser.add_argument("--trials", type=int, default=128, help="candidates a layer")
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args(arguments)
+
+
+def sentence(row: Mapping[str, Any]) -> str:
+    """A row, briefly."""
+    cycles, shares = row["cycles"], row["gemm_utilisation"]
+    return (
+        f"{row['title']}: {cycles['tuned']:,} cycles, published {cycles['published']:,}, "
+        f"GEMM {shares['tuned']:.1%} of at most {shares['bound']:.1%}, {row['trials_per_second']:.1f} trials/s, "
+        f"{row['sketch']} {row['values']}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the comparison."""
+    options = parse(arguments)
+    try:
+        chosen = select(options.rows)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    for name in chosen:
+        row = compare(name, options.trials, options.seed)
+        results.save("vta", {"hardware": PYNQ.to_json(), "rows": {name: row}})
+        sys.stderr.write(sentence(row) + "\n")
+    saved = results.load("vta")
+    assert saved is not None
+    draw(standings(saved), registry.get(TARGET).hardware, PICTURE)
+    sys.stdout.write(tables.vta(saved) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""The estimate for machines whose memories programs fill: what computes, what is copied, and how much of it overlaps.
+
+Products and element-wise work run one after another on one unit, copies on another. With virtual threads one works
+while the other copies, so that the longer of both counts; but the first copies always come before any work, and what is
+copied outside of virtual threads has nobody beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from costmodel.columns import Value
+from costmodel.features.nest import Nest
+from costmodel.features.roofline import OVERLAP, Terms
+from search_space.hardware import Hardware
+from search_space.ir.expr import dtype_bytes
+
+
+def explicit_terms(nest: Nest, hardware: Hardware) -> Terms:
+    """The terms of one statement; of a copy, `traffic` are its bytes and `misses` cycles of the copying unit."""
+    tape, statement = nest.tape, nest.statement
+    nothing, one = tape.const(0), tape.const(1)
+    tensor = nest.extent_of("tensor")
+    is_product = any(loop.kind == "tensor" for loop in statement.loops)
+    lanes = tensor if is_product else tape.const(hardware.float_lanes)
+    instructions = nest.iterations / lanes
+    operations = 1.0 if is_product else float(sum(statement.operations.values()))
+    arithmetic = instructions * operations
+    bytes_ = _copied(nest)
+    transfer = nothing
+    if bytes_ is not None:
+        arithmetic = nothing
+        rows = nest.iterations / _run(nest)
+        rate = dict(hardware.fill).get(statement.output.buffer.scope, hardware.bandwidth)
+        transfer = (bytes_ / rate + rows * hardware.row_seconds) * hardware.clock_hz
+    traffic = (nothing, nothing, bytes_ if bytes_ is not None else nothing)
+    terms = Terms(
+        instructions, one, one, one, one, arithmetic, nothing, nothing, traffic, (nothing, nothing, transfer), one, one
+    )
+    return replace(terms, seconds=(arithmetic + transfer) / hardware.clock_hz)
+
+
+def explicit_seconds(nests: Sequence[Nest], terms: Sequence[Terms], hardware: Hardware) -> Value:
+    """Of a whole program."""
+    tape = nests[0].tape
+    threads = tape.const(1)
+    work, hidden, exposed, first = (tape.const(0) for _ in range(4))
+    for nest, each in zip(nests, terms, strict=True):
+        work = work + each.arithmetic
+        threads = threads.most(nest.extent_of("vthread"))
+        if _copied(nest) is None:
+            continue
+        cycles = each.misses[-1]
+        if any(loop.kind == "vthread" for loop in nest.statement.loops):
+            hidden = hidden + cycles
+            first = first + cycles / tape.product(nest.extents[: nest.statement.allocation]).most(1)
+        else:
+            exposed = exposed + cycles
+    least = work.least(hidden)
+    together = work.most(hidden) + least * (OVERLAP * OVERLAP) + first
+    cycles = exposed + (threads <= 1).otherwise(work + hidden, together)
+    return cycles / hardware.clock_hz
+
+
+def _copied(nest: Nest) -> Value | None:
+    """Bytes that a statement moves between memory and a memory on the chip; None where it moves none."""
+    output, inputs = nest.statement.output.buffer, [access.buffer for access in nest.statement.inputs]
+    coming = output.scope != "global" and bool(inputs) and all(buffer.scope == "global" for buffer in inputs)
+    if not coming:
+        return None
+    return nest.iterations * dtype_bytes(output.dtype)
+
+
+def _run(nest: Nest) -> Value:
+    """Elements that follow each other in memory."""
+    tape = nest.tape
+    source = nest.statement.inputs[0]
+    run, going = tape.const(1), tape.const(1)
+    for loop, extent in reversed(
+        list(zip(nest.statement.loops, nest.extents, strict=True))[nest.statement.allocation :]
+    ):
+        if not source.depends(loop.var):
+            continue
+        goes_on = nest.stride(source, loop.var).equals(run).least(going)
+        run = run * goes_on.otherwise(extent, tape.const(1))
+        going = goes_on
+    return run

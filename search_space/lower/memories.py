@@ -1,0 +1,57 @@
+"""What a program takes of a machine whose memories programs fill, as limits on its decisions: bytes, instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, total
+from search_space.ir.stmt import Allocate, Buffer, Constraint, For, Intrinsic, LoopProgram, Seq, Stmt, Store
+
+
+def memory_limits(program: LoopProgram, memories: Sequence[tuple[str, int]]) -> tuple[Constraint, ...]:
+    """One limit a memory: the bytes of all buffers in it, at once. A virtual thread has buffers of its own."""
+    taken: dict[str, Expr] = {}
+    for buffer, threads in _buffers(program.body, const(1)):
+        size = product((*buffer.shape, threads)) * dtype_bytes(buffer.dtype)
+        taken[buffer.scope] = lift(taken.get(buffer.scope, const(0)) + size)
+    return tuple(Constraint(f"{scope} memory", taken[scope], const(size)) for scope, size in memories if scope in taken)
+
+
+def _buffers(stmt: Stmt, threads: Expr) -> Iterator[tuple[Buffer, Expr]]:
+    """Every buffer allocated, and how many virtual threads have one."""
+    if isinstance(stmt, Seq):
+        for child in stmt.body:
+            yield from _buffers(child, threads)
+    elif isinstance(stmt, For):
+        yield from _buffers(stmt.body, lift(threads * stmt.extent) if stmt.kind == "vthread" else threads)
+    elif isinstance(stmt, Allocate):
+        yield stmt.buffer, threads
+        yield from _buffers(stmt.body, threads)
+
+
+def nest_limit(program: LoopProgram, most: int) -> tuple[Constraint, ...]:
+    """The limit on how many innermost nests run, each of which is an instruction or more; none where `most` is 0."""
+    if not most:
+        return ()
+    return (Constraint("instructions", lift(total(list(_nests(program.body, const(1))))), const(most)),)
+
+
+def _nests(stmt: Stmt, times: Expr) -> Iterator[Expr]:
+    """How often each nest of loops around one statement runs."""
+    if isinstance(stmt, Seq):
+        for child in stmt.body:
+            yield from _nests(child, times)
+    elif isinstance(stmt, Allocate):
+        yield from _nests(stmt.body, times)
+    elif is_nest(stmt):
+        yield times
+    else:
+        assert isinstance(stmt, For)
+        yield from _nests(stmt.body, lift(times * stmt.extent))
+
+
+def is_nest(stmt: Stmt) -> bool:
+    """Whether there is nothing but loops around one statement, none of them a virtual thread's."""
+    while isinstance(stmt, For) and stmt.kind != "vthread":
+        stmt = stmt.body
+    return isinstance(stmt, (Store, Intrinsic))

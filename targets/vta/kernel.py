@@ -1,0 +1,160 @@
+"""Loaded streams: an image of DRAM with inputs in place, run by the functional simulator, timed by the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.dtypes import numpy_dtype
+from targets.base import Bound, Kernel, Module, Parameter, RunError
+from targets.vta.functional import FunctionalSimulator
+from targets.vta.hardware import VtaHardware
+from targets.vta.isa import EncodingError, Table, Words, decode_table
+from targets.vta.semantics import counters
+from targets.vta.timing import Timing, simulate
+from targets.vta.verify import IllegalStream, static_problems
+
+_UNWRITTEN = 0xA5
+"""What memory holds that nobody wrote: an output that a stream leaves out is noticed."""
+
+
+def words_of(module: Module) -> Words:
+    """The instructions of a module: (instructions, 2)."""
+    count: int = module.metadata["instructions"]
+    return np.frombuffer(module.object_code, np.uint64, 2 * count).reshape(-1, 2)
+
+
+class VtaKernel(Kernel):
+    """A module whose stream is decoded and keeps the rules that need no execution.
+
+    Raises:
+        RunError: a stream that is cut off or breaks a rule.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.module, facts = module, module.metadata
+        self.hardware = VtaHardware.from_json(facts["hardware"])
+        self.dram_bytes: int = facts["dram_bytes"]
+        self.uops = np.frombuffer(module.object_code, np.uint8)[16 * facts["instructions"] :]
+        if facts["uops"] + self.uops.size != self.dram_bytes:
+            expected = self.dram_bytes - facts["uops"]
+            raise RunError(f"a module must have {expected} bytes of micro-operations, but got {self.uops.size}")
+        try:
+            self.table: Table = decode_table(words_of(module), self.hardware)
+        except EncodingError as error:
+            raise RunError(f"a stream must be one of VTA's, but {error}") from error
+        if problems := static_problems(self.table, self.hardware, self.dram_bytes):
+            raise RunError(f"a stream must keep VTA's rules, but {IllegalStream(problems)}")
+
+    @cached_property
+    def timing(self) -> Timing:
+        """What the timing simulator says of the stream; the data have no influence on it.
+
+        Raises:
+            RunError: the stream waits for ever.
+        """
+        try:
+            return simulate(self.table, self.hardware)
+        except IllegalStream as error:
+            raise RunError(f"a stream must come to its end, but {error}") from error
+
+    @property
+    def seconds(self) -> float:
+        """Of one run."""
+        return self.hardware.seconds(self.timing.cycles)
+
+    def metrics(self) -> dict[str, float]:
+        """What a stream comes to besides its time, for records; shares are of all cycles, the host's included."""
+        timing = self.timing
+        cycles = max(timing.cycles, 1)
+        compute = timing.gemm_cycles + timing.reset_cycles + timing.alu_cycles
+        return {
+            "cycles": timing.cycles,
+            "gemm_utilisation": timing.gemm_cycles / cycles,
+            "gemm_bound": timing.gemm_cycles / max(compute, 1),
+            "port_utilisation": timing.port_utilisation,
+            "dram_bytes": _dram_bytes(self.table, self.hardware),
+            "instructions": len(self.table),
+        }
+
+    def __call__(self, *arrays: NDArray[Any]) -> None:
+        outputs = len(self.module.outputs)
+        bound = self.bind(arrays[: len(arrays) - outputs])
+        bound.run()
+        for name, array in zip(self.module.outputs, arrays[len(arrays) - outputs :], strict=True):
+            array[...] = bound.view(name)
+
+    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> VtaBound:
+        return VtaBound(self, inputs)
+
+
+@cache
+def _simulator(shape: VtaHardware) -> FunctionalSimulator:
+    """One for all kernels of a design: a stream writes what it reads."""
+    return FunctionalSimulator(shape)
+
+
+def _dram_bytes(table: Table, hardware: VtaHardware) -> int:
+    """Bytes that a stream moves between DRAM and the chip, its own instructions not counted."""
+    moved = counters(table, hardware)
+    return moved.inp_bytes + moved.wgt_bytes + moved.acc_bytes + moved.uop_bytes + moved.out_bytes
+
+
+class VtaBound(Bound):
+    """A stream and an image of DRAM with its inputs in place.
+
+    Attributes:
+        dram: bytes of the whole memory.
+        deterministic: true; one simulation tells the time of every run.
+    """
+
+    deterministic = True
+
+    def __init__(self, kernel: VtaKernel, inputs: Sequence[NDArray[Any]]) -> None:
+        """Puts inputs into the image.
+
+        Raises:
+            RunError: other shapes or dtypes than the module takes.
+        """
+        self.kernel, module = kernel, kernel.module
+        self._parameters = {p.name: p for p in module.parameters}
+        self.dram = np.full(kernel.dram_bytes, _UNWRITTEN, np.uint8)
+        self.dram[module.metadata["uops"] :] = kernel.uops
+        if len(inputs) != len(module.sources):
+            raise RunError(f"a kernel must be given {len(module.sources)} inputs, but got {len(inputs)}")
+        for parameter, array in zip(module.sources, inputs, strict=True):
+            if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
+                wanted = f"{parameter.dtype} {parameter.shape}"
+                raise RunError(f"`{parameter.name}` must be {wanted}, but got {array.dtype} {array.shape}")
+            self.view(parameter.name)[...] = array
+
+    def view(self, name: str) -> NDArray[Any]:
+        """A tensor where it lies in the image."""
+        parameter: Parameter = self._parameters[name]
+        place, dtype = self.kernel.module.metadata["places"][name], numpy_dtype(parameter.dtype)
+        size = int(np.prod(parameter.shape)) * dtype.itemsize
+        return self.dram[place : place + size].view(dtype).reshape(parameter.shape)
+
+    def run(self, threads: int | None = None) -> NDArray[Any]:
+        """One execution, simulated bit for bit.
+
+        Raises:
+            RunError: an index that micro-operations make leaves its buffer, or modules wait for ever.
+        """
+        kernel = self.kernel
+        try:
+            _simulator(kernel.hardware.shape).run(kernel.table, self.dram, verified=True)
+        except IllegalStream as error:
+            raise RunError(f"a stream must keep VTA's rules, but {error}") from error
+        return self.view(kernel.module.outputs[0])
+
+    def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
+        """Seconds by the timing simulator, the same each time."""
+        return np.full(iterations, self.kernel.seconds)
+
+    def metrics(self) -> dict[str, float]:
+        return self.kernel.metrics()

@@ -1,0 +1,296 @@
+"""What VTA's instructions mean: which module runs them, the tokens between modules, what they touch and compute.
+
+The simulators, the checkers and whatever emits instructions all read these definitions. They follow VTA's functional
+simulator; a table of fields is what `isa.to_table` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from targets.vta.hardware import VtaHardware
+from targets.vta.isa import ACC, ACC_8BIT, ALU, COLUMN, GEMM, INP, LOAD, OUT, STORE, UOP, WGT, Table, decode_uops
+
+Indices = NDArray[np.int64]
+
+LOAD_MODULE, COMPUTE_MODULE, STORE_MODULE = range(3)
+MODULES = ("load", "compute", "store")
+
+TOKEN_QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
+POPS = ((-1, 1), (0, 3), (2, -1))
+"""The token queue that `pop_prev` and `pop_next` of each module take from; -1 where there is no neighbour."""
+PUSHES = ((-1, 0), (1, 2), (3, -1))
+"""The token queue that `push_prev` and `push_next` of each module give to."""
+
+LOADABLE = (UOP, WGT, INP, ACC, ACC_8BIT)
+
+
+def column(table: Table, name: str) -> Indices:
+    """One field of all instructions: (instructions,)."""
+    return table[:, COLUMN[name]]
+
+
+def module_of(opcode: int, memory: int) -> int:
+    """The module that runs an instruction."""
+    if opcode == STORE:
+        return STORE_MODULE
+    return LOAD_MODULE if opcode == LOAD and memory in (INP, WGT) else COMPUTE_MODULE
+
+
+_MODULES = np.array([[module_of(opcode, memory) for memory in range(8)] for opcode in range(8)], np.int64)
+
+
+def modules(table: Table) -> Indices:
+    """The module that runs each instruction: (instructions,)."""
+    of: Indices = _MODULES[column(table, "opcode") & 7, column(table, "memory") & 7]
+    return of
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One kind of data that is loaded or stored.
+
+    Attributes:
+        sram: name of the buffer on the chip.
+        depth: elements of the buffer.
+        sram_bytes, dram_bytes: of an element, in the buffer and in DRAM.
+    """
+
+    sram: str
+    depth: int
+    sram_bytes: int
+    dram_bytes: int
+
+
+def memories(hardware: VtaHardware) -> dict[int, Memory]:
+    """What each number of a memory stands for."""
+    acc = hardware.acc_depth, hardware.acc_bytes
+    return {
+        UOP: Memory("uop", hardware.uop_depth, hardware.uop_bytes, hardware.uop_bytes),
+        WGT: Memory("wgt", hardware.wgt_depth, hardware.wgt_bytes, hardware.wgt_bytes),
+        INP: Memory("inp", hardware.inp_depth, hardware.inp_bytes, hardware.inp_bytes),
+        ACC: Memory("acc", *acc, hardware.acc_bytes),
+        OUT: Memory("acc", *acc, hardware.out_bytes),
+        ACC_8BIT: Memory("acc", *acc, hardware.out_bytes),
+    }
+
+
+def of_memory(table: Table, values: dict[int, int]) -> Indices:
+    """A number of each instruction's memory, 0 for what has none: (instructions,)."""
+    lookup = np.zeros(8, np.int64)
+    for memory, value in values.items():
+        lookup[memory] = value
+    return np.where(is_transfer(table), lookup[column(table, "memory")], 0)
+
+
+def is_transfer(table: Table) -> NDArray[np.bool_]:
+    """Whether an instruction moves data; without elements in a row it does nothing, pads included."""
+    opcode = column(table, "opcode")
+    moves: NDArray[np.bool_] = ((opcode == LOAD) | (opcode == STORE)) & (column(table, "x_size") > 0)
+    return moves
+
+
+def row_elements(table: Table) -> Indices:
+    """Elements that each row of a transfer covers on the chip, pads included: (instructions,)."""
+    return column(table, "x_pad_0") + column(table, "x_size") + column(table, "x_pad_1")
+
+
+def sram_elements(table: Table) -> Indices:
+    """Elements that a transfer covers on the chip, pads included: (instructions,)."""
+    rows = column(table, "y_pad_0") + column(table, "y_size") + column(table, "y_pad_1")
+    return np.where(is_transfer(table), rows * row_elements(table), 0)
+
+
+def dram_elements(table: Table) -> Indices:
+    """Elements that a transfer moves: (instructions,)."""
+    return np.where(is_transfer(table), column(table, "x_size") * column(table, "y_size"), 0)
+
+
+def iterations(table: Table) -> Indices:
+    """Micro-operations that each GEMM or ALU instruction executes: (instructions,)."""
+    uops = column(table, "uop_end") - column(table, "uop_begin")
+    count: Indices = column(table, "iter_out") * column(table, "iter_in") * np.maximum(uops, 0)
+    return count
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a stream does: bytes as the functional simulator of VTA counts them, and micro-operations.
+
+    Pads are not counted, an element of ACC_8BIT counts as one of ACC, and resets are no work.
+    """
+
+    inp_bytes: int
+    wgt_bytes: int
+    acc_bytes: int
+    uop_bytes: int
+    out_bytes: int
+    gemm: int
+    alu: int
+    reset: int
+
+
+def counters(table: Table, hardware: VtaHardware) -> Counters:
+    """The counters of a whole stream."""
+    opcode, memory, reset = column(table, "opcode"), column(table, "memory"), column(table, "reset") > 0
+    sizes = memories(hardware)
+    elements, executed = dram_elements(table), iterations(table)
+
+    def moved(direction: int, *kinds: int) -> int:
+        chosen = (opcode == direction) & np.isin(memory, kinds)
+        size = sizes[kinds[0]]
+        return int(elements[chosen].sum()) * (size.sram_bytes if direction == LOAD else size.dram_bytes)
+
+    return Counters(
+        inp_bytes=moved(LOAD, INP),
+        wgt_bytes=moved(LOAD, WGT),
+        acc_bytes=moved(LOAD, ACC, ACC_8BIT),
+        uop_bytes=moved(LOAD, UOP),
+        out_bytes=moved(STORE, OUT),
+        gemm=int(executed[(opcode == GEMM) & ~reset].sum()),
+        alu=int(executed[opcode == ALU].sum()),
+        reset=int(executed[(opcode == GEMM) & reset].sum()),
+    )
+
+
+def transfer_indices(row: Indices, hardware: VtaHardware) -> tuple[Indices, Indices, Indices]:
+    """What one transfer touches.
+
+    Args:
+        row: of a table.
+
+    Returns:
+        elements on the chip that data go to (or come from), the elements in DRAM beside them, and the elements on the
+        chip that become zero.
+    """
+    get = {name: int(row[number]) for name, number in COLUMN.items()}
+    if get["x_size"] == 0:
+        empty = np.zeros(0, np.int64)
+        return empty, empty, empty
+    width = get["x_pad_0"] + get["x_size"] + get["x_pad_1"]
+    height = get["y_pad_0"] + get["y_size"] + get["y_pad_1"]
+    places = get["sram_base"] + np.arange(width * height, dtype=np.int64).reshape(height, width)
+    inside = np.zeros((height, width), np.bool_)
+    inside[get["y_pad_0"] : get["y_pad_0"] + get["y_size"], get["x_pad_0"] : get["x_pad_0"] + get["x_size"]] = True
+    y, x = np.ogrid[: get["y_size"], : get["x_size"]]
+    dram = get["dram_base"] + y * get["x_stride"] + x
+    return places[inside], dram.reshape(-1), places[~inside]
+
+
+def loop_indices(row: Indices, chosen: NDArray[np.int64]) -> tuple[Indices, Indices, Indices]:
+    """dst, src and wgt of everything that one GEMM or ALU instruction executes, in order.
+
+    Args:
+        row: of a table.
+        chosen: its micro-operations: (micro-operations, 3).
+    """
+    get = {name: int(row[number]) for name, number in COLUMN.items()}
+    i = np.arange(get["iter_out"], dtype=np.int64)[:, None, None]
+    j = np.arange(get["iter_in"], dtype=np.int64)[None, :, None]
+    dst, src, wgt = (
+        (chosen[:, number] + i * get[f"{name}_out"] + j * get[f"{name}_in"]).reshape(-1)
+        for number, name in enumerate(("dst", "src", "wgt"))
+    )
+    return dst, src, wgt
+
+
+class UopBuffer:
+    """The buffer of micro-operations as a stream fills it, which only the compute module does, in order."""
+
+    def __init__(self, hardware: VtaHardware, dram: NDArray[np.uint8]) -> None:
+        """An empty buffer. Micro-operations are taken from `dram` as it is, whatever the stream stores there."""
+        self.hardware = hardware
+        self._words = dram[: dram.size // 4 * 4].view(np.uint32)
+        self._buffer = np.zeros(hardware.uop_depth, np.uint32)
+
+    def run(self, row: Indices) -> None:
+        """Executes one instruction, if it loads micro-operations."""
+        if row[0] == LOAD and row[COLUMN["memory"]] == UOP:
+            to, source, zeros = transfer_indices(row, self.hardware)
+            self._buffer[to], self._buffer[zeros] = self._words[source], 0
+
+    def chosen(self, row: Indices) -> NDArray[np.int64]:
+        """What a GEMM or ALU instruction uses: (micro-operations, 3)."""
+        return decode_uops(self._buffer[row[COLUMN["uop_begin"]] : row[COLUMN["uop_end"]]], self.hardware)
+
+
+@dataclass(frozen=True)
+class Access:
+    """What an instruction reads or writes in one place.
+
+    Attributes:
+        space: `uop`, `inp`, `wgt`, `acc` or `dram`.
+        indices: elements; in DRAM bytes.
+        write: whether it writes.
+    """
+
+    space: str
+    indices: Indices
+    write: bool
+
+
+def accesses(row: Indices, hardware: VtaHardware, uops: UopBuffer) -> list[Access]:
+    """All that one instruction touches; a GEMM or ALU instruction reads what it writes."""
+    if row[0] in (LOAD, STORE):
+        if row[COLUMN["x_size"]] == 0:
+            return []
+        kind = memories(hardware)[int(row[COLUMN["memory"]])]
+        data, dram, zeros = transfer_indices(row, hardware)
+        addresses = (dram[:, None] * kind.dram_bytes + np.arange(kind.dram_bytes)).reshape(-1)
+        load = bool(row[0] == LOAD)
+        return [Access("dram", addresses, not load), Access(kind.sram, np.concatenate([data, zeros]), load)]
+    if row[0] not in (GEMM, ALU):
+        return []
+    dst, src, wgt = (np.unique(indices) for indices in loop_indices(row, uops.chosen(row)))
+    found = [
+        Access("uop", np.arange(row[COLUMN["uop_begin"]], row[COLUMN["uop_end"]]), False),
+        Access("acc", dst, True),
+    ]
+    if row[0] == ALU:
+        return found if row[COLUMN["use_imm"]] else [*found, Access("acc", src, False)]
+    return found if row[COLUMN["reset"]] else [*found, Access("inp", src, False), Access("wgt", wgt, False)]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of the ALU on int32 vectors that wrap around.
+
+    Attributes:
+        name: in assembly.
+        compute: on NumPy arrays, the reference.
+        emit: the same as LLVM instructions: (builder, x, y) to the result.
+    """
+
+    name: str
+    compute: Callable[[NDArray[np.int32], NDArray[np.int32]], NDArray[np.int32]]
+    emit: Callable[[Any, Any, Any], Any]
+
+
+def _shift(x: NDArray[np.int32], y: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Right by y >= 0, left by -y else, the amount taken modulo 32."""
+    amount = np.where(y >= 0, y, np.negative(y)) & np.int32(31)
+    left = np.left_shift(x.view(np.uint32), amount.view(np.uint32)).view(np.int32)
+    return np.where(y >= 0, np.right_shift(x, amount), left)
+
+
+def _emit_shift(b: Any, x: Any, y: Any) -> Any:
+    """The same as `_shift`."""
+    zero, mask = y.type([0] * y.type.count), y.type([31] * y.type.count)
+    right = b.icmp_signed(">=", y, zero)
+    amount = b.and_(b.select(right, y, b.sub(zero, y)), mask)
+    return b.select(right, b.ashr(x, amount), b.shl(x, amount))
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("MIN", np.minimum, lambda b, x, y: b.select(b.icmp_signed("<", x, y), x, y)),
+    Operation("MAX", np.maximum, lambda b, x, y: b.select(b.icmp_signed(">", x, y), x, y)),
+    Operation("ADD", np.add, lambda b, x, y: b.add(x, y)),
+    Operation("SHR", _shift, _emit_shift),
+    Operation("MUL", np.multiply, lambda b, x, y: b.mul(x, y)),
+)
+"""The ALU's operations by their number."""

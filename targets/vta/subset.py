@@ -1,0 +1,85 @@
+"""What would not run on all of VTA's designs: its functional simulator allows more than the hardware does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from targets.vta.hardware import VtaHardware
+from targets.vta.isa import ACC_8BIT, ALU, COLUMN, GEMM, INP, LOAD, MUL, SHR, STORE, UOP, Table
+from targets.vta.semantics import UopBuffer, accesses, column, is_transfer, iterations, loop_indices
+from targets.vta.verify import Problem, execution_order
+
+LARGEST_SHIFT = 15
+DISTANCE = 2  # micro-operations after which the HLS design may write the same element again
+
+
+def outside_common_subset(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8]) -> list[Problem]:
+    """What a legal stream does that only some designs do as the functional simulator does, in order of instructions.
+
+    Args:
+        dram: memory that the stream starts with.
+    """
+    found = [*_operations(table), *_loads(table), *_repeats_and_stores(table, hardware, dram)]
+    return sorted(found, key=lambda problem: problem.index)
+
+
+def _operations(table: Table) -> Iterator[Problem]:
+    """The ALU's operations that not all have."""
+    alu, operation = column(table, "opcode") == ALU, column(table, "alu_op")
+    for index in np.flatnonzero(alu & (operation == MUL)).tolist():
+        yield Problem(index, "`alu_op` must not be MUL, which the HLS and Chisel designs do not have")
+    imm, use_imm = column(table, "imm"), column(table, "use_imm") != 0
+    for index in np.flatnonzero(alu & (operation == SHR)).tolist():
+        if not use_imm[index]:
+            yield Problem(index, "SHR must have a number as second operand, as designs read a tensor's differently")
+        elif not 0 <= imm[index] <= LARGEST_SHIFT:
+            yield Problem(index, f"`imm` of SHR must be between 0 and {LARGEST_SHIFT}, but got imm={imm[index]}")
+
+
+def _loads(table: Table) -> Iterator[Problem]:
+    """Loads that designs treat differently."""
+    loads, memory = is_transfer(table) & (column(table, "opcode") == LOAD), column(table, "memory")
+    for index in np.flatnonzero(loads & (memory == ACC_8BIT)).tolist():
+        yield Problem(index, "`memory` must not be ACC_8BIT, which the HLS and Chisel designs do not have")
+    pads = sum(column(table, pad) for pad in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"))
+    for index in np.flatnonzero(loads & (memory != INP) & (pads > 0)).tolist():
+        yield Problem(index, "only loads of INP may have pads, as the HLS design ignores those of others")
+    rows = column(table, "y_size")
+    for index in np.flatnonzero(loads & (memory == UOP) & (rows != 1)).tolist():
+        yield Problem(index, f"`y_size` of LOAD UOP must be 1, but got y_size={rows[index]}")
+
+
+def _repeats_and_stores(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8]) -> Iterator[Problem]:
+    """The same dst soon again, and stores of what neither GEMM nor ALU has made: outputs have a memory of their own."""
+    uops, executed = UopBuffer(hardware, dram), iterations(table)
+    made = np.zeros(hardware.acc_depth, np.bool_)
+    for index in execution_order(table).tolist():
+        row = table[index]
+        uops.run(row)
+        if row[0] in (GEMM, ALU) and executed[index]:
+            dst = loop_indices(row, uops.chosen(row))[0]
+            for distance in range(1, DISTANCE + 1):
+                again = np.flatnonzero(dst[distance:] == dst[:-distance])
+                if len(again):
+                    element = dst[again[0]]
+                    yield Problem(
+                        index,
+                        f"dst must differ from those of the {DISTANCE} micro-operations before, but got dst={element} "
+                        f"again after {distance}",
+                    )
+                    break
+            made[dst] = not (row[0] == GEMM and row[COLUMN["reset"]])
+        elif row[0] in (LOAD, STORE):
+            for access in accesses(row, hardware, uops):
+                if access.space != "acc":
+                    continue
+                if access.write:
+                    made[access.indices] = False
+                elif not made[access.indices].all():
+                    element = access.indices[~made[access.indices]][0]
+                    yield Problem(
+                        index, f"STORE must follow a GEMM or ALU operation on what it stores, but got acc {element}"
+                    )

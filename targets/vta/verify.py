@@ -1,0 +1,297 @@
+"""Rules that every stream must keep, each with a clear message: the rule, the instruction and the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from targets.vta.hardware import VtaHardware
+from targets.vta.isa import (
+    ALU,
+    ALU_OPCODES,
+    COLUMN,
+    FINISH,
+    GEMM,
+    LOAD,
+    MEMORIES,
+    OPCODES,
+    OUT,
+    STORE,
+    Table,
+    misfits,
+)
+from targets.vta.semantics import (
+    LOAD_MODULE,
+    LOADABLE,
+    MODULES,
+    POPS,
+    PUSHES,
+    STORE_MODULE,
+    TOKEN_QUEUES,
+    UopBuffer,
+    column,
+    is_transfer,
+    iterations,
+    memories,
+    modules,
+    of_memory,
+    sram_elements,
+)
+
+PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
+
+
+class IllegalStream(ValueError):
+    """A stream that breaks rules; `problems` has all of them."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        shown = [str(problem) for problem in problems[:10]]
+        more = [f"and {len(problems) - 10} more"] if len(problems) > 10 else []
+        super().__init__("; ".join(shown + more))
+
+
+class Deadlock(IllegalStream):
+    """A stream whose modules wait for tokens that never come."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One broken rule.
+
+    Attributes:
+        index: of the instruction; -1 for the stream as a whole.
+        message: the rule and the value.
+    """
+
+    index: int
+    message: str
+
+    def __str__(self) -> str:
+        """The message, with the instruction in front."""
+        return f"instruction {self.index}: {self.message}" if self.index >= 0 else self.message
+
+
+def verify(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8] | None = None) -> list[Problem]:
+    """All that is illegal in a stream, in the order of its instructions.
+
+    Args:
+        table: fields of the stream, as `isa.to_table` and `isa.decode_table` give them.
+        dram: memory that the stream starts with. With it transfers are held against its size, and the indices that
+            micro-operations make against the buffers; micro-operations are taken from it as it is at the start.
+    """
+    found = static_problems(table, hardware, None if dram is None else dram.size)
+    if dram is not None and not found:
+        found += _indices(table, hardware, dram)
+    return _sorted(found + _deadlock(table), table)
+
+
+def static_problems(table: Table, hardware: VtaHardware, dram_bytes: int | None) -> list[Problem]:
+    """What is wrong in instructions by themselves, whatever micro-operations and tokens make of them.
+
+    Where values do not even fit their fields, nothing else is looked at.
+    """
+    found = [Problem(index, message) for index, message in misfits(table, hardware)]
+    if found:
+        return found
+    found = [*_stream(table), *_opcodes(table), *_tokens(table), *_loops(table, hardware)]
+    return _sorted([*found, *_transfers(table, hardware, dram_bytes)], table)
+
+
+def _sorted(problems: list[Problem], table: Table) -> list[Problem]:
+    return sorted(problems, key=lambda problem: problem.index if problem.index >= 0 else len(table))
+
+
+def check(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8] | None = None) -> None:
+    """Raises what `verify` finds.
+
+    Raises:
+        Deadlock: nothing is wrong but the tokens.
+        IllegalStream: something else is.
+    """
+    found = verify(table, hardware, dram)
+    if found:
+        raise (Deadlock if found == _deadlock(table) else IllegalStream)(found)
+
+
+def _where(wrong: NDArray[np.bool_]) -> Iterator[int]:
+    return iter(np.flatnonzero(wrong).tolist())
+
+
+def _stream(table: Table) -> Iterator[Problem]:
+    """FINISH is there, and last."""
+    ends = np.flatnonzero(column(table, "opcode") == FINISH)
+    if not len(ends):
+        yield Problem(-1, f"a stream must end with FINISH, but got {len(table)} instructions without one")
+    elif ends[0] != len(table) - 1:
+        count = len(table) - 1 - int(ends[0])
+        yield Problem(int(ends[0]) + 1, f"FINISH must be the last instruction, but got {count} after it")
+
+
+def _opcodes(table: Table) -> Iterator[Problem]:
+    """Opcodes and operations are among those there are."""
+    opcode, operation = column(table, "opcode"), column(table, "alu_op")
+    for index in _where((opcode < 0) | (opcode >= len(OPCODES))):
+        yield Problem(index, f"`opcode` must be one of 0 to {len(OPCODES) - 1}, but got opcode={opcode[index]}")
+    for index in _where((opcode == ALU) & ((operation < 0) | (operation >= len(ALU_OPCODES)))):
+        yield Problem(index, f"`alu_op` must be one of 0 to {len(ALU_OPCODES) - 1}, but got alu_op={operation[index]}")
+
+
+def _tokens(table: Table) -> Iterator[Problem]:
+    """Load has no module before it, store none after it."""
+    of = modules(table)
+    for module, flags, neighbour in (
+        (LOAD_MODULE, ("pop_prev", "push_prev"), "before"),
+        (STORE_MODULE, ("pop_next", "push_next"), "after"),
+    ):
+        for flag in flags:
+            for index in _where((of == module) & (column(table, flag) != 0)):
+                yield Problem(
+                    index,
+                    f"`{flag}` must be 0 as no module is {neighbour} the {MODULES[module]} module, but got {flag}=1",
+                )
+
+
+def _transfers(table: Table, hardware: VtaHardware, dram_bytes: int | None) -> Iterator[Problem]:
+    """Memories, pads, and ranges of buffers and DRAM."""
+    opcode, memory, moves = column(table, "opcode"), column(table, "memory"), is_transfer(table)
+    loads, stores = moves & (opcode == LOAD), moves & (opcode == STORE)
+    unknown = np.zeros(len(table), np.bool_)
+    for what, chosen, kinds in (("LOAD", loads, LOADABLE), ("STORE", stores, (OUT,))):
+        wrong = chosen & ~np.isin(memory, kinds)
+        unknown |= wrong
+        names = ", ".join(MEMORIES[kind] for kind in kinds)
+        for index in _where(wrong):
+            number = int(memory[index])
+            name = MEMORIES[number] if number < len(MEMORIES) else str(number)
+            yield Problem(index, f"`memory` of {what} must be one of {names}, but got memory={name}")
+    for pad in PADS:
+        for index in _where(stores & (column(table, pad) != 0)):
+            yield Problem(index, f"`{pad}` of STORE must be 0, but got {pad}={column(table, pad)[index]}")
+    known = memories(hardware)
+    good = moves & ~unknown
+    end = column(table, "sram_base") + sram_elements(table)
+    depth = of_memory(table, {number: kind.depth for number, kind in known.items()})
+    for index in _where(good & (end > depth)):
+        name = known[int(memory[index])].sram
+        yield Problem(
+            index, f"the transfer must end within the {depth[index]} elements of {name}, but got end={end[index]}"
+        )
+    if dram_bytes is None:
+        return
+    size = of_memory(table, {number: kind.dram_bytes for number, kind in known.items()})
+    rows = column(table, "y_size")
+    last = column(table, "dram_base") + (rows - 1) * column(table, "x_stride") + column(table, "x_size")
+    for index in _where(good & (rows > 0) & (last * size > dram_bytes)):
+        yield Problem(
+            index,
+            f"the transfer must end within the {dram_bytes} bytes of DRAM, but got end={last[index] * size[index]}",
+        )
+
+
+def _loops(table: Table, hardware: VtaHardware) -> Iterator[Problem]:
+    """The range of micro-operations."""
+    begin, end = column(table, "uop_begin"), column(table, "uop_end")
+    loops = np.isin(column(table, "opcode"), (GEMM, ALU))
+    for index in _where(loops & (end < begin)):
+        yield Problem(index, f"`uop_end` must be at least uop_begin={begin[index]}, but got uop_end={end[index]}")
+    for index in _where(loops & (iterations(table) > 0) & (end > hardware.uop_depth)):
+        yield Problem(index, f"`uop_end` must be at most {hardware.uop_depth}, but got uop_end={end[index]}")
+
+
+def index_problem(row: NDArray[np.int64], most: list[int], hardware: VtaHardware) -> str:
+    """The message about indices of micro-operations that lead out of a buffer.
+
+    Args:
+        row: the instruction's fields.
+        most: the largest dst, src and wgt.
+    """
+    gemm = row[0] == GEMM
+    buffers = ("acc", "inp", "wgt") if gemm else ("acc", "acc")
+    for name, buffer, value in zip(("dst", "src", "wgt"), buffers, most, strict=False):
+        depth = getattr(hardware, f"{buffer}_depth")
+        if value >= depth and not (name != "dst" and gemm and row[COLUMN["reset"]]):
+            return f"`{name}` must stay within the {depth} elements of {buffer}, but got {name}={value}"
+    return ""
+
+
+def _indices(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8]) -> Iterator[Problem]:
+    """Indices that micro-operations make."""
+    buffer = UopBuffer(hardware, dram)
+    executed = iterations(table)
+    for index, row in enumerate(table):
+        buffer.run(row)
+        if executed[index] and row[0] in (GEMM, ALU):
+            most = buffer.chosen(row).max(axis=0).tolist()
+            for number, name in enumerate(("dst", "src", "wgt")):
+                for loop in ("out", "in"):
+                    most[number] += int((row[COLUMN[f"iter_{loop}"]] - 1) * row[COLUMN[f"{name}_{loop}"]])
+            message = index_problem(row, most, hardware)
+            if message:
+                yield Problem(index, message)
+
+
+def execution_order(table: Table) -> NDArray[np.int64]:
+    """One order in which modules may run a stream: each as far as its tokens let it, load first, then again.
+
+    Returns:
+        numbers of instructions; those that wait for tokens for ever are left out.
+    """
+    of = modules(table)
+    queues = [np.flatnonzero(of == module).tolist() for module in range(len(MODULES))]
+    flags = {name: column(table, name).tolist() for name in ("pop_prev", "pop_next", "push_prev", "push_next")}
+    heads, tokens, order, progress = [0, 0, 0], [0, 0, 0, 0], [], True
+    while progress:
+        progress = False
+        for module, queue in enumerate(queues):
+            pops, pushes = POPS[module], PUSHES[module]
+            while heads[module] < len(queue):
+                index = queue[heads[module]]
+                need = [
+                    q for q, name in zip(pops, ("pop_prev", "pop_next"), strict=True) if q >= 0 and flags[name][index]
+                ]
+                if any(tokens[q] == 0 for q in need):
+                    break
+                for q in need:
+                    tokens[q] -= 1
+                for q, name in zip(pushes, ("push_prev", "push_next"), strict=True):
+                    tokens[q] += q >= 0 and flags[name][index]
+                order.append(index)
+                heads[module] += 1
+                progress = True
+    return np.array(order, np.int64)
+
+
+def _deadlock(table: Table) -> list[Problem]:
+    return deadlock_problems(table, execution_order(table))
+
+
+def deadlock_problems(table: Table, ran: NDArray[np.int64]) -> list[Problem]:
+    """Which modules wait for which token, where `ran` are the instructions that could run."""
+    if len(ran) == len(table):
+        return []
+    of = modules(table)
+    waits = np.ones(len(table), np.bool_)
+    waits[ran] = False
+    tokens = np.zeros(4, np.int64)
+    for index in ran.tolist():
+        for queues, flags, sign in ((POPS, ("pop_prev", "pop_next"), -1), (PUSHES, ("push_prev", "push_next"), 1)):
+            for queue, flag in zip(queues[of[index]], flags, strict=True):
+                tokens[queue] += sign * table[index, COLUMN[flag]] * (queue >= 0)
+    found = []
+    for module, name in enumerate(MODULES):
+        left = np.flatnonzero(waits & (of == module))
+        if len(left):
+            index = int(left[0])
+            lacking = [
+                f"`{flag}` ({TOKEN_QUEUES[queue]})"
+                for queue, flag in zip(POPS[module], ("pop_prev", "pop_next"), strict=True)
+                if queue >= 0 and table[index, COLUMN[flag]] and tokens[queue] <= 0
+            ]
+            found.append(
+                Problem(index, f"the {name} module waits for ever for the token of {' and '.join(lacking)} (deadlock)")
+            )
+    return found
