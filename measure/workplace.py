@@ -1,0 +1,152 @@
+"""One child process that builds or runs trials, used by a plain call: what a worker on another machine is made of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
+from typing import Any, Literal
+
+from measure.errors import ErrorClass, PoolError
+from measure.host import allowed_cores, cores_for
+from measure.pool import Trial
+from measure.settings import LocalSettings
+from measure.station import Job, Outcome, Station
+
+_POLL = 0.1
+"""Seconds after which a wait looks whether it was cancelled."""
+
+
+class Cancelled(Exception):
+    """Whoever asked for this trial does not want it any more; its process was killed."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a request.
+
+    Attributes:
+        header: plain data: `error` and `message` of a failure; else what `measure.worker` says of a run.
+        blob: the module of a build.
+    """
+
+    header: Mapping[str, Any]
+    blob: bytes = b""
+
+    @property
+    def error(self) -> ErrorClass:
+        """`ErrorClass.ok` or the class of the failure."""
+        return ErrorClass(self.header.get("error", ErrorClass.ok))
+
+
+class Workplace:
+    """Builds or runs one trial at a time in a disposable child process, which it replaces when it has died.
+
+    Calls block and belong to one thread at a time; `close` may come from another one.
+
+    Args:
+        role: `build` or `run`.
+        settings: the executor, limits of time and memory.
+    """
+
+    def __init__(self, role: Literal["build", "run"], settings: LocalSettings | None = None) -> None:
+        self.role = role
+        self.settings = settings or LocalSettings()
+        self._station = Station(
+            {
+                "role": role,
+                "executor": self.settings.executor,
+                "memory_bytes": self.settings.memory_bytes,
+                "task_bytes": self.settings.task_bytes,
+                "cores": allowed_cores(),
+            },
+            self.settings.start_timeout,
+        )
+        self._closed = False
+
+    def start(self) -> None:
+        """Has a child at hand, so that the first trial need not wait for it."""
+        self._station.start()
+
+    def build(self, trial: Trial, cancelled: Callable[[], bool] = lambda: False) -> Answer:
+        """Compiles a trial; the answer's blob is the module.
+
+        Args:
+            trial: what to build.
+            cancelled: asked now and then.
+
+        Raises:
+            Cancelled: `cancelled` said so.
+            PoolError: the child cannot be started, or the workplace is closed.
+        """
+        limits = (trial.build_timeout, trial.build_timeout)
+        request = {"trial": trial.to_json()}
+        outcome = self._work(Job(0, trial), request, b"", limits, ErrorClass.build_timeout, cancelled)
+        if outcome.header.get("error") == ErrorClass.out_of_memory:
+            self._station.retire()
+        return Answer(outcome.header, outcome.blob)
+
+    def run(
+        self,
+        trial: Trial,
+        module: bytes,
+        best_seconds: float | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Answer:
+        """Checks and times a built trial; one that fails in a process that may have been damaged is tried once more.
+
+        Args:
+            trial: the trial.
+            module: as `build` gave it.
+            best_seconds: latency to beat, where it is known to be lower than the trial's own.
+            cancelled: asked now and then.
+
+        Raises:
+            Cancelled: `cancelled` said so.
+            PoolError: the child cannot be started, or the workplace is closed.
+        """
+        if best_seconds is not None:
+            trial = replace(trial, best_seconds=min(best_seconds, trial.best_seconds or best_seconds))
+        request = {"trial": trial.to_json(), "timing": self.settings.timing.to_json()}
+        limits = (self.settings.prepare_timeout, trial.run_timeout)
+        for attempt in range(2):
+            self._station.start(cores_for(trial.threads))
+            outcome = self._work(Job(0, trial), request, module, limits, ErrorClass.run_timeout, cancelled)
+            error = outcome.header.get("error")
+            if error in (ErrorClass.out_of_memory, ErrorClass.wrong_output):
+                self._station.retire()  # what computes wrongly may have written where it should not
+            if error not in (ErrorClass.wrong_output, ErrorClass.crash) or outcome.first or attempt:
+                break
+        return Answer(outcome.header, outcome.blob)
+
+    def close(self) -> None:
+        """Kills the child; may be called twice."""
+        self._closed = True
+        self._station.retire()
+
+    def _work(
+        self,
+        job: Job,
+        request: Mapping[str, Any],
+        blob: bytes,
+        limits: tuple[float, float],
+        late: ErrorClass,
+        cancelled: Callable[[], bool],
+    ) -> Outcome:
+        if self._closed:
+            raise PoolError("a workplace must be open to work, but got closed=True")
+        station = self._station
+        station.assign(job, request, blob, limits, late)
+        while True:
+            if cancelled():
+                station.retire()
+                raise Cancelled
+            pause = min(_POLL, max(0.0, station.deadline - time.monotonic()))
+            outcome = None
+            if wait([station.connection], pause):
+                outcome = station.receive()
+            elif time.monotonic() >= station.deadline:
+                outcome = station.expire()
+            if outcome is not None:
+                return outcome
