@@ -36,6 +36,9 @@ FOLDER = "network"
 TIMED = 11
 """How often steps are timed; medians are taken."""
 
+TURNS = 20
+"""How many turns each runtime takes when the executable is timed beside it."""
+
 
 def finish_network(
     network: Network,
@@ -87,7 +90,7 @@ def finish_network(
         lock.acquire("time", 600.0)
         try:
             timing = (
-                time_network(network, folder / FOLDER, settings, say=say)
+                time_network(network, folder / FOLDER, settings, turns=TURNS, say=say)
                 if isinstance(executable, Executable)
                 else _time_steps(executable, network, settings.seed)
             )

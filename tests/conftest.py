@@ -1,4 +1,4 @@
-"""Options of the tests, the fixture that holds text against golden files, and what lets tests run in several processes."""
+"""Options of the tests, the fixture of golden files, and what lets tests run in several processes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,18 +18,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files instead of comparing")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share what is made once for their module are run by one process, so that it is made once."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None and _shares_with_its_module(item):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist=loadgroup`: tests that share something are run by one process."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from tests.sharing import Sharing
 
-
-def _shares_with_its_module(item: pytest.Item) -> bool:
-    """Whether a fixture of module scope serves a test."""
-    fixtures = getattr(item, "_fixtureinfo", None)
-    definitions = fixtures.name2fixturedefs.values() if fixtures else ()
-    return any(definition.scope == "module" for found in definitions for definition in found)
+    return Sharing(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
