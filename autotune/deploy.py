@@ -63,7 +63,7 @@ def finish_network(
         The `network` part of the summary, what the user should know of, and what is wrong with the executable: its
         outputs are further from the reference's than the configuration allows; "" where they are not.
     """
-    records = [record for result in results for record in (*result.records, *result.finals)]
+    records = [record for result in results for record in (*result.records, *result.others, *result.finals)]
     if network.found is not None:
         say(f"substitutions: {network.found}")
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
