@@ -172,6 +172,37 @@ def test_a_resumed_run_knows_what_was_learnt(tmp_path):
     assert task.best_seconds == min(record.seconds for record in task.records)
 
 
+def test_trials_of_another_seed_are_known_but_are_not_its_own(tmp_path):
+    space = fakes.space()
+    pool = fakes.FakePool(space)
+    with Database(tmp_path / "r.jsonl") as database:
+        other = run(space, pool, database, seed=1, trials=12)
+        first = run(space, pool, database, seed=2, trials=10)  # at the same time, so it knows nothing of the other
+    with Database(tmp_path / "r.jsonl") as database:
+        task = fakes.tuning(space, seed=2, trials=14)
+        task.replay(known(database, space.workload, task.settings))
+        assert not task.done and [record.trace_key for record in task.records] == [r.trace_key for r in first.records]
+        both = {record.trace_key for record in (*first.records, *other.records)}
+        assert {record.trace_key for record in (*task.records, *task.others)} == both
+        pool.measured.clear()
+        (result,) = run_rounds([task], pool, database)
+    assert [record.order for record in result.records] == list(range(14)) and result.measured == 4
+    assert not both & {record.trace_key for record in result.records[10:]} and len(pool.measured) == 4
+    assert result.best_seconds == min(record.seconds for record in (*result.records, *result.others))
+
+
+def test_numbers_go_on_after_a_gap(tmp_path):
+    """A run that was killed in a round may have the last trial of the round, but not the first."""
+    space = fakes.space()
+    with Database(tmp_path / "r.jsonl") as database:
+        whole = run(space, database=database, trials=8)
+    with Database(tmp_path / "r.jsonl") as database:
+        task = fakes.tuning(space, trials=10)
+        task.replay([record for record in whole.records if record.order not in (5, 6)])
+        (result,) = run_rounds([task], fakes.FakePool(space), database)
+    assert [record.order for record in result.records] == [0, 1, 2, 3, 4, 7, 8, 9, 10, 11]
+
+
 def test_records_of_changed_tables_are_not_measured_again_and_teach_nothing(tmp_path):
     before, after = fakes.space(), fakes.space()
     after = fakes.FakeSpace(tuple(fakes.FakeSketch(s.name, s.lengths[::-1], s.best) for s in after.sketches))

@@ -1,0 +1,159 @@
+"""Runs that are killed, run out of room or share their records, as processes: nothing that was measured is lost."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.finals import is_final
+from measure.database import Database
+from measure.record import Record
+
+ROOT = Path(__file__).parents[2]
+CONFIG = "workload: {operator: matmul, m: 24, n: 32, k: 16}\ntrials: 24\nsearch: {batch: 6, finalists: 2}\n"
+LIMITED = (
+    "import resource, sys; size = int(sys.argv.pop(1)); resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))\n"
+    "from autotune.cli import main; main()"
+)
+
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "small.yaml").write_text(CONFIG)
+    yield tmp_path
+    for process in STARTED:  # where a test failed
+        process.kill()
+        process.communicate()
+    STARTED.clear()
+
+
+def start(folder: Path, *arguments: object, room: int | None = None, **environment: str) -> subprocess.Popen[str]:
+    """`autotune run small.yaml ...` in a process of its own; `room`: bytes that a file may have."""
+    program = ["-m", "autotune"] if room is None else ["-c", LIMITED, str(room)]
+    process = subprocess.Popen(
+        [sys.executable, *program, "run", "small.yaml", *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    STARTED.append(process)
+    return process
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """Waits for a run that must succeed; what it said."""
+    said, complained = process.communicate(timeout=90)
+    assert process.returncode == 0, complained
+    return said + complained
+
+
+def trials(path: Path, seed: int = 0) -> list[Record]:
+    """Records of one seed in a file, timings at the end of a run left out."""
+    with Database(path, readonly=True) as database:
+        return [record for record in database if record.seed == seed and not is_final(record)]
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 30.0) -> bool:
+    """Whether it became true in time."""
+    deadline = time.monotonic() + seconds
+    while not (found := true()) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process started, and those that these did."""
+    found = [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
+    return [*found, *(below for child in found for below in children(child))]
+
+
+def assert_measured_once(records: list[Record], count: int) -> None:
+    assert len({record.trace_key for record in records}) == len(records) == count
+    assert sorted(record.order for record in records) == sorted({record.order for record in records})
+
+
+def test_a_run_that_is_killed_loses_nothing_that_was_finished(folder: Path) -> None:
+    records = folder / "runs" / "small" / "records.jsonl"
+    running = start(folder, "--quiet")
+    assert wait_until(lambda: records.exists() and records.read_bytes().count(b"\n") >= 9)
+    running.send_signal(signal.SIGSTOP)
+    refused = start(folder, "--quiet", "--resume")
+    told = "`output` must be the folder of one run at a time, but got runs/small, in use\n"
+    assert refused.communicate() == ("", told) and refused.returncode == 2
+    workers = children(running.pid)
+    assert len(workers) >= 2
+    running.kill()
+    running.communicate()
+    assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5.0)
+    kept = records.read_bytes()
+    assert 9 <= kept.count(b"\n") < 24, "the run must be killed in its midst"
+    finish(start(folder, "--quiet", "--resume"))
+    assert records.read_bytes().startswith(kept)
+    assert_measured_once(trials(records), 24)
+
+
+def test_a_run_that_runs_out_of_room_says_so_and_goes_on_later(folder: Path) -> None:
+    records = folder / "runs" / "small" / "records.jsonl"
+    full = start(folder, "--quiet", room=20_000)
+    said, complained = full.communicate(timeout=90)
+    assert full.returncode == 2 and said == ""
+    (sentence,) = complained.splitlines()
+    assert sentence.startswith("`records` must have room for every record, but writing ")
+    assert sentence.endswith(
+        "bytes to runs/small/records.jsonl failed: File too large; the records before it are kept. "
+        "To go on: autotune run small.yaml --quiet --resume"
+    )
+    kept = records.read_bytes()
+    assert kept.endswith(b"\n") and 1 <= kept.count(b"\n") < 24 and len(kept) <= 20_000
+    finish(start(folder, "--quiet", "--resume"))
+    assert records.read_bytes().startswith(kept)
+    assert_measured_once(trials(records), 24)
+
+
+def test_two_runs_share_a_file_and_both_are_resumed(folder: Path) -> None:
+    records = folder / "shared.jsonl"
+    shared = ("--set", f"records={records}", "--quiet")
+    keys = [("--output", folder / name, "--seed", seed) for seed, name in enumerate("ab")]
+    places = [
+        folder / f"tmp{seed}" for seed in (0, 1)
+    ]  # locks on timing of their own: the first is stopped for a while
+    for place in places:
+        place.mkdir()
+    first = start(folder, *shared, *keys[0], "--trials", "12", TMPDIR=str(places[0]))
+    assert wait_until(lambda: records.exists() and records.read_bytes().count(b"\n") >= 2)
+    with open(records) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # so that it does not stand still within an append
+        first.send_signal(signal.SIGSTOP)
+    second = start(folder, *shared, *keys[1], "--trials", "12", TMPDIR=str(places[1]))
+    assert wait_until(lambda: len(trials(records, 1)) >= 2)
+    first.send_signal(signal.SIGCONT)
+    for process in (first, second):
+        finish(process)
+    before = [trials(records, seed) for seed in (0, 1)]
+    times = [[record.time for record in found] for found in before]
+    assert max(map(min, times)) < min(map(max, times)), "they must have run at the same time"
+    for found in before:
+        assert_measured_once(found, 12)
+        assert sorted(record.order for record in found) == list(range(12))
+    running = [start(folder, *shared, *own, "--resume", "--trials", "14") for own in keys]
+    for process in running:
+        finish(process)
+    everything = [trials(records, seed) for seed in (0, 1)]
+    for found, old in zip(everything, before, strict=True):
+        assert_measured_once(found, 14)
+        assert found[:12] == old
+    known = {record.trace_key for found in before for record in found}
+    assert not known & {record.trace_key for found in everything for record in found[12:]}
