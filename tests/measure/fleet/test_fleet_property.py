@@ -31,6 +31,7 @@ class Join:
     exclusive: bool
     fatal: frozenset[int]
     unfit: int | None
+    turns: int
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ joins = st.builds(
     st.booleans(),
     calls,
     st.none() | st.integers(0, 4),
+    st.integers(0, 9),
 )
 submits = st.builds(
     Submit, st.lists(st.sampled_from(STEPS), max_size=8).map(tuple), st.sampled_from(["cpu", "vta", "vta:other"])
@@ -97,18 +99,26 @@ def make(event: Join, number: int, notes: list) -> FakeBuilder | FakeDevice:
 
     kind = FakeBuilder if event.builds else FakeDevice
     options = {"slots": event.slots} if event.builds else {"exclusive": event.exclusive}
-    return kind(f"{kind.__name__}{number}", event.host, event.targets, notes=notes, faults=fault, **options)
+    return kind(
+        f"{kind.__name__}{number}", event.host, event.targets, notes=notes, faults=fault, turns=event.turns, **options
+    )
 
 
 async def play(script, notes):
-    """Plays the events; at the end come machines that stay, so that all trials can end."""
+    """Plays the events; there are machines that stay, so that all trials can end."""
     results, failures, endpoints, submitted = [], [], [], []
     unwanted = set()
     fleet = Fleet(FleetSettings(batch=3), results.append, failures.append)
     fleet.start([Given()])
     everything = TARGETS[-1]
-    fleet.join(FakeBuilder("last builder", "haven", everything, notes=notes))  # so none that is unfit is the last one
-    fleet.join(FakeDevice("last simulator", "haven", everything, notes=notes, exclusive=False))
+    staying = [  # so that none that is unfit is the last one
+        FakeBuilder("quick builder", "haven", everything, notes=notes, slots=2),
+        FakeBuilder("slow builder", "haven", everything, notes=notes, turns=7),
+        FakeDevice("simulator", "haven", everything, notes=notes, exclusive=False, turns=11),
+        FakeDevice("device", "haven", everything, notes=notes, turns=1),
+    ]
+    for endpoint in staying:
+        fleet.join(endpoint)
     for event in script:
         if isinstance(event, Join):
             endpoints.append(make(event, len(endpoints), notes))
@@ -129,7 +139,6 @@ async def play(script, notes):
         elif isinstance(event, Pass):
             for _ in range(event.turns):
                 await asyncio.sleep(0)
-    fleet.join(FakeDevice("last device", "haven", everything, notes=notes))
     for _ in range(5000):
         if len(results) + len(unwanted) == len(submitted):
             break
