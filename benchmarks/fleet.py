@@ -79,9 +79,8 @@ def main() -> None:
     found = load(options.devices, options.seconds, options.trials)
     print(f"{options.devices} devices, {options.seconds:g} s a trial: {found.trials} trials in {found.seconds:.1f} s")
     print(f"busy share of the devices: {found.busy_share:.1%}")
-    print(
-        f"driver: {found.driver_share:.2f} cores, {found.driver_share * found.seconds / found.trials * 1e3:.2f} ms a trial"
-    )
+    cost = found.driver_share * found.seconds / found.trials
+    print(f"driver: {found.driver_share:.2f} cores, {cost * 1e3:.2f} ms a trial")
 
 
 if __name__ == "__main__":
