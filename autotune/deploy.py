@@ -36,6 +36,9 @@ FOLDER = "network"
 TIMED = 11
 """How often steps are timed; medians are taken."""
 
+TURNS = 20
+"""How many turns each runtime takes when the executable is timed beside it."""
+
 
 def finish_network(
     network: Network,
@@ -60,7 +63,7 @@ def finish_network(
         The `network` part of the summary, what the user should know of, and what is wrong with the executable: its
         outputs are further from the reference's than the configuration allows; "" where they are not.
     """
-    records = [record for result in results for record in (*result.records, *result.finals)]
+    records = [record for result in results for record in (*result.records, *result.others, *result.finals)]
     if network.found is not None:
         say(f"substitutions: {network.found}")
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
@@ -87,7 +90,7 @@ def finish_network(
         lock.acquire("time", 600.0)
         try:
             timing = (
-                time_network(network, folder / FOLDER, settings, say=say)
+                time_network(network, folder / FOLDER, settings, turns=TURNS, say=say)
                 if isinstance(executable, Executable)
                 else _time_steps(executable, network, settings.seed)
             )

@@ -39,7 +39,8 @@ class TuneResult:
         cache: state of the caches during timing.
         seed: of the run.
         records: every trial, those of the run that this one resumed included, in order.
-        finals: timings of the fastest of them at the end, see `autotune.finals`.
+        others: trials of runs with other seeds that were in the records file when this one began.
+        finals: timings of the fastest of all at the end, see `autotune.finals`.
         phases: wall seconds of this run by phase: `search`, `model`, `measure`.
         measured: trials of this run, without those resumed.
         scored: candidates created, checked, featurised and scored by the cost model.
@@ -58,6 +59,7 @@ class TuneResult:
     seed: int
     records: tuple[Record, ...]
     finals: tuple[Record, ...] = ()
+    others: tuple[Record, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
     measured: int = 0
     scored: int = 0
@@ -72,7 +74,7 @@ class TuneResult:
 
     @cached_property
     def _standing(self) -> tuple[float, Record | None]:
-        return next(iter(standings((*self.records, *self.finals))), (math.nan, None))
+        return next(iter(standings((*self.records, *self.others, *self.finals))), (math.nan, None))
 
     @property
     def best_seconds(self) -> float:

@@ -98,6 +98,7 @@ class TaskTuning:
         self.task, self.space, self.settings = task, space, settings
         self.strategy, self.guide, self.host = strategy, guide, dict(host or {})
         self.records: list[Record] = []
+        self.others: list[Record] = []  # of runs with other seeds: known, but none of this run's trials
         self.finals: list[Record] = []  # timings of candidates that are known already
         self.best_seconds = math.nan
         self.history: list[float] = []  # best seconds after each round
@@ -108,7 +109,8 @@ class TaskTuning:
         self._known: dict[str, float] = {}  # trace key -> seconds, NaN for a failure
         self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
         self._exhausted = False
-        self._resumed = self._round = self._scored = self._next_order = 0
+        self._resumed = self._round = self._scored = 0
+        self._next = 0  # order of the next round's first trial
         self._scoring_seconds = 0.0
 
     @property
@@ -122,15 +124,24 @@ class TaskTuning:
         return len(self.records) >= self.total
 
     def replay(self, records: Sequence[Record]) -> None:
-        """Takes in what an earlier run measured, so that it is not measured again."""
+        """Takes in what is in the records file, so that it is not measured again.
+
+        Records with this run's seed are its own: they count as trials, and new ones are numbered after them. Those of
+        other seeds, of runs that may be going on at this moment, are only known.
+        """
         known: list[tuple[Candidate, float]] = []
-        for record in sorted(records, key=lambda record: record.order):
+        mine = [record for record in records if record.seed == self.settings.seed]
+        others = [record for record in records if record.seed != self.settings.seed]
+        for record in [*sorted(mine, key=lambda record: record.order), *others]:
+            own = record.seed == self.settings.seed
+            if own and not is_final(record):
+                self._next = max(self._next, record.order + 1)
             if is_final(record):
                 self.finals.append(record)
             if is_final(record) or record.trace_key in self._known:
                 continue
-            self._keep(record)
-            if len(self.records) % self.settings.batch == 0:
+            self._keep(record, own)
+            if own and len(self.records) % self.settings.batch == 0:
                 self.history.append(self.best_seconds)
             candidate = self._candidate_of(record)
             if candidate is not None:
@@ -169,13 +180,14 @@ class TaskTuning:
 
     def finalists(self, turn: int) -> list[Trial]:
         """The fastest candidates, to be timed for the `turn`th time (from 0) at the end."""
-        chosen = finalists(self.records, self.settings.finalists)
+        chosen = finalists((*self.records, *self.others), self.settings.finalists)
         timed = [record.trace_key for record in self.finals]
         return [record.to_trial() for record in chosen if timed.count(record.trace_key) <= turn and len(chosen) > 1]
 
     def final(self, result: TrialResult) -> Record:
         """Takes in that a finalist was timed; the record of it."""
-        known = next(record for record in self.records if record.trace_key == result.trial.trace_key)
+        candidates = (*self.records, *self.others)
+        known = next(record for record in candidates if record.trace_key == result.trial.trace_key)
         record = Record.of(
             result, time=time.time(), sketch=known.sketch, order=known.order, provenance=FINALS, host=self.host
         )
@@ -206,6 +218,7 @@ class TaskTuning:
         for record in sorted(records, key=lambda record: record.order):
             self._keep(record)
             told += [(c, record.seconds) for c in self._proposed[record.trace_key]]
+            self._next = max(self._next, record.order + 1)
         self._proposed.clear()
         self._round += 1
         self.history.append(self.best_seconds)
@@ -223,6 +236,7 @@ class TaskTuning:
             cache=self.settings.cache,
             seed=self.settings.seed,
             records=tuple(self.records),
+            others=tuple(self.others),
             finals=tuple(self.finals),
             phases=dict(self.phases),
             measured=len(self.records) - self._resumed,
@@ -269,12 +283,11 @@ class TaskTuning:
             self.strategy.tell([c for c, _ in repeated], np.array([seconds for _, seconds in repeated]))
 
     def _order(self, result: TrialResult) -> int:
-        return self._next_order + list(self._proposed).index(result.trial.trace_key)
+        return self._next + list(self._proposed).index(result.trial.trace_key)
 
-    def _keep(self, record: Record) -> None:
-        self.records.append(record)
+    def _keep(self, record: Record, own: bool = True) -> None:
+        (self.records if own else self.others).append(record)
         self._known[record.trace_key] = record.seconds
-        self._next_order = max(self._next_order, record.order + 1)  # a run that was cut short may have left gaps
         if record.ok and not self.best_seconds <= record.seconds:
             self.best_seconds = record.seconds
 

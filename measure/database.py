@@ -31,14 +31,16 @@ class _Entry(NamedTuple):
 
 
 class Database:
-    """Records of one file, which other files can be merged into.
+    """Records of one file, which other files can be merged into and other processes may append to at the same time.
+
+    What is asked for is answered from the records that were there on opening, and those appended here since.
 
     Args:
         path: the JSON-lines file; made empty where it does not exist, unless `readonly`.
         readonly: read only, and leave a torn last line as it is.
 
     Attributes:
-        repaired: what was done about a torn last line, one sentence; None where there was none.
+        repaired: what was done about a torn last line, one sentence, the latest; None where there was none.
 
     Raises:
         RecordError: the file cannot be opened, or a whole line of it is not a record of this schema.
@@ -47,9 +49,8 @@ class Database:
     def __init__(self, path: str | os.PathLike[str], readonly: bool = False) -> None:
         self._journal = Journal(path, _is_record, readonly)
         self.path = self._journal.path
-        self.repaired = self._journal.repaired
-        if self.repaired:
-            log.warning(self.repaired)
+        self.repaired: str | None = None
+        self._report()
         self._entries: list[_Entry] = []
         self._measured: set[tuple[str, str, str, str, int]] = set()
         self._targets: dict[str, int] = {}
@@ -61,8 +62,14 @@ class Database:
             raise
 
     def append(self, record: Record) -> None:
-        """Writes one record through to the disk."""
-        self._index(record, self._journal.append(record.to_line()), len(self._entries) + 1)
+        """Writes one record through to the disk.
+
+        Raises:
+            FullError: there is no room for it; the file is as it was.
+        """
+        number, offset = self._journal.append(record.to_line())
+        self._report()
+        self._index(record, offset, number)
 
     def best(
         self, workload_key: str, target: str, *, threads: int | None = None, cache: str | None = None
@@ -104,7 +111,7 @@ class Database:
         return tuple(self._targets)
 
     def close(self) -> None:
-        """Closes the file and lets another writer in."""
+        """Closes the file."""
         self._journal.close()
 
     def __len__(self) -> int:
@@ -120,6 +127,11 @@ class Database:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _report(self) -> None:
+        if self._journal.repaired != self.repaired:
+            self.repaired = self._journal.repaired
+            log.warning(self.repaired)
 
     def _matching(
         self, workload_key: str | None, target: str | None, threads: int | None, cache: str | None
