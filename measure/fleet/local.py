@@ -155,8 +155,12 @@ class LocalDevice:
             EndpointLost: the device was closed.
             PoolError: no child process can be started.
         """
-        own = replace(trial, target=self.spec)
+        own = self.own(trial)
         return await self.work(lambda workplace, unwanted: workplace.run(own, module, best_seconds, unwanted))
+
+    def own(self, trial: Trial) -> Trial:
+        """The trial for this device's target."""
+        return replace(trial, target=self.spec)
 
     async def work(self, use: Callable[[Workplace, Callable[[], bool]], Answer]) -> Answer:
         """Lets `use` have the workplace for itself, and the host where that matters.
