@@ -27,15 +27,6 @@ def cores_for(threads: int) -> tuple[int, ...]:
     return allowed_cores()[:threads]
 
 
-def host_name() -> str:
-    """Name of this machine among those of a fleet: the same for all processes that disturb each other's timings."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = ""
-    return f"{platform.node()}-{boot[:8]}" if boot else platform.node()
-
-
 def last_level_cache_bytes() -> int:
     """Size of the largest cache of the first core, in bytes; 32 MiB where the system does not say."""
     sizes = [_cache_bytes(path) for path in (_SYSTEM / "cpu0" / "cache").glob("index*/size")]

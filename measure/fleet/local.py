@@ -7,6 +7,7 @@ out of the way of other programs on the host, too.
 from __future__ import annotations
 
 import asyncio
+import platform
 import queue
 import threading
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from measure.fleet.endpoint import EndpointLost
-from measure.host import allowed_cores, describe_host, host_name
+from measure.host import allowed_cores, describe_host, machine_name
 from measure.hostlock import HostLock
 from measure.pool import Trial
 from measure.settings import LocalSettings
@@ -76,8 +77,8 @@ class LocalBuilder:
         targets: frozenset[str] | None = None,
     ) -> None:
         self.settings = settings or LocalSettings()
-        self.host = host_name()
-        self.name = name or f"builder on {self.host}"
+        self.host = machine_name()
+        self.name = name or f"builder on {platform.node()}"
         self.targets = frozenset(registry.TARGETS) if targets is None else targets
         self.slots = slots or self.settings.builders or len(allowed_cores())
         self._calls = _Calls(self.name, self.slots)
@@ -131,8 +132,8 @@ class LocalDevice:
     def __init__(self, spec: str = "cpu", settings: LocalSettings | None = None, name: str = "") -> None:
         self.spec = spec
         self.settings = settings or LocalSettings()
-        self.host = host_name()
-        self.name = name or f"{spec} on {self.host}"
+        self.host = machine_name()
+        self.name = name or f"{spec} on {platform.node()}"
         self.targets = frozenset({spec.partition(":")[0]})
         self.exclusive = not registry.get(spec).simulated
         self.description: Mapping[str, Any] = {**describe_host(), "device": self.name, "target": spec}

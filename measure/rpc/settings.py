@@ -84,9 +84,8 @@ def parse_addresses(spec: str) -> list[RpcAddress]:
 def _address(part: str, spec: str) -> RpcAddress:
     url = urlsplit(part)
     if url.scheme != SCHEME or url.path.strip("/") or url.fragment or "@" in url.netloc:
-        raise ValueError(
-            f"`pool` must be {SCHEME}://HOST:PORT?key=NAME, several with commas between, but got pool={spec!r}"
-        )
+        rule = f"{SCHEME}://HOST:PORT?key=NAME, several with commas between"
+        raise ValueError(f"`pool` must be {rule}, but got pool={spec!r}")
     place = check_place(url.netloc, "pool")
     keys: list[str] = []
     priority, check = 0, "device"

@@ -106,9 +106,13 @@ class Connection:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
+        def settle() -> None:
+            if not done.done():
+                done.set_result(None)
+
         def finished(_call: Any) -> None:
             with suppress(RuntimeError):  # the loop was closed meanwhile, and nobody waits
-                loop.call_soon_threadsafe(lambda: done.done() or done.set_result(None))
+                loop.call_soon_threadsafe(settle)
 
         call = self._begin(method, header, blob, timeout)
         call.add_done_callback(finished)
@@ -153,7 +157,7 @@ class Connection:
         try:
             return read(call.result())
         except grpc.RpcError as error:
-            code, details = error.code(), error.details() or ""  # type: ignore[attr-defined]
+            code, details = error.code(), error.details() or ""
         except grpc.FutureCancelledError:
             code, details = grpc.StatusCode.CANCELLED, "the call was cancelled"
         except ProtocolError as error:
