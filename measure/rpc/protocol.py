@@ -13,16 +13,19 @@ Calls of a worker (W) and of a tracker (T); fields of the request -> fields of t
 | Cancel | W | session, job | |
 | Upload | W | session, digest; blob: a module | |
 | Close | W | session | |
-| Register | T | key, port, host, target, name, instance | seconds |
+| Register | T | key, host, port, instance | lease |
 | Withdraw | T | instance | |
-| Ask | T | request, client, key, priority, wait | lease, device, seconds |
+| Ask | T | request, client, key, priority, wait | lease and place, or neither |
 | Renew | T | client, leases | recalled, lost |
-| Release | T | lease, lost | |
-| List | T | | devices, waiting |
+| Release | T | lease, broken | |
 
 A session is a client's claim to its jobs. Every call renews it, and when it has not been heard of for `lease` seconds
 its jobs are killed and forgotten. A job has an id of the client's making; submitting it twice is submitting it once.
 Its answer stays until a later `Submit` names the job in `fetched`, or the session ends.
+
+A tracker knows the devices that register again and again, every `lease / 3` seconds. Who asks gets a lease on one, or
+waits in a queue, in the order of priority and then of asking; `request` is of the asker's making, so that asking twice is
+asking once. Leases are renewed all together; those `recalled` should be released soon, those `lost` are no more.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ class RpcSettings:
         patience: seconds for which a device that does not answer is asked again before it counts as lost.
         call_timeout: seconds until a call counts as not answered.
         retry_pause: seconds between attempts.
+        connect_timeout: seconds for the first of the workers and trackers to answer.
         executor: import path of the code that makes references, where the client checks.
         task_bytes: most memory for references that are kept.
     """
@@ -40,6 +41,7 @@ class RpcSettings:
     patience: float = 15.0
     call_timeout: float = 5.0
     retry_pause: float = 0.2
+    connect_timeout: float = 30.0
     executor: str = "measure.executor:KernelExecutor"
     task_bytes: int = 1 << 30
 
