@@ -24,8 +24,8 @@ its jobs are killed and forgotten. A job has an id of the client's making; submi
 Its answer stays until a later `Submit` names the job in `fetched`, or the session ends.
 
 A tracker knows the devices that register again and again, every `lease / 3` seconds. Who asks gets a lease on one, or
-waits in a queue, in the order of priority and then of asking; `request` is of the asker's making, so that asking twice is
-asking once. Leases are renewed all together; those `recalled` should be released soon, those `lost` are no more.
+waits in a queue, in the order of priority and then of asking; `request` is of the asker's making, so that asking twice
+is asking once. Leases are renewed all together; those `recalled` should be released soon, those `lost` are no more.
 """
 
 from __future__ import annotations
