@@ -8,16 +8,21 @@ Calls of a worker (W) and of a tracker (T); fields of the request -> fields of t
 | call | | request | reply |
 |---|---|---|---|
 | Hello | WT | client, lease | role; W: session, instance, name, key, target, host, exclusive, description, lease |
-| Submit | W | session, job, kind, fetched and what the kind needs; blob | |
+| Submit | W | session, job, kind, fetched | |
 | Poll | W | session, job, wait | state, message, header; blob |
 | Cancel | W | session, job | |
 | Upload | W | session, digest; blob: a module | |
+| Renew | W | session | |
 | Close | W | session | |
 | Register | T | key, host, port, instance | lease |
 | Withdraw | T | instance | |
 | Ask | T | request, client, key, priority, wait | lease and place, or neither |
 | Renew | T | client, leases | recalled, lost |
 | Release | T | lease, broken | |
+
+`Submit` of kind `trial` has `trial`, `best_seconds`, `check`, `fresh` (in a new process) and the module as its blob; of
+kind `call` it has `call`, see `measure.kernel_call`, with `module` (the digest of one that was uploaded) and `timeout`,
+and the bytes of arrays as its blob.
 
 A session is a client's claim to its jobs. Every call renews it, and when it has not been heard of for `lease` seconds
 its jobs are killed and forgotten. A job has an id of the client's making; submitting it twice is submitting it once.
