@@ -118,9 +118,8 @@ def test_another_version_is_told_so(board):
 )
 def test_garbage_on_the_wire_ends_that_connection_alone(board, garbage):
     host, _, port = board.place.rpartition(":")
-    with socket.create_connection((host, int(port)), 5) as line:
-        with suppress(OSError):  # it may hang up on us
-            line.sendall(garbage)
+    with socket.create_connection((host, int(port)), 5) as line, suppress(OSError):  # it may hang up on us
+        line.sendall(garbage)
     assert works(board.place)
 
 
