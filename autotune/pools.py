@@ -1,4 +1,4 @@
-"""Measuring pools of a run by name: `local`, or `replay:FILE` to answer from a records file."""
+"""Measuring pools of a run by name: `local`, `rpc://HOST:PORT`, or `replay:FILE` to answer from a records file."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from measure.pool import MeasurePool
 from measure.replay import ReplayPool
 
 
-def make_pool(spec: str) -> MeasurePool:
+def make_pool(spec: str, token_file: str | None = None, tls_ca: str | None = None) -> MeasurePool:
     """The pool that `spec` names.
 
+    Args:
+        spec: see there.
+        token_file: holds the token of RPC workers and trackers.
+        tls_ca: PEM file of certificates by one of which those are signed; None: they do not encrypt.
+
     Raises:
+        PoolError: a token file or certificates that cannot be used.
         ValueError: no such pool, or a replay without its file.
         RecordError: a file that cannot be read.
     """
     name, _, path = spec.partition(":")
     kind = registry.get(name)
+    if name == "rpc":
+        from measure.rpc.pool import rpc_pool
+
+        return rpc_pool(spec, token_file, tls_ca)
     if not issubclass(kind, ReplayPool):
         if path:
             raise ValueError(f"`pool` must be {name!r} alone, but got pool={spec!r}")

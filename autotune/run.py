@@ -92,7 +92,7 @@ def run(
     notes: list[str] = []
     wrong = ""
     with blamed(f"{where}:measure.pool"):
-        pool = make_pool(config.measure.pool)
+        pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
     with pool, run_folder.claimed(folder), _records(config, resume, say) as database:
         if resume:
             database.check_compatible(*dict.fromkeys(settings.of(task).target for task in tasks))

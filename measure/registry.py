@@ -20,7 +20,13 @@ def _replay() -> type[MeasurePool]:
     return ReplayPool
 
 
-POOLS: dict[str, Callable[[], type[MeasurePool]]] = {"local": _local, "replay": _replay}
+def _rpc() -> type[MeasurePool]:
+    from measure.rpc.pool import RpcPool
+
+    return RpcPool
+
+
+POOLS: dict[str, Callable[[], type[MeasurePool]]] = {"local": _local, "replay": _replay, "rpc": _rpc}
 """Name -> importer of the class."""
 
 

@@ -1,0 +1,152 @@
+"""A device of a fleet that is served elsewhere: built trials go over the network, answers come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from measure.arrays import unpack_arrays
+from measure.check import Oracle
+from measure.errors import ErrorClass, PoolError
+from measure.fleet.endpoint import EndpointLost
+from measure.interface import load_executor
+from measure.pool import Trial
+from measure.rpc.jobs import Greeting, JobClient, greet, read_greeting
+from measure.rpc.settings import Check, RpcSettings
+from measure.rpc.transport import Connection
+from measure.workplace import Answer
+
+
+class RpcDevice:
+    """A device behind an RPC server.
+
+    Args:
+        place: `HOST:PORT` of the worker.
+        greeting: what it said.
+        settings: token, time-outs.
+        check: where outputs are checked; None: as in the settings.
+        connection: to the worker; made here where there is none.
+
+    Attributes:
+        name, host, targets, exclusive, description: see `measure.fleet.endpoint.Device`.
+        place: of the worker.
+        idle: set while no trial is under way.
+        recalled: whether the device is to take no more trials.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        greeting: Greeting,
+        settings: RpcSettings,
+        check: Check | None = None,
+        connection: Connection | None = None,
+    ) -> None:
+        self.place, self.settings, self.check = place, settings, check or settings.check
+        self.name = f"{greeting.key or greeting.name} at {place}"
+        self.host, self.exclusive = greeting.host, greeting.exclusive
+        self.targets = frozenset({greeting.target.partition(":")[0]})
+        self.description: Mapping[str, Any] = {**greeting.description, "device": self.name, "target": greeting.target}
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.recalled = False
+        self._jobs = JobClient(connection or Connection(place, settings), greeting, settings, self.name)
+        self._references = _References(settings)
+        self._doubtful = False  # whether the process over there may have been damaged
+        self._closed = False
+
+    @classmethod
+    async def connect(cls, place: str, settings: RpcSettings, check: Check | None = None) -> RpcDevice:
+        """A device that answers.
+
+        Raises:
+            PoolError: it refuses this client, or is no worker.
+            Unreachable: nobody answers.
+        """
+        connection = Connection(place, settings)
+        try:
+            reply = await greet(connection, settings)
+            if reply["role"] != "device":
+                raise PoolError(f"`place` must be that of a worker, but {place} is a {reply['role']}")
+            return cls(place, read_greeting(reply), settings, check, connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    async def run(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
+        """Checks and times a built trial over there.
+
+        Raises:
+            EndpointLost: the device does not answer any more, or cannot work.
+        """
+        if self._closed or self.recalled:
+            raise EndpointLost(f"{self.name} was {'closed' if self._closed else 'recalled by the tracker'}")
+        self.idle.clear()
+        try:
+            if self.check == "device":
+                return await self._run(trial, module, best_seconds)
+            return await self._run_and_check(trial, module, best_seconds)
+        finally:
+            self.idle.set()
+
+    async def close(self) -> None:
+        """Ends the session, and with it what the device does for us; may be called twice."""
+        self._closed = True
+        await self._jobs.close()
+
+    async def _run_and_check(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
+        """The same with the comparison here; what fails in a process that may be damaged is tried once more."""
+        for attempt in range(2):
+            answer = await self._run(trial, module, best_seconds, fresh=self._doubtful)
+            self._doubtful = answer.error is ErrorClass.wrong_output
+            if answer.error is not ErrorClass.ok:
+                return answer
+            checked = await asyncio.to_thread(self._references.check, trial, answer)
+            self._doubtful = checked.error is ErrorClass.wrong_output
+            if not self._doubtful or answer.header.get("first") or attempt:
+                return checked
+        raise AssertionError("the second attempt returns")
+
+    async def _run(self, trial: Trial, module: bytes, best_seconds: float | None, fresh: bool = False) -> Answer:
+        request = {
+            "kind": "trial",
+            "trial": trial.to_json(),
+            "best_seconds": best_seconds,
+            "check": self.check,
+            "fresh": fresh,
+        }
+        return await self._jobs.perform(request, module)
+
+
+class _References:
+    """Compares outputs that have travelled with references made here; keeps those used last."""
+
+    def __init__(self, settings: RpcSettings) -> None:
+        self._settings = settings
+        self._oracles: OrderedDict[tuple[str, int], Oracle] = OrderedDict()
+
+    def check(self, trial: Trial, answer: Answer) -> Answer:
+        """The answer with the comparison in it; or with an error in place of its times."""
+        try:
+            (output,) = unpack_arrays([answer.header["output"]], answer.blob)
+            comparison = self._oracle(trial).compare(output)
+        except (KeyError, ValueError) as error:
+            return Answer({"error": ErrorClass.unknown, "message": f"an output must be comparable, but: {error}"})
+        if not comparison.ok:
+            found = {"message": comparison.message, "max_error": comparison.max_error}
+            return Answer({"error": ErrorClass.wrong_output, **found})
+        return Answer({**answer.header, "max_error": comparison.max_error})
+
+    def _oracle(self, trial: Trial) -> Oracle:
+        key = (trial.workload_key, trial.seed)
+        if key not in self._oracles:
+            task = load_executor(self._settings.executor).prepare(trial)
+            if task.expected is None:
+                raise ValueError("`prepare` must give a reference, but got none")
+            self._oracles[key] = Oracle(task.expected, task.rtol, task.atol)
+        self._oracles.move_to_end(key)
+        while len(self._oracles) > 1 and sum(o.nbytes for o in self._oracles.values()) > self._settings.task_bytes:
+            self._oracles.popitem(last=False)
+        return self._oracles[key]
