@@ -1,4 +1,4 @@
-"""Measuring pools of a run by name: `local`, or `replay:FILE` to answer from a records file."""
+"""Measuring pools of a run by name: `local`, `ray` or `ray:ADDRESS`, or `replay:FILE` to answer from a records file."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ def make_pool(spec: str) -> MeasurePool:
     """
     name, _, path = spec.partition(":")
     kind = registry.get(name)
+    if name == "ray":
+        return ray_pool(path)
     if not issubclass(kind, ReplayPool):
         if path:
             raise ValueError(f"`pool` must be {name!r} alone, but got pool={spec!r}")
@@ -25,3 +27,10 @@ def make_pool(spec: str) -> MeasurePool:
         raise ValueError(f"`pool` must be 'replay:FILE' with a records file, but got pool={spec!r}")
     with Database(path, readonly=True) as database:
         return ReplayPool.from_records(database)
+
+
+def ray_pool(address: str) -> MeasurePool:
+    """The pool on a Ray cluster at `address`, or on one that is started here where it is empty."""
+    from measure.ray.pool import RayPool
+
+    return RayPool(address or None)

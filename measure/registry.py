@@ -20,7 +20,13 @@ def _replay() -> type[MeasurePool]:
     return ReplayPool
 
 
-POOLS: dict[str, Callable[[], type[MeasurePool]]] = {"local": _local, "replay": _replay}
+def _ray() -> type[MeasurePool]:
+    from measure.ray.pool import RayPool
+
+    return RayPool
+
+
+POOLS: dict[str, Callable[[], type[MeasurePool]]] = {"local": _local, "replay": _replay, "ray": _ray}
 """Name -> importer of the class."""
 
 
