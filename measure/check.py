@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +99,29 @@ class Oracle:
             f"{right.size - int(right.sum())} of {right.size} elements wrong, first at [{place}]: "
             f"expected {self._expected[first]:g}, got {wide[first]:g}"
         )
+
+
+def unwritten(run: Callable[[], NDArray[Any]], output: NDArray[Any]) -> int:
+    """Elements of integers that a kernel does not write; of floating point none are counted.
+
+    For a comparison elsewhere, where the reference is: what `output` holds afterwards tells on elements that were not
+    written, as they are NaN. Integers have none, so that the kernel runs twice over different bytes.
+
+    Args:
+        run: runs the kernel, which writes to `output`.
+        output: of the kernel.
+    """
+    if output.dtype.kind not in "iub":
+        output[...] = np.nan
+        run()
+        return 0
+    raw = output.reshape(-1).view(np.uint8)
+    raw[...] = 0x55
+    run()
+    before = output.copy()
+    raw[...] = 0xAA
+    run()
+    return int(np.count_nonzero(before != output))
 
 
 def _wide(array: NDArray[Any]) -> NDArray[Any]:

@@ -40,14 +40,14 @@ class Task:
 
     Attributes:
         inputs: the input arrays.
-        expected: the reference output.
+        expected: the reference output; None where it was not asked for.
         rtol, atol: tolerance of the comparison.
         constant_bytes: bytes of the inputs that are constants.
         cache_bytes: size of the target's last-level cache.
     """
 
     inputs: Sequence[NDArray[Any]]
-    expected: NDArray[Any]
+    expected: NDArray[Any] | None
     rtol: float
     atol: float
     constant_bytes: int = 0
@@ -60,8 +60,8 @@ class Executor(Protocol):
     def build(self, trial: Trial) -> bytes:
         """Compiles a trial to a self-contained module."""
 
-    def prepare(self, trial: Trial) -> Task:
-        """Makes inputs and reference of the trial's task; kept by the worker for the next trials."""
+    def prepare(self, trial: Trial, reference: bool = True) -> Task:
+        """Makes inputs and, where wanted, reference of the trial's task; kept by the worker for the next trials."""
 
     def bind(self, trial: Trial, module: bytes, task: Task, copies: int) -> Bound:
         """Loads a module and binds it to the inputs; more than one of `copies` asks for constants that are cold."""

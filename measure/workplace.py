@@ -18,6 +18,9 @@ _POLL = 0.1
 """Seconds after which a wait looks whether it was cancelled."""
 
 
+_NO_TRIAL = Trial({}, "", (), workload_key="call", trace_key="call")
+
+
 class Cancelled(Exception):
     """Whoever asked for this trial does not want it any more; its process was killed."""
 
@@ -93,6 +96,7 @@ class Workplace:
         module: bytes,
         best_seconds: float | None = None,
         cancelled: Callable[[], bool] = lambda: False,
+        check: bool = True,
     ) -> Answer:
         """Checks and times a built trial; one that fails in a process that may have been damaged is tried once more.
 
@@ -101,6 +105,8 @@ class Workplace:
             module: as `build` gave it.
             best_seconds: latency to beat, where it is known to be lower than the trial's own.
             cancelled: asked now and then.
+            check: whether the output is compared with the reference here. Otherwise it is the answer's blob, and
+                the header has its `output` (dtype and shape) and `first`, whether the child was a fresh one.
 
         Raises:
             Cancelled: `cancelled` said so.
@@ -108,7 +114,7 @@ class Workplace:
         """
         if best_seconds is not None:
             trial = replace(trial, best_seconds=min(best_seconds, trial.best_seconds or best_seconds))
-        request = {"trial": trial.to_json(), "timing": self.settings.timing.to_json()}
+        request = {"trial": trial.to_json(), "timing": self.settings.timing.to_json(), "check": check}
         limits = (self.settings.prepare_timeout, trial.run_timeout)
         for attempt in range(2):
             self._station.start(cores_for(trial.threads))
@@ -118,7 +124,37 @@ class Workplace:
                 self._station.retire()  # what computes wrongly may have written where it should not
             if error not in (ErrorClass.wrong_output, ErrorClass.crash) or outcome.first or attempt:
                 break
+        return Answer({**outcome.header, "first": outcome.first}, outcome.blob)
+
+    def call(
+        self,
+        request: Mapping[str, Any],
+        blob: bytes,
+        timeout: float,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Answer:
+        """Runs a kernel for its own sake, see `measure.kernel_call`.
+
+        Args:
+            request: `{"call": ...}`.
+            blob: the module and its arrays.
+            timeout: seconds; inputs that are made on the device have the settings' besides.
+            cancelled: asked now and then.
+
+        Raises:
+            Cancelled: `cancelled` said so.
+            PoolError: the child cannot be started, or the workplace is closed.
+        """
+        self._station.start(cores_for(len(allowed_cores())))
+        limits = (self.settings.prepare_timeout, timeout)
+        outcome = self._work(Job(0, _NO_TRIAL), request, blob, limits, ErrorClass.run_timeout, cancelled)
+        if outcome.header.get("error") == ErrorClass.out_of_memory:
+            self._station.retire()
         return Answer(outcome.header, outcome.blob)
+
+    def retire(self) -> None:
+        """Ends the child; the next call gets a fresh one."""
+        self._station.retire()
 
     def close(self) -> None:
         """Kills the child; may be called twice."""

@@ -15,7 +15,7 @@ LAYERS = ("search_space", "targets", "measure", "costmodel", "autotune")
 OUTSIDE = {
     "search_space": ("numpy", "ml_dtypes"),
     "targets": ("llvmlite",),
-    "measure": ("orjson",),
+    "measure": ("grpc", "orjson"),
     "costmodel": ("sklearn", "lightgbm"),
 }
 """What each layer may import from outside the standard library, besides what those to its left may.
@@ -25,6 +25,7 @@ The last layer may import everything.
 HEAVY = (
     "costmodel",
     "autotune",
+    "grpc",
     "lightgbm",
     "matplotlib",
     "mlflow",

@@ -126,7 +126,7 @@ class FakeExecutor:
             _DEEDS[how]()
         return json.dumps(step).encode()
 
-    def prepare(self, trial: Any) -> Task:
+    def prepare(self, trial: Any, reference: bool = True) -> Task:
         args = trial.workload["args"]
         if args.get("log"):
             with Path(args["log"]).open("a") as log:
@@ -137,7 +137,7 @@ class FakeExecutor:
         if args.get("prepare") == "hang":
             _hang()
         values = np.random.default_rng(trial.seed).random(args.get("size", 4), dtype=np.float32)
-        return Task([values.copy()], values, 1e-6, 0.0, constant_bytes=1000, cache_bytes=1 << 20)
+        return Task([values.copy()], values if reference else None, 1e-6, 0.0, constant_bytes=1000, cache_bytes=1 << 20)
 
     def bind(self, trial: Any, module: bytes, task: Task, copies: int) -> FakeBound:
         step = json.loads(module)

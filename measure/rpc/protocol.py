@@ -1,0 +1,119 @@
+"""The protocol of RPC devices, in one place: its version, its messages and its limits.
+
+Messages are frames of `measure.wire` (a JSON header and raw bytes) in unary gRPC calls; nothing is ever unpickled.
+Every call carries the token and the version in its metadata, and is refused by those alone, before its message is read.
+
+Calls of a worker (W) and of a tracker (T); fields of the request -> fields of the reply:
+
+| call | | request | reply |
+|---|---|---|---|
+| Hello | WT | client, lease | role; W: session, instance, name, key, target, host, exclusive, description, lease |
+| Submit | W | session, job, kind, fetched and what the kind needs; blob | |
+| Poll | W | session, job, wait | state, message, header; blob |
+| Cancel | W | session, job | |
+| Upload | W | session, digest; blob: a module | |
+| Close | W | session | |
+| Register | T | key, host, port, instance | lease |
+| Withdraw | T | instance | |
+| Ask | T | request, client, key, priority, wait | lease and place, or neither |
+| Renew | T | client, leases | recalled, lost |
+| Release | T | lease, broken | |
+
+A session is a client's claim to its jobs. Every call renews it, and when it has not been heard of for `lease` seconds
+its jobs are killed and forgotten. A job has an id of the client's making; submitting it twice is submitting it once.
+Its answer stays until a later `Submit` names the job in `fetched`, or the session ends.
+
+A tracker knows the devices that register again and again, every `lease / 3` seconds. Who asks gets a lease on one, or
+waits in a queue, in the order of priority and then of asking; `request` is of the asker's making, so that asking twice is
+asking once. Leases are renewed all together; those `recalled` should be released soon, those `lost` are no more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from measure.wire import unpack
+
+VERSION = 1
+"""Of the protocol; client and server must have the same."""
+
+SERVICE = "autotune.Measure"
+TOKEN_METADATA = "authorization"
+VERSION_METADATA = "autotune-protocol"
+
+MAX_MESSAGE = 64 << 20
+"""Bytes of a message, either way."""
+MAX_HEADER = 4 << 20
+"""Bytes of the JSON in a message."""
+MAX_SESSIONS = 64
+MAX_JOBS = 4
+"""Jobs of a session that are under way or whose answers were not fetched."""
+MAX_MODULES = 64
+"""Modules that a session has uploaded."""
+MAX_HELD = 512 << 20
+"""Bytes of modules, inputs and answers that a worker keeps for all its sessions."""
+MAX_CALLS = 256
+"""Calls that a server attends to at a time."""
+MAX_WAIT = 5.0
+"""Seconds for which a server holds a call back that waits for something."""
+MAX_LEASE = 120.0
+"""Seconds for which a silent client keeps its session."""
+MAX_TIMEOUT = 3600.0
+"""Seconds that a job may take."""
+MAX_TOKEN = 1024
+"""Characters of a token."""
+MAX_NAME = 200
+"""Characters of names, keys and ids."""
+
+T = TypeVar("T")
+
+
+class ProtocolError(ValueError):
+    """A message that does not follow the protocol; one sentence that says how."""
+
+
+def read(frame: bytes) -> tuple[dict[str, Any], bytes]:
+    """Header and blob of a frame from the network.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    if len(frame) < 4:
+        raise ProtocolError(f"a message must have at least 4 bytes, but got {len(frame)}")
+    length = int.from_bytes(frame[:4], "little")
+    if length > min(MAX_HEADER, len(frame) - 4):
+        raise ProtocolError(
+            f"a message's header must be within the message and have at most {MAX_HEADER} bytes, but got {length}"
+        )
+    try:
+        header, blob = unpack(frame)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"a message's header must be JSON, but: {error}") from None
+    if not isinstance(header, dict):
+        raise ProtocolError(f"a message's header must be a JSON object, but got {type(header).__name__}")
+    return header, blob
+
+
+def get(header: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    """Field of a header.
+
+    Raises:
+        ProtocolError: it is missing or of another type, an infinite number, or a text that is too long.
+    """
+    value = header.get(name)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ProtocolError(f"`{name}` must be of type {kind.__name__}, but got {name}={_short(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ProtocolError(f"`{name}` must be finite, but got {name}={value}")
+    if isinstance(value, str) and len(value) > MAX_NAME:
+        raise ProtocolError(f"`{name}` must have at most {MAX_NAME} characters, but got {len(value)}")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

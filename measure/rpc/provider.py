@@ -1,0 +1,200 @@
+"""Keeps the devices of workers and trackers in a fleet: connects, and connects again when they come back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from measure.errors import PoolError
+from measure.fleet.scheduler import Fleet
+from measure.rpc.client import RpcDevice, greet, read_greeting
+from measure.rpc.protocol import MAX_WAIT, get
+from measure.rpc.settings import RpcAddress, RpcSettings
+from measure.rpc.transport import Busy, CallError, Connection, Unreachable
+
+log = logging.getLogger(__name__)
+
+_PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)
+"""Seconds before the next attempt with a device that was lost soon after it came, by number of such attempts."""
+_SOON = 10.0
+
+
+class RpcProvider:
+    """Brings the devices at some addresses, each of a worker or of a tracker.
+
+    Args:
+        addresses: where to ask, and for what.
+        settings: token, patience.
+    """
+
+    def __init__(self, addresses: Sequence[RpcAddress], settings: RpcSettings) -> None:
+        self.addresses, self.settings = tuple(addresses), settings
+        self.client = uuid.uuid4().hex
+        self._reached = False
+
+    async def provide(self, fleet: Fleet) -> None:
+        """Keeps devices joined until it is cancelled.
+
+        Raises:
+            PoolError: a server refuses us, or none of them has answered within `settings.connect_timeout`.
+        """
+        await _all(*(self._serve(fleet, address) for address in self.addresses))
+
+    async def _serve(self, fleet: Fleet, address: RpcAddress) -> None:
+        """Keeps the devices of one address joined."""
+        losses = 0
+        while True:
+            connection = Connection(address.place, self.settings)
+            joined = time.monotonic()
+            try:
+                reply = await self._greet(connection, address)
+                if reply["role"] == "tracker":
+                    await _Leases(self, fleet, address, connection, get(reply, "lease", float)).keep()
+                else:
+                    await self._join(fleet, address, connection, reply)
+            finally:
+                connection.close()
+            losses = losses + 1 if time.monotonic() - joined < _SOON else 0
+            await asyncio.sleep(_PAUSES[min(losses, len(_PAUSES) - 1)])
+
+    async def _greet(self, connection: Connection, address: RpcAddress) -> Mapping[str, Any]:
+        start = time.monotonic()
+        while True:
+            try:
+                reply = await greet(connection, self.settings)
+            except (Unreachable, Busy) as error:
+                waited = time.monotonic() - start
+                if not self._reached and waited > self.settings.connect_timeout:
+                    raise PoolError(
+                        f"`pool` must name a worker or tracker that answers, but {address.place} did not "
+                        f"within {self.settings.connect_timeout:g} s: {error}"
+                    ) from None
+                await asyncio.sleep(self.settings.retry_pause)
+            else:
+                self._reached = True
+                return reply
+
+    async def _join(self, fleet: Fleet, address: RpcAddress, connection: Connection, reply: Mapping[str, Any]) -> None:
+        """Keeps a device joined until it is lost."""
+        greeting = read_greeting(reply)
+        if address.keys and greeting.key not in address.keys:
+            raise PoolError(
+                f"`key` must be that of the worker, {greeting.key!r} at {address.place}, "
+                f"but got key={', '.join(address.keys)}"
+            )
+        device = RpcDevice(address.place, greeting, self.settings, address.check, connection)
+        fleet.join(device)
+        await fleet.left(device)
+
+
+class _Leases:
+    """Devices that a tracker has given us.
+
+    Args:
+        provider: whose they are.
+        fleet: that they join.
+        address: of the tracker, and what to ask it for.
+        connection: to the tracker.
+        lease: seconds for which the tracker lets us keep silent.
+    """
+
+    def __init__(
+        self, provider: RpcProvider, fleet: Fleet, address: RpcAddress, connection: Connection, lease: float
+    ) -> None:
+        self._provider, self._fleet, self._address = provider, fleet, address
+        self._connection, self._lease = connection, lease
+        self._settings = provider.settings
+        self._held: dict[str, RpcDevice | None] = {}  # lease -> device, once it is connected
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def keep(self) -> None:
+        """Asks for devices and keeps them, until it is cancelled."""
+        try:
+            await _all(self._renew(), *(self._ask(key) for key in self._address.keys or ("",)))
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _ask(self, key: str) -> None:
+        """Asks for one device after the other."""
+        request = uuid.uuid4().hex
+        wait = min(MAX_WAIT, max(self._lease / 2, 0.1))
+        wish = {"client": self._provider.client, "key": key, "priority": self._address.priority, "wait": wait}
+        while True:
+            try:
+                limit = wait + self._settings.call_timeout
+                reply, _ = await self._connection.call("Ask", {**wish, "request": request}, timeout=limit)
+            except (Unreachable, Busy):
+                await asyncio.sleep(self._settings.retry_pause)
+                continue
+            except CallError as error:
+                raise PoolError(f"a tracker must give out devices, but {error}") from None
+            if "lease" in reply and reply["lease"] not in self._held:
+                lease = get(reply, "lease", str)
+                self._held[lease] = None
+                task = asyncio.create_task(self._use(lease, get(reply, "place", str)))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+                request = uuid.uuid4().hex
+
+    async def _use(self, lease: str, place: str) -> None:
+        """Keeps a device joined until it is lost, and then gives the lease back."""
+        broken = False
+        try:
+            device = await RpcDevice.connect(place, self._settings, self._address.check)
+            self._held[lease] = device
+            self._fleet.join(device)
+            await self._fleet.left(device)
+            broken = not device.recalled
+        except (CallError, PoolError, ValueError) as error:
+            log.warning("%s cannot be used: %s", place, error)
+            broken = True
+        finally:
+            self._held.pop(lease, None)
+            with suppress(CallError):  # else it runs out
+                await self._connection.call("Release", {"lease": lease, "broken": broken}, timeout=1.0)
+
+    async def _renew(self) -> None:
+        """Tells the tracker that we are alive, and hears what it wants back."""
+        while True:
+            await asyncio.sleep(self._lease / 3)
+            if not self._held:
+                continue
+            with suppress(CallError):  # then the next time; the devices do not need the tracker
+                names = {"client": self._provider.client, "leases": list(self._held)}
+                reply, _ = await self._connection.call("Renew", names)
+                for lease in get(reply, "recalled", list):
+                    self._give_back(lease)
+                for lease in get(reply, "lost", list):
+                    self._give_back(lease)
+
+    def _give_back(self, lease: str) -> None:
+        """Lets a device go after the trial that it has."""
+        device = self._held.get(lease)
+        if device is None or device.recalled:
+            return
+        device.recalled = True
+        task = asyncio.create_task(self._leave(device))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _leave(self, device: RpcDevice) -> None:
+        await device.idle.wait()
+        self._fleet.leave(device)
+
+
+async def _all(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Runs them side by side until one raises; the others are cancelled then."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,186 @@
+"""A gRPC server of frames: authentication before anything else, limits, and handlers that are coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from measure.errors import PoolError
+from measure.rpc.protocol import (
+    MAX_CALLS,
+    MAX_MESSAGE,
+    SERVICE,
+    TOKEN_METADATA,
+    VERSION,
+    VERSION_METADATA,
+    ProtocolError,
+    get,
+    read,
+)
+from measure.rpc.settings import check_token
+from measure.wire import pack
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    ("grpc.so_reuseport", 0),  # two servers on one port would share its clients
+    ("grpc.max_metadata_size", 8 << 10),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+)
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where and for whom a server listens.
+
+    Attributes:
+        place: `HOST:PORT`; port 0: the system chooses one.
+        token: that clients must have.
+        certificate, key: PEM of the server's certificate and its key; None: not encrypted.
+    """
+
+    place: str
+    token: str = field(repr=False)
+    certificate: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        check_token(self.token, "`token`")
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("`certificate` and `key` must be given together, but got one of them")
+
+
+class NotFound(Exception):
+    """What a request is about is not known here (any more)."""
+
+
+class Full(Exception):
+    """A limit is reached; later there may be room."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call's content.
+
+    Attributes:
+        header: plain data.
+        blob: bytes beside it.
+        peer: the client's address as gRPC writes it.
+    """
+
+    header: Mapping[str, Any]
+    blob: bytes
+    peer: str
+
+    def get(self, name: str, kind: type[Any]) -> Any:
+        """Field of the header; a `ProtocolError` where it is missing or of another type."""
+        return get(self.header, name, kind)
+
+
+Handler = Callable[[Request], Awaitable[tuple[Mapping[str, Any], bytes]]]
+
+
+class Service:
+    """Listens, authenticates, and lets handlers answer.
+
+    Args:
+        listen: where and for whom.
+        handlers: by name of the call.
+    """
+
+    def __init__(self, listen: Listen, handlers: Mapping[str, Handler]) -> None:
+        self._listen = listen
+        self._handlers = handlers
+        self._server: Any = None
+        self.place = ""
+
+    async def start(self) -> str:
+        """Begins to listen; `HOST:PORT` with the port that it got.
+
+        Raises:
+            PoolError: the address cannot be had.
+        """
+        self._server = grpc.aio.server(
+            interceptors=(_Gate(self._listen.token),), options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS
+        )
+        methods = {name: grpc.unary_unary_rpc_method_handler(_answering(each)) for name, each in self._handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        try:
+            if self._listen.certificate is None:
+                port = self._server.add_insecure_port(self._listen.place)
+            else:
+                pair = (self._listen.key, self._listen.certificate)
+                port = self._server.add_secure_port(self._listen.place, grpc.ssl_server_credentials([pair]))
+        except RuntimeError as error:
+            raise PoolError(f"`listen` must be an address to be had, but got {self._listen.place}: {error}") from None
+        await self._server.start()
+        self.place = f"{self._listen.place.rpartition(':')[0]}:{port}"
+        return self.place
+
+    async def close(self) -> None:
+        """Hangs up on everybody; may be called twice."""
+        if self._server is not None:
+            await self._server.stop(None)
+            self._server = None
+
+
+class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
+    """Lets in who has the token and the version.
+
+    What is refused gets a handler for a stream of messages, so that none is read: the system's buffers are all that a
+    stranger can fill.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        given = dict(details.invocation_metadata or ())
+        token = given.get(TOKEN_METADATA, "")
+        if not hmac.compare_digest(token.encode() if isinstance(token, str) else token, self._expected):
+            return _refusal(grpc.StatusCode.UNAUTHENTICATED, "the token must be that of the server, but is another one")
+        version = given.get(VERSION_METADATA, "none")
+        if version != str(VERSION):
+            sentence = f"the version of the protocol must be {VERSION}, but got {str(version)[:20]}"
+            return _refusal(grpc.StatusCode.FAILED_PRECONDITION, sentence)
+        return await continuation(details)
+
+
+def _refusal(code: Any, sentence: str) -> Any:
+    async def refuse(_messages: Any, context: Any) -> None:
+        await context.abort(code, sentence)
+
+    return grpc.stream_unary_rpc_method_handler(refuse)
+
+
+def _answering(handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    async def answer(frame: bytes, context: Any) -> bytes:
+        try:
+            header, blob = read(frame)
+            return pack(*await handler(Request(header, blob, context.peer())))
+        except ProtocolError as error:
+            code, sentence = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+        except NotFound as error:
+            code, sentence = grpc.StatusCode.NOT_FOUND, str(error)
+        except Full as error:
+            code, sentence = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
+        await context.abort(code, sentence)
+        raise AssertionError("abort raises")
+
+    return answer
+
+
+async def until_told() -> None:
+    """Returns when the process is asked to end, by SIGTERM or SIGINT."""
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    await told.wait()

@@ -1,0 +1,244 @@
+"""The tracker: devices register under keys; clients ask by key and priority and get leases, which the dead lose."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from measure.rpc.protocol import MAX_WAIT, ProtocolError
+from measure.rpc.service import Full, Listen, Request, Service
+
+log = logging.getLogger(__name__)
+
+MAX_DEVICES = 10_000
+MAX_REQUESTS = 10_000
+
+Reply = tuple[Mapping[str, Any], bytes]
+
+
+@dataclass(eq=False)
+class _Device:
+    """A worker that has registered."""
+
+    instance: str
+    key: str
+    place: str
+    expires: float  # monotonic seconds
+    lease: _Lease | None = None
+    broken: bool = False  # as its last client found; until it registers again
+    freed: float = 0.0  # monotonic seconds
+
+
+@dataclass(eq=False)
+class _Lease:
+    """A device in a client's hands."""
+
+    name: str
+    device: _Device
+    client: str
+    priority: int
+    expires: float
+    recalled: bool = False
+
+
+@dataclass(eq=False)
+class _Wish:
+    """A client that waits for a device."""
+
+    client: str
+    key: str
+    priority: int
+    expires: float
+    recalls: _Lease | None = None  # what is to be given back for it
+    granted: asyncio.Event = field(default_factory=asyncio.Event)
+    lease: _Lease | None = None
+
+
+class Tracker:
+    """Gives out devices.
+
+    The highest priority is served first, among equals who asked first. When no device is free, one is recalled from a
+    client of lower priority, or from one of the same priority that has at least two more devices than the asker.
+
+    Args:
+        listen: where and for whom.
+        lease: seconds after which a silent worker is forgotten and a silent client's devices are free again.
+    """
+
+    def __init__(self, listen: Listen, lease: float = 10.0) -> None:
+        if not lease > 0:
+            raise ValueError(f"`lease` must be positive, but got lease={lease}")
+        self.lease = lease
+        self._devices: dict[str, _Device] = {}  # instance -> device
+        self._leases: dict[str, _Lease] = {}
+        self._wishes: dict[str, _Wish] = {}  # request -> in the order of asking
+        self._ending: asyncio.Task[None] | None = None
+        self._service = Service(
+            listen,
+            {
+                "Hello": self._hello,
+                "Register": self._register,
+                "Withdraw": self._withdraw,
+                "Ask": self._ask,
+                "Renew": self._renew,
+                "Release": self._release,
+            },
+        )
+
+    async def start(self) -> str:
+        """Begins to serve; `HOST:PORT` with the port that it got.
+
+        Raises:
+            PoolError: the address cannot be had.
+        """
+        place = await self._service.start()
+        self._ending = asyncio.create_task(self._end_leases())
+        return place
+
+    async def close(self) -> None:
+        """Hangs up on everybody; may be called twice."""
+        await self._service.close()
+        if self._ending is not None:
+            self._ending.cancel()
+
+    async def _hello(self, request: Request) -> Reply:
+        return {"role": "tracker", "lease": self.lease}, b""
+
+    async def _register(self, request: Request) -> Reply:
+        instance, port = request.get("instance", str), request.get("port", int)
+        host = request.get("host", str) or _host_of(request.peer)
+        place = f"{host}:{port}"
+        device = self._devices.get(instance)
+        if device is None:
+            if len(self._devices) >= MAX_DEVICES:
+                raise Full(f"a tracker must have at most {MAX_DEVICES} devices, but got one more")
+            for other in [other for other in self._devices.values() if other.place == place]:
+                self._forget(other)  # it was started anew
+            device = self._devices[instance] = _Device(instance, request.get("key", str), place, 0.0)
+            log.info("%s registers as %r", place, device.key)
+        device.expires = time.monotonic() + self.lease
+        device.broken = False
+        self._match()
+        return {"lease": self.lease}, b""
+
+    async def _withdraw(self, request: Request) -> Reply:
+        device = self._devices.get(request.get("instance", str))
+        if device is not None:
+            self._forget(device)
+        return {}, b""
+
+    async def _ask(self, request: Request) -> Reply:
+        name, now = request.get("request", str), time.monotonic()
+        wish = self._wishes.get(name)
+        if wish is None:
+            if len(self._wishes) >= MAX_REQUESTS:
+                raise Full(f"a tracker must have at most {MAX_REQUESTS} requests, but got one more")
+            key, priority = request.get("key", str), request.get("priority", int)
+            wish = self._wishes[name] = _Wish(request.get("client", str), key, priority, now)
+        wait = min(max(request.get("wait", float), 0.0), MAX_WAIT)
+        wish.expires = now + wait + self.lease
+        self._match()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(wish.granted.wait(), wait)
+        if wish.lease is None:
+            return {}, b""
+        wish.lease.expires = time.monotonic() + self.lease
+        return {"lease": wish.lease.name, "place": wish.lease.device.place}, b""
+
+    async def _renew(self, request: Request) -> Reply:
+        names = request.get("leases", list)
+        if not all(isinstance(name, str) for name in names):
+            raise ProtocolError("`leases` must be names of leases, but got others")
+        known = [self._leases[name] for name in names if name in self._leases]
+        for lease in known:
+            lease.expires = time.monotonic() + self.lease
+        recalled = [lease.name for lease in known if lease.recalled]
+        return {"recalled": recalled, "lost": [name for name in names if name not in self._leases]}, b""
+
+    async def _release(self, request: Request) -> Reply:
+        lease = self._leases.get(request.get("lease", str))
+        if lease is not None:
+            lease.device.broken = request.get("broken", bool)
+            self._end(lease)
+            self._match()
+        return {}, b""
+
+    def _match(self) -> None:
+        """Gives free devices to those who wait, and recalls devices for those who deserve one."""
+        waiting = [wish for wish in self._wishes.values() if wish.lease is None]
+        for wish in sorted(waiting, key=lambda wish: -wish.priority):  # stable: in the order of asking
+            fitting = [device for device in self._devices.values() if wish.key in ("", device.key)]
+            free = [device for device in fitting if device.lease is None and not device.broken]
+            if free:
+                device = min(free, key=lambda device: device.freed)
+                expires = time.monotonic() + self.lease
+                lease = _Lease(uuid.uuid4().hex, device, wish.client, wish.priority, expires)
+                device.lease = wish.lease = self._leases[lease.name] = lease
+                wish.granted.set()
+                log.info("%s goes to %s", device.place, wish.client)
+            elif wish.recalls is None or wish.recalls.name not in self._leases:
+                wish.recalls = self._recall(wish, [device.lease for device in fitting if device.lease is not None])
+
+    def _recall(self, wish: _Wish, leases: list[_Lease]) -> _Lease | None:
+        """Asks the client that is best off for a device back."""
+        counts: dict[str, int] = {}
+        for lease in leases:
+            counts[lease.client] = counts.get(lease.client, 0) + (not lease.recalled)
+        mine = counts.get(wish.client, 0)
+        others = [
+            lease
+            for lease in leases
+            if not lease.recalled
+            and lease.client != wish.client
+            and (
+                lease.priority < wish.priority or (lease.priority == wish.priority and counts[lease.client] >= mine + 2)
+            )
+        ]
+        if not others:
+            return None
+        lease = min(others, key=lambda lease: (lease.priority, -counts[lease.client]))
+        lease.recalled = True
+        log.info("%s is recalled from %s for %s", lease.device.place, lease.client, wish.client)
+        return lease
+
+    def _end(self, lease: _Lease) -> None:
+        del self._leases[lease.name]
+        lease.device.lease, lease.device.freed = None, time.monotonic()
+        for name in [name for name, wish in self._wishes.items() if wish.lease is lease]:
+            del self._wishes[name]
+
+    def _forget(self, device: _Device) -> None:
+        del self._devices[device.instance]
+        if device.lease is not None:
+            self._end(device.lease)
+
+    async def _end_leases(self) -> None:
+        """Forgets workers and clients that are not heard of any more."""
+        with suppress(asyncio.CancelledError):
+            while True:
+                await asyncio.sleep(min(0.2, self.lease / 10))
+                now = time.monotonic()
+                for device in [device for device in self._devices.values() if device.expires < now]:
+                    log.info("%s is silent", device.place)
+                    self._forget(device)
+                for lease in [lease for lease in self._leases.values() if lease.expires < now]:
+                    log.info("%s is taken back from %s", lease.device.place, lease.client)
+                    self._end(lease)
+                for name in [name for name, wish in self._wishes.items() if wish.lease is None and wish.expires < now]:
+                    del self._wishes[name]
+                self._match()
+
+
+def _host_of(peer: str) -> str:
+    """Host of a peer as gRPC writes it: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
+    kind, _, rest = peer.partition(":")
+    host = rest.rpartition(":")[0].replace("%5B", "[").replace("%5D", "]")
+    if kind not in ("ipv4", "ipv6") or not host:
+        raise ProtocolError(f"`host` must be given by a worker whose address is not seen, but got peer={peer!r}")
+    return host

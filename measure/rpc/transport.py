@@ -1,0 +1,168 @@
+"""The client's end of a connection: calls with token and deadline, and what their failures mean."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import grpc
+
+from measure.rpc.protocol import (
+    MAX_MESSAGE,
+    SERVICE,
+    TOKEN_METADATA,
+    VERSION,
+    VERSION_METADATA,
+    ProtocolError,
+    read,
+)
+from measure.rpc.settings import RpcSettings
+from measure.wire import pack
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    ("grpc.enable_http_proxy", 0),  # devices are asked directly, whatever the shell says of web proxies
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection
+)
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+class CallError(Exception):
+    """A call that was not answered as hoped; the text is one sentence."""
+
+
+class Unreachable(CallError):
+    """Nobody answers; later somebody may."""
+
+
+class Forgotten(CallError):
+    """The server does not know what the call is about: it was started anew, or our lease has run out."""
+
+
+class Refused(CallError):
+    """The server does not deal with this client: another token or another version."""
+
+
+class Rejected(CallError):
+    """The server does not accept this request, and would not accept it again."""
+
+
+class Busy(CallError):
+    """The server has reached one of its limits; later it may have room."""
+
+
+_MEANING = {
+    grpc.StatusCode.NOT_FOUND: Forgotten,
+    grpc.StatusCode.UNAUTHENTICATED: Refused,
+    grpc.StatusCode.FAILED_PRECONDITION: Refused,
+    grpc.StatusCode.UNIMPLEMENTED: Refused,
+    grpc.StatusCode.INVALID_ARGUMENT: Rejected,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Busy,
+    **dict.fromkeys(_GONE, Unreachable),
+}
+
+Reply = tuple[dict[str, Any], bytes]
+
+
+class Connection:
+    """Calls to one server; made anew underneath when it breaks. Threads may share it.
+
+    Args:
+        place: `HOST:PORT`.
+        settings: token, certificates, time-outs.
+    """
+
+    def __init__(self, place: str, settings: RpcSettings) -> None:
+        self.place = place
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._channel: Any = None
+        self._metadata = (
+            (TOKEN_METADATA, f"Bearer {settings.token}"),
+            (VERSION_METADATA, str(VERSION)),
+        )
+
+    async def call(
+        self, method: str, header: Mapping[str, Any], blob: bytes = b"", timeout: float | None = None
+    ) -> Reply:
+        """One call; others may be under way.
+
+        Args:
+            method: name of the call.
+            header: of the request.
+            blob: of the request.
+            timeout: seconds; None: that of the settings.
+
+        Raises:
+            CallError: one of its kinds.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def settle() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        def finished(_call: Any) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile, and nobody waits
+                loop.call_soon_threadsafe(settle)
+
+        call = self._begin(method, header, blob, timeout)
+        call.add_done_callback(finished)
+        try:
+            await done
+        finally:
+            call.cancel()
+        return self._reply(method, call)
+
+    def ask(self, method: str, header: Mapping[str, Any], blob: bytes = b"", timeout: float | None = None) -> Reply:
+        """The same as a plain call, which blocks."""
+        return self._reply(method, self._begin(method, header, blob, timeout))
+
+    def tell(self, method: str, header: Mapping[str, Any]) -> None:
+        """A call whose answer nobody waits for."""
+        self._begin(method, header, b"", None)
+
+    def close(self) -> None:
+        """Hangs up; the next call connects again."""
+        with self._lock:
+            channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+    def _begin(self, method: str, header: Mapping[str, Any], blob: bytes, timeout: float | None) -> Any:
+        frame = pack(header, blob)
+        if len(frame) > MAX_MESSAGE - 1024:
+            raise Rejected(f"a message must have at most {MAX_MESSAGE - 1024} bytes, but got {len(frame)}")
+        limit = self._settings.call_timeout if timeout is None else timeout
+        with self._lock:
+            if self._channel is None:
+                self._channel = self._connect()
+            stub = self._channel.unary_unary(f"/{SERVICE}/{method}")
+            return stub.future(frame, timeout=limit, metadata=self._metadata)
+
+    def _connect(self) -> Any:
+        if self._settings.ca is None:
+            return grpc.insecure_channel(self.place, _OPTIONS)
+        return grpc.secure_channel(self.place, grpc.ssl_channel_credentials(self._settings.ca), _OPTIONS)
+
+    def _reply(self, method: str, call: Any) -> Reply:
+        try:
+            return read(call.result())
+        except grpc.RpcError as error:
+            code, details = error.code(), error.details() or ""
+        except grpc.FutureCancelledError:
+            code, details = grpc.StatusCode.CANCELLED, "the call was cancelled"
+        except ProtocolError as error:
+            raise Refused(f"{self.place} must speak the protocol, but: {error}") from None
+        if code in _GONE:
+            self.close()  # a connection that was cut silently would stay silent
+        kind = _MEANING.get(code, CallError)
+        raise kind(f"{method} at {self.place}: {details or code.name}")
