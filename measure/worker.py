@@ -7,6 +7,7 @@ outcome; what kills the process is the parent's to notice.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
@@ -36,6 +37,7 @@ from targets.base import RunError
 _GRACE = 1.0
 """Seconds after which a worker ends itself, should the parent not have done it in time."""
 _MESSAGE = 1500
+_PR_SET_PDEATHSIG = 1
 
 Header = dict[str, Any]
 
@@ -209,6 +211,10 @@ def _confine(options: Header) -> None:
     if options["memory_bytes"]:
         resource.setrlimit(resource.RLIMIT_AS, (options["memory_bytes"], options["memory_bytes"]))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if "parent" in options:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != options["parent"]:  # it died before
+            sys.exit(1)
 
 
 def _held_bytes(task: Task, oracle: Oracle | None) -> int:

@@ -114,7 +114,7 @@ def _start(settings: RaySettings) -> Callable[[], None]:
                 resources=local_resources(),
                 object_store_memory=settings.object_store_bytes,
                 include_dashboard=False,
-                include_log_monitor=False,
+                include_log_monitor=False,  # type: ignore[arg-type]
                 no_monitor=True,
                 min_worker_port=0,
                 max_worker_port=0,
@@ -134,7 +134,9 @@ def _start(settings: RaySettings) -> Callable[[], None]:
 
 def _init(address: str) -> None:
     import ray
+    from ray._private import worker
 
+    worker._worker_logs_enabled = False  # else it prints 20 lines of its logs when a node goes
     ray.init(
         address=address,
         namespace="autotune",
@@ -146,7 +148,7 @@ def _init(address: str) -> None:
 
 def _read_environment() -> None:
     """Makes Ray read its settings and the token again: it has done so when it was imported, maybe long ago."""
-    from ray._raylet import AuthenticationTokenLoader, Config
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()

@@ -29,9 +29,8 @@ class RaySettings:
         if not self.poll > 0:
             raise ValueError(f"`poll` must be positive seconds, but got poll={self.poll}")
         if self.object_store_bytes < 75 << 20:
-            raise ValueError(
-                f"`object_store_bytes` must be at least {75 << 20}, but got object_store_bytes={self.object_store_bytes}"
-            )
+            rule = f"`object_store_bytes` must be at least {75 << 20}"
+            raise ValueError(f"{rule}, but got object_store_bytes={self.object_store_bytes}")
 
 
 def workplace_to_json(settings: LocalSettings) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""What measuring on Ray survives, on real processes: kernels that misbehave, processes that are killed, nodes that go."""
+"""What measuring on Ray survives, on real processes: kernels that misbehave, killed processes, nodes that go."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -11,6 +12,8 @@ import pytest
 from measure.errors import ErrorClass, PoolError
 from tests.measure.helpers import trial
 from tests.measure.ray.session import Node, children, gone, ray_pool, until
+
+VTA = {"target": "vta"}
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -48,8 +51,16 @@ def test_a_killed_actor_is_replaced_and_its_trial_measured_again(pool):
     os.kill(actor, signal.SIGKILL)
     results = pool.results() + pool.results()
     assert [result.ok for result in results] == [True, True]
-    assert children("run")[0][1] != actor
-    until(lambda: gone(child), 3.0)  # its kernel would disturb the next timings
+    assert children("run")[0][1] != actor and gone(child)
+
+
+def test_a_killed_actor_takes_its_kernel_along(pool):
+    pool.submit([trial(run="hang", options={"run_timeout": 60.0})])
+    child, actor = until(lambda: children("run"))[0]
+    time.sleep(0.3)
+    os.kill(actor, signal.SIGKILL)
+    until(lambda: gone(child), 3.0)  # else it would disturb the next timings
+    pool.cancel()
 
 
 def test_a_killed_builder_is_replaced_and_its_builds_begin_again(pool):
@@ -82,29 +93,30 @@ def test_what_is_cancelled_is_killed_at_once(pool):
 
 
 def test_nodes_come_and_go_during_a_run(pool):
-    nodes = [Node({"autotune_vta": 2.0})]
+    numbers = itertools.count()
+    results = []
+
+    def work_on(node):
+        """Keeps the devices busy; the results that came from a node."""
+        while pool.outstanding < 8:
+            pool.submit([trial(seconds=0.05, sleep=True, deterministic=True, number=next(numbers), options=VTA)])
+        results.extend(pool.results(0.1))
+        return [result for result in results if node.id[:6] in result.host["device"]]
+
+    nodes = []
     try:
-        options = {"target": "vta"}
-        pool.submit([trial(seconds=0.05, sleep=True, number=number, options=options) for number in range(60)])
-        results = []
-
-        def seen(node):
-            nonlocal results
-            results += pool.results(0.1)
-            return [result for result in results if node.id[:6] in result.host["device"]]
-
-        until(lambda: seen(nodes[0]))
+        nodes.append(Node({"autotune_vta": 2.0}))
+        until(lambda: work_on(nodes[0]))
         nodes[0].kill()
         nodes.append(Node({"autotune_vta": 2.0}))
-        pool.submit([trial(seconds=0.05, sleep=True, number=number, options=options) for number in range(60, 120)])
-        until(lambda: seen(nodes[1]))
+        until(lambda: work_on(nodes[1]))
         while pool.outstanding:
             results += pool.results()
-        assert all(result.ok for result in results)
-        assert sorted(result.trial.trace[0]["number"] for result in results) == list(range(120))
     finally:
         for node in nodes:
             node.kill()
+    assert all(result.ok for result in results)
+    assert sorted(result.trial.trace[0]["number"] for result in results) == list(range(next(numbers)))
 
 
 def test_an_executor_that_cannot_be_made_is_one_sentence(tmp_path):
