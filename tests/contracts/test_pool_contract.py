@@ -14,6 +14,7 @@ from measure.noise import NoisyPool
 from measure.replay import ReplayPool
 from measure.settings import LocalSettings
 from tests.measure.helpers import EXECUTOR, trial
+from tests.measure.ray.session import ray_pool
 
 GOOD = [trial(seconds=1e-3 * (1 + place)) for place in range(5)]
 BAD = trial(build="compile")
@@ -31,10 +32,11 @@ def noisy(folder: Path) -> NoisyPool:
     return NoisyPool(replay(folder), np.random.default_rng(0), relative=0.01)
 
 
-POOLS = {"local": local, "replay": replay, "noisy": noisy}
+POOLS = {"local": local, "replay": replay, "noisy": noisy, "ray": ray_pool}
+KINDS = [pytest.param(kind, marks=pytest.mark.xdist_group("ray")) if kind == "ray" else kind for kind in POOLS]
 
 
-@pytest.fixture(scope="module", params=POOLS)
+@pytest.fixture(scope="module", params=KINDS)
 def pool(request, tmp_path_factory):
     with POOLS[request.param](tmp_path_factory.mktemp("pool")) as pool:
         yield pool
@@ -94,7 +96,7 @@ def test_run_refuses_to_mix_with_outstanding_results(pool):
     assert len(pool.results()) == 1
 
 
-@pytest.mark.parametrize("kind", POOLS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_closed_pool_takes_nothing(kind, tmp_path):
     pool = POOLS[kind](tmp_path)
     pool.close()
