@@ -49,7 +49,6 @@ def connect(address: str | None, settings: RaySettings) -> Callable[[], None]:
     Raises:
         PoolError: Ray cannot be started or reached.
     """
-    logging.getLogger("ray").setLevel(logging.ERROR)
     import ray
 
     if ray.is_initialized():
@@ -136,6 +135,7 @@ def _init(address: str) -> None:
     import ray
     from ray._private import worker
 
+    logging.getLogger("ray").setLevel(logging.ERROR)
     worker._worker_logs_enabled = False  # else it prints 20 lines of its logs when a node goes
     ray.init(
         address=address,
