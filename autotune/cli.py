@@ -12,11 +12,14 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from autotune import __version__
+from autotune.commands import devices
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command("worker")(devices.worker)
+app.command("tracker")(devices.tracker)
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).")]
 Overrides = Annotated[
     list[str] | None,
@@ -50,7 +53,8 @@ def run(
     trials: Annotated[int | None, typer.Option(help="Candidates to measure; the tasks of a model share them.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,
     overrides: Overrides = None,
-    pool: Annotated[str | None, typer.Option(help="local, or replay:FILE.")] = None,
+    pool: Annotated[str | None, typer.Option(help="local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE.")] = None,
+    token_file: Annotated[str | None, typer.Option(help="File with the token of RPC devices.")] = None,
     output: Annotated[str | None, typer.Option(help="The run folder.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the records that are there.")] = False,
     json_file: Annotated[
@@ -69,6 +73,7 @@ def run(
         from autotune.report import print_results
 
         given = {"trials": trials, "seed": seed, "measure.pool": pool, "output": output}
+        given["measure.token_file"] = token_file
         _check_json(json_file)
         loaded = _load(config, overrides, {key: value for key, value in given.items() if value is not None})
         console = Console(stderr=str(json_file) == "-")

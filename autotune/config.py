@@ -68,7 +68,15 @@ class CostModelConfig(Section):
 class MeasureConfig(Section):
     """How candidates are measured."""
 
-    pool: str = Field(default="local", description="local, or replay:FILE to answer from a records file.")
+    pool: str = Field(
+        default="local",
+        description="local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE to answer from a records file; see "
+        "docs/measurement.md.",
+    )
+    token_file: str | None = Field(default=None, description="File with the token of RPC workers and trackers.")
+    tls_ca: str | None = Field(
+        default=None, description="PEM file of certificates that sign those of RPC servers; null: no encryption."
+    )
     cache: Literal["warm", "network"] = Field(
         default="warm", description="State of the caches: all warm, or weights cold as within a network."
     )

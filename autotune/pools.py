@@ -1,4 +1,4 @@
-"""Measuring pools of a run by name: `local`, `ray` or `ray:ADDRESS`, or `replay:FILE` to answer from a records file."""
+"""Measuring pools of a run by name: see `make_pool`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,31 @@ from measure.pool import MeasurePool
 from measure.replay import ReplayPool
 
 
-def make_pool(spec: str) -> MeasurePool:
+def make_pool(spec: str, token_file: str | None = None, tls_ca: str | None = None) -> MeasurePool:
     """The pool that `spec` names.
 
+    Args:
+        spec: `local`; `rpc://HOST:PORT?key=NAME`, see `measure.rpc.settings`; `ray`, see `measure.ray.pool`; or
+            `replay:FILE`, which answers from a records file.
+        token_file: holds the token of RPC workers and trackers.
+        tls_ca: PEM file of certificates by one of which those are signed; None: they do not encrypt.
+
     Raises:
+        PoolError: a token file or certificates that cannot be used.
         ValueError: no such pool, or a replay without its file.
         RecordError: a file that cannot be read.
     """
     name, _, path = spec.partition(":")
+    name = name.partition("+")[0]
     kind = registry.get(name)
+    if name == "rpc":
+        from measure.rpc.pool import rpc_pool
+
+        return rpc_pool(spec, token_file, tls_ca)
     if name == "ray":
-        return ray_pool(path)
+        from measure.ray.pool import ray_pool
+
+        return ray_pool(spec, token_file, tls_ca)
     if not issubclass(kind, ReplayPool):
         if path:
             raise ValueError(f"`pool` must be {name!r} alone, but got pool={spec!r}")
@@ -27,10 +41,3 @@ def make_pool(spec: str) -> MeasurePool:
         raise ValueError(f"`pool` must be 'replay:FILE' with a records file, but got pool={spec!r}")
     with Database(path, readonly=True) as database:
         return ReplayPool.from_records(database)
-
-
-def ray_pool(address: str) -> MeasurePool:
-    """The pool on a Ray cluster at `address`, or on one that is started here where it is empty."""
-    from measure.ray.pool import RayPool
-
-    return RayPool(address or None)

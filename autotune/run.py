@@ -92,7 +92,7 @@ def run(
     notes: list[str] = []
     wrong = ""
     with blamed(f"{where}:measure.pool"):
-        pool = make_pool(config.measure.pool)
+        pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
     if not resume and config.records is None and (aside := run_folder.set_aside(config.records_path)):
         say(f"records of an earlier run are kept as {aside}; --resume would have gone on with them")
     with pool, Database(config.records_path) as database:

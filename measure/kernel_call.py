@@ -7,7 +7,6 @@ from typing import Any
 
 from measure.arrays import pack_arrays, unpack_arrays
 from measure.errors import ErrorClass, TrialFailure
-from search_space.workloads import Workload
 from targets import registry
 from targets.base import Module, RunError
 
@@ -39,6 +38,8 @@ def handle(
         if threads is not None and not 1 <= threads <= 1024:
             raise ValueError(f"`threads` must be 1 to 1024 or None, but got threads={threads}")
         if call["arrays"] is None:
+            from search_space.workloads import Workload  # most processes never need it
+
             inputs = list(Workload.from_json(dict(call["workload"])).make_inputs(int(call["seed"])))
         else:
             inputs = unpack_arrays(call["arrays"], blob[size:])

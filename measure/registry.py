@@ -26,7 +26,13 @@ def _ray() -> type[MeasurePool]:
     return RayPool
 
 
-POOLS: dict[str, Callable[[], type[MeasurePool]]] = {"local": _local, "replay": _replay, "ray": _ray}
+def _rpc() -> type[MeasurePool]:
+    from measure.rpc.pool import RpcPool
+
+    return RpcPool
+
+
+POOLS: dict[str, Callable[[], type[MeasurePool]]] = {"local": _local, "replay": _replay, "ray": _ray, "rpc": _rpc}
 """Name -> importer of the class."""
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from measure.fleet.endpoint import EndpointLost
+from measure.fleet.scheduler import Fleet
 from measure.host import allowed_cores, describe_host, machine_name
 from measure.hostlock import HostLock
 from measure.pool import Trial
@@ -114,6 +115,25 @@ class LocalBuilder:
         for workplace, lock in self._places:
             workplace.close()
             lock.close()
+
+
+class LocalBuilders:
+    """Provider of one `LocalBuilder`, which is made when the fleet starts.
+
+    Args:
+        slots, settings: of the builder.
+    """
+
+    def __init__(self, slots: int | None = None, settings: LocalSettings | None = None) -> None:
+        self.slots, self.settings = slots, settings
+
+    async def provide(self, fleet: Fleet) -> None:
+        """Keeps a builder in the fleet; one that leaves is replaced."""
+        while True:
+            builder = LocalBuilder(self.slots, self.settings)
+            fleet.join(builder)
+            await fleet.left(builder)
+            await asyncio.sleep(1.0)
 
 
 class LocalDevice:

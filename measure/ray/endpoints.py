@@ -16,6 +16,8 @@ from measure.pool import Trial
 from measure.wire import pack, unpack
 from measure.workplace import Answer
 
+_JOBS = itertools.count()
+
 
 class _ActorEndpoint:
     """What builders and devices share: questions to one actor, until it is gone."""
@@ -23,10 +25,9 @@ class _ActorEndpoint:
     def __init__(self, name: str, host: str, targets: frozenset[str], actor: Any) -> None:
         self.name, self.host, self.targets = name, host, targets
         self._actor = actor
-        self._jobs = itertools.count()
 
     async def _ask(self, header: Mapping[str, Any], blob: bytes = b"") -> Answer:
-        job = next(self._jobs)
+        job = next(_JOBS)
         try:
             frame = await self._actor.work.remote(pack({"job": job, **header}, blob))
         except RayActorError as error:
@@ -35,6 +36,8 @@ class _ActorEndpoint:
             self._actor.cancel.remote(job)
             raise
         found, module = unpack(frame)
+        if "lost" in found:
+            raise EndpointLost(found["lost"])
         if "fault" in found:
             raise PoolError(f"{self.name}: {found['fault']}")
         return Answer(found, module)
@@ -75,6 +78,37 @@ class RayDevice(_ActorEndpoint):
     async def run(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
         """Checks and times a built trial; see the protocol."""
         return await self._ask({"trial": trial.to_json(), "best_seconds": best_seconds}, module)
+
+
+class FrontedDevice(RayDevice):
+    """A device elsewhere that a Ray actor fronts, maybe with others.
+
+    Args:
+        number: by which the actor knows it.
+        facts: what the actor says of it.
+        actor: see `measure.ray.front`.
+    """
+
+    def __init__(self, number: int, facts: Mapping[str, Any], actor: Any) -> None:
+        super().__init__(
+            f"{facts['name']} by ray",
+            facts["host"],
+            frozenset(facts["targets"]),
+            facts["exclusive"],
+            facts["description"],
+            actor,
+        )
+        self.number = number
+
+    async def run(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
+        """Checks and times a built trial; see the protocol."""
+        header = {"guest": self.number, "trial": trial.to_json(), "best_seconds": best_seconds}
+        return await self._ask(header, module)
+
+    async def close(self) -> None:
+        """Lets go of the device; the actor goes on for the others."""
+        if ray.is_initialized():
+            self._actor.drop.remote(self.number)
 
 
 def dismiss(actor: Any) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from measure.errors import PoolError
 from measure.ray.actors import Actor
 from measure.ray.cluster import connect
-from measure.ray.kinds import KINDS, resource_of
-from measure.ray.settings import RaySettings, workplace_to_json
+from measure.ray.front import Front
+from measure.ray.kinds import FRONT, KINDS, resource_of
+from measure.ray.settings import FrontSettings, RaySettings, workplace_to_json
 from targets.registry import TARGETS
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _RESTART = 0.5
 """Seconds before an actor that has died is made again."""
 _TRIES = 3
 """Actors that may die in a row without ever having come up."""
-_BUILDER = "builder"
+_BUILDER, _FRONT = "builder", "front"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Post:
     Attributes:
         node: Ray's id of the node.
         address: of the node, for messages.
-        kind: a name of `KINDS`, or `builder`.
+        kind: a name of `KINDS`, `builder`, or `front`, which is on whatever node Ray chooses.
         number: among its like on the node.
         slots: trials at a time.
     """
@@ -53,7 +54,7 @@ class Post:
 
 
 def posts_of(node: dict[str, Any], wanted: frozenset[str]) -> list[Post]:
-    """The actors that a node of `ray.nodes()` ought to have for trials of the targets `wanted`."""
+    """The actors that a node of `ray.nodes()` ought to have, its devices for the targets `wanted`."""
     if not node["Alive"]:
         return []
     resources, address, key = node["Resources"], node["NodeManagerAddress"], node["NodeID"]
@@ -75,10 +76,16 @@ class RayProvider:
     Args:
         address: of the cluster, see `connect`; None: a Ray is started on this host.
         settings: how.
+        front: RPC devices to run on, in place of the nodes' own devices; None: the nodes' own.
     """
 
-    def __init__(self, address: str | None = None, settings: RaySettings | None = None) -> None:
-        self.address = address
+    def __init__(
+        self,
+        address: str | None = None,
+        settings: RaySettings | None = None,
+        front: FrontSettings | None = None,
+    ) -> None:
+        self.address, self.front = address, front
         self.settings = settings or RaySettings()
 
     async def provide(self, fleet: Fleet) -> None:
@@ -96,7 +103,7 @@ class RayProvider:
                     filled[post] = asyncio.create_task(self._fill(fleet, post))
                 for post in filled.keys() - posts:
                     filled.pop(post).cancel()
-                _check(fleet, filled)
+                _check(filled)
                 await fleet.news(self.settings.poll)
         finally:
             for task in filled.values():
@@ -108,7 +115,10 @@ class RayProvider:
         import ray
 
         nodes: Sequence[dict[str, Any]] = await asyncio.to_thread(ray.nodes)
-        return {post for node in nodes for post in posts_of(node, fleet.wanted)}
+        wanted = fleet.wanted if self.front is None else frozenset()
+        addresses = [] if self.front is None else self.front.addresses.split(",")
+        fronts = {Post("", address.strip(), _FRONT, number) for number, address in enumerate(addresses)}
+        return fronts | {post for node in nodes for post in posts_of(node, wanted)}
 
     async def _fill(self, fleet: Fleet, post: Post) -> None:
         """Has an actor at its post, and another one whenever it has died.
@@ -123,19 +133,19 @@ class RayProvider:
         failures = 0
         while True:
             actor = self._actor(post)
-            endpoint = None
             try:
-                endpoint = _endpoint(post, await actor.describe.remote(), actor)
-                fleet.join(endpoint)
+                news = await (actor.guests.remote([]) if post.kind == _FRONT else actor.describe.remote())
                 failures = 0
-                await fleet.left(endpoint)
+                if post.kind == _FRONT:
+                    await _fill_with_guests(fleet, actor, news)
+                else:
+                    await _fill_with_one(fleet, _endpoint(post, news, actor))
             except RayError as error:
                 failures += 1
+                log.warning("%s died: %s", post.name, first_line(error))
                 if failures == _TRIES:
                     raise PoolError(f"{post.name} must come up, but: {first_line(error)}") from error
             finally:
-                if endpoint is not None:
-                    fleet.leave(endpoint)
                 dismiss(actor)
             await asyncio.sleep(_RESTART)
 
@@ -144,27 +154,58 @@ class RayProvider:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        options: dict[str, Any] = {"resources": {}}
-        role = "build"
+        common: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0}
+        if post.kind == _FRONT:
+            assert self.front is not None
+            options = {**common, "resources": {FRONT: 1}}
+            return ray.remote(Front).options(**options).remote(post.address, self.front.settings)
+        role, slots = "build", self.settings.workplace.builders or post.slots
         if post.kind != _BUILDER:
             kind = KINDS[post.kind]
-            role = "run" if kind.exclusive else "share"
-            options = {"resources": {resource_of(post.kind): 1}, **kind.options}
-        slots = post.slots
-        if role == "build" and self.settings.workplace.builders is not None:
-            slots = self.settings.workplace.builders
-        return (
-            ray.remote(Actor)
-            .options(
-                num_cpus=0,
-                max_restarts=0,
-                max_task_retries=0,
-                max_concurrency=2 * slots + 2,  # what was cancelled may still be ending
-                scheduling_strategy=NodeAffinitySchedulingStrategy(post.node, soft=False),
-                **options,
-            )
-            .remote(role, workplace_to_json(self.settings.workplace), slots, post.number)
-        )
+            role, slots = "run" if kind.exclusive else "share", 1
+            common.update(kind.options, resources={resource_of(post.kind): 1})
+        options = {
+            **common,
+            "max_concurrency": 2 * slots + 2,  # what was cancelled may still be ending
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(post.node, soft=False),
+        }
+        workplace = workplace_to_json(self.settings.workplace)
+        return ray.remote(Actor).options(**options).remote(role, workplace, slots, post.number)
+
+
+async def _fill_with_one(fleet: Fleet, endpoint: RayBuilder | RayDevice) -> None:
+    """Has an endpoint in the fleet until it is lost."""
+    try:
+        fleet.join(endpoint)
+        await fleet.left(endpoint)
+    finally:
+        fleet.leave(endpoint)
+
+
+async def _fill_with_guests(fleet: Fleet, actor: Any, news: dict[str, Any]) -> None:
+    """Has the devices in the fleet that an actor fronts, until the actor is lost.
+
+    Raises:
+        PoolError: it can front none.
+        RayError: the actor is lost.
+    """
+    from measure.ray.endpoints import FrontedDevice
+
+    devices: dict[int, FrontedDevice] = {}
+    try:
+        while True:
+            if "fault" in news:
+                raise PoolError(news["fault"])
+            guests = news["guests"]
+            for number in devices.keys() - guests.keys():
+                fleet.leave(devices.pop(number))
+            for number in guests.keys() - devices.keys():
+                devices[number] = FrontedDevice(number, guests[number], actor)
+                fleet.join(devices[number])
+            news = await actor.guests.remote(list(guests))
+    finally:
+        for device in devices.values():
+            fleet.leave(device)
 
 
 def _endpoint(post: Post, about: dict[str, Any], actor: Any) -> RayBuilder | RayDevice:
@@ -176,9 +217,10 @@ def _endpoint(post: Post, about: dict[str, Any], actor: Any) -> RayBuilder | Ray
     return RayDevice(post.name, about["host"], kind.targets, kind.exclusive, about["description"], actor)
 
 
-def _check(fleet: Fleet, filled: dict[Post, asyncio.Task[None]]) -> None:
-    """Raises the error of a post that could not be filled; a warning does where others are."""
-    for task in filled.values():
+def _check(filled: dict[Post, asyncio.Task[None]]) -> None:
+    """Raises the error of a post that cannot be filled if there is no other post of its kind."""
+    for post, task in filled.items():
         if task.done() and (error := task.exception()) is not None:
-            if not isinstance(error, PoolError) or not fleet.endpoints:
+            others = [other for other, filling in filled.items() if other.kind == post.kind and not filling.done()]
+            if not isinstance(error, PoolError) or not others:
                 raise error

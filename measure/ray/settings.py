@@ -33,6 +33,19 @@ class RaySettings:
             raise ValueError(f"{rule}, but got object_store_bytes={self.object_store_bytes}")
 
 
+@dataclass(frozen=True)
+class FrontSettings:
+    """RPC devices that actors front.
+
+    Attributes:
+        addresses: `rpc://...`, see `measure.rpc.settings.parse_addresses`; each gets an actor of its own.
+        settings: fields of `RpcSettings`.
+    """
+
+    addresses: str
+    settings: Mapping[str, Any] = field(repr=False)
+
+
 def workplace_to_json(settings: LocalSettings) -> dict[str, Any]:
     """Plain form, which an actor is made from."""
     return asdict(settings)

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import platform
-import time
-import uuid
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from measure.arrays import unpack_arrays
@@ -19,85 +13,14 @@ from measure.errors import ErrorClass, PoolError
 from measure.fleet.endpoint import EndpointLost
 from measure.interface import load_executor
 from measure.pool import Trial
-from measure.rpc.protocol import MAX_WAIT, ProtocolError, get
+from measure.rpc.jobs import Greeting, JobClient, greet, read_greeting
 from measure.rpc.settings import Check, RpcSettings
-from measure.rpc.transport import Busy, CallError, Connection, Forgotten, Refused, Rejected, Unreachable
+from measure.rpc.transport import Connection
 from measure.workplace import Answer
-
-_SUBMISSIONS = 5
-"""Times that a trial is submitted anew to a server that has forgotten it."""
-_BYTES_PER_SECOND = 256 << 10
-"""Slowest network on which a module arrives in time."""
-
-
-@dataclass(frozen=True)
-class Greeting:
-    """What a worker says of itself.
-
-    Attributes:
-        name: of the device.
-        key: by which it is asked for; may be empty.
-        target: that it runs, as `targets.registry.get` takes it.
-        host: of the machine, see `measure.host.machine_name`.
-        exclusive: see `measure.fleet.endpoint.Device`.
-        description: of the machine, for records.
-        session: name of the session that was opened.
-        instance: of the server's life.
-    """
-
-    name: str
-    key: str
-    target: str
-    host: str
-    exclusive: bool
-    description: Mapping[str, Any]
-    session: str
-    instance: str
-
-
-def client_name() -> str:
-    """This process, for people who look at a worker's or tracker's clients."""
-    return f"{platform.node()}:{os.getpid()}"
-
-
-async def greet(connection: Connection, settings: RpcSettings) -> Mapping[str, Any]:
-    """Opens a session at a worker, or learns that this is a tracker: the reply, whose `role` says which.
-
-    Raises:
-        PoolError: the server refuses this client.
-        Unreachable: it does not answer.
-        Busy: it has as many sessions as it takes.
-    """
-    try:
-        reply, _ = await connection.call("Hello", {"client": client_name(), "lease": settings.lease})
-        get(reply, "role", str)
-    except (Refused, Rejected, Forgotten, ProtocolError) as error:
-        raise PoolError(f"`pool` must be a worker or tracker that knows us, but {error}") from None
-    return reply
-
-
-def read_greeting(reply: Mapping[str, Any]) -> Greeting:
-    """A worker's reply to Hello.
-
-    Raises:
-        PoolError: it is not what a worker says.
-    """
-    kinds: dict[str, type[Any]] = {
-        **dict.fromkeys(("name", "key", "target", "host", "session", "instance"), str),
-        "exclusive": bool,
-        "description": dict,
-    }
-    try:
-        return Greeting(**{name: get(reply, name, kind) for name, kind in kinds.items()})
-    except ProtocolError as error:
-        raise PoolError(f"a worker must say what it is, but: {error}") from None
 
 
 class RpcDevice:
     """A device behind an RPC server.
-
-    A connection that is cut is made anew, and the trial's answer fetched then; a server that was started anew gets the
-    trial again. When neither works for `settings.patience` seconds the device is lost.
 
     Args:
         place: `HOST:PORT` of the worker.
@@ -129,9 +52,7 @@ class RpcDevice:
         self.idle = asyncio.Event()
         self.idle.set()
         self.recalled = False
-        self._connection = connection or Connection(place, settings)
-        self._session: str | None = greeting.session
-        self._fetched: list[str] = []
+        self._jobs = JobClient(connection or Connection(place, settings), greeting, settings, self.name)
         self._references = _References(settings)
         self._doubtful = False  # whether the process over there may have been damaged
         self._closed = False
@@ -172,13 +93,8 @@ class RpcDevice:
 
     async def close(self) -> None:
         """Ends the session, and with it what the device does for us; may be called twice."""
-        if self._closed:
-            return
         self._closed = True
-        if self._session is not None:
-            with suppress(CallError):  # else the lease runs out
-                await self._connection.call("Close", {"session": self._session}, timeout=1.0)
-        self._connection.close()
+        await self._jobs.close()
 
     async def _run_and_check(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
         """The same with the comparison here; what fails in a process that may be damaged is tried once more."""
@@ -194,79 +110,14 @@ class RpcDevice:
         raise AssertionError("the second attempt returns")
 
     async def _run(self, trial: Trial, module: bytes, best_seconds: float | None, fresh: bool = False) -> Answer:
-        job = uuid.uuid4().hex
         request = {
-            "job": job,
             "kind": "trial",
             "trial": trial.to_json(),
             "best_seconds": best_seconds,
             "check": self.check,
             "fresh": fresh,
         }
-        submitted, submissions = None, 0  # the session that has the job
-        heard = time.monotonic()
-        try:
-            while True:
-                try:
-                    session = await self._open()
-                    if submitted != session:
-                        submissions += 1
-                        if submissions > _SUBMISSIONS:
-                            raise EndpointLost(f"{self.name} has forgotten a trial {_SUBMISSIONS} times")
-                        await self._submit(session, request, module)
-                        submitted = session
-                    pause = min(MAX_WAIT, self.settings.lease / 3)
-                    limit = pause + self.settings.call_timeout
-                    reply, blob = await self._connection.call(
-                        "Poll", {"session": session, "job": job, "wait": pause}, timeout=limit
-                    )
-                except Forgotten:
-                    self._session = submitted = None
-                    heard = time.monotonic()
-                    continue
-                except (Unreachable, Busy) as error:
-                    silence = time.monotonic() - heard
-                    if silence > self.settings.patience:
-                        raise EndpointLost(f"{self.name} was silent for {silence:.1f} s: {error}") from None
-                    await asyncio.sleep(self.settings.retry_pause)
-                    continue
-                heard = time.monotonic()
-                if reply.get("state") in ("waiting", "running"):
-                    continue
-                self._fetched = [job]
-                return self._answer(reply, blob)
-        except Rejected as error:
-            return Answer({"error": ErrorClass.unknown, "message": str(error)})
-        except (CallError, PoolError) as error:
-            raise EndpointLost(str(error)) from None
-        except asyncio.CancelledError:
-            if submitted is not None and not self._closed:
-                self._connection.tell("Cancel", {"session": submitted, "job": job})
-            raise
-
-    def _answer(self, reply: Mapping[str, Any], blob: bytes) -> Answer:
-        if reply.get("state") != "done":
-            raise EndpointLost(f"{self.name} cannot work: {reply.get('message', reply.get('state'))}")
-        try:
-            answer = Answer(get(reply, "header", dict), blob)
-            if answer.error is ErrorClass.ok:
-                get(answer.header, "seconds", float)
-        except ValueError as error:
-            raise EndpointLost(f"{self.name} must answer with a measurement, but: {error}") from None
-        return answer
-
-    async def _open(self) -> str:
-        if self._session is None:
-            greeting = read_greeting(await greet(self._connection, self.settings))
-            if greeting.target.partition(":")[0] not in self.targets:
-                raise EndpointLost(f"{self.name} has become a device for {greeting.target}")
-            self._session = greeting.session
-        return self._session
-
-    async def _submit(self, session: str, request: Mapping[str, Any], module: bytes) -> None:
-        fetched, self._fetched = self._fetched, []
-        limit = self.settings.call_timeout + len(module) / _BYTES_PER_SECOND
-        await self._connection.call("Submit", {**request, "session": session, "fetched": fetched}, module, limit)
+        return await self._jobs.perform(request, module)
 
 
 class _References:

@@ -8,10 +8,11 @@ Calls of a worker (W) and of a tracker (T); fields of the request -> fields of t
 | call | | request | reply |
 |---|---|---|---|
 | Hello | WT | client, lease | role; W: session, instance, name, key, target, host, exclusive, description, lease |
-| Submit | W | session, job, kind, fetched and what the kind needs; blob | |
+| Submit | W | session, job, kind, fetched | |
 | Poll | W | session, job, wait | state, message, header; blob |
 | Cancel | W | session, job | |
 | Upload | W | session, digest; blob: a module | |
+| Renew | W | session | |
 | Close | W | session | |
 | Register | T | key, host, port, instance | lease |
 | Withdraw | T | instance | |
@@ -19,13 +20,17 @@ Calls of a worker (W) and of a tracker (T); fields of the request -> fields of t
 | Renew | T | client, leases | recalled, lost |
 | Release | T | lease, broken | |
 
+`Submit` of kind `trial` has `trial`, `best_seconds`, `check`, `fresh` (in a new process) and the module as its blob; of
+kind `call` it has `call`, see `measure.kernel_call`, with `module` (the digest of one that was uploaded) and `timeout`,
+and the bytes of arrays as its blob.
+
 A session is a client's claim to its jobs. Every call renews it, and when it has not been heard of for `lease` seconds
 its jobs are killed and forgotten. A job has an id of the client's making; submitting it twice is submitting it once.
 Its answer stays until a later `Submit` names the job in `fetched`, or the session ends.
 
 A tracker knows the devices that register again and again, every `lease / 3` seconds. Who asks gets a lease on one, or
-waits in a queue, in the order of priority and then of asking; `request` is of the asker's making, so that asking twice is
-asking once. Leases are renewed all together; those `recalled` should be released soon, those `lost` are no more.
+waits in a queue, in the order of priority and then of asking; `request` is of the asker's making, so that asking twice
+is asking once. Leases are renewed all together; those `recalled` should be released soon, those `lost` are no more.
 """
 
 from __future__ import annotations

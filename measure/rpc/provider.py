@@ -12,7 +12,8 @@ from typing import Any
 
 from measure.errors import PoolError
 from measure.fleet.scheduler import Fleet
-from measure.rpc.client import RpcDevice, greet, read_greeting
+from measure.rpc.client import RpcDevice
+from measure.rpc.jobs import greet, read_greeting
 from measure.rpc.protocol import MAX_WAIT, get
 from measure.rpc.settings import RpcAddress, RpcSettings
 from measure.rpc.transport import Busy, CallError, Connection, Unreachable

@@ -93,6 +93,7 @@ class RpcServer:
             "Poll": self._poll,
             "Cancel": self._cancel,
             "Upload": self._upload,
+            "Renew": self._renew,
             "Close": self._close,
         }
         self._service = Service(listen, handlers)
@@ -202,6 +203,10 @@ class RpcServer:
             session.modules[digest] = request.blob
         return {}, b""
 
+    async def _renew(self, request: Request) -> Reply:
+        self._session(request)
+        return {}, b""
+
     async def _close(self, request: Request) -> Reply:
         self._drop(request.get("session", str))
         return {}, b""
@@ -241,7 +246,7 @@ class RpcServer:
         if not 0 < timeout <= MAX_TIMEOUT:
             raise ProtocolError(f"`timeout` must be positive and at most {MAX_TIMEOUT:g}, but got timeout={timeout}")
         module = session.modules[digest]
-        call |= {"module_bytes": len(module)}
+        call |= {"module_bytes": len(module), "target": self.device.spec}
         blob = module + request.blob
         return lambda workplace, unwanted: workplace.call({"call": call}, blob, timeout, unwanted)
 

@@ -1,0 +1,53 @@
+"""The pool of RPC devices: built here, run over there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from measure.errors import PoolError
+from measure.fleet.local import LocalBuilders
+from measure.fleet.pool import FleetPool
+from measure.fleet.scheduler import FleetSettings
+from measure.rpc.provider import RpcProvider
+from measure.rpc.settings import RpcAddress, RpcSettings, parse_addresses, read_certificates, read_token
+from measure.settings import LocalSettings
+
+
+class RpcPool(FleetPool):
+    """Builds on this host and runs on the devices of workers and trackers.
+
+    Args:
+        addresses: of workers and trackers.
+        settings: token, patience.
+        fleet: settings of the scheduler.
+        local: settings of the builders.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[RpcAddress],
+        settings: RpcSettings,
+        fleet: FleetSettings | None = None,
+        local: LocalSettings | None = None,
+    ) -> None:
+        super().__init__([LocalBuilders(settings=local), RpcProvider(addresses, settings)], fleet)
+
+
+def rpc_pool(spec: str, token_file: str | os.PathLike[str] | None, ca: str | os.PathLike[str] | None = None) -> RpcPool:
+    """The pool of `rpc://HOST:PORT?key=NAME`, see `settings.parse_addresses`.
+
+    Args:
+        spec: addresses.
+        token_file: file with the token of all of them.
+        ca: PEM file of certificates that sign theirs; None: not encrypted.
+
+    Raises:
+        ValueError: `spec` is not of this form.
+        PoolError: no token, or certificates that cannot be read.
+    """
+    addresses = parse_addresses(spec)
+    if token_file is None:
+        raise PoolError("`token_file` must name a file with the token of the RPC devices, but got token_file=None")
+    certificates = None if ca is None else read_certificates(ca, "tls_ca")
+    return RpcPool(addresses, RpcSettings(read_token(token_file), certificates))

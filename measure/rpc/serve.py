@@ -1,0 +1,110 @@
+"""The processes of a worker and of a tracker: serve until they are told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from measure.errors import PoolError
+from measure.fleet.local import LocalDevice
+from measure.rpc.protocol import ProtocolError, get
+from measure.rpc.server import RpcServer
+from measure.rpc.service import Listen, until_told
+from measure.rpc.settings import RpcSettings
+from measure.rpc.tracker import Tracker
+from measure.rpc.transport import Busy, CallError, Connection, Unreachable
+
+log = logging.getLogger(__name__)
+
+_RETRY = 1.0
+_WILDCARDS = ("0.0.0.0", "[::]", "*")
+
+
+async def serve_device(
+    device: LocalDevice,
+    listen: Listen,
+    key: str = "",
+    tracker: str | None = None,
+    announce: str | None = None,
+    settings: RpcSettings | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Serves a device until the process gets SIGTERM or SIGINT.
+
+    Args:
+        device: what to serve.
+        listen: where and for whom.
+        key: by which clients ask for it.
+        tracker: `HOST:PORT` to register at; None: none.
+        announce: `HOST:PORT` by which clients reach the device; None: where it listens, or as the tracker sees it.
+        settings: token and certificates of the tracker; None: the token of `listen`.
+        say: told one line when it serves.
+
+    Raises:
+        PoolError: the address cannot be had, the device cannot work, or the tracker refuses it.
+    """
+    server = RpcServer(device, listen, key)
+    try:
+        place = await server.start()
+        say(f"serving {device.spec}{f' as {key}' if key else ''} on {place}")
+        duties = [until_told()]
+        if tracker is not None:
+            settings = settings or RpcSettings(listen.token)
+            duties.append(_register(Connection(tracker, settings), server.instance, key, announce or place))
+        tasks = [asyncio.ensure_future(duty) for duty in duties]
+        done, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for task in done:
+            task.result()
+    finally:
+        await server.close()
+
+
+async def serve_tracker(listen: Listen, lease: float = 10.0, say: Callable[[str], None] = print) -> None:
+    """Serves a tracker until the process gets SIGTERM or SIGINT.
+
+    Args:
+        listen: where and for whom.
+        lease: seconds after which silent workers and clients are forgotten.
+        say: told one line when it serves.
+
+    Raises:
+        PoolError: the address cannot be had.
+    """
+    tracker = Tracker(listen, lease)
+    try:
+        say(f"tracking devices on {await tracker.start()}")
+        await until_told()
+    finally:
+        await tracker.close()
+
+
+async def _register(connection: Connection, instance: str, key: str, place: str) -> None:
+    """Keeps a device registered; a tracker that is away is tried again.
+
+    Raises:
+        PoolError: the tracker refuses us.
+    """
+    host, _, port = place.rpartition(":")
+    entry = {"instance": instance, "key": key, "host": "" if host in _WILDCARDS else host, "port": int(port)}
+    silent = False
+    try:
+        while True:
+            try:
+                reply, _ = await connection.call("Register", entry)
+                pause, silent = get(reply, "lease", float) / 3, False
+            except (Unreachable, Busy) as error:
+                if not silent:
+                    log.warning("the tracker is away: %s", error)
+                pause, silent = _RETRY, True
+            except (CallError, ProtocolError) as error:
+                raise PoolError(f"`tracker` must be a tracker that knows us, but {error}") from None
+            await asyncio.sleep(pause)
+    finally:
+        with suppress(CallError):
+            await connection.call("Withdraw", {"instance": instance}, timeout=1.0)
+        connection.close()

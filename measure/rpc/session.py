@@ -1,0 +1,230 @@
+"""A device programmed from elsewhere: upload a module, run it on arrays, time it, get its output."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from hashlib import sha256
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measure.arrays import pack_arrays, unpack_arrays
+from measure.errors import ErrorClass, PoolError, TrialFailure
+from measure.fleet.endpoint import EndpointLost
+from measure.rpc.jobs import JobClient, greet, read_greeting
+from measure.rpc.settings import RpcSettings, parse_addresses, read_certificates, read_token
+from measure.rpc.transport import CallError, Connection
+from measure.workplace import Answer
+from search_space.workloads import Workload
+from targets.base import Module
+
+T = TypeVar("T")
+
+
+class RpcSession:
+    """A worker's device for use by hand; a context manager, whose methods block and belong to one thread.
+
+    Args:
+        place: `HOST:PORT` of the worker.
+        settings: token, patience.
+
+    Raises:
+        PoolError: the worker refuses us, does not answer, or is none.
+    """
+
+    def __init__(self, place: str, settings: RpcSettings) -> None:
+        self.place, self.settings = place, settings
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"session at {place}", daemon=True)
+        self._thread.start()
+        self._closed = False
+        try:
+            self._jobs = self._wait(self._connect())
+            self._alive: Future[None] = asyncio.run_coroutine_threadsafe(self._keep_alive(), self._loop)
+        except BaseException:
+            self._stop()
+            raise
+
+    @classmethod
+    def open(
+        cls, url: str, token_file: str | os.PathLike[str], tls_ca: str | os.PathLike[str] | None = None
+    ) -> RpcSession:
+        """Session at the worker `rpc://HOST:PORT`.
+
+        Args:
+            url: of the worker.
+            token_file: file with its token.
+            tls_ca: PEM file that signs its certificate; None: not encrypted.
+
+        Raises:
+            ValueError: `url` is not of this form, or names several places.
+            PoolError: see the class, or a file that cannot be read.
+        """
+        addresses = parse_addresses(url)
+        if len(addresses) != 1:
+            raise ValueError(f"`url` must be of one worker, but got {len(addresses)}")
+        ca = None if tls_ca is None else read_certificates(tls_ca, "tls_ca")
+        return cls(addresses[0].place, RpcSettings(read_token(token_file), ca))
+
+    @property
+    def target(self) -> str:
+        """What the device runs, as `targets.registry.get` takes it."""
+        return self._jobs.greeting.target
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """Of the machine."""
+        return self._jobs.greeting.description
+
+    def upload(self, module: Module | bytes) -> RemoteKernel:
+        """Brings a built module to the device, where it stays as long as the session.
+
+        Raises:
+            PoolError: it does not arrive.
+        """
+        data = module if isinstance(module, bytes) else module.to_bytes()
+        kernel = RemoteKernel(self, self._jobs, data)
+        self._wait(self._jobs.ready(kernel.bring))
+        return kernel
+
+    def close(self) -> None:
+        """Ends the session; its modules are forgotten. May be called twice."""
+        if self._closed:
+            return
+        self._alive.cancel()
+        self._wait(self._jobs.close())
+        self._stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def perform(self, request: Mapping[str, Any], blob: bytes, kernel: RemoteKernel) -> Answer:
+        """Lets the device do a job with an uploaded kernel; see `JobClient.perform`.
+
+        Raises:
+            PoolError: the device is gone.
+        """
+        return self._wait(self._jobs.perform(request, blob, kernel.bring))
+
+    async def _connect(self) -> JobClient:
+        connection = Connection(self.place, self.settings)
+        reply = await greet(connection, self.settings)
+        if reply["role"] != "device":
+            raise PoolError(f"`place` must be that of a worker, but {self.place} is a {reply['role']}")
+        return JobClient(connection, read_greeting(reply), self.settings, f"the device at {self.place}")
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.lease / 3)
+            with suppress(CallError):  # the next job finds out
+                await self._jobs.renew()
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Result of a coroutine in the session's loop."""
+        if self._closed:
+            coroutine.close()
+            raise PoolError("a session must be open to work, but got closed=True")
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        except (CallError, EndpointLost) as error:
+            raise PoolError(f"a device must answer, but {error}") from None
+
+    def _stop(self) -> None:
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class RemoteKernel:
+    """A module on a device; made by `RpcSession.upload`.
+
+    Attributes:
+        digest: SHA-256 of the module.
+    """
+
+    def __init__(self, session: RpcSession, jobs: JobClient, module: bytes) -> None:
+        self.digest = sha256(module).hexdigest()
+        self._session, self._jobs, self._module = session, jobs, module
+        self._brought: str | None = None  # name of the session that has it
+
+    def run(self, *inputs: NDArray[Any], threads: int | None = None, timeout: float = 10.0) -> NDArray[Any]:
+        """Runs the kernel once on given inputs.
+
+        Args:
+            inputs: as the module's `sources` say.
+            threads: that it runs on; None: all.
+            timeout: seconds until it is killed.
+
+        Returns:
+            The output.
+
+        Raises:
+            TrialFailure: the kernel failed; its `error` says how.
+            PoolError: the device is gone.
+        """
+        return self._call(list(inputs), None, 0, 0, threads, timeout)[0]
+
+    def run_seeded(
+        self, workload: Workload, seed: int, threads: int | None = None, timeout: float = 10.0
+    ) -> NDArray[Any]:
+        """The same on the workload's random inputs of a seed, which are made on the device."""
+        return self._call(None, workload, seed, 0, threads, timeout)[0]
+
+    def time(
+        self, *inputs: NDArray[Any], iterations: int = 10, threads: int | None = None, timeout: float = 10.0
+    ) -> NDArray[np.float64]:
+        """Seconds of each of `iterations` executions, `(iterations,)`, timed on the device after one that is not."""
+        return self._call(list(inputs), None, 0, iterations, threads, timeout)[1]
+
+    def time_seeded(
+        self, workload: Workload, seed: int, iterations: int = 10, threads: int | None = None, timeout: float = 10.0
+    ) -> NDArray[np.float64]:
+        """The same on the workload's random inputs of a seed."""
+        return self._call(None, workload, seed, iterations, threads, timeout)[1]
+
+    async def bring(self, session: str) -> None:
+        """Uploads the module to a session that does not have it."""
+        if self._brought != session:
+            await self._jobs.upload(session, self.digest, self._module)
+            self._brought = session
+
+    def _call(
+        self,
+        inputs: list[NDArray[Any]] | None,
+        workload: Workload | None,
+        seed: int,
+        iterations: int,
+        threads: int | None,
+        timeout: float,
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        described, blob = (None, b"") if inputs is None else pack_arrays(inputs)
+        call = {
+            "module": self.digest,
+            "arrays": described,
+            "workload": None if workload is None else workload.to_json(),
+            "seed": seed,
+            "iterations": iterations,
+            "threads": threads,
+            "timeout": timeout,
+        }
+        answer = self._session.perform({"kind": "call", "call": call}, blob, self)
+        if answer.error is not ErrorClass.ok:
+            raise TrialFailure(answer.error, str(answer.header.get("message", "")))
+        try:
+            (output,) = unpack_arrays([answer.header["output"]], answer.blob)
+            return output, np.array(answer.header["latencies"], np.float64)
+        except (KeyError, ValueError, TypeError) as error:
+            raise PoolError(f"a device must answer with its output, but: {error}") from None
