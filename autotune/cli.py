@@ -53,7 +53,7 @@ def run(
     trials: Annotated[int | None, typer.Option(help="Candidates to measure; the tasks of a model share them.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,
     overrides: Overrides = None,
-    pool: Annotated[str | None, typer.Option(help="local, rpc://HOST:PORT?key=NAME, or replay:FILE.")] = None,
+    pool: Annotated[str | None, typer.Option(help="local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE.")] = None,
     token_file: Annotated[str | None, typer.Option(help="File with the token of RPC devices.")] = None,
     output: Annotated[str | None, typer.Option(help="The run folder.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the records that are there.")] = False,

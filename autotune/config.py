@@ -70,7 +70,7 @@ class MeasureConfig(Section):
 
     pool: str = Field(
         default="local",
-        description="local, rpc://HOST:PORT?key=NAME, or replay:FILE to answer from a records file; see "
+        description="local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE to answer from a records file; see "
         "docs/measurement.md.",
     )
     token_file: str | None = Field(default=None, description="File with the token of RPC workers and trackers.")

@@ -1,4 +1,4 @@
-"""Measuring pools of a run by name: `local`, `rpc://HOST:PORT`, or `replay:FILE` to answer from a records file."""
+"""Measuring pools of a run by name: see `make_pool`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ def make_pool(spec: str, token_file: str | None = None, tls_ca: str | None = Non
     """The pool that `spec` names.
 
     Args:
-        spec: see there.
+        spec: `local`; `rpc://HOST:PORT?key=NAME`, see `measure.rpc.settings`; `ray`, see `measure.ray.pool`; or
+            `replay:FILE`, which answers from a records file.
         token_file: holds the token of RPC workers and trackers.
         tls_ca: PEM file of certificates by one of which those are signed; None: they do not encrypt.
 
@@ -22,11 +23,16 @@ def make_pool(spec: str, token_file: str | None = None, tls_ca: str | None = Non
         RecordError: a file that cannot be read.
     """
     name, _, path = spec.partition(":")
+    name = name.partition("+")[0]
     kind = registry.get(name)
     if name == "rpc":
         from measure.rpc.pool import rpc_pool
 
         return rpc_pool(spec, token_file, tls_ca)
+    if name == "ray":
+        from measure.ray.pool import ray_pool
+
+        return ray_pool(spec, token_file, tls_ca)
     if not issubclass(kind, ReplayPool):
         if path:
             raise ValueError(f"`pool` must be {name!r} alone, but got pool={spec!r}")

@@ -20,13 +20,19 @@ def _replay() -> type[MeasurePool]:
     return ReplayPool
 
 
+def _ray() -> type[MeasurePool]:
+    from measure.ray.pool import RayPool
+
+    return RayPool
+
+
 def _rpc() -> type[MeasurePool]:
     from measure.rpc.pool import RpcPool
 
     return RpcPool
 
 
-POOLS: dict[str, Callable[[], type[MeasurePool]]] = {"local": _local, "replay": _replay, "rpc": _rpc}
+POOLS: dict[str, Callable[[], type[MeasurePool]]] = {"local": _local, "replay": _replay, "ray": _ray, "rpc": _rpc}
 """Name -> importer of the class."""
 
 

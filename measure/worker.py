@@ -7,6 +7,7 @@ outcome; what kills the process is the parent's to notice.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import math
@@ -40,6 +41,7 @@ _MESSAGE = 1500
 _GARBAGE = 100_000
 """Objects after which Python looks for cycles. Lowering makes many objects and hardly a cycle: with Python's own 700 a
 tenth of a build is spent looking."""
+_PR_SET_PDEATHSIG = 1
 
 Header = dict[str, Any]
 
@@ -214,6 +216,10 @@ def _confine(options: Header) -> None:
     if options["memory_bytes"]:
         resource.setrlimit(resource.RLIMIT_AS, (options["memory_bytes"], options["memory_bytes"]))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if "parent" in options:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != options["parent"]:  # it died before
+            sys.exit(1)
 
 
 def _held_bytes(task: Task, oracle: Oracle | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -46,7 +47,8 @@ class Answer:
 class Workplace:
     """Builds or runs one trial at a time in a disposable child process, which it replaces when it has died.
 
-    Calls block and belong to one thread at a time; `close` may come from another one.
+    Calls block and belong to one thread at a time; `close` may come from another one. The child ends with the thread
+    that was the first to need it, and so, however it dies, with this process: its kernel would disturb other timings.
 
     Args:
         role: `build` or `run`.
@@ -63,6 +65,7 @@ class Workplace:
                 "memory_bytes": self.settings.memory_bytes,
                 "task_bytes": self.settings.task_bytes,
                 "cores": allowed_cores(),
+                "parent": os.getpid(),
             },
             self.settings.start_timeout,
         )

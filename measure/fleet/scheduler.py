@@ -11,6 +11,7 @@ import logging
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
@@ -97,6 +98,9 @@ class Fleet:
         self._contended: list[Host] = []
         self.capacity = 1
         self._last_loss = ""
+        self._news = asyncio.Event()
+        self.wanted: frozenset[str] = frozenset()
+        """Names of the targets that trials have had so far: machines for others need not be started."""
 
     def join(self, endpoint: Builder | Device) -> None:
         """Takes a machine in; it is given work from now on.
@@ -156,9 +160,19 @@ class Fleet:
 
     def submit(self, works: Iterable[Work]) -> None:
         """Takes trials in."""
+        before = self.wanted
         for work in works:
             self._waiting[_target(work)].append(work)
+            self.wanted |= {_target(work)}
+        if self.wanted != before:
+            self._news.set()
+            self._news = asyncio.Event()
         self._wake()
+
+    async def news(self, timeout: float) -> None:
+        """Waits until there is more in `wanted`, at most `timeout` seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), timeout)
 
     def cancel(self) -> None:
         """Forgets all trials; what is under way is told so by cancelling its coroutine."""

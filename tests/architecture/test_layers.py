@@ -15,7 +15,7 @@ LAYERS = ("search_space", "targets", "measure", "costmodel", "autotune")
 OUTSIDE = {
     "search_space": ("numpy", "ml_dtypes"),
     "targets": ("llvmlite",),
-    "measure": ("grpc", "orjson"),
+    "measure": ("grpc", "orjson", "ray"),
     "costmodel": ("sklearn", "lightgbm"),
 }
 """What each layer may import from outside the standard library, besides what those to its left may.

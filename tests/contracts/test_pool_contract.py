@@ -16,6 +16,7 @@ from measure.replay import ReplayPool
 from measure.settings import LocalSettings
 from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given
 from tests.measure.helpers import EXECUTOR, trial
+from tests.measure.ray.session import ray_pool
 
 GOOD = [trial(seconds=1e-3 * (1 + place)) for place in range(5)]
 BAD = trial(build="compile")
@@ -38,10 +39,11 @@ def fleet(folder: Path) -> FleetPool:
     return FleetPool([Given(FakeBuilder("builder", slots=2), *devices)])
 
 
-POOLS = {"local": local, "replay": replay, "noisy": noisy, "fleet": fleet}
+POOLS = {"local": local, "replay": replay, "noisy": noisy, "fleet": fleet, "ray": ray_pool}
+KINDS = [pytest.param(kind, marks=pytest.mark.xdist_group("ray")) if kind == "ray" else kind for kind in POOLS]
 
 
-@pytest.fixture(scope="module", params=POOLS)
+@pytest.fixture(scope="module", params=KINDS)
 def pool(request, tmp_path_factory):
     with POOLS[request.param](tmp_path_factory.mktemp("pool")) as pool:
         yield pool
@@ -105,7 +107,7 @@ def test_run_refuses_to_mix_with_outstanding_results(pool):
     assert len(pool.results()) == 1
 
 
-@pytest.mark.parametrize("kind", POOLS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_closed_pool_takes_nothing(kind, tmp_path):
     pool = POOLS[kind](tmp_path)
     pool.close()

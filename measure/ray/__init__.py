@@ -1,0 +1,1 @@
+"""Measuring on Ray: actors that build and run trials, on a Ray that is started here or on a cluster."""

@@ -1,0 +1,122 @@
+"""Endpoints of the fleet whose work is done by a Ray actor."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+
+from measure.errors import PoolError
+from measure.fleet.endpoint import EndpointLost
+from measure.pool import Trial
+from measure.wire import pack, unpack
+from measure.workplace import Answer
+
+_JOBS = itertools.count()
+
+
+class _ActorEndpoint:
+    """What builders and devices share: questions to one actor, until it is gone."""
+
+    def __init__(self, name: str, host: str, targets: frozenset[str], actor: Any) -> None:
+        self.name, self.host, self.targets = name, host, targets
+        self._actor = actor
+
+    async def _ask(self, header: Mapping[str, Any], blob: bytes = b"") -> Answer:
+        job = next(_JOBS)
+        try:
+            frame = await self._actor.work.remote(pack({"job": job, **header}, blob))
+        except RayActorError as error:
+            raise EndpointLost(f"its Ray actor died: {first_line(error)}") from None
+        except asyncio.CancelledError:
+            self._actor.cancel.remote(job)
+            raise
+        found, module = unpack(frame)
+        if "lost" in found:
+            raise EndpointLost(found["lost"])
+        if "fault" in found:
+            raise PoolError(f"{self.name}: {found['fault']}")
+        return Answer(found, module)
+
+    async def close(self) -> None:
+        """Ends the actor, and with it what it works on; may be called twice."""
+        dismiss(self._actor)
+
+
+class RayBuilder(_ActorEndpoint):
+    """Builds on one Ray node; see `measure.fleet.endpoint.Builder`."""
+
+    def __init__(self, name: str, host: str, targets: frozenset[str], slots: int, actor: Any) -> None:
+        super().__init__(name, host, targets, actor)
+        self.slots = slots
+
+    async def build(self, trial: Trial) -> Answer:
+        """Compiles a trial; see the protocol."""
+        return await self._ask({"trial": trial.to_json()})
+
+
+class RayDevice(_ActorEndpoint):
+    """A device that a Ray actor holds; see `measure.fleet.endpoint.Device`."""
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        targets: frozenset[str],
+        exclusive: bool,
+        description: Mapping[str, Any],
+        actor: Any,
+    ) -> None:
+        super().__init__(name, host, targets, actor)
+        self.exclusive = exclusive
+        self.description = description
+
+    async def run(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
+        """Checks and times a built trial; see the protocol."""
+        return await self._ask({"trial": trial.to_json(), "best_seconds": best_seconds}, module)
+
+
+class FrontedDevice(RayDevice):
+    """A device elsewhere that a Ray actor fronts, maybe with others.
+
+    Args:
+        number: by which the actor knows it.
+        facts: what the actor says of it.
+        actor: see `measure.ray.front`.
+    """
+
+    def __init__(self, number: int, facts: Mapping[str, Any], actor: Any) -> None:
+        super().__init__(
+            f"{facts['name']} by ray",
+            facts["host"],
+            frozenset(facts["targets"]),
+            facts["exclusive"],
+            facts["description"],
+            actor,
+        )
+        self.number = number
+
+    async def run(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
+        """Checks and times a built trial; see the protocol."""
+        header = {"guest": self.number, "trial": trial.to_json(), "best_seconds": best_seconds}
+        return await self._ask(header, module)
+
+    async def close(self) -> None:
+        """Lets go of the device; the actor goes on for the others."""
+        if ray.is_initialized():
+            self._actor.drop.remote(self.number)
+
+
+def dismiss(actor: Any) -> None:
+    """Ends an actor that may have ended already, as may have Ray."""
+    if ray.is_initialized():
+        ray.kill(actor)
+
+
+def first_line(error: Exception) -> str:
+    """What one of Ray's errors says, without its traceback."""
+    return str(error).strip().partition("\n")[0]

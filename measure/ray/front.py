@@ -1,0 +1,152 @@
+"""Ray actors that front other machines, such as RPC devices: a provider's endpoints, used through Ray.
+
+The actor lives on a node from which those machines can be reached; the driver need not reach them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from measure.errors import PoolError
+from measure.fleet.endpoint import Device, EndpointLost
+from measure.pool import Trial
+from measure.wire import pack, unpack
+
+if TYPE_CHECKING:
+    from measure.fleet.scheduler import Fleet, Provider
+
+_LOOK = 5.0
+"""Seconds after which a question for news is answered even without any."""
+
+
+class Guests:
+    """The fleet as the provider inside the actor sees it: it keeps devices, and gives them no work by itself."""
+
+    def __init__(self) -> None:
+        self.devices: dict[int, Device] = {}
+        self.changed = asyncio.Event()
+        self._numbers = itertools.count()
+        self._gone: dict[Device, asyncio.Event] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def join(self, device: Device) -> None:
+        """Takes a device in."""
+        self.devices[next(self._numbers)] = device
+        self._gone[device] = asyncio.Event()
+        self._tell()
+
+    def leave(self, device: Device) -> None:
+        """Takes a device out and closes it; nothing if it left before."""
+        gone = self._gone.pop(device, None)
+        if gone is None:
+            return
+        self.devices = {number: other for number, other in self.devices.items() if other is not device}
+        gone.set()
+        task = asyncio.get_running_loop().create_task(device.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        self._tell()
+
+    async def left(self, device: Device) -> None:
+        """Waits until a device has left."""
+        if device in self._gone:
+            await self._gone[device].wait()
+
+    def _tell(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class Front:
+    """The actor: serves the devices that a provider of RPC devices brings.
+
+    Args:
+        addresses: `rpc://...`, see `measure.rpc.settings.parse_addresses`.
+        settings: fields of `RpcSettings`.
+    """
+
+    def __init__(self, addresses: str, settings: Mapping[str, Any]) -> None:
+        self._addresses, self._settings = addresses, settings
+        self._guests = Guests()
+        self._provider: asyncio.Task[None] | None = None
+        self._running: dict[int, asyncio.Task[bytes]] = {}
+
+    async def guests(self, known: list[int]) -> dict[str, Any]:
+        """What there is to serve, at once where that is not what the caller knows, else after some seconds.
+
+        Args:
+            known: numbers of the devices that the caller knows.
+
+        Returns:
+            `guests`, number -> plain facts of a device; or `fault`, why there can be none.
+        """
+        if self._provider is None:
+            from measure.rpc.provider import RpcProvider
+            from measure.rpc.settings import RpcSettings, parse_addresses
+
+            provider: Provider = RpcProvider(parse_addresses(self._addresses), RpcSettings(**self._settings))
+            self._provider = asyncio.create_task(provider.provide(cast("Fleet", self._guests)))
+        if list(self._guests.devices) == known and not self._provider.done():
+            news = asyncio.create_task(self._guests.changed.wait())
+            await asyncio.wait({news, self._provider}, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+            news.cancel()
+        if self._provider.done():
+            try:
+                self._provider.result()
+            except PoolError as error:
+                return {"fault": str(error)}
+        return {"guests": {number: _facts(device) for number, device in self._guests.devices.items()}}
+
+    async def work(self, frame: bytes) -> bytes:
+        """Runs a trial; see `measure.ray.actors.Actor.work`. The header's `guest` says on which device.
+
+        Returns:
+            Header and blob of the `Answer`; `lost`, why the device is gone; `cancelled`; or `fault`.
+        """
+        request, module = unpack(frame)
+        device = self._guests.devices.get(request["guest"])
+        if device is None:
+            return pack({"lost": "it has left"})
+        job = request["job"]
+        self._running[job] = asyncio.create_task(self._run(device, request, module))
+        try:
+            return await self._running[job]
+        except asyncio.CancelledError:
+            return pack({"cancelled": True})
+        finally:
+            self._running.pop(job).cancel()
+
+    async def _run(self, device: Device, request: Mapping[str, Any], module: bytes) -> bytes:
+        try:
+            answer = await device.run(Trial.from_json(request["trial"]), module, request["best_seconds"])
+        except EndpointLost as error:
+            self._guests.leave(device)
+            return pack({"lost": str(error)})
+        except PoolError as error:
+            return pack({"fault": str(error)})
+        return pack(answer.header, answer.blob)
+
+    async def cancel(self, job: int) -> None:
+        """Stops a trial."""
+        with suppress(KeyError):
+            self._running[job].cancel()
+
+    async def drop(self, guest: int) -> None:
+        """Lets go of a device; the provider may bring it again."""
+        device = self._guests.devices.get(guest)
+        if device is not None:
+            self._guests.leave(device)
+
+
+def _facts(device: Device) -> dict[str, Any]:
+    return {
+        "name": device.name,
+        "host": device.host,
+        "targets": sorted(device.targets),
+        "exclusive": device.exclusive,
+        "description": dict(device.description),
+    }

@@ -1,0 +1,66 @@
+"""The measuring pool on Ray."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+
+from measure.errors import PoolError
+from measure.fleet.pool import FleetPool
+from measure.fleet.scheduler import FleetSettings
+from measure.ray.provider import RayProvider
+from measure.ray.settings import FrontSettings, RaySettings
+
+
+class RayPool(FleetPool):
+    """Measures trials by Ray actors.
+
+    Args:
+        address: of a cluster, `auto` or `HOST:PORT`; None: a Ray is started on this host and ends with the pool.
+        settings: of the actors.
+        front: RPC devices to run on, in place of the nodes' own devices; None: the nodes' own.
+        fleet: of their scheduler.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        settings: RaySettings | None = None,
+        front: FrontSettings | None = None,
+        fleet: FleetSettings | None = None,
+    ) -> None:
+        super().__init__([RayProvider(address, settings, front)], fleet)
+
+
+def ray_pool(
+    spec: str, token_file: str | os.PathLike[str] | None = None, ca: str | os.PathLike[str] | None = None
+) -> RayPool:
+    """The pool of `ray`, `ray:ADDRESS`, `ray+rpc://...` or `ray:ADDRESS+rpc://...`.
+
+    Args:
+        spec: ADDRESS is `auto` or `HOST:PORT` of a cluster; the RPC devices that actors front are named as in
+            `measure.rpc.settings.parse_addresses`.
+        token_file: file with the token of the RPC devices.
+        ca: PEM file of certificates that sign theirs; None: not encrypted.
+
+    Raises:
+        ValueError: `spec` is not of this form.
+        PoolError: RPC devices without a token, or certificates that cannot be read.
+    """
+    ours, plus, addresses = spec.partition("+")
+    name, colon, address = ours.partition(":")
+    if name != "ray" or (colon and not address) or (plus and not addresses):
+        raise ValueError(f"`pool` must be ray[:ADDRESS][+rpc://HOST:PORT], but got pool={spec!r}")
+    return RayPool(address or None, front=_front(addresses, token_file, ca) if plus else None)
+
+
+def _front(
+    addresses: str, token_file: str | os.PathLike[str] | None, ca: str | os.PathLike[str] | None
+) -> FrontSettings:
+    from measure.rpc.settings import RpcSettings, parse_addresses, read_certificates, read_token
+
+    parse_addresses(addresses)
+    if token_file is None:
+        raise PoolError("`token_file` must name a file with the token of the RPC devices, but got token_file=None")
+    settings = RpcSettings(read_token(token_file), None if ca is None else read_certificates(ca, "tls_ca"))
+    return FrontSettings(addresses, asdict(settings))

@@ -1,0 +1,226 @@
+"""Makes Ray's nodes join the fleet: a builder on each, a device for each unit of the custom resources."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from measure.errors import PoolError
+from measure.ray.actors import Actor
+from measure.ray.cluster import connect
+from measure.ray.front import Front
+from measure.ray.kinds import FRONT, KINDS, resource_of
+from measure.ray.settings import FrontSettings, RaySettings, workplace_to_json
+from targets.registry import TARGETS
+
+if TYPE_CHECKING:
+    from measure.fleet.scheduler import Fleet
+    from measure.ray.endpoints import RayBuilder, RayDevice
+
+log = logging.getLogger(__name__)
+
+_RESTART = 0.5
+"""Seconds before an actor that has died is made again."""
+_TRIES = 3
+"""Actors that may die in a row without ever having come up."""
+_BUILDER, _FRONT = "builder", "front"
+
+
+@dataclass(frozen=True)
+class Post:
+    """An actor that ought to be there.
+
+    Attributes:
+        node: Ray's id of the node.
+        address: of the node, for messages.
+        kind: a name of `KINDS`, `builder`, or `front`, which is on whatever node Ray chooses.
+        number: among its like on the node.
+        slots: trials at a time.
+    """
+
+    node: str
+    address: str
+    kind: str
+    number: int = 0
+    slots: int = 1
+
+    @property
+    def name(self) -> str:
+        """Unique in the cluster, for messages and records."""
+        return f"ray:{self.address}/{self.node[:6]}/{self.kind}{self.number}"
+
+
+def posts_of(node: dict[str, Any], wanted: frozenset[str]) -> list[Post]:
+    """The actors that a node of `ray.nodes()` ought to have, its devices for the targets `wanted`."""
+    if not node["Alive"]:
+        return []
+    resources, address, key = node["Resources"], node["NodeManagerAddress"], node["NodeID"]
+    cores = int(resources.get("CPU", 0))
+    builder = [Post(key, address, _BUILDER, slots=cores)] if cores else []
+    return builder + [
+        Post(key, address, name, number)
+        for name, kind in KINDS.items()
+        if kind.targets & wanted
+        for number in range(int(resources.get(resource_of(name), 0)))
+    ]
+
+
+class RayProvider:
+    """Keeps the fleet's endpoints in step with the nodes of a Ray cluster.
+
+    Devices join when a trial of their target is there, so a run costs no processes for targets that it does not use.
+
+    Args:
+        address: of the cluster, see `connect`; None: a Ray is started on this host.
+        settings: how.
+        front: RPC devices to run on, in place of the nodes' own devices; None: the nodes' own.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        settings: RaySettings | None = None,
+        front: FrontSettings | None = None,
+    ) -> None:
+        self.address, self.front = address, front
+        self.settings = settings or RaySettings()
+
+    async def provide(self, fleet: Fleet) -> None:
+        """Runs until it is cancelled.
+
+        Raises:
+            PoolError: Ray cannot be started or reached, or no actor comes up.
+        """
+        disconnect = await asyncio.to_thread(connect, self.address, self.settings)
+        filled: dict[Post, asyncio.Task[None]] = {}
+        try:
+            while True:
+                posts = await self._posts(fleet)
+                for post in posts - filled.keys():
+                    filled[post] = asyncio.create_task(self._fill(fleet, post))
+                for post in filled.keys() - posts:
+                    filled.pop(post).cancel()
+                _check(filled)
+                await fleet.news(self.settings.poll)
+        finally:
+            for task in filled.values():
+                task.cancel()
+            await asyncio.gather(*filled.values(), return_exceptions=True)
+            await asyncio.to_thread(disconnect)
+
+    async def _posts(self, fleet: Fleet) -> set[Post]:
+        import ray
+
+        nodes: Sequence[dict[str, Any]] = await asyncio.to_thread(ray.nodes)
+        wanted = fleet.wanted if self.front is None else frozenset()
+        addresses = [] if self.front is None else self.front.addresses.split(",")
+        fronts = {Post("", address.strip(), _FRONT, number) for number, address in enumerate(addresses)}
+        return fronts | {post for node in nodes for post in posts_of(node, wanted)}
+
+    async def _fill(self, fleet: Fleet, post: Post) -> None:
+        """Has an actor at its post, and another one whenever it has died.
+
+        Raises:
+            PoolError: none comes up.
+        """
+        from ray.exceptions import RayError
+
+        from measure.ray.endpoints import dismiss, first_line
+
+        failures = 0
+        while True:
+            actor = self._actor(post)
+            try:
+                news = await (actor.guests.remote([]) if post.kind == _FRONT else actor.describe.remote())
+                failures = 0
+                if post.kind == _FRONT:
+                    await _fill_with_guests(fleet, actor, news)
+                else:
+                    await _fill_with_one(fleet, _endpoint(post, news, actor))
+            except RayError as error:
+                failures += 1
+                log.warning("%s died: %s", post.name, first_line(error))
+                if failures == _TRIES:
+                    raise PoolError(f"{post.name} must come up, but: {first_line(error)}") from error
+            finally:
+                dismiss(actor)
+            await asyncio.sleep(_RESTART)
+
+    def _actor(self, post: Post) -> Any:
+        """Asks Ray for an actor; it waits until the node has the resource left."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        common: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0}
+        if post.kind == _FRONT:
+            assert self.front is not None
+            options = {**common, "resources": {FRONT: 1}}
+            return ray.remote(Front).options(**options).remote(post.address, self.front.settings)
+        role, slots = "build", self.settings.workplace.builders or post.slots
+        if post.kind != _BUILDER:
+            kind = KINDS[post.kind]
+            role, slots = "run" if kind.exclusive else "share", 1
+            common.update(kind.options, resources={resource_of(post.kind): 1})
+        options = {
+            **common,
+            "max_concurrency": 2 * slots + 2,  # what was cancelled may still be ending
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(post.node, soft=False),
+        }
+        workplace = workplace_to_json(self.settings.workplace)
+        return ray.remote(Actor).options(**options).remote(role, workplace, slots, post.number)
+
+
+async def _fill_with_one(fleet: Fleet, endpoint: RayBuilder | RayDevice) -> None:
+    """Has an endpoint in the fleet until it is lost."""
+    try:
+        fleet.join(endpoint)
+        await fleet.left(endpoint)
+    finally:
+        fleet.leave(endpoint)
+
+
+async def _fill_with_guests(fleet: Fleet, actor: Any, news: dict[str, Any]) -> None:
+    """Has the devices in the fleet that an actor fronts, until the actor is lost.
+
+    Raises:
+        PoolError: it can front none.
+        RayError: the actor is lost.
+    """
+    from measure.ray.endpoints import FrontedDevice
+
+    devices: dict[int, FrontedDevice] = {}
+    try:
+        while True:
+            if "fault" in news:
+                raise PoolError(news["fault"])
+            guests = news["guests"]
+            for number in devices.keys() - guests.keys():
+                fleet.leave(devices.pop(number))
+            for number in guests.keys() - devices.keys():
+                devices[number] = FrontedDevice(number, guests[number], actor)
+                fleet.join(devices[number])
+            news = await actor.guests.remote(list(guests))
+    finally:
+        for device in devices.values():
+            fleet.leave(device)
+
+
+def _endpoint(post: Post, about: dict[str, Any], actor: Any) -> RayBuilder | RayDevice:
+    from measure.ray.endpoints import RayBuilder, RayDevice
+
+    if post.kind == _BUILDER:
+        return RayBuilder(post.name, about["host"], frozenset(TARGETS), about["slots"], actor)
+    kind = KINDS[post.kind]
+    return RayDevice(post.name, about["host"], kind.targets, kind.exclusive, about["description"], actor)
+
+
+def _check(filled: dict[Post, asyncio.Task[None]]) -> None:
+    """Raises the error of a post that cannot be filled if there is no other post of its kind."""
+    for post, task in filled.items():
+        if task.done() and (error := task.exception()) is not None:
+            others = [other for other, filling in filled.items() if other.kind == post.kind and not filling.done()]
+            if not isinstance(error, PoolError) or not others:
+                raise error

@@ -1,0 +1,98 @@
+"""The one Ray of a test session, nodes that come and go, and the processes behind an actor."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from measure.ray.cluster import connect
+from measure.ray.pool import RayPool
+from measure.ray.settings import RaySettings
+from measure.settings import LocalSettings
+from tests.measure.helpers import EXECUTOR
+
+
+@cache
+def start() -> None:
+    """Starts Ray for this process, until it ends."""
+    connect(None, RaySettings())
+
+
+def ray_pool(folder: Path, **options: Any) -> RayPool:
+    """A pool on the session's Ray whose kernels misbehave on demand; `options` are of `LocalSettings`."""
+    start()
+    given = {"executor": EXECUTOR, "host_lock": str(folder / "host.lock"), **options}
+    return RayPool(settings=RaySettings(LocalSettings(**given), poll=0.2))
+
+
+class Node:
+    """One more node of the session's Ray, of real processes.
+
+    Args:
+        resources: custom ones.
+    """
+
+    def __init__(self, resources: dict[str, float]) -> None:
+        import ray
+        from ray._private import node
+        from ray._private.parameter import RayParams
+
+        parameters = RayParams(
+            gcs_address=ray.get_runtime_context().gcs_address,
+            num_cpus=0,
+            num_gpus=0,
+            resources=resources,
+            object_store_memory=80 << 20,
+            min_worker_port=0,
+            max_worker_port=0,
+            node_manager_port=0,
+            include_log_monitor=False,
+        )
+        self._node = node.Node(parameters, head=False, shutdown_at_exit=False, spawn_reaper=True)
+        self.id = self._node.unique_id
+
+    def kill(self) -> None:
+        """Ends it by SIGKILL, as a power cut would; may be called twice."""
+        self._node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+
+
+def children(role: str) -> list[tuple[int, int]]:
+    """Process ids of `role`'s children of our actors, and of the actors."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            arguments = (entry / "cmdline").read_bytes().split(b"\0")
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            title = (Path("/proc") / str(parent) / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"from measure.worker import main; main()" not in arguments or not title.startswith(b"ray::Actor"):
+            continue
+        if json.loads(arguments[-2])["role"] == role:
+            found.append((int(entry.name), parent))
+    return found
+
+
+def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """What `condition` says once it is true."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"still not so after {seconds} s"
+        time.sleep(0.02)
+    return found
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z" or not os.path.exists(f"/proc/{pid}")
