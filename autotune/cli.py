@@ -52,6 +52,10 @@ def run(
     overrides: Overrides = None,
     pool: Annotated[str | None, typer.Option(help="local, or replay:FILE.")] = None,
     output: Annotated[str | None, typer.Option(help="The run folder.")] = None,
+    track: Annotated[str | None, typer.Option(help="Where the run is tracked: mlflow or none.")] = None,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="sqlite:///FILE or a server; by default mlflow.db beside the run folder.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the records that are there.")] = False,
     json_file: Annotated[
         Path | None,
@@ -69,6 +73,7 @@ def run(
         from autotune.report import print_results
 
         given = {"trials": trials, "seed": seed, "measure.pool": pool, "output": output}
+        given |= {"tracking.backend": track, "tracking.uri": tracking_uri}
         _check_json(json_file)
         loaded = _load(config, overrides, {key: value for key, value in given.items() if value is not None})
         console = Console(stderr=str(json_file) == "-")

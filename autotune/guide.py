@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from autotune.search.base import Candidate
 from costmodel.features import FeatureExtractor
+from costmodel.metrics import pairwise_accuracy
 from costmodel.models.base import CostModel
 from search_space.space import SearchSpace
 
@@ -32,6 +34,8 @@ class Guide:
     Attributes:
         seconds: spent on scoring and fitting.
         scored: candidates scored by the model.
+        rank_accuracy: share of the pairs of the candidates last observed that the model, as it was then, orders as
+            they were measured; NaN where it had learned nothing, or all were alike.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class Guide:
     ) -> None:
         self.space, self.model, self.noise = space, model, noise
         self.seconds, self.scored, self.fitted = 0.0, 0, False
+        self.rank_accuracy = math.nan
         self._rng, self._make = rng, extractor
         self._extractors: dict[int, Any] = {}
         self._features: list[NDArray[np.float32]] = []  # each (statements of its sketch, features)
@@ -62,14 +67,19 @@ class Guide:
 
     def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
         """Takes measured candidates in; NaN for a failure."""
+        scores = np.full(len(candidates), np.nan)
         with self._timed():
             for sketch in sorted({candidate.sketch for candidate in candidates}):
                 places = [place for place, candidate in enumerate(candidates) if candidate.sketch == sketch]
                 groups = len(self.space.sketches[sketch].groups)
                 rows = np.array([candidates[place].choices for place in places], np.int32)
                 columns = self.space.sketches[sketch].expand(rows.reshape(len(places), groups))
-                self._features += list(self._extractor(sketch)(columns))
+                features = self._extractor(sketch)(columns)
+                self._features += list(features)
                 self._latencies += [float(seconds[place]) for place in places]
+                if self.fitted:
+                    scores[places] = self.model.predict(features)
+            self.rank_accuracy = _rank_accuracy(scores, np.asarray(seconds, np.float64)) if self.fitted else math.nan
 
     def refit(self) -> None:
         """Fits the model on everything observed, if that is enough."""
@@ -94,3 +104,9 @@ class Guide:
             yield
         finally:
             self.seconds += time.perf_counter() - start
+
+
+def _rank_accuracy(scores: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
+    """Share of the pairs ordered right, both (candidates,); failures count as slower than all."""
+    speed = np.nan_to_num(1.0 / seconds, nan=0.0)
+    return pairwise_accuracy(scores, speed) if len(np.unique(speed)) > 1 else math.nan

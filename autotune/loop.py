@@ -44,6 +44,8 @@ def run_rounds(
         A result for each task, in order.
     """
     teller = _Teller(tasks, callbacks, budget)
+    for callback in callbacks:
+        callback.on_start(tasks)
     scheduler = scheduler or RoundRobin()
     if tasks and not all(task.done for task in tasks):
         pool.warm_up(tasks[0].settings.threads)
@@ -157,4 +159,5 @@ class _Teller:
             gflops=rate * 1e-9,
             peak_share=rate / peak_flops(task.space.hardware, task.settings.threads),
             seconds=time.perf_counter() - self._start,
+            rank_accuracy=task.guide.rank_accuracy,
         )

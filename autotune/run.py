@@ -18,6 +18,7 @@ from autotune.result import TuneResult
 from autotune.schedulers import Gradient, TaskScheduler
 from autotune.subject import blamed, network_of, settings_of, tasks_of
 from autotune.task import Task
+from autotune.tracking.tracker import Tracker, tracker_of
 from autotune.tuner import known, prepare
 from autotune.tuning import Settings
 from measure.database import Database
@@ -82,6 +83,19 @@ def run(
         ConfigError: something in the configuration cannot be done.
         MeasureError: records that cannot be used, or a pool that cannot start.
     """
+    tracker = tracker_of(config, where, say)
+    with tracker:
+        return _run(config, where, resume, (*callbacks, tracker), say, tracker)
+
+
+def _run(
+    config: RunConfig,
+    where: str,
+    resume: bool,
+    callbacks: Sequence[Callback],
+    say: Callable[[str], None],
+    tracker: Tracker,
+) -> Outcome:
     start = time.perf_counter()
     settings = settings_of(config, where)
     network = None if config.model is None else network_of(config, where)
@@ -96,6 +110,7 @@ def run(
     if not resume and config.records is None and (aside := run_folder.set_aside(config.records_path)):
         say(f"records of an earlier run are kept as {aside}; --resume would have gone on with them")
     with pool, Database(config.records_path) as database:
+        tracker.begin(folder, resume)
         notes += [database.repaired] if database.repaired else []
         if resume:
             database.check_compatible(*dict.fromkeys(settings.of(task).target for task in tasks))
@@ -132,6 +147,8 @@ def run(
         notes += [note] if note else []
     run_folder.draw_curves(results, folder / "curve.png")
     run_folder.draw_rooflines(results, folder)
+    note = tracker.finish(folder, document, interrupted, time.perf_counter() - start)
+    notes += [note] if note else []
     return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong)
 
 

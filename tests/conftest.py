@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.golden.compare import Golden
+
+os.environ.setdefault("AUTOTUNE_TRACKING", "none")  # tests of tracking say so; no other pays for it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
