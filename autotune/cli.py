@@ -239,6 +239,34 @@ def sweep(
 
 
 @app.command()
+def track(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folder; more than one will do.")],
+) -> None:
+    """Uploads what a tracking server has missed of a run."""
+    with _bad_input():
+        from autotune.tracking.browser import track as upload
+
+        for folder in runs:
+            typer.echo(f"everything of {folder} is in {upload(folder)}")
+
+
+@app.command()
+def ui(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="[FOLDER]", help="Folder that run folders lie in, or one of them.", show_default=True),
+    ] = Path("runs"),
+    uri: Annotated[str | None, typer.Option(help="Store to show; by default that of the folder.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="To listen on; 0: any that is free.")] = 5000,
+) -> None:
+    """Shows runs in MLflow's browser until Ctrl-C."""
+    with _bad_input():
+        from autotune.tracking.browser import show
+
+        show(folder, uri, port, typer.echo)
+
+
+@app.command()
 def schema(
     output: Annotated[Path | None, typer.Option(help="File to write; standard output by default.")] = None,
 ) -> None:
@@ -282,9 +310,10 @@ def _bad_input() -> Iterator[None]:
 def _blamable() -> tuple[type[Exception], ...]:
     from autotune.config import ConfigError
     from autotune.executable import ExecutableError
+    from autotune.tracking.store import StoreError
     from measure.errors import MeasureError
 
-    return (ConfigError, MeasureError, ExecutableError)
+    return (ConfigError, MeasureError, ExecutableError, StoreError)
 
 
 def _fail(sentence: str) -> NoReturn:
