@@ -22,7 +22,7 @@ from autotune.tracking.store import Input, Point, Store, StoreError
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # the uploader has a patience of its own
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the uploader has a patience of its own
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "GIT_PYTHON_REFRESH": "quiet",
@@ -48,6 +48,7 @@ ARTIFACTS = "mlartifacts"
 """Folder beside an embedded database in which the files of its runs lie."""
 
 _BATCH, _METRICS = 100, 1000
+_KIND = "custom_model_development"  # the browser shows runs and their curves, not conversations
 _VALUE = 6000  # characters of a parameter
 
 
@@ -145,7 +146,7 @@ class MLflowStore(Store):
     def _created(self, experiment: str, file: Path | None) -> str:
         place = None if file is None else (file.parent / ARTIFACTS).as_uri()
         try:
-            return str(self._client.create_experiment(experiment, place))
+            return str(self._client.create_experiment(experiment, place, {"mlflow.experimentKind": _KIND}))
         except MlflowException as error:
             found = self._client.get_experiment_by_name(experiment)
             if found is None or error.error_code != "RESOURCE_ALREADY_EXISTS":

@@ -191,11 +191,11 @@ class SpoolTracker(Tracker):
             return self._problem
         waited = time.monotonic() - self._began
         if self._uploads.wait(PATIENCE * max(seconds, waited)):
-            self._say(f"tracked in {self._uri}; autotune ui shows it")
+            self._say(f"tracked in {self._uri}; `autotune ui {folder}` shows it")
             return ""
         if problem := self._uploads.problem():
             return f"not tracked yet: {problem}; `autotune track {folder}` uploads what was missed"
-        self._say(f"being uploaded to {self._uri}; autotune ui shows it")
+        self._say(f"being uploaded to {self._uri}; `autotune track {folder}` waits for it")
         return ""
 
     def __exit__(
