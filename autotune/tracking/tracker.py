@@ -219,7 +219,7 @@ class SpoolTracker(Tracker):
         errors = sum(self._errors.values(), Counter())
         return {
             "best_seconds": seconds,
-            "gflops": operations / seconds * 1e-9,
+            "gflops": operations / seconds * 1e-9 if seconds else math.nan,
             "rank_accuracy": rank_accuracy,
             **{f"errors.{name}": count for name, count in errors.items()},
         }
