@@ -25,6 +25,7 @@ SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the uploader has a patience of its own
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "GIT_PYTHON_REFRESH": "quiet",
 }
 """Environment of MLflow, where the user has not set it otherwise."""

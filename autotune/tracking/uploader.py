@@ -30,7 +30,7 @@ SLICE = 0.1
 """Seconds after which a turn ends, so that a run that wants to time something waits no longer."""
 
 _LOCK = "lock"
-_POLL, _LONGEST_PAUSE, _LAST_TRIES = 0.5, 30.0, 3
+_POLL, _LONGEST_PAUSE, _LAST_TRIES = 0.5, 30.0, 2
 
 
 class Upload:

@@ -149,7 +149,8 @@ def test_resume_goes_on_with_the_same_run_and_a_new_run_makes_its_own(local, tmp
     assert set(by_step(child, "best_seconds")) == {9, 18} and parent["status"] == "FINISHED"
     assert len(by_step(child, "trial_seconds")) == sum(point.name == "trial_seconds" for point in child["points"])
     runner.run(config_for(out, pool, trials=9), "small.yaml")
-    assert len(world_of(out).runs) == 2 and not set(world_of(out).runs) & set(world.runs)
+    again = world_of(out)
+    assert len(again.runs) == 2 and not set(again.runs) & set(world.runs)
 
 
 def test_an_exception_is_told(local, tmp_path, monkeypatch):
