@@ -104,10 +104,11 @@ class TaskTuning:
         self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
         self.failure: NoLegalSchedule | None = None
         self._workload = task.workload.to_json()
+        self._family = (task.workload.key, settings.target, settings.threads, settings.cache)
         self._known: dict[str, float] = {}  # trace key -> seconds, NaN for a failure
         self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
         self._exhausted = False
-        self._resumed = self._round = self._scored = 0
+        self._resumed = self._round = self._scored = self._next_order = 0
         self._scoring_seconds = 0.0
 
     @property
@@ -180,6 +181,10 @@ class TaskTuning:
         )
         self.finals.append(record)
         return record
+
+    def measures(self, trial: Trial) -> bool:
+        """Whether a trial measures a candidate of this task in the way that this task is tuned."""
+        return trial.family == self._family
 
     def record(self, result: TrialResult) -> Record:
         """Makes the record of a result as it comes in."""
@@ -264,11 +269,12 @@ class TaskTuning:
             self.strategy.tell([c for c, _ in repeated], np.array([seconds for _, seconds in repeated]))
 
     def _order(self, result: TrialResult) -> int:
-        return len(self.records) + list(self._proposed).index(result.trial.trace_key)
+        return self._next_order + list(self._proposed).index(result.trial.trace_key)
 
     def _keep(self, record: Record) -> None:
         self.records.append(record)
         self._known[record.trace_key] = record.seconds
+        self._next_order = max(self._next_order, record.order + 1)  # a run that was cut short may have left gaps
         if record.ok and not self.best_seconds <= record.seconds:
             self.best_seconds = record.seconds
 

@@ -36,7 +36,7 @@ class Record:
         message: one sentence on the failure, or empty.
         max_error: largest difference to the reference / largest reference value; NaN where not compared.
         build_seconds, run_seconds: wall time of the two phases; NaN where there was none.
-        host: description of the machine, see `measure.host.describe_host`.
+        host: description of the machine, see `measure.host.describe_host`; what a fleet's device says of itself.
         seed: of the random inputs.
         sketch: name of the sketch that the trace came from.
         time: Unix seconds at which the result came in.
@@ -82,14 +82,14 @@ class Record:
         provenance: str = "",
         host: Mapping[str, Any] | None = None,
     ) -> Record:
-        """Record of a result; the caller adds what a pool cannot know."""
+        """Record of a result; the caller adds what a pool cannot know, and `host` for pools on this machine."""
         trial = result.trial
         shared = {name: getattr(result, name) for name in _RESULT_FIELDS}
         shared |= {name: getattr(trial, name) for name in _TRIAL_FIELDS}
         return cls(
             **shared,
             trace=tuple(trial.trace),
-            host=dict(host or {}),
+            host=dict(result.host or host or {}),
             sketch=sketch,
             time=time,
             order=order,

@@ -89,7 +89,7 @@ class SpoolTracker(Tracker):
         self._problem = ""
         self._tunings: Sequence[TaskTuning] = ()
         self._errors: dict[str, Counter[str]] = {}  # task → error class → trials
-        self._trials: list[list[float | int]] = []  # order, seconds, Unix milliseconds of the present round
+        self._trials: dict[str, list[list[float | int]]] = {}  # task → order, seconds, Unix ms
         self._began = 0.0
 
     def begin(self, folder: Path, resume: bool) -> None:
@@ -130,15 +130,14 @@ class SpoolTracker(Tracker):
     def on_trial(self, progress: Progress, record: Record) -> None:
         """See `Callback`."""
         if record.ok:
-            self._trials.append([record.order, record.seconds, _milliseconds()])
+            self._trials.setdefault(progress.task, []).append([record.order, record.seconds, _milliseconds()])
         else:
             self._errors[progress.task][str(record.error)] += 1
 
     def on_round(self, progress: Progress) -> None:
         """See `Callback`."""
-        if self._trials:
-            self._write({"event": "series", "task": progress.task, "name": "trial_seconds", "points": self._trials})
-            self._trials = []
+        if points := self._trials.pop(progress.task, None):
+            self._write({"event": "series", "task": progress.task, "name": "trial_seconds", "points": points})
         values = {
             "best_seconds": progress.best_seconds,
             "gflops": progress.gflops,
