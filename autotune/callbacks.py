@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from measure.record import Record
 
 if TYPE_CHECKING:
     from autotune.result import TuneResult
+    from autotune.tuning import TaskTuning
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Progress:
         gflops: the same as 1e9 operations a second; NaN likewise.
         peak_share: share of the machine's peak in [0, 1]; NaN likewise.
         seconds: since the run began.
+        rank_accuracy: share of the pairs of the last round's trials that the cost model had ordered right before they
+            were measured; NaN where it had not learned yet, or nothing tells them apart.
     """
 
     task: str
@@ -35,10 +39,14 @@ class Progress:
     gflops: float
     peak_share: float
     seconds: float
+    rank_accuracy: float = math.nan
 
 
 class Callback:
     """Listener of a run; every method does nothing by default."""
+
+    def on_start(self, tasks: Sequence[TaskTuning]) -> None:
+        """The run begins, with these tasks; what an earlier run measured of them they know already."""
 
     def on_trial(self, progress: Progress, record: Record) -> None:
         """A result came in and was written down; results of a round come in any order."""

@@ -56,6 +56,10 @@ def run(
     pool: Annotated[str | None, typer.Option(help="local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE.")] = None,
     token_file: Annotated[str | None, typer.Option(help="File with the token of RPC devices.")] = None,
     output: Annotated[str | None, typer.Option(help="The run folder.")] = None,
+    track: Annotated[str | None, typer.Option(help="Where the run is tracked: mlflow or none.")] = None,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="sqlite:///FILE or a server; by default mlflow.db beside the run folder.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the records that are there.")] = False,
     json_file: Annotated[
         Path | None,
@@ -73,7 +77,7 @@ def run(
         from autotune.report import print_results
 
         given = {"trials": trials, "seed": seed, "measure.pool": pool, "output": output}
-        given["measure.token_file"] = token_file
+        given |= {"measure.token_file": token_file, "tracking.backend": track, "tracking.uri": tracking_uri}
         _check_json(json_file)
         loaded = _load(config, overrides, {key: value for key, value in given.items() if value is not None})
         console = Console(stderr=str(json_file) == "-")
@@ -239,6 +243,34 @@ def sweep(
 
 
 @app.command()
+def track(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folder; more than one will do.")],
+) -> None:
+    """Uploads what a tracking server has missed of a run."""
+    with _bad_input():
+        from autotune.tracking.browser import track as upload
+
+        for folder in runs:
+            typer.echo(f"everything of {folder} is in {upload(folder)}")
+
+
+@app.command()
+def ui(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="[FOLDER]", help="Folder that run folders lie in, or one of them.", show_default=True),
+    ] = Path("runs"),
+    uri: Annotated[str | None, typer.Option(help="Store to show; by default that of the folder.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="To listen on; 0: any that is free.")] = 5000,
+) -> None:
+    """Shows runs in MLflow's browser until Ctrl-C."""
+    with _bad_input():
+        from autotune.tracking.browser import show
+
+        show(folder, uri, port, typer.echo)
+
+
+@app.command()
 def schema(
     output: Annotated[Path | None, typer.Option(help="File to write; standard output by default.")] = None,
 ) -> None:
@@ -282,9 +314,10 @@ def _bad_input() -> Iterator[None]:
 def _blamable() -> tuple[type[Exception], ...]:
     from autotune.config import ConfigError
     from autotune.executable import ExecutableError
+    from autotune.tracking.store import StoreError
     from measure.errors import MeasureError
 
-    return (ConfigError, MeasureError, ExecutableError)
+    return (ConfigError, MeasureError, ExecutableError, StoreError)
 
 
 def _fail(sentence: str) -> NoReturn:

@@ -133,7 +133,21 @@ class NetworkConfig(Section):
 class TrackingConfig(Section):
     """Where runs are tracked besides the run folder."""
 
-    backend: Literal["none"] = "none"
+    backend: str | None = Field(
+        default=None,
+        description="mlflow, or none; null: what the environment variable AUTOTUNE_TRACKING says, else mlflow.",
+    )
+    uri: str | None = Field(
+        default=None,
+        description="sqlite:///FILE, or http[s]://HOST of a tracking server; null: what MLFLOW_TRACKING_URI says, else "
+        "mlflow.db beside the run folder.",
+    )
+    experiment: str | None = Field(default=None, min_length=1, description="That the run belongs to; null: its name.")
+    live_after_s: float | None = Field(
+        default=None,
+        ge=0,
+        description="Seconds of a run after which uploading begins; null: 0 for a model, 300 for an operator.",
+    )
 
 
 class RunConfig(Section):

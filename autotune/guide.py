@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from autotune.search.base import Candidate
 from costmodel.features import FeatureExtractor
+from costmodel.metrics import pairwise_accuracy
 from costmodel.models.base import CostModel
 from search_space.space import SearchSpace
 
@@ -33,6 +35,8 @@ class Guide:
     Attributes:
         seconds: spent on scoring and fitting.
         scored: candidates scored by the model.
+        rank_accuracy: share of the pairs of the candidates last observed that the model, as it was then, orders as
+            they were measured; NaN where it had learned nothing, or all were alike.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Guide:
     ) -> None:
         self.space, self.model, self.noise = space, model, noise
         self.seconds, self.scored, self.fitted = 0.0, 0, False
+        self.rank_accuracy = math.nan
         self._rng, self._make = rng, extractor
         self._extractors: dict[int, Any] = {}
         # Features are made anew for each fit: they take kilobytes a candidate, and hardly any time beside the fit.
@@ -65,6 +70,7 @@ class Guide:
 
     def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
         """Takes measured candidates in; NaN for a failure."""
+        scores = np.full(len(candidates), np.nan)
         with self._timed():
             for sketch in sorted({candidate.sketch for candidate in candidates}):
                 places = [place for place, candidate in enumerate(candidates) if candidate.sketch == sketch]
@@ -73,7 +79,11 @@ class Guide:
                 first = len(self._latencies)
                 self._observed.setdefault(sketch, []).append(rows.reshape(len(places), groups))
                 self._places.setdefault(sketch, []).append(np.arange(first, first + len(places)))
+                if self.fitted:
+                    columns = self.space.sketches[sketch].expand(rows.reshape(len(places), groups))
+                    scores[places] = self.model.predict(self._extractor(sketch)(columns))
                 self._latencies.extend(float(seconds[place]) for place in places)
+            self.rank_accuracy = _rank_accuracy(scores, np.asarray(seconds, np.float64)) if self.fitted else math.nan
 
     def refit(self) -> None:
         """Fits the model on everything observed, if that is enough."""
@@ -109,3 +119,9 @@ class Guide:
             yield
         finally:
             self.seconds += time.perf_counter() - start
+
+
+def _rank_accuracy(scores: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
+    """Share of the pairs ordered right, both (candidates,); failures count as slower than all."""
+    speed = np.nan_to_num(1.0 / seconds, nan=0.0)
+    return pairwise_accuracy(scores, speed) if len(np.unique(speed)) > 1 else math.nan

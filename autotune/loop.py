@@ -49,6 +49,8 @@ def run_rounds(
     Returns:
         A result for each task, in order.
     """
+    for callback in callbacks:
+        callback.on_start(tasks)
     scheduler = scheduler or RoundRobin()
     if tasks and not all(task.done for task in tasks):
         pool.warm_up(tasks[0].settings.threads)
@@ -225,4 +227,5 @@ class _Rounds:
             gflops=rate * 1e-9,
             peak_share=rate / peak_flops(task.space.hardware, task.settings.threads),
             seconds=time.perf_counter() - self._start,
+            rank_accuracy=task.guide.rank_accuracy,
         )

@@ -18,6 +18,7 @@ from autotune.result import TuneResult
 from autotune.schedulers import Gradient, TaskScheduler
 from autotune.subject import blamed, network_of, settings_of, tasks_of
 from autotune.task import Task
+from autotune.tracking.tracker import Tracker, tracker_of
 from autotune.tuner import known, prepare
 from autotune.tuning import Settings
 from measure.database import Database
@@ -82,6 +83,19 @@ def run(
         ConfigError: something in the configuration cannot be done.
         MeasureError: records that cannot be used, or a pool that cannot start.
     """
+    tracker = tracker_of(config, where, say)
+    with tracker:
+        return _run(config, where, resume, (*callbacks, tracker), say, tracker)
+
+
+def _run(
+    config: RunConfig,
+    where: str,
+    resume: bool,
+    callbacks: Sequence[Callback],
+    say: Callable[[str], None],
+    tracker: Tracker,
+) -> Outcome:
     start = time.perf_counter()
     settings = settings_of(config, where)
     network = None if config.model is None else network_of(config, where)
@@ -94,6 +108,7 @@ def run(
     with blamed(f"{where}:measure.pool"):
         pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
     with pool, run_folder.claimed(folder), _records(config, resume, say) as database:
+        tracker.begin(folder, resume)
         if resume:
             database.check_compatible(*dict.fromkeys(settings.of(task).target for task in tasks))
         tunings = [
@@ -111,7 +126,7 @@ def run(
             results = run_rounds(tunings, pool, database, callbacks, _scheduler(config), settings.trials)
         notes += [database.repaired] if database.repaired else []
     interrupted = any(result.interrupted for result in results)
-    measured = config.measure.pool == "local" and not interrupted
+    measured = config.measure.pool in ("local", "ray") and not interrupted  # by this host, or a cluster begun on it
     if measured and network is None and not registry.get(settings.target).simulated:
         references, note = _references(tasks, settings, say)
         notes += [note] if note else []
@@ -130,6 +145,8 @@ def run(
         notes += [note] if note else []
     run_folder.draw_curves(results, folder / "curve.png")
     run_folder.draw_rooflines(results, folder)
+    note = tracker.finish(folder, document, interrupted, time.perf_counter() - start)
+    notes += [note] if note else []
     return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong)
 
 

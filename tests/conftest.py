@@ -11,6 +11,12 @@ from typing import Any
 import pytest
 
 from tests.golden.compare import Golden
+from tests.stores import migrated_database, mlflow_database
+
+os.environ.setdefault("AUTOTUNE_TRACKING", "none")  # tests of tracking say so; no other pays for it
+
+
+__all__ = ["golden", "migrated_database", "mlflow_database", "pytest_addoption"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,200 @@
+"""`autotune ui` and `autotune track`: what is missing is uploaded, and MLflow's browser opened on the store."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from autotune.config import ConfigError
+from autotune.tracking.facts import checked_uri, database_file, database_uri
+from autotune.tracking.spool import FOLDER, events, spools
+from autotune.tracking.store import StoreError
+from autotune.tracking.uploader import only_uploader, run_folders, upload_run
+
+HOST = "127.0.0.1"
+
+ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # two processes in place of nine
+    "PYTHONWARNINGS": "ignore",
+}
+
+_SAYS = re.compile(rf"running on (http://{re.escape(HOST)}:\d+)")
+_GRACE = 5.0  # seconds
+_PATIENCE = 60.0  # seconds that another uploader may take
+
+
+class Browser:
+    """MLflow's server, for this host alone.
+
+    Args:
+        uri: sqlite:///FILE.
+        port: to listen on; 0: any that is free.
+    """
+
+    def __init__(self, uri: str, port: int = 0) -> None:
+        file = database_file(uri)
+        artifacts = [] if file is None else ["--artifacts-destination", (file.parent / "mlartifacts").as_uri()]
+        options = ["--backend-store-uri", uri, *artifacts, "--host", HOST, "--port", str(port), "--workers", "1"]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", "server", *options],
+            env={**os.environ, **ENVIRONMENT},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # Ctrl-C is ours to handle
+        )
+
+    @property
+    def pid(self) -> int:
+        """Process id, of the group's leader."""
+        return self._process.pid
+
+    def address(self) -> str:
+        """Waits until the server listens; its address.
+
+        Raises:
+            StoreError: it ended instead.
+        """
+        output = self._process.stdout
+        assert output is not None
+        said: deque[str] = deque(maxlen=5)
+        for line in output:
+            said.append(line.strip())
+            if found := _SAYS.search(line):
+                threading.Thread(target=_drain, args=(output,), daemon=True).start()
+                return found[1]
+        raise StoreError(f"MLflow's server must start, but it ended: {' '.join(said)[-500:]}")
+
+    def wait(self) -> int:
+        """Waits until the server ends; its exit code."""
+        return self._process.wait()
+
+    def terminate(self) -> None:
+        """Asks the server and its workers to end."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+
+    def stop(self) -> None:
+        """Ends the server and its workers; may be called twice."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:
+                break
+            try:
+                self._process.wait(_GRACE)
+            except subprocess.TimeoutExpired:
+                continue
+        self._process.wait()
+
+
+def serve(uri: str, port: int, say: Callable[[str], None]) -> None:
+    """Shows the store until Ctrl-C or SIGTERM.
+
+    Args:
+        uri: sqlite:///FILE.
+        port: to listen on; 0: any that is free.
+        say: is told the address.
+
+    Raises:
+        StoreError: the server does not start, or ends by itself.
+    """
+    browser = Browser(uri, port)
+    stopped = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped
+        stopped = True
+        browser.terminate()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        try:
+            say(f"{browser.address()} shows the runs in {uri}; Ctrl-C ends it")
+        except StoreError:
+            if not stopped:
+                raise
+        code = browser.wait()
+        if not stopped:
+            raise StoreError(f"MLflow's server must run until it is stopped, but it ended with exit code {code}")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        browser.stop()
+
+
+def track(run_folder: Path) -> str:
+    """Uploads what a run folder holds that its store has not got; where it is then.
+
+    Raises:
+        ConfigError: no run that was tracked lies there.
+        StoreError: something could not be uploaded.
+    """
+    found = spools(run_folder)
+    if not found:
+        raise ConfigError(f"`RUN` must be the folder of a tracked run, but {run_folder} holds no {FOLDER}/0001")
+    with only_uploader(run_folder, _PATIENCE) as alone:
+        if not alone:
+            raise StoreError(f"{run_folder}: another process must be done uploading, but it takes over a minute")
+        if problems := upload_run(run_folder):
+            raise StoreError("\n".join(problems))
+    return store_of(run_folder)
+
+
+def store_of(run_folder: Path) -> str:
+    """Address of the store of the last run in a folder."""
+    head, _ = next(events(spools(run_folder)[-1], 0))
+    return str(head["uri"])
+
+
+def show(folder: Path, uri: str | None, port: int, say: Callable[[str], None]) -> None:
+    """Uploads what runs have left, and shows their store until Ctrl-C; of a server it tells the address.
+
+    Args:
+        folder: that run folders lie in, or one of them.
+        uri: of the store; None: that of the run folder, or the database in `folder`.
+        port: to listen on; 0: any that is free.
+        say: shows a sentence to the user.
+
+    Raises:
+        ConfigError: there is nothing to show.
+        StoreError: the browser does not start.
+    """
+    runs = [folder] if spools(folder) else run_folders(folder)
+    if uri is None:
+        uri = store_of(folder) if spools(folder) else database_uri(folder)
+    try:
+        uri = checked_uri(uri)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    for run in runs:
+        try:
+            track(run)
+        except StoreError as error:
+            say(f"not uploaded: {error}")
+    file = database_file(uri)
+    if file is None:
+        say(f"the server at {uri} shows its runs itself")
+        return
+    if not file.is_file():
+        raise ConfigError(f"`FOLDER` must hold tracked runs, or `--uri` name their store, but there is no {file}")
+    serve(uri, port, say)
+
+
+def _drain(output: IO[str]) -> None:
+    """Reads what a server says, which would block it otherwise."""
+    for _ in output:
+        pass

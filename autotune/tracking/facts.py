@@ -1,0 +1,150 @@
+"""What is said about a run: parameters, tags and final metrics, made of its configuration and its summary."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from autotune import __version__
+from autotune.config import RunConfig
+from measure.host import describe_host
+
+if TYPE_CHECKING:
+    from autotune.tuning import TaskTuning
+
+DATABASE = "mlflow.db"
+"""The embedded store: a file beside the run folders."""
+
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
+_SQLITE = "sqlite:///"
+_ROOT = Path(__file__).parents[2]
+
+
+def store_uri(config: RunConfig) -> str:
+    """Address of a run's store: the configuration's, else the environment's, else a database beside the run folder.
+
+    Raises:
+        ValueError: neither a file of SQLite nor a server, or one with a password in it.
+    """
+    given = config.tracking.uri or os.environ.get(URI_VARIABLE)
+    return database_uri(config.folder.absolute().parent) if given is None else checked_uri(given)
+
+
+def database_uri(folder: Path) -> str:
+    """Address of the embedded store for the runs in a folder."""
+    return f"{_SQLITE}{folder.absolute() / DATABASE}"
+
+
+def database_file(uri: str) -> Path | None:
+    """The file of an embedded store; None where the address is a server's."""
+    return Path(uri.removeprefix(_SQLITE)) if uri.startswith(_SQLITE) else None
+
+
+def checked_uri(uri: str) -> str:
+    """The address with an absolute path, where it is one of a file.
+
+    Raises:
+        ValueError: neither a file of SQLite nor a server, or one with a password in it.
+    """
+    path = database_file(uri)
+    if path is not None and path.name:
+        return f"{_SQLITE}{path.absolute()}"
+    parts = urlsplit(uri)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"`uri` must be sqlite:///FILE or http[s]://HOST[:PORT], but got uri={uri!r}")
+    if parts.password is not None:
+        raise ValueError(
+            "`uri` must hold no password, for it is shown and stored; MLflow reads MLFLOW_TRACKING_USERNAME and "
+            f"MLFLOW_TRACKING_PASSWORD, but got one for {parts.hostname}"
+        )
+    return uri
+
+
+def run_parameters(config: RunConfig) -> dict[str, str]:
+    """Parameters of a run: configuration, host, code version."""
+    said: dict[str, Any] = {**config.model_dump(mode="json"), "host": describe_host(), "version": code_version()}
+    return flat(said)
+
+
+def run_tags(where: str) -> dict[str, str]:
+    """Tags of a run by the names that MLflow's browser knows."""
+    tags = {"mlflow.source.name": f"autotune run {where}", "mlflow.source.type": "LOCAL", "mlflow.user": _user()}
+    commit = code_version().get("commit")
+    return {**tags, **({"mlflow.source.git.commit": commit.removesuffix("-dirty")} if commit else {})}
+
+
+def task_parameters(tuning: TaskTuning) -> dict[str, str]:
+    """Parameters of a task's run."""
+    workload, settings = tuning.task.workload, tuning.settings
+    return flat(
+        {
+            "workload": workload.to_json(),
+            "workload_key": workload.key,
+            "weight": tuning.task.weight,
+            "flops": workload.flops,
+            "target": settings.target,
+            "threads": settings.threads,
+            "cache": settings.cache,
+            "seed": settings.seed,
+        }
+    )
+
+
+def final_metrics(entry: Mapping[str, Any]) -> dict[str, float | None]:
+    """Metrics of a task's entry in the summary."""
+    names = ("best_seconds", "gflops", "peak_share", "spread", "reference_seconds", "trials_per_second")
+    return {name: entry[name] for name in (*names, "candidates_per_second")}
+
+
+def network_metrics(network: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics of the `network` part of the summary: every number in it."""
+    return {
+        f"network.{name}": float(value)
+        for name, value in _leaves(network)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+@cache
+def code_version() -> dict[str, str]:
+    """Version of the package, and its commit in a checkout, with `-dirty` after it where files were changed."""
+    version = {"package": __version__}
+    if (_ROOT / ".git").exists():
+        command = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--abbrev=40", "--match="]
+        try:
+            found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return version
+        version["commit"] = found.stdout.strip()
+    return version
+
+
+def flat(nested: Mapping[str, Any]) -> dict[str, str]:
+    """Nested data as texts by dotted name, in characters that MLflow allows in names."""
+    return {
+        re.sub(r"[^\w./ :-]", "_", name)[:250]: value if isinstance(value, str) else json.dumps(value)
+        for name, value in _leaves(nested)
+    }
+
+
+def _leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return str(os.getuid())

@@ -1,0 +1,170 @@
+"""MLflow as a tracking store: on an embedded SQLite database, or on a server.
+
+Only uploaders import this module, for MLflow takes seconds to import; a measuring worker never does.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from autotune import __version__
+from autotune.tracking.facts import database_file
+from autotune.tracking.model import write_folder
+from autotune.tracking.store import Input, Point, Store, StoreError
+
+SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # the uploader has a patience of its own
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+"""Environment of MLflow, where the user has not set it otherwise."""
+
+for _name, _value in SETTINGS.items():
+    os.environ.setdefault(_name, _value)
+
+import mlflow.pyfunc  # noqa: E402
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag, ViewType  # noqa: E402
+from mlflow.exceptions import MlflowException  # noqa: E402
+from mlflow.tracking import MlflowClient  # noqa: E402
+from sqlalchemy.exc import SQLAlchemyError  # noqa: E402
+
+logging.getLogger("mlflow").setLevel(logging.WARNING)
+logging.getLogger("alembic").setLevel(logging.WARNING)
+
+Item = TypeVar("Item")
+
+KEY = "autotune.key"
+ARTIFACTS = "mlartifacts"
+"""Folder beside an embedded database in which the files of its runs lie."""
+
+_BATCH, _METRICS = 100, 1000
+_KIND = "custom_model_development"  # the browser shows runs and their curves, not conversations
+_VALUE = 6000  # characters of a parameter
+
+
+class MLflowStore(Store):
+    """See `Store`; a task is a child run.
+
+    Args:
+        uri: sqlite:///FILE, or the address of a server.
+        experiment: name.
+    """
+
+    def __init__(self, uri: str, experiment: str) -> None:
+        self._uri = uri
+        with self._blamed():
+            file = database_file(uri)
+            if file is not None:
+                file.parent.mkdir(parents=True, exist_ok=True)
+            self._client = MlflowClient(uri, uri)
+            found = self._client.get_experiment_by_name(experiment)
+            if found is not None and found.lifecycle_stage == "deleted":
+                self._client.restore_experiment(found.experiment_id)
+            self._experiment = found.experiment_id if found is not None else self._created(experiment, file)
+
+    def open_run(self, key: str, name: str, time_ms: int, tags: Mapping[str, str], parent: str | None) -> str:
+        """See `Store`."""
+        with self._blamed():
+            query = f"tags.`{KEY}` = '{key}'"
+            found = self._client.search_runs([self._experiment], query, ViewType.ALL, max_results=1)
+            if found:
+                if found[0].info.lifecycle_stage == "deleted":
+                    self._client.restore_run(found[0].info.run_id)
+                return str(found[0].info.run_id)
+            all_tags = {**tags, KEY: key, **({"mlflow.parentRunId": parent} if parent else {})}
+            run = self._client.create_run(self._experiment, time_ms, all_tags, name)
+            return str(run.info.run_id)
+
+    def log_parameters(self, run: str, parameters: Mapping[str, str]) -> None:
+        """See `Store`."""
+        with self._blamed():
+            there = self._client.get_run(run).data.params
+            cut = {name: value[:_VALUE] for name, value in parameters.items()}
+            new = [Param(name, value) for name, value in cut.items() if name not in there]
+            changed = [RunTag(f"resumed.{n}", v) for n, v in cut.items() if n in there and there[n] != v]
+            for part in _parts(new, _BATCH):
+                self._client.log_batch(run, params=part)
+            for tags in _parts(changed, _BATCH):
+                self._client.log_batch(run, tags=tags)
+
+    def log_metrics(self, run: str, points: Sequence[Point]) -> None:
+        """See `Store`."""
+        with self._blamed():
+            for part in _parts(points, _METRICS):
+                metrics = [Metric(point.name, point.value, point.time_ms, point.step) for point in part]
+                self._client.log_batch(run, metrics=metrics)
+
+    def log_tags(self, run: str, tags: Mapping[str, str]) -> None:
+        """See `Store`."""
+        with self._blamed():
+            for part in _parts(list(tags.items()), _BATCH):
+                self._client.log_batch(run, tags=[RunTag(name, value) for name, value in part])
+
+    def log_file(self, run: str, path: Path, folder: str) -> None:
+        """See `Store`."""
+        with self._blamed():
+            self._client.log_artifact(run, str(path), folder or None)
+
+    def log_model(self, run: str, path: Path, kind: str) -> None:
+        """See `Store`; `mlflow.pyfunc.load_model("runs:/ID/cost_model")` gives what predicts."""
+        with self._blamed(), tempfile.TemporaryDirectory(prefix="autotune-model-") as place:
+            data = write_folder(Path(place) / "data", path, kind)
+            made = Path(place) / "cost_model"
+            mlflow.pyfunc.save_model(
+                str(made),
+                loader_module="autotune.tracking.model",
+                data_path=str(data),
+                pip_requirements=[f"autotune-tensor=={__version__}"],
+            )
+            self._client.log_artifacts(run, str(made), "cost_model")
+
+    def log_input(self, run: str, data: Input) -> None:
+        """See `Store`."""
+        with self._blamed():
+            dataset = Dataset(data.name, data.digest, "local", json.dumps({"uri": data.source}))
+            tags = [InputTag("mlflow.data.context", data.context)]
+            self._client.log_inputs(run, datasets=[DatasetInput(dataset, tags)])
+
+    def set_status(self, run: str, status: str, time_ms: int | None) -> None:
+        """See `Store`."""
+        with self._blamed():
+            if time_ms is None:
+                self._client.update_run(run, status)
+            else:
+                self._client.set_terminated(run, status, time_ms)
+
+    def _created(self, experiment: str, file: Path | None) -> str:
+        place = None if file is None else (file.parent / ARTIFACTS).as_uri()
+        try:
+            return str(self._client.create_experiment(experiment, place, {"mlflow.experimentKind": _KIND}))
+        except MlflowException as error:
+            found = self._client.get_experiment_by_name(experiment)
+            if found is None or error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            return str(found.experiment_id)  # another run was faster
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Turns a store's failure into one sentence."""
+        try:
+            yield
+        except (MlflowException, SQLAlchemyError, OSError) as error:
+            said = str(error).strip().splitlines()
+            raise StoreError(f"{self._uri}: {said[0][:300] if said else type(error).__name__}") from error
+
+
+def _parts(items: Sequence[Item], count: int) -> Iterator[list[Item]]:
+    """The items, at most `count` at a time."""
+    for start in range(0, len(items), count):
+        yield list(items[start : start + count])

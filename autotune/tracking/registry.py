@@ -1,0 +1,47 @@
+"""Tracking stores by name, imported when first asked for. A new one is a file and a line here."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from difflib import get_close_matches
+
+from autotune.tracking.store import Store
+
+BACKENDS: dict[str, str | None] = {
+    "none": None,
+    "mlflow": "autotune.tracking.mlflow_store:MLflowStore",
+}
+"""Name → class; None: nothing is tracked."""
+
+DEFAULT = "mlflow"
+VARIABLE = "AUTOTUNE_TRACKING"
+"""Environment variable with the name of the backend where the configuration has none."""
+
+
+def chosen(name: str | None) -> str:
+    """The backend of a configuration that says `name`.
+
+    Raises:
+        ValueError: no such backend; names the nearest one.
+    """
+    name = name or os.environ.get(VARIABLE) or DEFAULT
+    if name not in BACKENDS:
+        near = get_close_matches(name, BACKENDS, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, but got backend={name!r}{hint}")
+    return name
+
+
+def get(name: str) -> type[Store]:
+    """Class of the store called `name`.
+
+    Raises:
+        ValueError: no such backend, or one that stores nothing.
+    """
+    place = BACKENDS[chosen(name)]
+    if place is None:
+        raise ValueError(f"`backend` must be one that stores runs, but got backend={name!r}")
+    module, _, attribute = place.partition(":")
+    kind: type[Store] = getattr(importlib.import_module(module), attribute)
+    return kind

@@ -1,0 +1,166 @@
+"""What a run has to say to its tracking store, in its folder: events as JSON lines, and how far they are uploaded.
+
+`RUN/tracking/0001/` holds `events.jsonl`, which the driver appends to, and `state.json`, which the uploader keeps. A
+run that goes on (`--resume`) goes on in the last folder, any other run makes the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+FOLDER = "tracking"
+EVENTS = "events.jsonl"
+STATE = "state.json"
+_TRIES = 20
+
+
+class SpoolError(RuntimeError):
+    """Events that cannot be written or read."""
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a spool is uploaded.
+
+    Attributes:
+        position: bytes of the events that are.
+        runs: task → id of its run in the store; "": the run that they belong to.
+        ended: whether the store knows that the run has ended.
+        problem: why the last upload failed; "" where it did not.
+    """
+
+    position: int = 0
+    runs: Mapping[str, str] = field(default_factory=dict)
+    ended: bool = False
+    problem: str = ""
+
+
+class Writer:
+    """The driver's end.
+
+    Args:
+        folder: of the spool; made where it does not exist.
+
+    Attributes:
+        fresh: whether no event was there.
+
+    Raises:
+        SpoolError: another driver writes to it.
+        OSError: it cannot be written to.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        path = folder / EVENTS
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if not _locked(self._file):
+            os.close(self._file)
+            raise SpoolError(f"{path}: one run at a time must write events, but another one does")
+        content = path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        os.ftruncate(self._file, whole)  # a crash may have torn the last line
+        self.fresh = whole == 0
+
+    def write(self, event: Mapping[str, Any]) -> None:
+        """Appends an event.
+
+        Raises:
+            OSError: it could not be written whole.
+        """
+        line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
+        if os.write(self._file, line) != len(line):
+            raise OSError(f"{self.folder / EVENTS}: an event could not be written whole")
+
+    def close(self) -> None:
+        """Says that nothing more will come; may be called twice."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def spools(run_folder: Path) -> list[Path]:
+    """Spools of a run folder, the oldest first."""
+    return sorted(path.parent for path in (run_folder / FOLDER).glob(f"[0-9]*/{EVENTS}"))
+
+
+def spool_for(run_folder: Path, resume: bool) -> Path:
+    """Where a run writes to: the last spool to go on with, or the next number."""
+    there = spools(run_folder)
+    if resume and there:
+        return there[-1]
+    number = 1 + max((int(path.name) for path in there), default=0)
+    return run_folder / FOLDER / f"{number:04}"
+
+
+def driver_lives(spool: Path) -> bool:
+    """Whether a driver has the spool open."""
+    with open(spool / EVENTS, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def events(spool: Path, position: int) -> Iterator[tuple[dict[str, Any], int]]:
+    """Whole events from `position` bytes on, each with the position after it.
+
+    Raises:
+        SpoolError: a line that is no event.
+    """
+    with open(spool / EVENTS, "rb") as file:
+        file.seek(position)
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            position += len(line)
+            try:
+                event = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                event = None
+            if not isinstance(event, dict) or "event" not in event:
+                raise SpoolError(f"{spool / EVENTS}: an event must be a JSON object, but got {line[:60]!r}")
+            yield event, position
+
+
+def read_state(spool: Path) -> State:
+    """How far the spool is uploaded; nothing of it where no state was written, or is none."""
+    with suppress(OSError, orjson.JSONDecodeError, TypeError):
+        return State(**orjson.loads((spool / STATE).read_bytes()))
+    return State()
+
+
+def write_state(spool: Path, state: State) -> None:
+    """Writes the state whole or not at all."""
+    partial = spool / f".{STATE}.{os.getpid()}"
+    partial.write_bytes(orjson.dumps(asdict(state), option=orjson.OPT_INDENT_2))
+    partial.replace(spool / STATE)
+
+
+def pending(spool: Path) -> int:
+    """Bytes of events that are not uploaded yet; 1 where only the end of a run that died is still to be told."""
+    state = read_state(spool)
+    left = (spool / EVENTS).stat().st_size - state.position
+    return left if left > 0 else int(not state.ended and not driver_lives(spool))
+
+
+def _locked(file: int) -> bool:
+    """Whether the driver's lock could be had; `driver_lives` of another process holds it for an instant."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.01)
+        else:
+            return True
+    return False

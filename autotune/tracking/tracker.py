@@ -1,0 +1,298 @@
+"""The driver's side of tracking: a callback that writes what happens to the spool, and starts the uploader."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from autotune.callbacks import Callback, Progress
+from autotune.config import ConfigError, RunConfig
+from autotune.tracking import facts, registry
+from autotune.tracking.launch import Uploads
+from autotune.tracking.spool import SpoolError, Writer, spool_for
+from measure.record import Record
+
+if TYPE_CHECKING:
+    from autotune.result import TuneResult
+    from autotune.tuning import TaskTuning
+
+LIVE_AFTER = 300.0
+"""Seconds of an operator's run after which uploading begins: MLflow's import then costs less than a hundredth of it."""
+
+PATIENCE = 0.015
+"""Share of a run's wall time that its end may wait for the uploader."""
+
+
+class Tracker(Callback):
+    """Tracks nothing; base of what does. Used as a context around a run, whose exceptions it notes."""
+
+    def begin(self, folder: Path, resume: bool) -> None:
+        """The run goes ahead, in this folder."""
+
+    def finish(self, folder: Path, document: Mapping[str, Any], interrupted: bool, seconds: float) -> str:
+        """The run has ended and its files are written; what the user should know of, or "".
+
+        Args:
+            folder: the run folder.
+            document: the summary.
+            interrupted: whether the user stopped it early.
+            seconds: wall time of the run.
+        """
+        return ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Notes an exception that ends the run."""
+
+
+def tracker_of(config: RunConfig, where: str, say: Callable[[str], None]) -> Tracker:
+    """What tracks a run.
+
+    Raises:
+        ConfigError: an unknown backend, or a URI that cannot be one.
+    """
+    try:
+        backend = registry.chosen(config.tracking.backend)
+        if registry.BACKENDS[backend] is None:
+            return Tracker()
+        return SpoolTracker(config, where, backend, facts.store_uri(config), say)
+    except ValueError as error:
+        raise ConfigError(f"{where}:tracking: {error}") from None
+
+
+class SpoolTracker(Tracker):
+    """Tracks through a spool. What cannot be written ends the tracking, never the run.
+
+    Args:
+        config: of the run.
+        where: name of its file.
+        backend: a name of `registry.BACKENDS`.
+        uri: of the store.
+        say: shows a sentence to the user.
+    """
+
+    def __init__(self, config: RunConfig, where: str, backend: str, uri: str, say: Callable[[str], None]) -> None:
+        self._config, self._where, self._backend, self._uri, self._say = config, where, backend, uri, say
+        self._writer: Writer | None = None
+        self._uploads: Uploads | None = None
+        self._problem = ""
+        self._tunings: Sequence[TaskTuning] = ()
+        self._errors: dict[str, Counter[str]] = {}  # task → error class → trials
+        self._trials: dict[str, list[list[float | int]]] = {}  # task → order, seconds, Unix ms
+        self._began = 0.0
+
+    def begin(self, folder: Path, resume: bool) -> None:
+        """See `Tracker`."""
+        self._began = time.monotonic()
+        spool = spool_for(folder, resume)
+        try:
+            self._writer = Writer(spool)
+        except (OSError, SpoolError) as error:
+            self._stop(error)
+            return
+        self._uploads = Uploads(folder, spool)
+        parameters = facts.run_parameters(self._config)
+        if self._writer.fresh:
+            self._write(
+                {
+                    "event": "run",
+                    "key": uuid.uuid4().hex,
+                    "backend": self._backend,
+                    "uri": self._uri,
+                    "experiment": self._config.tracking.experiment or self._config.name,
+                    "name": f"{self._config.name} {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())}",
+                    "parameters": parameters,
+                    "tags": facts.run_tags(self._where),
+                }
+            )
+        else:
+            self._write({"event": "resume", "parameters": parameters})
+        self._upload_if_due()
+
+    def on_start(self, tasks: Sequence[TaskTuning]) -> None:
+        """See `Callback`."""
+        self._tunings = tasks
+        for tuning in tasks:
+            self._errors[tuning.task.name] = Counter(str(r.error) for r in tuning.records if not r.ok)
+            self._write({"event": "task", "task": tuning.task.name, "parameters": facts.task_parameters(tuning)})
+
+    def on_trial(self, progress: Progress, record: Record) -> None:
+        """See `Callback`."""
+        if record.ok:
+            self._trials.setdefault(progress.task, []).append([record.order, record.seconds, _milliseconds()])
+        else:
+            self._errors[progress.task][str(record.error)] += 1
+
+    def on_round(self, progress: Progress) -> None:
+        """See `Callback`."""
+        if points := self._trials.pop(progress.task, None):
+            self._write({"event": "series", "task": progress.task, "name": "trial_seconds", "points": points})
+        values = {
+            "best_seconds": progress.best_seconds,
+            "gflops": progress.gflops,
+            "peak_share": progress.peak_share,
+            "trials": progress.task_trials,
+            "rank_accuracy": progress.rank_accuracy,
+            **{f"errors.{name}": count for name, count in self._errors[progress.task].items()},
+        }
+        self._metrics(progress.task, progress.task_trials, values)
+        self._metrics("", progress.trials, {**self._totals(progress.rank_accuracy), "trials": progress.trials})
+        self._upload_if_due()
+
+    def on_finish(self, results: Sequence[TuneResult]) -> None:
+        """See `Callback`."""
+        if self._writer is None:
+            return
+        for tuning in self._tunings:
+            if not tuning.guide.fitted:
+                continue
+            path = self._writer.folder / "cost_model" / f"{tuning.task.name}.txt"
+            try:
+                path.parent.mkdir(exist_ok=True)
+                tuning.guide.model.save(path)
+            except OSError as error:
+                self._stop(error)
+                return
+            kind = tuning.settings.cost_model
+            self._write({"event": "model", "task": tuning.task.name, "kind": kind, "path": str(path.absolute())})
+
+    def finish(self, folder: Path, document: Mapping[str, Any], interrupted: bool, seconds: float) -> str:
+        """See `Tracker`."""
+        for entry in document["tasks"]:
+            self._metrics(entry["name"], entry["trials"], facts.final_metrics(entry))
+            self._tags(entry["name"], {"algorithm": entry["algorithm"], "errors": entry["errors"]})
+        network = document.get("network")
+        total = sum(entry["trials"] for entry in document["tasks"])
+        self._metrics("", total, {"wall_seconds": seconds, **self._totals(math.nan)})
+        self._metrics("", total, facts.network_metrics(network) if network else {})
+        self._write({"event": "file", "task": "", "to": "", "grows": True, **_stamp(self._config.records_path)})
+        for task, path, place in _files(folder, document):
+            self._write({"event": "file", "task": task, "to": place, **_stamp(path)})
+        for path, context in self._inputs():
+            data = {"name": path.name, "digest": _digest(path), "source": str(path.absolute()), "context": context}
+            self._write({"event": "input", **data})
+        self._end("KILLED" if interrupted else "FINISHED", [entry["name"] for entry in document["tasks"]])
+        if self._uploads is None:
+            return self._problem
+        self._uploads.start()
+        if self._problem:
+            return self._problem
+        waited = time.monotonic() - self._began
+        if self._uploads.wait(PATIENCE * max(seconds, waited)):
+            self._say(f"tracked in {self._uri}; `autotune ui {folder}` shows it")
+            return ""
+        if problem := self._uploads.problem():
+            return f"not tracked yet: {problem}; `autotune track {folder}` uploads what was missed"
+        self._say(f"being uploaded to {self._uri}; `autotune track {folder}` waits for it")
+        return ""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Notes an exception that ends the run."""
+        if self._writer is None:
+            return
+        if value is not None:
+            self._tags("", {"exception": f"{type(value).__name__}: {value}"})
+            killed = isinstance(value, KeyboardInterrupt)
+            self._end("KILLED" if killed else "FAILED", [tuning.task.name for tuning in self._tunings])
+            if self._uploads is not None:
+                self._uploads.start()
+        self._close()
+
+    def _totals(self, rank_accuracy: float) -> dict[str, float]:
+        """Metrics of the run: of all tasks together, each as often as it occurs."""
+        seconds = sum(tuning.task.weight * tuning.best_seconds for tuning in self._tunings)
+        operations = sum(tuning.task.weight * tuning.task.workload.flops for tuning in self._tunings)
+        errors = sum(self._errors.values(), Counter())
+        return {
+            "best_seconds": seconds,
+            "gflops": operations / seconds * 1e-9 if seconds else math.nan,
+            "rank_accuracy": rank_accuracy,
+            **{f"errors.{name}": count for name, count in errors.items()},
+        }
+
+    def _inputs(self) -> Iterator[tuple[Path, str]]:
+        """Data that went into the run, and what for."""
+        pool, _, path = self._config.measure.pool.partition(":")
+        if pool == "replay":
+            yield Path(path), "replay"
+        model = self._config.model
+        if model is not None and Path(model).is_file():
+            yield Path(model), "model"
+
+    def _metrics(self, task: str, step: int, values: Mapping[str, float | None]) -> None:
+        """Writes those of the values that are finite."""
+        finite = {name: value for name, value in values.items() if value is not None and math.isfinite(value)}
+        if finite:
+            self._write({"event": "metrics", "task": task, "step": step, "values": finite})
+
+    def _tags(self, task: str, tags: Mapping[str, Any]) -> None:
+        self._write({"event": "tags", "task": task, "tags": facts.flat(tags)})
+
+    def _end(self, status: str, tasks: Sequence[str]) -> None:
+        for task in (*tasks, ""):
+            self._write({"event": "end", "task": task, "status": status})
+        self._close()
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _write(self, event: Mapping[str, Any]) -> None:
+        if self._writer is None:
+            return
+        try:
+            self._writer.write({"time_ms": _milliseconds(), **event})
+        except OSError as error:
+            self._stop(error)
+
+    def _stop(self, error: Exception) -> None:
+        """The disk is full, or another run writes here: the run goes on untracked, and says so at its end."""
+        self._problem = f"not tracked from {time.strftime('%H:%M:%S')} on: {error}"
+        self._close()
+
+    def _upload_if_due(self) -> None:
+        after = self._config.tracking.live_after_s
+        if after is None:
+            after = 0.0 if self._config.model is not None else LIVE_AFTER
+        if self._uploads is not None and time.monotonic() - self._began >= after:
+            self._uploads.start()
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _files(folder: Path, document: Mapping[str, Any]) -> Iterator[tuple[str, Path, str]]:
+    """Task, path, and folder in the store, of what a run leaves besides its records."""
+    for name in ("summary.json", "curve.png", "roofline*.png"):
+        for path in sorted(folder.glob(name)):
+            yield "", path, ""
+    for entry in document["tasks"]:
+        if entry["trace"] is not None:
+            for path in sorted((folder / "best" / entry["name"]).glob("*")):
+                yield entry["name"], path, "best"
+
+
+def _stamp(path: Path) -> dict[str, Any]:
+    """Path of a file with what tells whether it was changed since."""
+    status = path.stat()
+    return {"path": str(path.absolute()), "bytes": status.st_size, "changed_ns": status.st_mtime_ns}
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:32]

@@ -1,0 +1,277 @@
+"""Uploads spools to their stores: in a process beside a run, or in the foreground for `autotune track` and `ui`.
+
+A spool's state is written after what it stands for, and a store takes a call twice as once: an uploader that dies
+anywhere leaves nothing out and nothing double.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from autotune.tracking import registry
+from autotune.tracking.facts import database_file
+from autotune.tracking.spool import FOLDER, SpoolError, driver_lives, events, pending, read_state, spools, write_state
+from autotune.tracking.store import Input, Point, Store, StoreError
+from measure.hostlock import HostLock
+
+Turn = Callable[[], AbstractContextManager[None]]
+"""Makes a context in which this process may compute."""
+
+SLICE = 0.1
+"""Seconds after which a turn ends, so that a run that wants to time something waits no longer."""
+
+_LOCK = "lock"
+_POLL, _LONGEST_PAUSE, _LAST_TRIES = 0.5, 30.0, 2
+
+
+class Upload:
+    """Uploads one spool.
+
+    Args:
+        spool: folder of the events.
+        turn: in which stores on this host are worked with.
+        get_store: name of a backend → its class.
+    """
+
+    def __init__(
+        self, spool: Path, turn: Turn = nullcontext, get_store: Callable[[str], type[Store]] = registry.get
+    ) -> None:
+        self.spool, self._turn, self._get = spool, turn, get_store
+        self._store: Store | None = None
+        self._state = read_state(spool)
+        self._points: dict[str, list[Point]] = defaultdict(list)  # run → values not logged yet
+
+    def catch_up(self) -> None:
+        """Uploads what is there, and the end of a run whose driver died without a word.
+
+        Raises:
+            StoreError: the store is away or refuses; the state says so, too.
+            SpoolError: the spool cannot be read.
+        """
+        try:
+            while True:
+                alive = driver_lives(self.spool)
+                if not self._slice():
+                    break
+            if not alive and not self._state.ended:
+                self._bury()
+        except (StoreError, SpoolError) as error:
+            self._store = None
+            self._points.clear()
+            self._note(problem=str(error))
+            raise
+
+    def _slice(self) -> bool:
+        """Uploads for a moment; whether there is more."""
+        head = next((event for event, _ in events(self.spool, 0)), None)
+        if head is None or not pending(self.spool):
+            return False
+        if self._store is None:
+            with self._turn():  # the import alone computes for seconds
+                kind = self._get(head["backend"])
+            with self._turn_for(head["uri"]):
+                self._store = kind(head["uri"], head["experiment"])
+        with self._turn_for(head["uri"]):
+            until, position, more = time.monotonic() + SLICE, self._state.position, False
+            for event, end in events(self.spool, position):
+                self._apply(self._store, head, event)
+                position, more = end, True
+                if time.monotonic() >= until:
+                    break
+            for run, points in self._points.items():
+                self._store.log_metrics(run, points)
+            self._points.clear()
+        if more or self._state.problem:
+            self._note(position=position, problem="")
+        return more
+
+    def _turn_for(self, uri: str) -> AbstractContextManager[None]:
+        """A server's answers are waited for, which must keep nobody from timing."""
+        return nullcontext() if database_file(uri) is None else self._turn()
+
+    def _apply(self, store: Store, head: Mapping[str, Any], event: Mapping[str, Any]) -> None:
+        kind, task, time_ms = event["event"], event.get("task", ""), event["time_ms"]
+        if kind == "run":
+            tags = event["tags"]
+            run = store.open_run(event["key"], event["name"], time_ms, tags, None)
+            self._know("", run)
+            store.log_parameters(run, event["parameters"])
+        elif kind == "resume":
+            self._state = replace(self._state, ended=False)
+            store.set_status(self._run(""), "RUNNING", None)
+            store.log_parameters(self._run(""), event["parameters"])
+        elif kind == "task":
+            run = store.open_run(f"{head['key']}/{task}", task, time_ms, {}, self._run(""))
+            self._know(task, run)
+            store.set_status(run, "RUNNING", None)
+            store.log_parameters(run, event["parameters"])
+        elif kind == "metrics":
+            points = [Point(name, value, event["step"], time_ms) for name, value in event["values"].items()]
+            self._points[self._run(task)] += points
+        elif kind == "series":
+            self._points[self._run(task)] += [Point(event["name"], v, step, at) for step, v, at in event["points"]]
+        elif kind == "tags":
+            store.log_tags(self._run(task), event["tags"])
+        elif kind == "file":
+            self._file(store, self._run(task), event)
+        elif kind == "model":
+            store.log_model(self._run(task), Path(event["path"]), event["kind"])
+        elif kind == "input":
+            store.log_input(self._run(""), Input(event["name"], event["digest"], event["source"], event["context"]))
+        elif kind == "end":
+            store.set_status(self._run(task), event["status"], time_ms)
+            self._state = replace(self._state, ended=self._state.ended or not task)
+        else:
+            raise SpoolError(f"{self.spool}: `event` must be a known one, but got event={kind!r}")
+
+    def _file(self, store: Store, run: str, event: Mapping[str, Any]) -> None:
+        """Uploads a file, unless a later run has put another one in its place."""
+        path = Path(event["path"])
+        try:
+            found = path.stat()
+        except OSError:
+            found = None
+        same = found is not None and (found.st_size, found.st_mtime_ns) == (event["bytes"], event["changed_ns"])
+        grown = found is not None and event.get("grows") and found.st_size >= event["bytes"]
+        if same or grown:
+            store.log_file(run, path, event["to"])
+        else:
+            store.log_tags(run, {f"missing.{path.name}": "was changed or removed before it was uploaded"})
+
+    def _bury(self) -> None:
+        """Marks the runs of a driver that died."""
+        if self._store is None:
+            return
+        head, _ = next(events(self.spool, 0))
+        now = time.time_ns() // 1_000_000
+        with self._turn_for(head["uri"]):
+            for run in reversed(list(self._state.runs.values())):
+                self._store.set_status(run, "KILLED", now)
+        self._note(ended=True)
+
+    def _run(self, task: str) -> str:
+        if task not in self._state.runs:
+            raise SpoolError(f"{self.spool}: an event must come after that of its run, but got task={task!r}")
+        return self._state.runs[task]
+
+    def _know(self, task: str, run: str) -> None:
+        self._state = replace(self._state, runs={**self._state.runs, task: run})
+
+    def _note(self, **changes: Any) -> None:
+        self._state = replace(self._state, **changes)
+        write_state(self.spool, self._state)
+
+
+def upload_run(run_folder: Path, turn: Turn = nullcontext) -> list[str]:
+    """Uploads what the runs of a folder have to say so far; sentences on what could not be, one a spool."""
+    problems = []
+    for spool in spools(run_folder):
+        if pending(spool):
+            try:
+                Upload(spool, turn).catch_up()
+            except (StoreError, SpoolError) as error:
+                problems.append(str(error))
+    return problems
+
+
+@contextmanager
+def only_uploader(run_folder: Path, patience: float = 0.0) -> Iterator[bool]:
+    """Whether this process is the only one to upload from a run folder, which it then is until the end.
+
+    Args:
+        run_folder: of the runs.
+        patience: seconds to wait for another one to end.
+    """
+    descriptor = os.open(run_folder / FOLDER / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        yield _flocked(descriptor, time.monotonic() + patience)
+    finally:
+        os.close(descriptor)
+
+
+def run_folders(folder: Path) -> list[Path]:
+    """Folders in `folder` that hold a tracked run, in order."""
+    return sorted({path.parents[2] for path in folder.glob(f"*/{FOLDER}/[0-9]*/events.jsonl")})
+
+
+def main() -> None:
+    """The process beside a run: `RUN_FOLDER` is its argument. Ends when everything is uploaded, or after some tries."""
+    folder = Path(sys.argv[1])
+    with only_uploader(folder) as alone:
+        done = not alone or _follow(folder)
+    if alone and done:
+        _sweep(folder)
+    sys.exit(0 if done else 1)
+
+
+def _follow(folder: Path) -> bool:
+    """Uploads as long as a driver lives, and then the rest; whether nothing is left."""
+    uploads: dict[Path, Upload] = {}
+    failures, last_tries = 0, 0
+    while True:
+        found = spools(folder)
+        alive = any(driver_lives(spool) for spool in found)
+        problems = []
+        for spool in found:
+            try:
+                if spool in uploads or pending(spool):
+                    uploads.setdefault(spool, Upload(spool, _exclusive)).catch_up()
+            except (StoreError, SpoolError) as error:
+                print(f"{time.strftime('%F %T')} {error}", flush=True)
+                problems.append(error)
+        failures = failures + 1 if problems else 0
+        if not alive:
+            last_tries += 1
+            if not failures or last_tries >= _LAST_TRIES:
+                return not failures
+        time.sleep(min(_POLL * 2**failures, _LONGEST_PAUSE if alive else 2.0))
+
+
+def _sweep(folder: Path) -> None:
+    """Uploads what other runs beside this one have left for the same store."""
+    mine = {_address(spool) for spool in spools(folder)}
+    for other in run_folders(folder.parent):
+        wanted = [spool for spool in spools(other) if pending(spool) and _address(spool) in mine]
+        if other != folder and wanted:
+            with only_uploader(other) as alone:
+                if alone:
+                    for problem in upload_run(other, _exclusive):
+                        print(f"{other}: {problem}", flush=True)
+
+
+def _address(spool: Path) -> tuple[str, str] | None:
+    head = next((event for event, _ in events(spool, 0)), None)
+    return None if head is None else (head["backend"], head["uri"])
+
+
+@contextmanager
+def _exclusive() -> Iterator[None]:
+    """A turn at which no run on this host times a kernel, as for builds."""
+    lock = HostLock()
+    try:
+        while not lock.acquire("build", 0.0):
+            time.sleep(0.1)
+        yield
+    finally:
+        lock.close()
+
+
+def _flocked(descriptor: int, until: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(0.05)
+        else:
+            return True

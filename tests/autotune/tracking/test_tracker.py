@@ -1,0 +1,270 @@
+"""What a run says to its store: the whole path with a local and a replay pool, up to a store in memory."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from autotune import run as runner
+from autotune.callbacks import Progress
+from autotune.config import ConfigError, check_config
+from autotune.guide import Guide
+from autotune.tracking import facts, spool
+from autotune.tracking.launch import Uploads
+from autotune.tracking.model import load_folder, write_folder
+from autotune.tracking.tracker import SpoolTracker, Tracker, tracker_of
+from autotune.tracking.uploader import Upload
+from costmodel.metrics import pairwise_accuracy
+from costmodel.models import registry as models
+from measure.database import Database
+from measure.pool import TrialResult
+from measure.replay import ReplayPool
+from tests.autotune.tracking.fake_store import World
+from tests.costmodel.data import population
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_uploaded():
+    """The spool is what these tests are about; no process is started."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Uploads, "start", lambda self: None)
+        patch.delenv(facts.URI_VARIABLE, raising=False)
+        yield
+
+
+def config_for(folder, pool="local", **keys):
+    workload = {"operator": "matmul", "m": 24, "n": 32, "k": 16}
+    given = {"workload": workload, "trials": 18, "search": {"batch": 9, "finalists": 0}, "name": "small"}
+    tracking = {"backend": "mlflow", **keys.pop("tracking", {})}
+    given |= {"output": str(folder), "measure": {"pool": pool}, "tracking": tracking, **keys}
+    return check_config(given, "small.yaml")
+
+
+def world_of(folder):
+    world = World()
+    for place in spool.spools(folder):
+        Upload(place, get_store=world.store).catch_up()
+    return world
+
+
+def by_step(run, name):
+    return {point.step: point.value for point in run["points"] if point.name == name}
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The folder of a run with the local pool, what came of it, and what its store holds."""
+    folder = tmp_path_factory.mktemp("local") / "run"
+    with pytest.MonkeyPatch.context() as patch:  # ONNX Runtime is timed elsewhere
+        patch.setattr(runner, "_references", lambda *given: ([1e-6], None))
+        outcome = runner.run(config_for(folder), "small.yaml")
+    return folder, outcome, world_of(folder)
+
+
+def test_a_local_run_is_told_whole(local):
+    _, outcome, world = local
+    parent, child = world.runs.values()
+    (result,) = outcome.results
+    assert parent["experiment"] == "small" and parent["name"].startswith("small 20")
+    assert (parent["status"], child["status"], child["name"]) == ("FINISHED", "FINISHED", "small")
+    assert parent["parameters"]["search.batch"] == "9" and parent["parameters"]["seed"] == "0"
+    assert parent["parameters"]["workload.operator"] == "matmul" and "host.cpu" in parent["parameters"]
+    assert parent["parameters"]["version.package"] and len(parent["parameters"]["version.commit"]) >= 40
+    assert child["parameters"]["target"] == "cpu" and child["parameters"]["workload_key"] == result.workload.key
+    assert child["tags"]["algorithm"] == result.algorithm
+    trials = by_step(child, "trial_seconds")
+    assert trials == {record.order: record.seconds for record in result.records if record.ok} and len(trials) > 9
+    best = by_step(child, "best_seconds")
+    assert set(best) == {9, 18} and best[18] == result.best_seconds == by_step(parent, "best_seconds")[18]
+    assert by_step(child, "gflops")[18] == pytest.approx(result.gflops)
+    assert by_step(parent, "trials") == {9: 9, 18: 18}
+    assert by_step(child, "reference_seconds") == {18: 1e-6} and by_step(parent, "wall_seconds")[18] > 0
+    assert set(by_step(child, "rank_accuracy")) == {18}  # in the first round nothing was learned yet
+    assert 0 <= by_step(child, "rank_accuracy")[18] <= 1
+    assert set(parent["files"]) >= {"/records.jsonl", "/summary.json", "/curve.png"}
+    assert set(child["files"]) >= {"best/schedule.txt", "best/program.txt", "best/kernel.s"}
+    assert json.loads(parent["files"]["/summary.json"])["tasks"][0]["trials"] == 18
+    assert all(math.isfinite(point.value) for run in world.runs.values() for point in run["points"])
+
+
+def test_failures_are_counts_and_a_replay_names_its_records(local, tmp_path):
+    folder, _, _ = local
+    records = tmp_path / "failing.jsonl"
+    lines = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
+    for place, line in enumerate(lines):
+        failed = place % 3 == 0 or place < 9  # nothing of the first round works
+        line |= {"error": "crash" if place % 2 else "compile", "seconds": None, "latencies": []} if failed else {}
+    records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = tmp_path / "run"
+    with Database(records, readonly=True) as database:
+        errors = [str(record.error) for record in database if not record.ok]
+    runner.run(config_for(out, f"replay:{records}", trials=9), "small.yaml")
+    parent, child = world_of(out).runs.values()
+    assert by_step(child, "errors.crash") == {9: errors[:9].count("crash")}
+    assert by_step(parent, "errors.compile") == {9: errors[:9].count("compile")}
+    assert by_step(child, "best_seconds") == {} == by_step(parent, "gflops")  # NaN is not told
+    (given,) = parent["inputs"]
+    assert (given.name, given.context, given.source) == ("failing.jsonl", "replay", str(records))
+    assert "best/schedule.txt" not in child["files"]
+
+
+def test_the_model_is_loaded_again_bit_for_bit(local, tmp_path):
+    folder, _, world = local
+    saved = folder / "tracking/0001/cost_model/small.txt"
+    _, child = world.runs.values()
+    assert child["files"]["model lightgbm/small.txt"] == saved.read_bytes()
+    features, throughput = population(60)
+    for kind in models.MODELS:
+        model = models.get(kind)()
+        model.fit(list(features), throughput)
+        model.save(tmp_path / f"{kind}.txt")
+        again = load_folder(write_folder(tmp_path / kind, tmp_path / f"{kind}.txt", kind))
+        np.testing.assert_array_equal(again.predict(features), model.predict(features))
+
+
+class AnyPool(ReplayPool):
+    """Has an answer to every trial."""
+
+    def _answer(self, trial, index):
+        seconds = 1e-6 + int(trial.trace_key[:4], 16) * 1e-9
+        return TrialResult(trial, index, (seconds,), seconds, spread=0.0, max_error=0.0)
+
+
+def test_resume_goes_on_with_the_same_run_and_a_new_run_makes_its_own(local, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "make_pool", lambda *given: AnyPool({}))
+    out, pool = tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}"
+    runner.run(config_for(out, pool, trials=9), "small.yaml")
+    runner.run(config_for(out, pool), "small.yaml", resume=True)
+    world = world_of(out)
+    parent, child = world.runs.values()
+    assert parent["tags"]["resumed.trials"] == "18" and parent["parameters"]["trials"] == "9"
+    assert set(by_step(child, "best_seconds")) == {9, 18} and parent["status"] == "FINISHED"
+    assert len(by_step(child, "trial_seconds")) == sum(point.name == "trial_seconds" for point in child["points"])
+    runner.run(config_for(out, pool, trials=9), "small.yaml")
+    again = world_of(out)
+    assert len(again.runs) == 2 and not set(again.runs) & set(world.runs)
+
+
+def test_an_exception_is_told(local, tmp_path, monkeypatch):
+    def broken(*arguments):
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr("autotune.folder.draw_curves", broken)
+    with pytest.raises(RuntimeError, match="no ink"):
+        runner.run(config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}", trials=9), "small.yaml")
+    parent, child = world_of(tmp_path / "run").runs.values()
+    assert parent["status"] == child["status"] == "FAILED" and parent["tags"]["exception"] == "RuntimeError: no ink"
+
+
+def test_a_full_disk_ends_the_tracking_and_not_the_run(local, tmp_path, monkeypatch):
+    written = spool.Writer.write
+
+    def full(self, event):
+        if event["event"] == "series":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(self, event)
+
+    monkeypatch.setattr(spool.Writer, "write", full)
+    pool = f"replay:{local[0] / 'records.jsonl'}"
+    outcome = runner.run(config_for(tmp_path / "run", pool, trials=9), "small.yaml")
+    assert outcome.results[0].best is not None
+    assert "not tracked from" in outcome.notes[-1] and "No space left on device" in outcome.notes[-1]
+
+
+def test_nothing_is_tracked_where_nothing_is_wanted(local, tmp_path):
+    pool = f"replay:{local[0] / 'records.jsonl'}"
+    runner.run(config_for(tmp_path / "run", pool, trials=9, tracking={"backend": "none"}), "small.yaml")
+    assert not (tmp_path / "run/tracking").exists()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"backend": "mlfow"}, "small.yaml:tracking: `backend` must be one of none, mlflow, but got backend='mlfow'"),
+        ({"uri": "runs"}, "small.yaml:tracking: `uri` must be sqlite:///FILE or http.*, but got uri='runs'"),
+        ({"uri": "sqlite:///"}, "`uri` must be sqlite:///FILE"),
+        ({"uri": "file:///tmp/runs"}, "`uri` must be sqlite:///FILE"),
+        ({"uri": "http://"}, "`uri` must be sqlite:///FILE"),
+        ({"uri": "https://me:secret@host"}, "`uri` must hold no password"),
+    ],
+)
+def test_what_cannot_be_tracked_is_told_before_anything_runs(tmp_path, keys, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        runner.run(config_for(tmp_path / "run", tracking=keys), "small.yaml")
+    assert "secret" not in str(caught.value) and not (tmp_path / "run").exists()
+
+
+def test_addresses_of_stores(tmp_path, monkeypatch):
+    config = config_for(tmp_path / "runs/run")
+    assert facts.store_uri(config) == f"sqlite:///{tmp_path}/runs/mlflow.db"
+    monkeypatch.setenv(facts.URI_VARIABLE, "http://host:5000")
+    assert facts.store_uri(config) == "http://host:5000"
+    monkeypatch.chdir(tmp_path)
+    given = config_for(tmp_path / "run", tracking={"uri": "sqlite:///a.db"})
+    assert facts.store_uri(given) == f"sqlite:///{tmp_path}/a.db"
+
+
+def test_rank_accuracy_is_that_of_the_scores_before_the_fit():
+    class Model:
+        def predict(self, features):
+            return features[:, 0, 0].astype(np.float64)
+
+    class Sketch:
+        groups, program, columns = (None,), None, None
+
+        def expand(self, choices):
+            return choices
+
+    class Space:
+        sketches, hardware = (Sketch(), Sketch()), None
+
+    class Candidate:
+        def __init__(self, sketch, score):
+            self.sketch, self.choices = sketch, (score,)
+
+    guide = Guide(Space(), Model(), np.random.default_rng(0), extractor=lambda *given: lambda rows: rows[:, :, None])
+    scores, seconds = [3, 1, 4, 2], [1.0, math.nan, 2.0, 4.0]
+    candidates = [Candidate(place % 2, score) for place, score in enumerate(scores)]
+    guide.observe(candidates, seconds)
+    assert math.isnan(guide.rank_accuracy)  # nothing was learned yet
+    guide.fitted = True
+    guide.observe(candidates, seconds)
+    assert guide.rank_accuracy == pairwise_accuracy(np.array(scores), np.array([1.0, 0.0, 0.5, 0.25])) == 5 / 6
+    guide.observe(candidates[:1], seconds[:1])
+    assert math.isnan(guide.rank_accuracy)
+
+
+def test_what_a_round_costs_the_driver(tmp_path):
+    """A round of 32 trials takes a second or more; telling of it must take less than a hundredth of that."""
+    tracker = tracker_of(config_for(tmp_path / "run"), "small.yaml", lambda text: None)
+    assert isinstance(tracker, SpoolTracker) and isinstance(tracker, Tracker)
+    tracker.begin(tmp_path, resume=False)
+
+    class Record:
+        ok, order, seconds = True, 3, 1e-3
+
+    progress = Progress("conv", 32, None, 32, 2000, 1e-3, 10.0, 0.5, 1.0, 0.8)
+    tracker._errors["conv"] = Counter({"crash": 2})
+    best = math.inf
+    for _ in range(20):
+        start = time.perf_counter()
+        for _ in range(32):
+            tracker.on_trial(progress, Record())
+        tracker.on_round(progress)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.01
+
+
+def test_neither_the_driver_nor_a_worker_imports_mlflow():
+    code = "import autotune.run, autotune.tracking.tracker, autotune.tracking.uploader, measure.worker, sys"
+    found = f"{code}; print('mlflow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
