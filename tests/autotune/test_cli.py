@@ -25,7 +25,7 @@ SMALL = "workload: {operator: matmul, m: 24, n: 32, k: 16}\ntrials: 6\nsearch: {
 TASK_KEYS = {
     *("name", "workload", "target", "weight", "algorithm", "trials", "best_seconds", "gflops", "peak_share"),
     *("spread", "cache", "trials_per_second", "candidates_per_second", "correct", "errors", "reference"),
-    *("metrics", "reference_seconds", "seed", "trace"),
+    *("phases", "metrics", "reference_seconds", "seed", "trace"),
 }
 
 
