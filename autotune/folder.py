@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from autotune.config import ConfigError, RunConfig
 from autotune.result import TuneResult
 from measure.host import describe_host
@@ -141,11 +143,7 @@ def draw_curves(results: Sequence[TuneResult], path: Path) -> None:
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     for result in results:
-        seconds, best = [], float("inf")
-        for record in result.records:
-            best = min(best, record.seconds) if record.ok else best
-            seconds.append(best)
-        rates = [result.workload.flops / value * 1e-9 for value in seconds]
+        rates = np.nan_to_num(result.workload.flops / result.curve * 1e-9)
         axes.plot(range(1, len(rates) + 1), rates, drawstyle="steps-post", label=result.name)
     axes.set(xlabel="trials", ylabel="best GFLOP/s", xlim=(0, None), ylim=(0, None))
     axes.grid(alpha=0.3)

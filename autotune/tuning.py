@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 import zlib
@@ -18,6 +19,7 @@ from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
 from autotune.task import Task
 from measure.pool import Cache, Trial, TrialResult
 from measure.record import Record
+from measure.recordlog import RecordLog
 from search_space.space import SearchSpace
 
 _CHOICES = "choices="
@@ -97,15 +99,17 @@ class TaskTuning:
     ) -> None:
         self.task, self.space, self.settings = task, space, settings
         self.strategy, self.guide, self.host = strategy, guide, dict(host or {})
-        self.records: list[Record] = []
-        self.others: list[Record] = []  # of runs with other seeds: known, but none of this run's trials
+        self.records = RecordLog()
+        self.others = RecordLog()  # of runs with other seeds: known, but none of this run's trials
         self.finals: list[Record] = []  # timings of candidates that are known already
         self.best_seconds = math.nan
         self.history: list[float] = []  # best seconds after each round
         self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
         self.failure: NoLegalSchedule | None = None
         self._workload = task.workload.to_json()
-        self._known: dict[str, float] = {}  # trace key -> seconds, NaN for a failure
+        self._family = (task.workload.key, settings.target, settings.threads, settings.cache)
+        self._known: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
+        self._finalists: dict[str, Record] = {}  # trace key -> record
         self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
         self._exhausted = False
         self._resumed = self._round = self._scored = 0
@@ -137,7 +141,7 @@ class TaskTuning:
                 self._next = max(self._next, record.order + 1)
             if is_final(record):
                 self.finals.append(record)
-            if is_final(record) or record.trace_key in self._known:
+            if is_final(record) or _digest(record.trace_key) in self._known:
                 continue
             self._keep(record, own)
             if own and len(self.records) % self.settings.batch == 0:
@@ -179,19 +183,24 @@ class TaskTuning:
 
     def finalists(self, turn: int) -> list[Trial]:
         """The fastest candidates, to be timed for the `turn`th time (from 0) at the end."""
-        chosen = finalists((*self.records, *self.others), self.settings.finalists)
+        count = self.settings.finalists
+        chosen = finalists((*self.records.fastest(count), *self.others.fastest(count)), count)
+        self._finalists = {record.trace_key: record for record in chosen}
         timed = [record.trace_key for record in self.finals]
         return [record.to_trial() for record in chosen if timed.count(record.trace_key) <= turn and len(chosen) > 1]
 
     def final(self, result: TrialResult) -> Record:
         """Takes in that a finalist was timed; the record of it."""
-        candidates = (*self.records, *self.others)
-        known = next(record for record in candidates if record.trace_key == result.trial.trace_key)
+        known = self._finalists[result.trial.trace_key]
         record = Record.of(
             result, time=time.time(), sketch=known.sketch, order=known.order, provenance=FINALS, host=self.host
         )
         self.finals.append(record)
         return record
+
+    def measures(self, trial: Trial) -> bool:
+        """Whether a trial measures a candidate of this task in the way that this task is tuned."""
+        return trial.family == self._family
 
     def record(self, result: TrialResult) -> Record:
         """Makes the record of a result as it comes in."""
@@ -230,8 +239,8 @@ class TaskTuning:
             threads=self.settings.threads,
             cache=self.settings.cache,
             seed=self.settings.seed,
-            records=tuple(self.records),
-            others=tuple(self.others),
+            records=self.records.copy(),
+            others=self.others.copy(),
             finals=tuple(self.finals),
             phases=dict(self.phases),
             measured=len(self.records) - self._resumed,
@@ -255,8 +264,9 @@ class TaskTuning:
         for candidate in asked:
             sketch = self.space.sketches[candidate.sketch]
             trace = sketch.trace(candidate.choices)
-            if (key := trace.key) in self._known:
-                repeated.append((candidate, self._known[key]))
+            key = trace.key
+            if (seconds := self._known.get(_digest(key))) is not None:
+                repeated.append((candidate, seconds))
                 continue
             self._proposed.setdefault(key, []).append(candidate)
             if key not in trials:
@@ -282,7 +292,7 @@ class TaskTuning:
 
     def _keep(self, record: Record, own: bool = True) -> None:
         (self.records if own else self.others).append(record)
-        self._known[record.trace_key] = record.seconds
+        self._known[_digest(record.trace_key)] = record.seconds
         if record.ok and not self.best_seconds <= record.seconds:
             self.best_seconds = record.seconds
 
@@ -312,3 +322,7 @@ class TaskTuning:
         if not fits or self.space.sketches[places[0]].trace(choices).key != record.trace_key:
             return None
         return Candidate(places[0], choices)
+
+
+def _digest(trace_key: str) -> bytes:
+    return hashlib.blake2b(trace_key.encode(), digest_size=16).digest()

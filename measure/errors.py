@@ -19,6 +19,8 @@ class ErrorClass(StrEnum):
     """The process of the builder or of the kernel died; the message says which."""
     wrong_output = "wrong_output"
     out_of_memory = "out_of_memory"
+    lost = "lost"
+    """Each machine that had the trial was gone before it answered."""
     unknown = "unknown"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,24 @@ from measure.errors import FullError, RecordError
 
 PATIENCE = 60.0
 """Seconds to wait for other writers, each of which needs milliseconds."""
+
+
+class LineReader:
+    """Reads lines of an open file for as long as somebody holds the reader, whatever becomes of the file's name.
+
+    Args:
+        descriptor: of the file, which is duplicated.
+        name: of the file, for messages.
+    """
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.name = name
+        self._descriptor = os.dup(descriptor)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def line_at(self, offset: int) -> bytes:
+        """The line that starts at `offset` bytes, without its newline."""
+        return _line_at(self._descriptor, offset)
 
 
 class Journal:
@@ -66,12 +85,11 @@ class Journal:
 
     def line_at(self, offset: int) -> bytes:
         """The line that starts at `offset` bytes, without its newline."""
-        parts: list[bytes] = []
-        while not parts or b"\n" not in parts[-1]:
-            parts.append(os.pread(self._file.fileno(), 1 << 16, offset + sum(map(len, parts))))
-            if not parts[-1]:
-                break
-        return b"".join(parts).partition(b"\n")[0]
+        return _line_at(self._file.fileno(), offset)
+
+    def reader(self) -> LineReader:
+        """Reads lines also after the journal was closed."""
+        return LineReader(self._file.fileno(), str(self.path))
 
     def append(self, line: bytes) -> tuple[int, int]:
         """Writes one line, its newline included, and syncs it to disk.
@@ -168,3 +186,12 @@ class Journal:
             count += part.count(b"\n")
             begin += len(part)
         return count
+
+
+def _line_at(descriptor: int, offset: int) -> bytes:
+    parts: list[bytes] = []
+    while not parts or b"\n" not in parts[-1]:
+        parts.append(os.pread(descriptor, 1 << 14, offset + sum(map(len, parts))))
+        if not parts[-1]:
+            break
+    return b"".join(parts).partition(b"\n")[0]

@@ -11,17 +11,16 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
-from typing import Any
 
 from measure.errors import ErrorClass, PoolError
 from measure.host import allowed_cores, cores_for
 from measure.hostlock import HostLock
 from measure.pool import MeasurePool, Trial, TrialResult
 from measure.settings import LocalSettings
-from measure.station import Job, Outcome, Station
+from measure.station import Job, Outcome, Station, result_of
 
 
 class LocalPool(MeasurePool):
@@ -175,7 +174,7 @@ class LocalPool(MeasurePool):
                 job.module, job.build_span = outcome.blob, tuple(header["span"])
                 self._built.append(job)
             else:
-                self._done.append(_result(job, error, header, built=True))
+                self._done.append(result_of(job, error, header, built=True))
             return
         if error is ErrorClass.wrong_output:
             station.retire()  # a kernel that computes wrongly may have written where it should not
@@ -183,35 +182,8 @@ class LocalPool(MeasurePool):
             job.doubted = True
             self._built.appendleft(job)
             return
-        result = _result(job, error, header)
+        result = result_of(job, error, header)
         if result.ok:
             family = job.trial.family
             self._best[family] = min(result.seconds, self._best.get(family, math.inf))
         self._done.append(result)
-
-
-def _result(job: Job, error: ErrorClass, header: Mapping[str, Any], built: bool = False) -> TrialResult:
-    """Result of a job whose last message was `header`; `built`: it ended in the build."""
-    span = tuple(header["span"]) if "span" in header else None
-    build_span = span if built else job.build_span
-    run_span = None if built else span
-    return TrialResult(
-        trial=job.trial,
-        index=job.index,
-        error=error,
-        message=header.get("message", ""),
-        latencies=tuple(header.get("latencies", ())),
-        seconds=header.get("seconds", math.nan),
-        spread=header.get("spread", math.nan),
-        max_error=header.get("max_error", math.nan),
-        rotation_bytes=header.get("rotation_bytes", 0),
-        metrics=header.get("metrics", {}),
-        build_span=build_span,
-        run_span=run_span,
-        build_seconds=_length(build_span),
-        run_seconds=_length(run_span),
-    )
-
-
-def _length(span: tuple[float, ...] | None) -> float:
-    return math.nan if span is None else span[1] - span[0]

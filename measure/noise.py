@@ -63,6 +63,11 @@ class NoisyPool(MeasurePool):
         """Trials submitted whose results were not returned yet."""
         return self.pool.outstanding
 
+    @property
+    def capacity(self) -> int:
+        """That of the pool below."""
+        return self.pool.capacity
+
     def _noisy(self, result: TrialResult) -> TrialResult:
         factor, fails = self._draws.pop(result.index)
         if not result.ok:

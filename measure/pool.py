@@ -117,6 +117,7 @@ class TrialResult:
         metrics: what else the target knows of an execution, by name.
         build_span: start and end of the build on the host's monotonic clock in seconds.
         run_span: the same of the timing.
+        host: description of the device that ran it, its name under `device`; empty where that is this machine.
     """
 
     trial: Trial
@@ -133,6 +134,7 @@ class TrialResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
     build_span: tuple[float, float] | None = None
     run_span: tuple[float, float] | None = None
+    host: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -182,6 +184,11 @@ class MeasurePool(ABC):
     @abstractmethod
     def outstanding(self) -> int:
         """Trials submitted whose results were not returned yet."""
+
+    @property
+    def capacity(self) -> int:
+        """Trials that it likes to have outstanding; 1: one round at a time, as where search would disturb timings."""
+        return 1
 
     def run(self, trials: Sequence[Trial]) -> list[TrialResult]:
         """Measures `trials` and returns their results in the order of `trials`."""

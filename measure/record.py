@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import orjson
 
 from measure import readers
 from measure.errors import ErrorClass, RecordError
+from measure.journal import LineReader
 from measure.pool import Trial, TrialResult
 
 SCHEMA = "autotune.record/1"
 """Name and version of the line format; a change of any field's meaning is a new version."""
+
+
+class Place(NamedTuple):
+    """Where a record stands."""
+
+    reader: LineReader
+    offset: int  # bytes
+    line: int  # from 1
 
 
 @dataclass(frozen=True)
@@ -36,13 +45,14 @@ class Record:
         message: one sentence on the failure, or empty.
         max_error: largest difference to the reference / largest reference value; NaN where not compared.
         build_seconds, run_seconds: wall time of the two phases; NaN where there was none.
-        host: description of the machine, see `measure.host.describe_host`.
+        host: description of the machine, see `measure.host.describe_host`; what a fleet's device says of itself.
         seed: of the random inputs.
         sketch: name of the sketch that the trace came from.
         time: Unix seconds at which the result came in.
         order: place of the trial in its task's run, from 0.
         provenance: what proposed the trial, in the caller's words.
         metrics: what else the target knows of an execution, by name; left out of the line where there is nothing.
+        place: where in a file it stands, if it does; no part of the record.
     """
 
     workload: Mapping[str, Any]
@@ -70,6 +80,7 @@ class Record:
     provenance: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     schema: str = SCHEMA
+    place: Place | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -82,19 +93,29 @@ class Record:
         provenance: str = "",
         host: Mapping[str, Any] | None = None,
     ) -> Record:
-        """Record of a result; the caller adds what a pool cannot know."""
+        """Record of a result; the caller adds what a pool cannot know, and `host` for pools on this machine."""
         trial = result.trial
         shared = {name: getattr(result, name) for name in _RESULT_FIELDS}
         shared |= {name: getattr(trial, name) for name in _TRIAL_FIELDS}
         return cls(
             **shared,
             trace=tuple(trial.trace),
-            host=dict(host or {}),
+            host=dict(result.host or host or {}),
             sketch=sketch,
             time=time,
             order=order,
             provenance=provenance,
         )
+
+    @classmethod
+    def at(cls, place: Place) -> Record:
+        """The record that stands at `place`.
+
+        Raises:
+            RecordError: there is none any more.
+        """
+        line = place.reader.line_at(place.offset)
+        return replace(cls.from_line(line, f"{place.reader.name}:{place.line}"), place=place)
 
     @property
     def ok(self) -> bool:
@@ -113,7 +134,7 @@ class Record:
 
     def to_line(self) -> bytes:
         """One JSON line, newline included; NaN is written as null."""
-        data = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "metrics" or self.metrics}
+        data = {name: getattr(self, name) for name in _READERS if name != "metrics" or self.metrics}
         return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any
 
 from measure.child import Child, cause_of_death
 from measure.errors import ErrorClass, PoolError
-from measure.pool import Trial
+from measure.pool import Trial, TrialResult
 
 
 @dataclass
@@ -172,3 +172,45 @@ class Station:
     def _start_failed(self, how: str) -> None:
         self.retire()
         raise PoolError(f"a {self._options['role']} process must start, but {how}")
+
+
+def result_of(
+    job: Job,
+    error: ErrorClass,
+    header: Mapping[str, Any],
+    built: bool = False,
+    host: Mapping[str, Any] | None = None,
+) -> TrialResult:
+    """Result of a job.
+
+    Args:
+        job: the job.
+        error: how it ended.
+        header: of its last message.
+        built: whether it ended in the build.
+        host: description of the device that ran it, where that is not this machine.
+    """
+    span = tuple(header["span"]) if "span" in header else None
+    build_span = span if built else job.build_span
+    run_span = None if built else span
+    return TrialResult(
+        trial=job.trial,
+        index=job.index,
+        error=error,
+        message=header.get("message", ""),
+        latencies=tuple(header.get("latencies", ())),
+        seconds=header.get("seconds", math.nan),
+        spread=header.get("spread", math.nan),
+        max_error=header.get("max_error", math.nan),
+        rotation_bytes=header.get("rotation_bytes", 0),
+        metrics=header.get("metrics", {}),
+        build_span=build_span,
+        run_span=run_span,
+        build_seconds=_length(build_span),
+        run_seconds=_length(run_span),
+        host=host or {},
+    )
+
+
+def _length(span: tuple[float, ...] | None) -> float:
+    return math.nan if span is None else span[1] - span[0]

@@ -1,6 +1,8 @@
 """What the fleet's scheduler needs of a machine: builders and devices, asked by coroutines, with plain data.
 
-A new kind of machine is a class with these methods and a provider that makes it join the fleet.
+A new kind of machine is a class with these methods and a provider that makes it join the fleet. A call may be cancelled
+(`asyncio`'s way): the endpoint kills the trial, lets the cancellation pass, and is asked again later. It raises nothing
+but `EndpointLost`, or `PoolError` where the machine is there but cannot work; endpoints are told apart by identity.
 """
 
 from __future__ import annotations

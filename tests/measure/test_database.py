@@ -168,8 +168,8 @@ def test_two_writers_take_turns_and_know_their_lines(path):
         second.append(record(step=3))
         first.append(record(step=4))
         assert [item.order for item in first] == [1, 4]  # what it had on opening, and its own
-        assert [entry.line for entry in first._entries] == [1, 4]
-        assert [entry.line for entry in second._entries] == [2, 3]
+        assert [item.place.line for item in first] == [1, 4]
+        assert [item.place.line for item in second] == [2, 3]
     with Database(path, readonly=True) as database:
         assert [item.order for item in database] == [1, 2, 3, 4]
 

@@ -1,0 +1,173 @@
+"""A fleet as a measuring pool: the loop in which it lives runs in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from measure.errors import PoolError
+from measure.fleet.scheduler import Fleet, FleetSettings, Provider, failure
+from measure.fleet.seats import Work
+from measure.pool import MeasurePool, Trial, TrialResult
+
+_THREADS = 256
+"""Most blocking calls that endpoints may have under way by `asyncio.to_thread`."""
+
+_GATHER = 0.005
+"""Seconds for which results are gathered: each time that the caller's thread wakes up, it interrupts the loop's."""
+
+
+class FleetPool(MeasurePool):
+    """Measures trials on whatever machines its providers bring.
+
+    `warm_up` or the first `submit` starts them.
+
+    Args:
+        providers: bring builders and devices.
+        settings: see there.
+    """
+
+    def __init__(self, providers: Sequence[Provider], settings: FleetSettings | None = None) -> None:
+        self.providers = tuple(providers)
+        self.settings = settings or FleetSettings()
+        self._fleet = Fleet(self.settings, self._take, self._fail)
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._thread: threading.Thread | None = None
+        self._fresh: list[TrialResult] = []  # the loop's
+        self._changed = threading.Condition()  # guards what follows
+        self._done: list[TrialResult] = []
+        self._outstanding = 0
+        self._failure: PoolError | None = None
+        self._submitted = 0
+        self._closed = False
+
+    def warm_up(self, threads: int) -> None:
+        """Lets the machines come up."""
+        self._start()
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        """Hands trials to the fleet.
+
+        Raises:
+            PoolError: the pool is closed, or its fleet has failed.
+        """
+        if self._closed:
+            raise PoolError("`submit` must be called on an open pool, but got closed=True")
+        self._raise_failure()
+        works = [Work(self._submitted + place, trial) for place, trial in enumerate(trials)]
+        self._submitted += len(works)
+        with self._changed:
+            self._outstanding += len(works)
+        self._start()
+        self._loop.call_soon_threadsafe(self._fleet.submit, works)
+
+    @property
+    def outstanding(self) -> int:
+        """Trials submitted whose results were not returned yet."""
+        return self._outstanding
+
+    @property
+    def capacity(self) -> int:
+        """Two trials for each device and one for each builder; see `Fleet.capacity`."""
+        return self._fleet.capacity
+
+    def results(self, timeout: float | None = None) -> list[TrialResult]:
+        """Waits for results; see the base class.
+
+        Raises:
+            PoolError: the fleet cannot go on, and all results that there were have been returned.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._done or self._failure or not self._outstanding, timeout)
+            done, self._done = self._done, []
+            self._outstanding -= len(done)
+        if not done and self._outstanding:
+            self._raise_failure()
+        return done
+
+    def cancel(self) -> None:
+        """Forgets what is not finished; the endpoints are told to stop it."""
+        self._call(self._cancel)
+
+    def close(self) -> None:
+        """Ends providers and endpoints, and the loop's thread; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._thread is None:
+            self._loop.close()
+        else:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+        with self._changed:
+            self._done.clear()
+            self._outstanding = 0
+            self._changed.notify_all()
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._serve, name="fleet", daemon=True)
+            self._thread.start()
+
+    def _serve(self) -> None:
+        """The thread's work: the loop, until the pool is closed."""
+        self._loop.set_default_executor(ThreadPoolExecutor(_THREADS, "fleet"))
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._live())
+
+    async def _live(self) -> None:
+        try:
+            self._fleet.start(self.providers)
+            await self._stopping.wait()
+        except Exception as error:  # nobody waits for this thread, but somebody for results
+            self._fail(failure("a provider must start", error))
+            await self._stopping.wait()
+        await self._fleet.close()
+
+    def _call(self, function: Callable[[], None]) -> None:
+        """Calls a function in the loop and waits until it is done."""
+        if self._thread is None or self._closed:
+            return
+        done: Future[None] = Future()
+
+        def call() -> None:
+            try:
+                function()
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        self._loop.call_soon_threadsafe(call)
+        done.result()
+
+    def _cancel(self) -> None:
+        self._flush()
+        self._fleet.cancel()
+        with self._changed:
+            self._outstanding = len(self._done)
+            self._changed.notify_all()
+
+    def _take(self, result: TrialResult) -> None:
+        self._fresh.append(result)
+        if len(self._fresh) == 1:
+            self._loop.call_later(_GATHER, self._flush)
+
+    def _flush(self) -> None:
+        with self._changed:
+            self._done += self._fresh
+            self._fresh.clear()
+            self._changed.notify_all()
+
+    def _fail(self, error: PoolError) -> None:
+        self._flush()
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise PoolError(str(self._failure)) from (self._failure.__cause__ or self._failure)

@@ -1,0 +1,115 @@
+"""Who sits where in a fleet: endpoints with the work they have, and hosts on which timings must be alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from measure.fleet.endpoint import Builder, Device
+from measure.station import Job
+
+Phase = Literal["shared", "alone"]
+
+
+@dataclass(eq=False)
+class Work(Job):
+    """A trial on its way through the fleet.
+
+    Attributes:
+        losses: machines that were gone before they answered.
+        forgotten: whoever asked for it does not want it any more.
+    """
+
+    losses: int = 0
+    forgotten: bool = False
+
+
+class Host:
+    """A machine: either builds and simulators share it, or one timing has it alone.
+
+    Attributes:
+        seats: of the endpoints on it.
+        contended: whether they have to take turns.
+        phase: what may start on it now, where both kinds of work are at home.
+        begun: pieces of work begun since the phase began, only those that count: builds while it is shared.
+        shared: pieces of work under way that may go on beside others.
+        alone: timings under way that may not: 0 or 1.
+    """
+
+    def __init__(self) -> None:
+        self.seats: set[Seat] = set()
+        self.contended = False
+        self.phase: Phase = "shared"
+        self.begun = self.shared = self.alone = 0
+
+    def add(self, seat: Seat) -> None:
+        """An endpoint comes."""
+        self.seats.add(seat)
+        self._turns()
+
+    def remove(self, seat: Seat) -> None:
+        """An endpoint goes."""
+        self.seats.discard(seat)
+        self._turns()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self.shared and not self.alone
+
+    def admits(self, seat: Seat) -> bool:
+        """Whether a piece of work may start at `seat` now."""
+        if self.contended and (self.phase == "alone") != seat.alone:
+            return False
+        return self.idle if seat.alone else not self.alone
+
+    def enter(self, phase: Phase) -> None:
+        """Begins a phase; work of the other kind that is under way is waited for."""
+        self.phase, self.begun = phase, 0
+
+    def _turns(self) -> None:
+        self.contended = len(self.seats) > 1 and any(seat.alone for seat in self.seats)
+
+
+@dataclass(eq=False)
+class Seat:
+    """An endpoint in the fleet, and what it has to do.
+
+    Attributes:
+        endpoint: builder or device.
+        host: that it is on.
+        builds: whether it is a builder.
+        alone: whether its work needs the host alone.
+        free: pieces of work that it could take.
+        tasks: what it does now.
+        gone: set once it has left.
+        description: for the records of a device.
+    """
+
+    endpoint: Builder | Device
+    host: Host
+    builds: bool
+    alone: bool
+    free: int
+    tasks: dict[asyncio.Task[Any], Work] = field(default_factory=dict)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    description: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> frozenset[str]:
+        """That it works for."""
+        return self.endpoint.targets
+
+    def __str__(self) -> str:
+        kind = "builder" if self.builds else "device"
+        return f"{kind} {self.endpoint.name} ({', '.join(sorted(self.targets))})"
+
+
+def seat_of(endpoint: Builder | Device, host: Host) -> Seat:
+    """A seat for an endpoint that joins."""
+    if hasattr(endpoint, "build"):
+        return Seat(endpoint, host, True, False, cast(Builder, endpoint).slots)
+    description = {**endpoint.description, "device": endpoint.name}
+    return Seat(endpoint, host, False, endpoint.exclusive, 1, description=description)
