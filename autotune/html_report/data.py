@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from autotune.config import ConfigError
 from autotune.finals import is_final, standings
 from autotune.folder import SCHEMA
-from measure.database import Database
+from measure.journal import Journal
 from measure.record import Record
 from search_space.workloads import Workload
 
@@ -254,11 +254,16 @@ def _of_summary(entry: Mapping[str, Any]) -> TaskData:
 def _records(path: Path) -> list[Record]:
     """Records of a file without what a report does not show."""
     hosts: dict[str, Mapping[str, Any]] = {}
-    with Database(path, readonly=True) as database:
-        return [
-            replace(r, trace=(), latencies=(), host=hosts.setdefault(json.dumps(r.host, sort_keys=True), r.host))
-            for r in database
-        ]
+    found: list[Record] = []
+    journal = Journal(path, lambda line: False, readonly=True)
+    try:
+        for number, _, line in journal.lines():
+            record = Record.from_line(line, f"{path}:{number}")
+            host = hosts.setdefault(json.dumps(record.host, sort_keys=True), record.host)
+            found.append(replace(record, trace=(), latencies=(), host=host))
+    finally:
+        journal.close()
+    return found
 
 
 def _of_records(
