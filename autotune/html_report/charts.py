@@ -49,7 +49,7 @@ def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) 
     high = max(y for curve in curves for _, y in curve.steps)
     seen = [y for curve in curves for _, y in curve.dots]
     high = max(high, min(max(seen, default=high), 10 * low))  # what is far slower is drawn at the edge
-    low, high = low / 1.06, high * 1.06
+    low, high = low / 1.1, high * 1.1
     right = max(curve.end for curve in curves) or 1.0
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -100,7 +100,9 @@ def bar(title: str, parts: Sequence[tuple[str, float]]) -> str:
     whole = sum(amount for _, amount in parts)
     if not whole > 0:
         return ""
-    found = [f'<svg class="bar" viewBox="0 0 {WIDTH} 20" role="img" aria-label="{escape(title)}">']
+    found = [
+        f'<svg class="bar" viewBox="0 0 {WIDTH} 20" preserveAspectRatio="none" role="img" aria-label="{escape(title)}">'
+    ]
     x = 0.0
     for number, (name, amount) in enumerate(parts):
         width = WIDTH * amount / whole

@@ -18,6 +18,8 @@ from autotune.report import metrics_sentence
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing is asked of anywhere, and no script is run, whatever the names of tasks say."""
 
+PEAK = "Of peak: of the float32 operations that the cores could do, or of what an accelerator could."
+
 NEAR = 1.05
 """How many times the best latency counts as near to it."""
 
@@ -29,7 +31,7 @@ def page(runs: Sequence[RunData]) -> str:
     sections = [
         ("Runs", _overview(runs)),
         ("Comparison", _comparison(runs) if len(runs) > 1 else ""),
-        ("Tasks", Markup("".join(_tasks(run, number, len(runs) > 1) for number, run in enumerate(runs)))),
+        ("Tasks", Markup("".join(_tasks(run, n, len(runs) > 1) for n, run in enumerate(runs)) + element("p", PEAK))),
         ("Tuning curves", _curves(runs)),
         ("Failures", _failures(runs)),
         ("Where time went", _phases(runs)),
@@ -148,8 +150,7 @@ def _tasks(run: RunData, number: int, several: bool) -> Markup:
         rows.append(_total(run, beside, measured))
     right = [1, 3, 4, 5, 6, 7, 8, 9, *((11, 12) if beside else ())]
     body = table(columns, rows, right, foot=len(run.tasks) > 1)
-    below = element("p", "Of peak: of the float32 operations that the cores could do, or of what an accelerator could.")
-    return Markup((element("h3", _label(run, number)) if several else "") + body + below)
+    return Markup((element("h3", _label(run, number)) if several else "") + body)
 
 
 def _total(run: RunData, beside: bool, measured: bool) -> list[object]:
@@ -184,6 +185,7 @@ def _comparison(runs: Sequence[RunData]) -> Markup:
         if sum(task is not None for task in found) < 2:
             continue
         best = min((task.seconds for task in found if task and not math.isnan(task.seconds)), default=math.nan)
+        lowest = min((task.steps[-1].seconds for task in found if task and task.steps), default=math.nan)
         row: list[object] = [element("a", name, href=f"#{_anchor(key)}")]
         base = found[0].seconds if found[0] else math.nan
         for place, task in enumerate(found):
@@ -191,7 +193,7 @@ def _comparison(runs: Sequence[RunData]) -> Markup:
             ratio = base / seconds
             if not math.isnan(ratio):
                 ratios[place].append(ratio)
-            near = task.trials_to(best * NEAR) if task else None
+            near = task.trials_to(lowest * NEAR) if task else None
             shown: object = milliseconds(seconds)
             row += [element("b", shown) if seconds == best else shown, times(ratio), "–" if near is None else near]
         rows.append(row)
@@ -207,8 +209,8 @@ def _comparison(runs: Sequence[RunData]) -> Markup:
     )
     told = (
         f"Ratio: the latency in {first.name} over that of the run, so above 1 is faster than {first.name}; its mean is "
-        f"over the tasks that both have. Trials to near: until a candidate was within {NEAR - 1:.0%} of the best that "
-        "any of these runs found. Bold: the fastest."
+        f"over the tasks that both have. Trials to near: until a trial was within {NEAR - 1:.0%} of the fastest trial "
+        "of all these runs. Bold: the fastest."
     )
     body = table(columns, rows, range(1, len(columns)), foot=True, groups=groups)
     return Markup(body + element("p", told))
@@ -330,7 +332,7 @@ def _hosts(runs: Sequence[RunData]) -> Markup:
     for run in runs:
         for number, (host, trials) in enumerate(run.hosts, 1):
             columns.append(f"{run.name}, host {number}" if len(run.hosts) > 1 else run.name)
-            flat.append({**({"trials": str(trials)} if trials else {}), **_flat(host)})
+            flat.append({**({"measurements": str(trials)} if trials else {}), **_flat(host)})
     keys = list(dict.fromkeys(key for values in flat for key in values))
     return table(columns, ([key, *(values.get(key, "–") for values in flat)] for key in keys)) if flat else Markup("")
 

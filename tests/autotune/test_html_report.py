@@ -215,7 +215,7 @@ def test_runs_are_compared(one: Path, other: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     shown = Page((tmp_path / "both.html").read_text())
     found = shown.named("product")[0]
-    assert found == ["product", "2.100", "1.00×", "3", "2.000", "1.05×", "3"]  # near: 2.1 ms
+    assert found == ["product", "2.100", "1.00×", "3", "2.000", "1.05×", "3"]  # near: 2.1 ms in a trial
     assert shown.named("geometric mean")[0][1:6:2] == ["of 1", "", "1.05×"]
     assert shown.named("search.batch")[0] == ["search.batch", "8", "16"]
     unlike = shown.rows[: shown.rows.index(shown.named("seed")[0])]
