@@ -277,7 +277,7 @@ def _of_records(
         begin = record.time - sum(t for t in (record.build_seconds, record.run_seconds) if t == t)
         step = record.time - (begin if math.isnan(last) else last)
         clock, last = clock + (step if step < PAUSE else 0.0), record.time
-        measured = f"{record.threads} threads, {record.cache}"
+        measured = f"{record.threads} thread{'s' * (record.threads > 1)}, {record.cache}"
         place = (record.workload_key, record.target, "" if known else measured)
         if place not in tasks:
             tasks[place] = known[place[:2]] if known else TaskData(TaskKey(*place), _name(record), flops=_flops(record))
@@ -291,7 +291,7 @@ def _of_records(
         text = json.dumps(record.host, sort_keys=True)
         counts[text] = (record.host, counts.get(text, (record.host, 0))[1] + 1)
     run.clock = clock
-    run.hosts = list(counts.values())
+    run.hosts = sorted(counts.values(), key=lambda host: -host[1])
     if known is None:
         run.tasks = list(tasks.values())
         for task in run.tasks:

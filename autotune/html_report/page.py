@@ -20,6 +20,9 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 PEAK = "Of peak: of the float32 operations that the cores could do, or of what an accelerator could."
 
+MOST_HOSTS = 6
+"""Hosts of a run that are described, those with most trials."""
+
 NEAR = 1.05
 """How many times the best latency counts as near to it."""
 
@@ -328,13 +331,18 @@ def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
 
 
 def _hosts(runs: Sequence[RunData]) -> Markup:
-    columns, flat = ["key"], []
+    columns, flat, left = ["key"], [], []
     for run in runs:
-        for number, (host, trials) in enumerate(run.hosts, 1):
+        for number, (host, trials) in enumerate(run.hosts[:MOST_HOSTS], 1):
             columns.append(f"{run.name}, host {number}" if len(run.hosts) > 1 else run.name)
             flat.append({**({"measurements": str(trials)} if trials else {}), **_flat(host)})
+        if further := run.hosts[MOST_HOSTS:]:
+            trials = sum(count for _, count in further)
+            left.append(element("p", f"{run.name}: {len(further)} further hosts made {trials} measurements."))
     keys = list(dict.fromkeys(key for values in flat for key in values))
-    return table(columns, ([key, *(values.get(key, "–") for values in flat)] for key in keys)) if flat else Markup("")
+    if not flat:
+        return Markup("")
+    return Markup(table(columns, ([key, *(values.get(key, "–") for values in flat)] for key in keys)) + "".join(left))
 
 
 def _keys(runs: Sequence[RunData]) -> dict[TaskKey, str]:

@@ -279,6 +279,14 @@ def test_any_text_comes_back_as_it_was(inside: str, attribute: str) -> None:
     assert element("p", Markup("<b>x</b>")) == "<p><b>x</b></p>"
 
 
+def test_of_many_hosts_the_busiest_are_described(tmp_path: Path) -> None:
+    records = [record(MATMUL, k, 1e-3, host={"device": f"board-{k % 20}"}) for k in range(59)]
+    shown = Page(page(load(write(tmp_path / "fleet", records, [task("product", MATMUL, 1e-3)]))))
+    assert shown.named("device")[0] == ["device", *(f"board-{k}" for k in range(6))]
+    assert shown.named("measurements")[0] == ["measurements", *(["3"] * 6)]
+    assert "fleet: 14 further hosts made 41 measurements." in shown.text
+
+
 def test_failures_alone_make_a_page(tmp_path: Path) -> None:
     folder = write(tmp_path / "bad", [record(MATMUL, 0)], [task("product", MATMUL, None)])
     shown = Page(page(load(folder)))
