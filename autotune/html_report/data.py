@@ -206,12 +206,12 @@ def _of_folder(folder: Path) -> RunData:
         file = Path(config["records"])
     try:
         known = [_of_summary(entry) for entry in document["tasks"]]
+        phases = [Counter(dict(entry.get("phases") or {})) for entry in document["tasks"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # whatever JSON there is
         told = f"`tasks` must be those of {SCHEMA}, but one is not ({type(error).__name__}: {error})"
         raise ConfigError(f"{summary}: {told}") from None
     run.tasks = known
-    for entry in document["tasks"]:
-        run.phases = Counter(run.phases) + Counter(entry.get("phases") or {})
+    run.phases = sum(phases, Counter())
     if not file.exists():
         run.note = f"The records are missing: {file}."
         run.hosts = [(document["host"], 0)]
@@ -302,7 +302,8 @@ def _of_records(
 
 
 def _name(record: Record) -> str:
-    args = ", ".join(f"{name}={value}" for name, value in record.workload.get("args", {}).items())
+    given = record.workload.get("args")
+    args = ", ".join(f"{name}={value}" for name, value in given.items()) if isinstance(given, Mapping) else ""
     text = f"{record.workload.get('operator', '')}({args})"
     return text if len(text) <= 90 else record.workload_key[:90]
 
