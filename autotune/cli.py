@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from autotune.commands import devices
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("worker")(devices.worker)
@@ -68,7 +70,8 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing but problems.")] = False,
 ) -> None:
     """Tunes a network or an operator."""
-    with _bad_input():
+    again = f"To go on: autotune {' '.join([*sys.argv[1:], *([] if resume else ['--resume'])])}"
+    with _bad_input(again):
         from rich.console import Console
 
         from autotune import run as runner
@@ -89,7 +92,11 @@ def run(
             if not quiet:
                 console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-        outcome = runner.run(loaded, str(config), resume, shown, say)
+        try:
+            outcome = runner.run(loaded, str(config), resume, shown, say)
+        finally:
+            for progress in shown:
+                progress.stop()
         for note in outcome.notes:
             typer.echo(note, err=True)
         if str(json_file) == "-":
@@ -101,9 +108,7 @@ def run(
             print_results(console, outcome.results, outcome.references, outcome.seconds, network)
             say(f"everything is in {outcome.folder}")
     if outcome.interrupted:
-        arguments = [*sys.argv[1:], *([] if resume else ["--resume"])]
-        again = " ".join(arguments)
-        typer.echo(f"stopped; every finished trial is kept. To go on: autotune {again}", err=True)
+        typer.echo(f"stopped; every finished trial is kept. {again}", err=True)
         raise typer.Exit(INTERRUPTED)
     if outcome.problems:
         _fail("\n".join(outcome.problems))
@@ -271,6 +276,20 @@ def ui(
 
 
 @app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or records files.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; report.html in the first run by default.")
+    ] = None,
+) -> None:
+    """Writes a page of HTML on one or more runs: tuning curves, tables, failures, and how they compare."""
+    with _bad_input():
+        from autotune.html_report import write_report
+
+        typer.echo(f"the report is {write_report(runs, output)}")
+
+
+@app.command()
 def schema(
     output: Annotated[Path | None, typer.Option(help="File to write; standard output by default.")] = None,
 ) -> None:
@@ -299,16 +318,29 @@ def _check_json(path: Path | None) -> None:
 
 
 @contextmanager
-def _bad_input() -> Iterator[None]:
-    """Ends the program with one clear sentence where the input is to blame."""
+def _bad_input(again: str = "") -> Iterator[None]:
+    """Ends the program with one clear sentence where the input is to blame, or a disk that is full.
+
+    Args:
+        again: how to go on once there is room.
+    """
     try:
         yield
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        full = error.errno in NO_ROOM
+        place = error.filename or ("a file must have room" if full else "")
+        sentence = f"{place}: {error.strerror}" if place else str(error)
+        _fail(f"{sentence}. {again}" if full and again else sentence)
     except Exception as error:
         if not isinstance(error, _blamable()):
             raise
-        _fail(str(error))
+        _fail(f"{error}. {again}" if again and isinstance(error, _full()) else str(error))
+
+
+def _full() -> type[Exception]:
+    from measure.errors import FullError
+
+    return FullError
 
 
 def _blamable() -> tuple[type[Exception], ...]:

@@ -158,6 +158,7 @@ class TuneResult:
             "cache": self.cache,
             "trials_per_second": self.measured / spent if self.measured else None,
             "candidates_per_second": self.scored / self.scoring_seconds if self.scored else None,
+            "phases": dict(self.phases),
             "metrics": dict(self.best.metrics) if self.best else {},
             "correct": True if self.best else None,
             "errors": self.errors,

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from autotune.cli import app
 from autotune.finals import is_final
 from measure.database import Database
 from measure.record import Record
@@ -85,14 +87,15 @@ def assert_measured_once(records: list[Record], count: int) -> None:
     assert sorted(record.order for record in records) == sorted({record.order for record in records})
 
 
-def test_a_run_that_is_killed_loses_nothing_that_was_finished(folder: Path) -> None:
+def test_a_run_that_is_killed_loses_nothing_that_was_finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = folder / "runs" / "small" / "records.jsonl"
     running = start(folder, "--quiet")
     assert wait_until(lambda: records.exists() and records.read_bytes().count(b"\n") >= 9)
     running.send_signal(signal.SIGSTOP)
-    refused = start(folder, "--quiet", "--resume")
-    told = "`output` must be the folder of one run at a time, but got runs/small, in use\n"
-    assert refused.communicate() == ("", told) and refused.returncode == 2
+    monkeypatch.chdir(folder)
+    refused = CliRunner().invoke(app, ["run", "small.yaml", "--quiet", "--resume"])
+    assert refused.exit_code == 2
+    assert refused.output == "`output` must be the folder of one run at a time, but got runs/small, in use\n"
     workers = children(running.pid)
     assert len(workers) >= 2
     running.kill()
