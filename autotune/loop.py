@@ -168,26 +168,28 @@ class _Rounds:
     def _take(self, timeout: float) -> None:
         """Takes in what results come; settles the rounds that are whole."""
         start, rounds = time.perf_counter(), list(self._rounds.values())
-        for result in self._pool.results(timeout):
-            self._record(result)
+        self._record(self._pool.results(timeout))
         spent = time.perf_counter() - start
         for round_ in rounds:
             round_.seconds += spent / len(rounds)
         for number in [number for number, round_ in self._rounds.items() if not round_.missing]:
             self._settle(number)
 
-    def _record(self, result: TrialResult) -> None:
-        """Writes a result down."""
-        round_ = self._round_of(result)
-        round_.missing.remove(result.trial.trace_key)
-        record = round_.task.record(result)
+    def _record(self, results: Sequence[TrialResult]) -> None:
+        """Writes results down, and tells of them."""
+        rounds, records = [], []
+        for result in results:
+            rounds.append(self._round_of(result))
+            rounds[-1].missing.remove(result.trial.trace_key)
+            records.append(rounds[-1].task.record(result))
         if self._database is not None:
-            record = self._database.append(record)
-        round_.records.append(record)
-        if record.ok and not round_.best <= record.seconds:
-            round_.best = record.seconds
-        for callback in self._callbacks:
-            callback.on_trial(self._progress(round_), record)
+            records = self._database.extend(records)
+        for round_, record in zip(rounds, records, strict=True):
+            round_.records.append(record)
+            if record.ok and not round_.best <= record.seconds:
+                round_.best = record.seconds
+            for callback in self._callbacks:
+                callback.on_trial(self._progress(round_), record)
 
     def _round_of(self, result: TrialResult) -> _Round:
         """The round that a result belongs to; trials that are the same in all that counts may change places."""
