@@ -1,9 +1,14 @@
-"""Rounds over all tasks of a run with one pool; every result is written down as it comes."""
+"""Rounds over all tasks of a run with one pool; every result is written down as it comes.
+
+A pool of many machines wants more trials than a round has: then rounds of other tasks are begun beside it.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from autotune.callbacks import Callback, Progress
 from autotune.finals import ROUNDS
@@ -13,7 +18,8 @@ from autotune.schedulers import RoundRobin, TaskScheduler, TaskState
 from autotune.search.base import NoLegalSchedule
 from autotune.tuning import TaskTuning
 from measure.database import Database
-from measure.pool import MeasurePool, Trial
+from measure.errors import PoolError
+from measure.pool import MeasurePool, TrialResult
 from measure.record import Record
 
 _POLL = 0.25
@@ -43,25 +49,11 @@ def run_rounds(
     Returns:
         A result for each task, in order.
     """
-    teller = _Teller(tasks, callbacks, budget)
     scheduler = scheduler or RoundRobin()
     if tasks and not all(task.done for task in tasks):
         pool.warm_up(tasks[0].settings.threads)
     with Interrupt() as interrupt:
-        while not interrupt.requested:
-            left = None if budget is None else budget - sum(len(task.records) for task in tasks)
-            number = None if left is not None and left <= 0 else scheduler.choose([state_of(task) for task in tasks])
-            if number is None:
-                break
-            task = tasks[number]
-            try:
-                trials = task.propose(left)
-            except NoLegalSchedule:
-                continue
-            start = time.perf_counter()
-            records = _measure(task, trials, pool, database, teller, interrupt)
-            task.settle(records, time.perf_counter() - start)
-            teller.round(task)
+        _Rounds(tasks, pool, database, callbacks, scheduler, budget).run(interrupt)
         if not interrupt.requested:
             _finals(tasks, pool, database, interrupt)
         stopped = interrupt.requested
@@ -89,69 +81,145 @@ def _finals(tasks: Sequence[TaskTuning], pool: MeasurePool, database: Database |
             task.phases["measure"] += spent / len(by_key)
 
 
-def state_of(task: TaskTuning) -> TaskState:
-    """What a scheduler sees of a task."""
+def state_of(task: TaskTuning, under_way: bool = False) -> TaskState:
+    """What a scheduler sees of a task; one that has a round under way can have no other."""
     workload = task.task.workload
     anchor = workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator
     # Definitions of their own have no kin, and what has other algorithms, such as Winograd's, reaches other rates.
     kind = workload.key if anchor == "tensors" else f"{anchor}: {', '.join(workload.algorithms)}"
-    return TaskState(task.task.weight, workload.flops, kind, tuple(task.history), task.done)
+    return TaskState(task.task.weight, workload.flops, kind, tuple(task.history), task.done or under_way)
 
 
-def _measure(
-    task: TaskTuning,
-    trials: Sequence[Trial],
-    pool: MeasurePool,
-    database: Database | None,
-    teller: _Teller,
-    interrupt: Interrupt,
-) -> list[Record]:
-    """Records of the trials that were finished, in the order of completion."""
-    records: list[Record] = []
-    pool.submit(trials)
-    while pool.outstanding:
-        if interrupt.requested:
-            pool.cancel()
-        for result in pool.results(0.0 if interrupt.requested else _POLL):
-            record = task.record(result)
-            if database is not None:
-                database.append(record)
-            records.append(record)
-            teller.trial(task, record)
-    return records
+@dataclass
+class _Round:
+    """Trials of one task that are under way.
+
+    Attributes:
+        task: the task.
+        missing: trace keys of the trials that have no result yet.
+        records: of those that have, as they came.
+        best: seconds of the fastest of them; NaN where none has worked.
+        seconds: wall time spent on it, a fair share where other rounds were under way.
+    """
+
+    task: TaskTuning
+    missing: set[str]
+    records: list[Record] = field(default_factory=list)
+    best: float = math.nan
+    seconds: float = 0.0
 
 
-class _Teller:
-    """Keeps count and tells the callbacks."""
+class _Rounds:
+    """Rounds under way: one where the pool wants no more, else of as many tasks as keep it busy, one of each."""
 
-    def __init__(self, tasks: Sequence[TaskTuning], callbacks: Sequence[Callback], budget: int | None) -> None:
-        self._tasks, self._callbacks, self._budget = tasks, callbacks, budget
+    def __init__(
+        self,
+        tasks: Sequence[TaskTuning],
+        pool: MeasurePool,
+        database: Database | None,
+        callbacks: Sequence[Callback],
+        scheduler: TaskScheduler,
+        budget: int | None,
+    ) -> None:
+        self._tasks, self._pool, self._database = tasks, pool, database
+        self._callbacks, self._scheduler, self._budget = callbacks, scheduler, budget
+        self._rounds: dict[int, _Round] = {}  # number of the task -> its round, in order of beginning
         self._start = time.perf_counter()
-        self._pending = 0  # results of the present round
-        self._best = float("nan")
 
-    def trial(self, task: TaskTuning, record: Record) -> None:
-        self._pending += 1
-        if record.ok and not self._best <= record.seconds:
-            self._best = record.seconds
+    def run(self, interrupt: Interrupt) -> None:
+        """Goes on until the scheduler or the budget ends it, or the user."""
+        while not interrupt.requested:
+            while not self._rounds or self._pool.outstanding < self._pool.capacity:
+                if interrupt.requested or not self._begin():
+                    break
+            if not self._rounds:
+                return
+            self._take(_POLL)
+        self._pool.cancel()
+        while self._pool.outstanding:
+            self._take(0.0)
+        for number in list(self._rounds):
+            self._settle(number)
+
+    def _begin(self) -> bool:
+        """Begins a round of one more task; False where there is none to begin."""
+        records = sum(len(task.records) for task in self._tasks)
+        left = None if self._budget is None else self._budget - records - self._pending
+        if left is not None and left <= 0:
+            return False
+        number = self._scheduler.choose(
+            [state_of(task, under_way=number in self._rounds) for number, task in enumerate(self._tasks)]
+        )
+        if number is None:
+            return False
+        task = self._tasks[number]
+        try:
+            trials = task.propose(left)
+        except NoLegalSchedule:
+            return True
+        start = time.perf_counter()
+        self._rounds[number] = _Round(task, {trial.trace_key for trial in trials})
+        self._pool.submit(trials)
+        self._rounds[number].seconds = time.perf_counter() - start
+        if not trials:
+            self._settle(number)
+        return True
+
+    def _take(self, timeout: float) -> None:
+        """Takes in what results come; settles the rounds that are whole."""
+        start, rounds = time.perf_counter(), list(self._rounds.values())
+        for result in self._pool.results(timeout):
+            self._record(result)
+        spent = time.perf_counter() - start
+        for round_ in rounds:
+            round_.seconds += spent / len(rounds)
+        for number in [number for number, round_ in self._rounds.items() if not round_.missing]:
+            self._settle(number)
+
+    def _record(self, result: TrialResult) -> None:
+        """Writes a result down."""
+        round_ = self._round_of(result)
+        round_.missing.remove(result.trial.trace_key)
+        record = round_.task.record(result)
+        if self._database is not None:
+            record = self._database.append(record)
+        round_.records.append(record)
+        if record.ok and not round_.best <= record.seconds:
+            round_.best = record.seconds
         for callback in self._callbacks:
-            callback.on_trial(self._progress(task), record)
+            callback.on_trial(self._progress(round_), record)
 
-    def round(self, task: TaskTuning) -> None:
-        self._pending, self._best = 0, float("nan")
+    def _round_of(self, result: TrialResult) -> _Round:
+        """The round that a result belongs to; trials that are the same in all that counts may change places."""
+        for round_ in self._rounds.values():
+            if result.trial.trace_key in round_.missing and round_.task.measures(result.trial):
+                return round_
+        raise PoolError(f"`results` must be of trials that were submitted, but got trace_key={result.trial.trace_key}")
+
+    def _settle(self, number: int) -> None:
+        """Applies a round that is whole, or was cut short."""
+        round_ = self._rounds.pop(number)
+        round_.task.settle(round_.records, round_.seconds)
         for callback in self._callbacks:
-            callback.on_round(self._progress(task))
+            callback.on_round(self._progress(replace(round_, records=[], best=math.nan)))
 
-    def _progress(self, task: TaskTuning) -> Progress:
+    @property
+    def _pending(self) -> int:
+        """Trials of the rounds under way."""
+        return sum(len(round_.records) + len(round_.missing) for round_ in self._rounds.values())
+
+    def _progress(self, round_: _Round) -> Progress:
+        task = round_.task
         best = task.best_seconds
-        if not best <= self._best and self._best == self._best:
-            best = self._best
+        if not best <= round_.best and round_.best == round_.best:
+            best = round_.best
         rate = task.task.workload.flops / best
+        finished = sum(len(round_.records) for round_ in self._rounds.values())
         return Progress(
             task=task.task.name,
-            task_trials=len(task.records) + self._pending,
+            task_trials=len(task.records) + len(round_.records),
             task_total=task.total if self._budget is None else None,
-            trials=sum(len(other.records) for other in self._tasks) + self._pending,
+            trials=sum(len(other.records) for other in self._tasks) + finished,
             total=self._budget or sum(other.total for other in self._tasks),
             best_seconds=best,
             gflops=rate * 1e-9,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,6 +104,8 @@ def _warn(sentence: str) -> None:
 
 
 def _serve(coroutine: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
     with _blaming(MeasureError):
         asyncio.run(coroutine)
 

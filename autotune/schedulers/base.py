@@ -16,7 +16,7 @@ class TaskState:
         flops: operations of one execution.
         kind: tasks of one kind are expected to reach similar rates.
         history: best seconds after each of its rounds; NaN where nothing had worked by then.
-        done: whether it can be tuned no further.
+        done: whether it can be tuned no further, or not now, as it has a round under way.
     """
 
     weight: float

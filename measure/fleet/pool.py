@@ -15,6 +15,9 @@ from measure.pool import MeasurePool, Trial, TrialResult
 _THREADS = 256
 """Most blocking calls that endpoints may have under way by `asyncio.to_thread`."""
 
+_GATHER = 0.005
+"""Seconds for which results are gathered: each time that the caller's thread wakes up, it interrupts the loop's."""
+
 
 class FleetPool(MeasurePool):
     """Measures trials on whatever machines its providers bring.
@@ -33,6 +36,7 @@ class FleetPool(MeasurePool):
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread: threading.Thread | None = None
+        self._fresh: list[TrialResult] = []  # the loop's
         self._changed = threading.Condition()  # guards what follows
         self._done: list[TrialResult] = []
         self._outstanding = 0
@@ -141,17 +145,25 @@ class FleetPool(MeasurePool):
         done.result()
 
     def _cancel(self) -> None:
+        self._flush()
         self._fleet.cancel()
         with self._changed:
             self._outstanding = len(self._done)
             self._changed.notify_all()
 
     def _take(self, result: TrialResult) -> None:
+        self._fresh.append(result)
+        if len(self._fresh) == 1:
+            self._loop.call_later(_GATHER, self._flush)
+
+    def _flush(self) -> None:
         with self._changed:
-            self._done.append(result)
+            self._done += self._fresh
+            self._fresh.clear()
             self._changed.notify_all()
 
     def _fail(self, error: PoolError) -> None:
+        self._flush()
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()

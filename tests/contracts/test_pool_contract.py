@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from measure.errors import ErrorClass, PoolError
+from measure.fleet.pool import FleetPool
 from measure.local import LocalPool
 from measure.noise import NoisyPool
 from measure.replay import ReplayPool
 from measure.settings import LocalSettings
+from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given
 from tests.measure.helpers import EXECUTOR, trial
 
 GOOD = [trial(seconds=1e-3 * (1 + place)) for place in range(5)]
@@ -31,7 +33,12 @@ def noisy(folder: Path) -> NoisyPool:
     return NoisyPool(replay(folder), np.random.default_rng(0), relative=0.01)
 
 
-POOLS = {"local": local, "replay": replay, "noisy": noisy}
+def fleet(folder: Path) -> FleetPool:
+    devices = [FakeDevice(f"device{place}", host=f"host{place}", seconds=0.001) for place in range(2)]
+    return FleetPool([Given(FakeBuilder("builder", slots=2), *devices)])
+
+
+POOLS = {"local": local, "replay": replay, "noisy": noisy, "fleet": fleet}
 
 
 @pytest.fixture(scope="module", params=POOLS)
@@ -85,6 +92,10 @@ def test_a_cancelled_pool_can_be_used_again(pool):
     while pool.outstanding:  # what was finished already
         pool.results()
     assert pool.run(GOOD[:1])[0].trial == GOOD[0]
+
+
+def test_it_wants_at_least_one_trial(pool):
+    assert pool.capacity >= 1
 
 
 def test_run_refuses_to_mix_with_outstanding_results(pool):

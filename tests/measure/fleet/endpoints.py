@@ -45,6 +45,7 @@ class FakeEndpoint:
     closed: int = 0
     busy: int = 0
     most: int = 1
+    turns: int = 0  # of the loop that a piece of work takes, besides the seconds
 
     async def work(self, deed: str, trial: Trial, seconds: float) -> Mapping[str, Any]:
         assert not self.closed, f"{self.name} is closed"
@@ -54,6 +55,8 @@ class FakeEndpoint:
         assert self.busy <= self.most, f"{self.name} has too much to do"
         try:
             await asyncio.sleep(seconds)
+            for _ in range(self.turns):
+                await asyncio.sleep(0)
             if (fault := self.faults(trial)) is not None:
                 raise fault
         except BaseException as error:
