@@ -68,6 +68,8 @@ def tracker(
     with _blaming(MeasureError, ValueError, OSError):
         from measure.rpc.serve import serve_tracker
 
+        if not lease > 0:
+            raise ValueError(f"`lease` must be positive, but got lease={lease}")
         served = serve_tracker(_listen(listen, token_file, tls_cert, tls_key), lease, say=_say)
     _serve(served)
 

@@ -192,3 +192,38 @@ def test_threads_of_a_closed_pool_end(tmp_path):
         with pool_of(tmp_path, process.place) as pool:
             assert pool.run([trial(options={"target": "vta"})])[0].ok
         eventually(lambda: {thread.name for thread in threading.enumerate() if "grpc" not in thread.name} <= before)
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "sentence"),
+    [
+        ("worker", ("--target", "cup"), "`target` must be one of cpu"),
+        ("worker", ("--listen", "9190"), "`listen` must be HOST:PORT, but got listen='9190'"),
+        ("worker", ("--key", "a b"), "`key` must be 1 to 200 letters, digits"),
+        ("worker", ("--tracker", "host"), "`tracker` must be HOST:PORT, but got tracker='host'"),
+        (
+            "worker",
+            ("--tls-cert", "CONFIG"),
+            "`--tls-cert` and `--tls-key` must be given together, but got one of them",
+        ),
+        ("worker", ("--tls-cert", "CONFIG", "--tls-key", "CONFIG"), "`tls-cert` must be a PEM file"),
+        ("worker", ("--listen", "192.0.2.1:0"), "`listen` must be an address to be had, but got 192.0.2.1:0"),
+        ("tracker", ("--lease", "-1"), "`lease` must be positive, but got lease=-1.0"),
+        ("tracker", ("--token-file", "none"), "`token_file` must be a readable file with a token, but got none"),
+    ],
+)
+def test_what_is_wrong_with_a_server_is_one_sentence(tmp_path, command, options, sentence):
+    (tmp_path / "token").write_text("token")
+    given = [str(ROOT / "configs" / "vta_conv2d.yaml") if option == "CONFIG" else option for option in options]
+    failed = call(command, "--token-file", tmp_path / "token", *given)
+    assert failed.exit_code == 2 and sentence in failed.output, failed.output
+    assert "Traceback" not in failed.output
+
+
+def test_a_token_that_others_can_read_is_warned_of(tmp_path):
+    (tmp_path / "token").write_text("token")
+    for mode, warned in ((0o600, False), (0o644, True)):
+        (tmp_path / "token").chmod(mode)
+        failed = call("worker", "--token-file", tmp_path / "token", "--listen", "192.0.2.1:0")
+        assert ("others on this machine can read" in failed.output) == warned
+        assert "token and code will travel unencrypted" in failed.output
