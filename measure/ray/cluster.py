@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -34,6 +35,8 @@ _LEAN = {
     "RAY_prestart_worker_first_driver": "0",  # actors get processes of their own anyway
     "RAY_memory_monitor_refresh_ms": "0",  # it would end actors in place of the kernels that eat the memory
 }
+_PROBE = 5.0
+"""Seconds for a cluster's host to answer."""
 
 
 def connect(address: str | None, settings: RaySettings) -> Callable[[], None]:
@@ -59,6 +62,7 @@ def connect(address: str | None, settings: RaySettings) -> Callable[[], None]:
 def _join(address: str) -> Callable[[], None]:
     import ray
 
+    _probe(address)
     changes = {**_QUIET, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token" if _user_has_token() else "disabled")}
     leave = _environment(changes)
     leave.__enter__()
@@ -75,6 +79,16 @@ def _join(address: str) -> Callable[[], None]:
         leave.__exit__(None, None, None)
 
     return end
+
+
+def _probe(address: str) -> None:
+    """Finds out at once that nobody is there, which takes Ray more than a minute."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), _PROBE).close()
+        except OSError as error:
+            raise PoolError(f"a Ray cluster must answer at {address}, but: {error}") from None
 
 
 def _start(settings: RaySettings) -> Callable[[], None]:
