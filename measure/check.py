@@ -118,10 +118,10 @@ def unwritten(run: Callable[[], NDArray[Any]], output: NDArray[Any]) -> int:
     raw = output.reshape(-1).view(np.uint8)
     raw[...] = 0x55
     run()
-    before = output.copy()
+    before = raw.copy()
     raw[...] = 0xAA
     run()
-    return int(np.count_nonzero(before != output))
+    return int(np.count_nonzero((before != raw).reshape(-1, output.itemsize).any(axis=1)))
 
 
 def _wide(array: NDArray[Any]) -> NDArray[Any]:

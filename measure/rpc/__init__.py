@@ -1,1 +1,6 @@
 """Devices over the network: a worker serves one, a tracker gives them out, a client measures on them."""
+
+import os
+
+# Connections that are cut are told of by us, once and in a sentence; gRPC reads this when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

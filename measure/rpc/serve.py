@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 from measure.errors import PoolError
 from measure.fleet.local import LocalDevice
 from measure.rpc.protocol import ProtocolError, get
 from measure.rpc.server import RpcServer
-from measure.rpc.service import Listen, until_told
+from measure.rpc.service import Listen, ending
 from measure.rpc.settings import RpcSettings
 from measure.rpc.tracker import Tracker
 from measure.rpc.transport import Busy, CallError, Connection, Unreachable
@@ -45,11 +46,12 @@ async def serve_device(
     Raises:
         PoolError: the address cannot be had, the device cannot work, or the tracker refuses it.
     """
+    told = ending()
     server = RpcServer(device, listen, key)
     try:
         place = await server.start()
         say(f"serving {device.spec}{f' as {key}' if key else ''} on {place}")
-        duties = [until_told()]
+        duties: list[Coroutine[Any, Any, Any]] = [told.wait()]
         if tracker is not None:
             settings = settings or RpcSettings(listen.token)
             duties.append(_register(Connection(tracker, settings), server.instance, key, announce or place))
@@ -75,10 +77,11 @@ async def serve_tracker(listen: Listen, lease: float = 10.0, say: Callable[[str]
     Raises:
         PoolError: the address cannot be had.
     """
+    told = ending()
     tracker = Tracker(listen, lease)
     try:
         say(f"tracking devices on {await tracker.start()}")
-        await until_told()
+        await told.wait()
     finally:
         await tracker.close()
 

@@ -177,10 +177,10 @@ def _answering(handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
     return answer
 
 
-async def until_told() -> None:
-    """Returns when the process is asked to end, by SIGTERM or SIGINT."""
+def ending() -> asyncio.Event:
+    """Is set when this process is asked to end, by SIGTERM or SIGINT; in the main thread."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    await told.wait()
+    return told

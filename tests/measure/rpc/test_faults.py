@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -176,7 +177,7 @@ def test_clients_share_a_device_in_turns(board):
         finally:
             await asyncio.gather(*(device.close() for device in devices))
         spans = sorted(answer.header["span"] for answer in answers)
-        assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
 
     asyncio.run(scenario())
 

@@ -1,0 +1,285 @@
+"""What a worker refuses: strangers, other versions, garbage, what is too large, and requests that make no sense."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from hypothesis import given
+from hypothesis import settings as bounded
+from hypothesis import strategies as st
+
+from measure.errors import ErrorClass, PoolError
+from measure.rpc.client import RpcDevice
+from measure.rpc.jobs import greet
+from measure.rpc.protocol import MAX_JOBS, MAX_MESSAGE, MAX_SESSIONS, SERVICE, VERSION
+from measure.rpc.transport import Busy, Connection, Forgotten, Rejected, Unreachable
+from measure.wire import pack
+from tests.measure.helpers import trial
+from tests.measure.rpc.processes import TOKEN, Wire, module, settings, worker
+
+METHODS = ("Hello", "Submit", "Poll", "Cancel", "Upload", "Renew", "Close")
+RIGHT = (("authorization", f"Bearer {TOKEN}"), ("autotune-protocol", str(VERSION)))
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory):
+    with worker(tmp_path_factory.mktemp("rpc"), target="vta") as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def connection(board):
+    line = Connection(board.place, settings(call_timeout=10.0))
+    yield line
+    line.close()
+
+
+@pytest.fixture(scope="module")
+def session(connection):
+    return connection.ask("Hello", {"client": "test", "lease": 100.0})[0]["session"]
+
+
+def raw(place, method, frame, metadata=RIGHT):
+    """Status of a call made without our client: no limits of its own."""
+    with grpc.insecure_channel(place, [("grpc.max_send_message_length", -1)]) as channel:
+        try:
+            channel.unary_unary(f"/{SERVICE}/{method}")(frame, timeout=20, metadata=metadata)
+        except grpc.RpcError as error:
+            return error.code()
+    return grpc.StatusCode.OK
+
+
+def works(place):
+    async def scenario():
+        device = await RpcDevice.connect(place, settings(patience=10.0))
+        try:
+            tried = trial(options={"target": "vta"})
+            return (await device.run(tried, module(tried), None)).error
+        finally:
+            await device.close()
+
+    return asyncio.run(scenario()) is ErrorClass.ok
+
+
+@pytest.mark.parametrize("method", [*METHODS, "NoSuchMethod"])
+def test_strangers_learn_nothing(board, method):
+    frame = pack({"client": "x", "lease": 1.0, "session": "x"})
+    for given_token in ("", "Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", TOKEN, "Bearer \N{BULLET}".encode()):
+        name = "authorization-bin" if isinstance(given_token, bytes) else "authorization"
+        metadata = ((name, given_token), ("autotune-protocol", str(VERSION)))
+        assert raw(board.place, method, frame, metadata) is grpc.StatusCode.UNAUTHENTICATED
+    assert raw(board.place, method, frame, ()) is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_strangers_message_is_not_even_read(board):
+    with Wire(board.place) as wire:
+        assert raw(wire.place, "Upload", b"x" * (MAX_MESSAGE // 2), ()) is grpc.StatusCode.UNAUTHENTICATED
+        assert wire.sent < 8 << 20  # what fits the buffers on the way
+
+
+def test_the_client_says_who_refuses_it_and_never_shows_the_token(board):
+    async def scenario():
+        with pytest.raises(PoolError, match="the token must be that of the server") as caught:
+            await RpcDevice.connect(board.place, settings(token="another-token"))
+        assert "another-token" not in str(caught.value)
+
+    asyncio.run(scenario())
+    assert "another-token" not in repr(settings(token="another-token"))
+
+
+def test_another_version_is_told_so(board):
+    metadata = (RIGHT[0], ("autotune-protocol", "99"))
+    assert raw(board.place, "Hello", b"", metadata) is grpc.StatusCode.FAILED_PRECONDITION
+    assert raw(board.place, "Hello", b"", RIGHT[:1]) is grpc.StatusCode.FAILED_PRECONDITION
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: board\r\n\r\n",
+        bytes(range(256)) * 4096,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),  # TLS
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100_000,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+        + b"\x00\xff\xff\x01\x05\x00\x00\x00\x01",
+    ],
+)
+def test_garbage_on_the_wire_ends_that_connection_alone(board, garbage):
+    host, _, port = board.place.rpartition(":")
+    with socket.create_connection((host, int(port)), 5) as line, suppress(OSError):  # it may hang up on us
+        line.sendall(garbage)
+    assert works(board.place)
+
+
+def test_what_is_too_large_is_refused(board):
+    assert raw(board.place, "Upload", bytes(MAX_MESSAGE + 1)) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    huge = (*RIGHT, ("x", "y" * (1 << 20)))
+    assert raw(board.place, "Hello", b"", huge) is not grpc.StatusCode.OK
+    assert works(board.place)
+
+
+def test_the_client_refuses_to_send_what_is_too_large(connection, session):
+    with pytest.raises(Rejected, match="a message must have at most"):
+        connection.ask("Upload", {"session": session, "digest": ""}, bytes(MAX_MESSAGE))
+
+
+@bounded(max_examples=60, deadline=None)
+@given(st.sampled_from(METHODS[1:]), st.binary(max_size=60))
+def test_any_bytes_get_a_status(connection, method, frame):
+    assert raw_status(connection, method, frame) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = ("job", "kind", "fetched", "trial", "best_seconds", "check", "fresh", "call", "wait", "digest")
+
+
+@bounded(max_examples=60, deadline=None)
+@given(st.sampled_from(("Submit", "Poll", "Cancel", "Upload")), st.dictionaries(st.sampled_from(FIELDS), PLAIN))
+def test_any_header_gets_a_status(connection, session, method, header):
+    status = raw_status(connection, method, pack({**header, "session": session}))
+    allowed = (grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
+    assert status in allowed
+
+
+def raw_status(connection, method, frame):
+    """Status of a call over a connection that is there already."""
+    if connection._channel is None:
+        connection.ask("Hello", {"client": "test", "lease": 0.1})
+    try:
+        connection._channel.unary_unary(f"/{SERVICE}/{method}")(frame, timeout=20, metadata=RIGHT)
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"kind": "shell"}, "`kind` must be trial or call, but got kind='shell'"),
+        ({"check": "nowhere"}, "`check` must be one of device, client, but got check='nowhere'"),
+        ({"best_seconds": "fast"}, "`best_seconds` must be of type float"),
+        ({"trial": {"trace_key": "x"}}, "`trial` must have a workload_key, but got workload_key=None"),
+        ({"trial.target": "cpu"}, "`target` must be one of vta here, but got target='cpu'"),
+        ({"trial.threads": 1.5}, "`trial` must have a threads, but got threads=1.5"),
+        ({"trial.run_timeout": 1e9}, "`run_timeout` must be at most 3600"),
+        ({"trial.cache": "cold"}, "`trial` must be a trial, but: `cache` must be one of"),
+        ({"trial.extra": 1}, "`trial` must be a trial, but:"),
+        ({"kind": "call", "call": {"module": "x", "timeout": -1.0}}, "`module` must be uploaded first"),
+        ({"session": "x"}, "the session is not known here"),
+        ({"job": "x" * 1000}, "`job` must have at most 200 characters"),
+    ],
+)
+def test_requests_that_make_no_sense_are_told_why(connection, session, changes, sentence):
+    plain = trial(options={"target": "vta"}).to_json()
+    request = {"session": session, "job": "a", "kind": "trial", "fetched": [], "check": "device", "fresh": False}
+    for name, value in changes.items():
+        if name.startswith("trial."):
+            plain[name.removeprefix("trial.")] = value
+    request |= {"trial": plain, **{name: value for name, value in changes.items() if "." not in name}}
+    with pytest.raises((Rejected, Forgotten)) as caught:
+        connection.ask("Submit", request)
+    assert sentence in str(caught.value)
+
+
+def test_a_trial_that_the_worker_does_not_take_is_a_result(board):
+    async def scenario():
+        device = await RpcDevice.connect(board.place, settings())
+        try:
+            answer = await device.run(trial(options={"target": "cpu"}), b"", None)
+        finally:
+            await device.close()
+        assert answer.error is ErrorClass.unknown and "`target` must be one of vta here" in answer.header["message"]
+
+    asyncio.run(scenario())
+
+
+def test_a_module_must_have_its_digest(connection, session):
+    with pytest.raises(Rejected, match="`digest` must be the SHA-256 of the module"):
+        connection.ask("Upload", {"session": session, "digest": "00"}, b"module")
+
+
+def test_jobs_and_sessions_are_limited(board):
+    line = Connection(board.place, settings())
+    sessions = [line.ask("Hello", {"client": "greedy", "lease": 0.5})[0]["session"]]
+    tried = trial(options={"target": "vta"}, sleep=True, seconds=0.05)
+    request = {"kind": "trial", "trial": tried.to_json(), "fetched": [], "check": "device", "fresh": False}
+    with pytest.raises(Busy, match=f"a session must have at most {MAX_JOBS} jobs"):
+        for number in range(MAX_JOBS + 1):
+            line.ask("Submit", {**request, "session": sessions[0], "job": str(number)}, module(tried))
+    with pytest.raises(Busy, match=f"a worker must have at most {MAX_SESSIONS} sessions"):
+        for _ in range(MAX_SESSIONS + 1):
+            sessions.append(line.ask("Hello", {"client": "greedy", "lease": 0.5})[0]["session"])
+    for each in sessions:
+        line.ask("Close", {"session": each})
+    line.close()
+    assert works(board.place)
+
+
+def certificates(folder):
+    """A self-signed certificate of 127.0.0.1 and its key, as PEM files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "board")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / "board.pem", folder / "board.key"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return paths
+
+
+def test_tls(tmp_path):
+    certificate, key = certificates(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = certificates(tmp_path / "other")[0]
+
+    async def scenario(place):
+        device = await RpcDevice.connect(place, settings(ca=certificate.read_bytes()))
+        tried = trial(options={"target": "vta"})
+        assert (await device.run(tried, module(tried), None)).error is ErrorClass.ok
+        await device.close()
+        for ca in (None, other.read_bytes()):  # plain text to a server that encrypts, and a server that we do not trust
+            line = Connection(place, settings(ca=ca))
+            with pytest.raises(Unreachable):
+                await greet(line, settings(ca=ca))
+            line.close()
+        with pytest.raises(PoolError, match="the token must be"):
+            await RpcDevice.connect(place, settings(ca=certificate.read_bytes(), token="wrong"))
+
+    with worker(tmp_path, "--tls-cert", str(certificate), "--tls-key", str(key), target="vta") as process:
+        asyncio.run(scenario(process.place))
+        host, _, port = process.place.rpartition(":")
+        context = ssl.create_default_context(cafile=str(certificate))
+        context.set_alpn_protocols(["h2"])
+        with (
+            socket.create_connection((host, int(port)), 5) as line,
+            context.wrap_socket(line, server_hostname=host) as tls,
+        ):
+            assert tls.version() in ("TLSv1.2", "TLSv1.3")
