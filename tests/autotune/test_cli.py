@@ -192,7 +192,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(folder, monkeypatch
         if done == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("autotune.run.make_pool", lambda spec: fakes.HashPool(press))
+    monkeypatch.setattr("autotune.run.make_pool", lambda *_: fakes.HashPool(press))
     monkeypatch.setattr(sys, "argv", ["autotune", "run", "small.yaml"])
     done = call("run", "small.yaml")
     assert done.exit_code == 130
@@ -202,7 +202,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(folder, monkeypatch
 
 
 def test_a_second_run_keeps_the_records_of_the_first(folder, monkeypatch):
-    monkeypatch.setattr("autotune.run.make_pool", lambda spec: fakes.HashPool())
+    monkeypatch.setattr("autotune.run.make_pool", lambda *_: fakes.HashPool())
     monkeypatch.setattr("autotune.run._references", lambda tasks, *_: ([None] * len(tasks), None))
     assert call("run", "small.yaml", "--quiet").exit_code == 0
     again = call("run", "small.yaml", "--seed", "1")
