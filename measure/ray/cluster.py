@@ -38,6 +38,9 @@ _LEAN = {
 _PROBE = 5.0
 """Seconds for a cluster's host to answer."""
 
+_LONGEST = 25
+"""Bytes of the folder in which Ray's own may lie: paths of its sockets may have 107 in all."""
+
 
 def connect(address: str | None, settings: RaySettings) -> Callable[[], None]:
     """Connects this process to Ray; one that is connected already stays as it is.
@@ -96,7 +99,8 @@ def _start(settings: RaySettings) -> Callable[[], None]:
     from ray._private.node import Node
     from ray._private.parameter import RayParams
 
-    folder = Path(tempfile.mkdtemp(prefix="at"))  # short: sockets' paths may have 107 bytes
+    base = tempfile.gettempdir()
+    folder = Path(tempfile.mkdtemp(prefix="at", dir=base if len(base) <= _LONGEST else "/tmp"))
     changes = {
         **_QUIET,
         **_LEAN,
