@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,26 @@ from tests.measure.helpers import EXECUTOR
 def start() -> None:
     """Starts Ray for this process, until it ends."""
     connect(None, RaySettings())
+
+
+def address() -> str:
+    """`HOST:PORT` of the session's Ray."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes that a process has started, and those that they have."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
 
 
 def ray_pool(folder: Path, **options: Any) -> RayPool:
