@@ -40,6 +40,7 @@ from mlflow.tracking import MlflowClient  # noqa: E402
 from sqlalchemy.exc import SQLAlchemyError  # noqa: E402
 
 logging.getLogger("mlflow").setLevel(logging.WARNING)
+logging.getLogger("mlflow.utils.requirements_utils").setLevel(logging.ERROR)  # of a checkout that is not installed
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
 Item = TypeVar("Item")

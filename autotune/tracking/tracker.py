@@ -90,6 +90,7 @@ class SpoolTracker(Tracker):
         self._tunings: Sequence[TaskTuning] = ()
         self._errors: dict[str, Counter[str]] = {}  # task → error class → trials
         self._trials: dict[str, list[list[float | int]]] = {}  # task → order, seconds, Unix ms
+        self._operations = 0  # of all tasks, each as often as it occurs
         self._began = 0.0
 
     def begin(self, folder: Path, resume: bool) -> None:
@@ -123,6 +124,7 @@ class SpoolTracker(Tracker):
     def on_start(self, tasks: Sequence[TaskTuning]) -> None:
         """See `Callback`."""
         self._tunings = tasks
+        self._operations = sum(tuning.task.weight * tuning.task.workload.flops for tuning in tasks)
         for tuning in tasks:
             self._errors[tuning.task.name] = Counter(str(r.error) for r in tuning.records if not r.ok)
             self._write({"event": "task", "task": tuning.task.name, "parameters": facts.task_parameters(tuning)})
@@ -214,11 +216,10 @@ class SpoolTracker(Tracker):
     def _totals(self, rank_accuracy: float) -> dict[str, float]:
         """Metrics of the run: of all tasks together, each as often as it occurs."""
         seconds = sum(tuning.task.weight * tuning.best_seconds for tuning in self._tunings)
-        operations = sum(tuning.task.weight * tuning.task.workload.flops for tuning in self._tunings)
         errors = sum(self._errors.values(), Counter())
         return {
             "best_seconds": seconds,
-            "gflops": operations / seconds * 1e-9 if seconds else math.nan,
+            "gflops": self._operations / seconds * 1e-9 if seconds else math.nan,
             "rank_accuracy": rank_accuracy,
             **{f"errors.{name}": count for name, count in errors.items()},
         }

@@ -77,7 +77,7 @@ class Upload:
             return False
         if self._store is None:
             with self._turn():  # the import alone computes for seconds
-                kind = self._get(head["backend"])
+                kind = self._kind(head["backend"])
             with self._turn_for(head["uri"]):
                 self._store = kind(head["uri"], head["experiment"])
         with self._turn_for(head["uri"]):
@@ -93,6 +93,12 @@ class Upload:
         if more or self._state.problem:
             self._note(position=position, problem="")
         return more
+
+    def _kind(self, backend: str) -> type[Store]:
+        try:
+            return self._get(backend)
+        except ImportError as error:
+            raise StoreError(f"`{backend}` must be installed for its runs to be uploaded, but: {error}") from error
 
     def _turn_for(self, uri: str) -> AbstractContextManager[None]:
         """A server's answers are waited for, which must keep nobody from timing."""
