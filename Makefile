@@ -7,6 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV ?= .venv
 CONFIG ?= configs/resnet50.yaml
 ARGS ?=
+PROCESSES ?= auto
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
@@ -22,7 +23,7 @@ run: $(READY) ## tune and compile ResNet-50 on this machine (at most 15 minutes)
 	$(BIN)/autotune run $(CONFIG) $(ARGS)
 
 test: $(READY) ## run every test
-	$(BIN)/python -m pytest --durations=20 $(ARGS)
+	$(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses=4 --dist=loadgroup --durations=20 $(ARGS)
 
 lint: $(READY) ## hold the style rules against the code
 	$(BIN)/ruff check .

@@ -150,7 +150,7 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
         table = Table(box=None, header_style="bold")
         columns = {"task": "left", "times": "right", "MFLOP": "right", "target": "left", "algorithms": "left"}
         for title, side in columns.items():
-            table.add_column(title, justify=side, no_wrap=True)  # type: ignore[arg-type]
+            table.add_column(title, justify=side, no_wrap=title != "algorithms")  # type: ignore[arg-type]
         found = tasks_of(loaded, str(config))
         for task in found:
             algorithms = ", ".join(task.workload.algorithms)

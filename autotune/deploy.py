@@ -29,12 +29,16 @@ from autotune.subject import device_of, network_of, settings_of
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
+from measure.recordlog import RecordLog
 
 FOLDER = "network"
 """Where in a run folder the executable lies."""
 
 TIMED = 11
 """How often steps are timed; medians are taken."""
+
+TURNS = 20
+"""How many turns each runtime takes when the executable is timed beside it."""
 
 
 def finish_network(
@@ -60,7 +64,9 @@ def finish_network(
         The `network` part of the summary, what the user should know of, and what is wrong with the executable: its
         outputs are further from the reference's than the configuration allows; "" where they are not.
     """
-    records = [record for result in results for record in (*result.records, *result.finals)]
+    records = RecordLog(
+        record for result in results for kept in (result.records, result.others, result.finals) for record in kept
+    )
     if network.found is not None:
         say(f"substitutions: {network.found}")
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
@@ -87,7 +93,7 @@ def finish_network(
         lock.acquire("time", 600.0)
         try:
             timing = (
-                time_network(network, folder / FOLDER, settings, say=say)
+                time_network(network, folder / FOLDER, settings, turns=TURNS, say=say)
                 if isinstance(executable, Executable)
                 else _time_steps(executable, network, settings.seed)
             )
@@ -157,7 +163,7 @@ def rebuild(
         raise ConfigError(f"`records` must be an existing file, but got {path}")
     network = network_of(config, where)
     with Database(path, readonly=True) as database:
-        found = [r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target)]
+        found = RecordLog(r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target))
     best = select(network.tasks, found, limits_of(config))
     if not best:
         raise ConfigError(

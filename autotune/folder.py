@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from autotune.config import ConfigError, RunConfig
 from autotune.result import TuneResult
@@ -31,6 +35,24 @@ def make_folder(config: RunConfig) -> Path:
     except OSError as error:
         raise ConfigError(f"`output` must be a folder to write to, but got {folder}: {error.strerror}") from None
     return folder
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Keeps other runs out of a run folder; the system lets go of it when this process dies.
+
+    Raises:
+        ConfigError: another run is at work in it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"`output` must be the folder of one run at a time, but got {folder}, in use") from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def set_aside(path: Path) -> Path | None:
@@ -60,9 +82,18 @@ def summary(config: RunConfig, results: Sequence[TuneResult], references: Sequen
 
 def write_json(document: Any, path: Path) -> None:
     """Writes a file whole or not at all."""
+    write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Writes a file whole or not at all."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
-    partial.replace(path)
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def write_best(result: TuneResult, folder: Path) -> str | None:
@@ -112,11 +143,7 @@ def draw_curves(results: Sequence[TuneResult], path: Path) -> None:
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     for result in results:
-        seconds, best = [], float("inf")
-        for record in result.records:
-            best = min(best, record.seconds) if record.ok else best
-            seconds.append(best)
-        rates = [result.workload.flops / value * 1e-9 for value in seconds]
+        rates = np.nan_to_num(result.workload.flops / result.curve * 1e-9)
         axes.plot(range(1, len(rates) + 1), rates, drawstyle="steps-post", label=result.name)
     axes.set(xlabel="trials", ylabel="best GFLOP/s", xlim=(0, None), ylim=(0, None))
     axes.grid(alpha=0.3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -51,8 +52,10 @@ class Guide:
         self.rank_accuracy = math.nan
         self._rng, self._make = rng, extractor
         self._extractors: dict[int, Any] = {}
-        self._features: list[NDArray[np.float32]] = []  # each (statements of its sketch, features)
-        self._latencies: list[float] = []  # seconds, NaN for a failure
+        # Features are made anew for each fit: they take kilobytes a candidate, and hardly any time beside the fit.
+        self._observed: dict[int, list[NDArray[np.int32]]] = {}  # sketch -> choices, each (candidates, groups)
+        self._places: dict[int, list[NDArray[np.int64]]] = {}  # sketch -> their places in the order of observation
+        self._latencies = array("d")  # seconds, NaN for a failure; in the order of observation
 
     def __call__(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
         """Scores of candidates of one sketch: (n, groups) -> (n,), higher is better."""
@@ -73,11 +76,13 @@ class Guide:
                 places = [place for place, candidate in enumerate(candidates) if candidate.sketch == sketch]
                 groups = len(self.space.sketches[sketch].groups)
                 rows = np.array([candidates[place].choices for place in places], np.int32)
-                columns = self.space.sketches[sketch].expand(rows.reshape(len(places), groups))
-                features = self._extractor(sketch)(columns)
-                self._features += list(features)
-                self._latencies += [float(seconds[place]) for place in places]
+                rows = rows.reshape(len(places), groups)
+                first = len(self._latencies)
+                self._observed.setdefault(sketch, []).append(rows)
+                self._places.setdefault(sketch, []).append(np.arange(first, first + len(places)))
+                self._latencies.extend(float(seconds[place]) for place in places)
                 if self.fitted:
+                    features = self._extractor(sketch)(self.space.sketches[sketch].expand(rows))
                     scores[places] = self.model.predict(features)
             self.rank_accuracy = _rank_accuracy(scores, np.asarray(seconds, np.float64)) if self.fitted else math.nan
 
@@ -88,8 +93,19 @@ class Guide:
             return
         with self._timed():
             throughput = np.nan_to_num(np.nanmin(latencies) / latencies, nan=0.0)
-            self.model.fit(self._features, throughput)
+            self.model.fit(self._features(), throughput)
             self.fitted = True
+
+    def _features(self) -> list[NDArray[np.float32]]:
+        """Of each candidate observed, in order: (statements of its sketch, features)."""
+        features: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(self._latencies)
+        for sketch, parts in self._observed.items():
+            columns = self.space.sketches[sketch].expand(np.concatenate(parts))
+            for place, found in zip(
+                np.concatenate(self._places[sketch]), self._extractor(sketch)(columns), strict=True
+            ):
+                features[place] = found
+        return features
 
     def _extractor(self, sketch: int) -> Any:
         if sketch not in self._extractors:

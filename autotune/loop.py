@@ -184,7 +184,7 @@ class _Rounds:
         round_.missing.remove(result.trial.trace_key)
         record = round_.task.record(result)
         if self._database is not None:
-            self._database.append(record)
+            record = self._database.append(record)
         round_.records.append(record)
         if record.ok and not round_.best <= record.seconds:
             round_.best = record.seconds

@@ -61,6 +61,10 @@ class LiveProgress(callbacks.Callback):
 
     def on_finish(self, results: Sequence[TuneResult]) -> None:
         """See `Callback`."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Gives the terminal back; may be called twice."""
         if self._bar.live.is_started:
             self._bar.stop()
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from autotune.finals import standings
 from measure.errors import ErrorClass
 from measure.record import Record
+from measure.recordlog import RecordLog
 from search_space.hardware import Hardware
 from search_space.ir.interp import numpy_dtype
 from search_space.ir.stmt import LoopProgram
@@ -39,7 +39,8 @@ class TuneResult:
         cache: state of the caches during timing.
         seed: of the run.
         records: every trial, those of the run that this one resumed included, in order.
-        finals: timings of the fastest of them at the end, see `autotune.finals`.
+        others: trials of runs with other seeds that were in the records file when this one began.
+        finals: timings of the fastest of all at the end, see `autotune.finals`.
         phases: wall seconds of this run by phase: `search`, `model`, `measure`.
         measured: trials of this run, without those resumed.
         scored: candidates created, checked, featurised and scored by the cost model.
@@ -56,8 +57,9 @@ class TuneResult:
     threads: int
     cache: str
     seed: int
-    records: tuple[Record, ...]
+    records: Sequence[Record]
     finals: tuple[Record, ...] = ()
+    others: Sequence[Record] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
     measured: int = 0
     scored: int = 0
@@ -72,7 +74,9 @@ class TuneResult:
 
     @cached_property
     def _standing(self) -> tuple[float, Record | None]:
-        return next(iter(standings((*self.records, *self.finals))), (math.nan, None))
+        few = len(self.finals) + 1  # of the fastest: no more of them can have been timed again
+        leading = [record for log in map(_log, (self.records, self.others)) for record in log.fastest(few)]
+        return next(iter(standings((*leading, *self.finals))), (math.nan, None))
 
     @property
     def best_seconds(self) -> float:
@@ -110,9 +114,14 @@ class TuneResult:
         return registry.get(self.target).build(self.program)
 
     @property
+    def curve(self) -> NDArray[np.float64]:
+        """(trials,) best seconds after each trial; NaN until one has worked."""
+        return np.fmin.accumulate(_log(self.records).seconds)
+
+    @property
     def errors(self) -> dict[str, int]:
         """Error class -> trials that ended so."""
-        return dict(Counter(str(r.error) for r in self.records if r.error is not ErrorClass.ok))
+        return {name: count for name, count in _log(self.records).errors.items() if name != ErrorClass.ok}
 
     def kernel(self, *arrays: NDArray[Any]) -> NDArray[Any]:
         """Runs the best kernel.
@@ -169,6 +178,10 @@ class TuneResult:
             reason = self.problem or counts or "no trials"
             raise LookupError(f"{self.name} must have a working candidate, but got none: {reason}")
         return self.best
+
+
+def _log(records: Sequence[Record]) -> RecordLog:
+    return records if isinstance(records, RecordLog) else RecordLog(records)
 
 
 def known(value: float) -> float | None:

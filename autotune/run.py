@@ -107,11 +107,8 @@ def _run(
     wrong = ""
     with blamed(f"{where}:measure.pool"):
         pool = make_pool(config.measure.pool)
-    if not resume and config.records is None and (aside := run_folder.set_aside(config.records_path)):
-        say(f"records of an earlier run are kept as {aside}; --resume would have gone on with them")
-    with pool, Database(config.records_path) as database:
+    with pool, run_folder.claimed(folder), _records(config, resume, say) as database:
         tracker.begin(folder, resume)
-        notes += [database.repaired] if database.repaired else []
         if resume:
             database.check_compatible(*dict.fromkeys(settings.of(task).target for task in tasks))
         tunings = [
@@ -127,6 +124,7 @@ def _run(
             results = run_rounds(tunings, pool, database, callbacks)
         else:
             results = run_rounds(tunings, pool, database, callbacks, _scheduler(config), settings.trials)
+        notes += [database.repaired] if database.repaired else []
     interrupted = any(result.interrupted for result in results)
     measured = config.measure.pool == "local" and not interrupted
     if measured and network is None and not registry.get(settings.target).simulated:
@@ -150,6 +148,13 @@ def _run(
     note = tracker.finish(folder, document, interrupted, time.perf_counter() - start)
     notes += [note] if note else []
     return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong)
+
+
+def _records(config: RunConfig, resume: bool, say: Callable[[str], None]) -> Database:
+    """The records file, opened; what the run folder holds of an earlier run is set aside where it is not resumed."""
+    if not resume and config.records is None and (aside := run_folder.set_aside(config.records_path)):
+        say(f"records of an earlier run are kept as {aside}; --resume would have gone on with them")
+    return Database(config.records_path)
 
 
 def _algorithms(task: Task, config: RunConfig, network: Network | None) -> list[str] | None:

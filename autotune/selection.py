@@ -9,6 +9,7 @@ from autotune.compile import Schedule
 from autotune.finals import by_algorithm
 from autotune.task import Task
 from measure.record import Record
+from measure.recordlog import RecordLog
 from search_space.operators import winograd
 from search_space.operators.base import LIBRARY
 from search_space.schedule.trace import Trace
@@ -75,11 +76,11 @@ def select(
     """
     limits = limits or Limits()
     allowed = {task.workload.key: limits.allowed(task.workload) for task in tasks}
-    given: dict[str, list[Record]] = {key: [] for key in allowed}
+    given = {key: RecordLog() for key in allowed}
     for record in records:
         if record.algorithm in allowed.get(record.workload_key, ()):
             given[record.workload_key].append(record)
-    by_task = {key: by_algorithm(found) for key, found in given.items()}
+    by_task = {key: by_algorithm(list(found)) for key, found in given.items()}
     chosen = {key: next(iter(found.values())) for key, found in by_task.items() if found}
     if limits.max_extra_bytes is not None:
         _shrink(tasks, by_task, chosen, limits.max_extra_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 import zlib
@@ -18,6 +19,7 @@ from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
 from autotune.task import Task
 from measure.pool import Cache, Trial, TrialResult
 from measure.record import Record
+from measure.recordlog import RecordLog
 from search_space.space import SearchSpace
 
 _CHOICES = "choices="
@@ -97,7 +99,8 @@ class TaskTuning:
     ) -> None:
         self.task, self.space, self.settings = task, space, settings
         self.strategy, self.guide, self.host = strategy, guide, dict(host or {})
-        self.records: list[Record] = []
+        self.records = RecordLog()
+        self.others = RecordLog()  # of runs with other seeds: known, but none of this run's trials
         self.finals: list[Record] = []  # timings of candidates that are known already
         self.best_seconds = math.nan
         self.history: list[float] = []  # best seconds after each round
@@ -105,10 +108,12 @@ class TaskTuning:
         self.failure: NoLegalSchedule | None = None
         self._workload = task.workload.to_json()
         self._family = (task.workload.key, settings.target, settings.threads, settings.cache)
-        self._known: dict[str, float] = {}  # trace key -> seconds, NaN for a failure
+        self._known: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
+        self._finalists: dict[str, Record] = {}  # trace key -> record
         self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
         self._exhausted = False
-        self._resumed = self._round = self._scored = self._next_order = 0
+        self._resumed = self._round = self._scored = 0
+        self._next = 0  # order of the next round's first trial
         self._scoring_seconds = 0.0
 
     @property
@@ -122,15 +127,24 @@ class TaskTuning:
         return len(self.records) >= self.total
 
     def replay(self, records: Sequence[Record]) -> None:
-        """Takes in what an earlier run measured, so that it is not measured again."""
+        """Takes in what is in the records file, so that it is not measured again.
+
+        Records with this run's seed are its own: they count as trials, and new ones are numbered after them. Those of
+        other seeds, of runs that may be going on at this moment, are only known.
+        """
         known: list[tuple[Candidate, float]] = []
-        for record in sorted(records, key=lambda record: record.order):
+        mine = [record for record in records if record.seed == self.settings.seed]
+        others = [record for record in records if record.seed != self.settings.seed]
+        for record in [*sorted(mine, key=lambda record: record.order), *others]:
+            own = record.seed == self.settings.seed
+            if own and not is_final(record):
+                self._next = max(self._next, record.order + 1)
             if is_final(record):
                 self.finals.append(record)
-            if is_final(record) or record.trace_key in self._known:
+            if is_final(record) or _digest(record.trace_key) in self._known:
                 continue
-            self._keep(record)
-            if len(self.records) % self.settings.batch == 0:
+            self._keep(record, own)
+            if own and len(self.records) % self.settings.batch == 0:
                 self.history.append(self.best_seconds)
             candidate = self._candidate_of(record)
             if candidate is not None:
@@ -169,13 +183,15 @@ class TaskTuning:
 
     def finalists(self, turn: int) -> list[Trial]:
         """The fastest candidates, to be timed for the `turn`th time (from 0) at the end."""
-        chosen = finalists(self.records, self.settings.finalists)
+        count = self.settings.finalists
+        chosen = finalists((*self.records.fastest(count), *self.others.fastest(count)), count)
+        self._finalists = {record.trace_key: record for record in chosen}
         timed = [record.trace_key for record in self.finals]
         return [record.to_trial() for record in chosen if timed.count(record.trace_key) <= turn and len(chosen) > 1]
 
     def final(self, result: TrialResult) -> Record:
         """Takes in that a finalist was timed; the record of it."""
-        known = next(record for record in self.records if record.trace_key == result.trial.trace_key)
+        known = self._finalists[result.trial.trace_key]
         record = Record.of(
             result, time=time.time(), sketch=known.sketch, order=known.order, provenance=FINALS, host=self.host
         )
@@ -206,6 +222,7 @@ class TaskTuning:
         for record in sorted(records, key=lambda record: record.order):
             self._keep(record)
             told += [(c, record.seconds) for c in self._proposed[record.trace_key]]
+            self._next = max(self._next, record.order + 1)
         self._proposed.clear()
         self._round += 1
         self.history.append(self.best_seconds)
@@ -222,7 +239,8 @@ class TaskTuning:
             threads=self.settings.threads,
             cache=self.settings.cache,
             seed=self.settings.seed,
-            records=tuple(self.records),
+            records=self.records.copy(),
+            others=self.others.copy(),
             finals=tuple(self.finals),
             phases=dict(self.phases),
             measured=len(self.records) - self._resumed,
@@ -246,8 +264,9 @@ class TaskTuning:
         for candidate in asked:
             sketch = self.space.sketches[candidate.sketch]
             trace = sketch.trace(candidate.choices)
-            if (key := trace.key) in self._known:
-                repeated.append((candidate, self._known[key]))
+            key = trace.key
+            if (seconds := self._known.get(_digest(key))) is not None:
+                repeated.append((candidate, seconds))
                 continue
             self._proposed.setdefault(key, []).append(candidate)
             if key not in trials:
@@ -269,12 +288,11 @@ class TaskTuning:
             self.strategy.tell([c for c, _ in repeated], np.array([seconds for _, seconds in repeated]))
 
     def _order(self, result: TrialResult) -> int:
-        return self._next_order + list(self._proposed).index(result.trial.trace_key)
+        return self._next + list(self._proposed).index(result.trial.trace_key)
 
-    def _keep(self, record: Record) -> None:
-        self.records.append(record)
-        self._known[record.trace_key] = record.seconds
-        self._next_order = max(self._next_order, record.order + 1)  # a run that was cut short may have left gaps
+    def _keep(self, record: Record, own: bool = True) -> None:
+        (self.records if own else self.others).append(record)
+        self._known[_digest(record.trace_key)] = record.seconds
         if record.ok and not self.best_seconds <= record.seconds:
             self.best_seconds = record.seconds
 
@@ -304,3 +322,7 @@ class TaskTuning:
         if not fits or self.space.sketches[places[0]].trace(choices).key != record.trace_key:
             return None
         return Candidate(places[0], choices)
+
+
+def _digest(trace_key: str) -> bytes:
+    return hashlib.blake2b(trace_key.encode(), digest_size=16).digest()

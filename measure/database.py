@@ -8,37 +8,37 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from array import array
 from collections.abc import Iterable, Iterator
-from sys import intern
+from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from measure.errors import RecordError
 from measure.journal import Journal
-from measure.record import Record
+from measure.record import Place, Record
 
 log = logging.getLogger(__name__)
 
 
-class _Entry(NamedTuple):
-    offset: int  # bytes
-    line: int  # from 1
+class _Family(NamedTuple):
     workload_key: str
     target: str
     threads: int
     cache: str
-    seconds: float  # NaN for a failure
 
 
 class Database:
-    """Records of one file, which other files can be merged into.
+    """Records of one file, which other files can be merged into and other processes may append to at the same time.
+
+    What is asked for is answered from the records that were there on opening, and those appended here since.
 
     Args:
         path: the JSON-lines file; made empty where it does not exist, unless `readonly`.
         readonly: read only, and leave a torn last line as it is.
 
     Attributes:
-        repaired: what was done about a torn last line, one sentence; None where there was none.
+        repaired: what was done about a torn last line, one sentence, the latest; None where there was none.
 
     Raises:
         RecordError: the file cannot be opened, or a whole line of it is not a record of this schema.
@@ -47,11 +47,15 @@ class Database:
     def __init__(self, path: str | os.PathLike[str], readonly: bool = False) -> None:
         self._journal = Journal(path, _is_record, readonly)
         self.path = self._journal.path
-        self.repaired = self._journal.repaired
-        if self.repaired:
-            log.warning(self.repaired)
-        self._entries: list[_Entry] = []
-        self._measured: set[tuple[str, str, str, str, int]] = set()
+        self.repaired: str | None = None
+        self._report()
+        self._reader = self._journal.reader()
+        self._families: dict[_Family, int] = {}  # -> its number
+        self._offsets = array("q")  # of each record its offset in bytes,
+        self._lines = array("q")  # the number of its line,
+        self._kinds = array("i")  # the number of its family,
+        self._seconds = array("d")  # and its latency, NaN for a failure
+        self._measured: set[bytes] = set()  # digests of family and trace, 16 bytes
         self._targets: dict[str, int] = {}
         try:
             for number, offset, line in self._journal.lines():
@@ -60,9 +64,19 @@ class Database:
             self.close()
             raise
 
-    def append(self, record: Record) -> None:
-        """Writes one record through to the disk."""
-        self._index(record, self._journal.append(record.to_line()), len(self._entries) + 1)
+    def append(self, record: Record) -> Record:
+        """Writes one record through to the disk.
+
+        Returns:
+            The record, which knows where it stands now.
+
+        Raises:
+            FullError: there is no room for it; the file is as it was.
+        """
+        number, offset = self._journal.append(record.to_line())
+        self._report()
+        self._index(record, offset, number)
+        return replace(record, place=Place(self._reader, offset, number))
 
     def best(
         self, workload_key: str, target: str, *, threads: int | None = None, cache: str | None = None
@@ -71,19 +85,25 @@ class Database:
 
         Latencies of unlike `threads` or `cache` do not compare: give both where the file holds several.
         """
-        entries = [
-            entry for entry in self._matching(workload_key, target, threads, cache) if entry.seconds == entry.seconds
+        places = [
+            place
+            for place in self._matching(workload_key, target, threads, cache)
+            if self._seconds[place] == self._seconds[place]
         ]
-        return self._load(min(entries, key=lambda entry: entry.seconds)) if entries else None
+        return self._load(min(places, key=lambda place: self._seconds[place])) if places else None
 
     def records(self, workload_key: str | None = None, target: str | None = None) -> Iterator[Record]:
         """Yields the records, failures included, in the order of the file; None matches all."""
-        for entry in list(self._matching(workload_key, target, None, None)):
-            yield self._load(entry)
+        for place in list(self._matching(workload_key, target, None, None)):
+            yield self._load(place)
 
     def has(self, workload_key: str, target: str, trace_key: str, cache: str, threads: int | None = None) -> bool:
         """Whether this candidate was tried in this cache state, failures included; None: with any threads."""
-        return (workload_key, target, trace_key, cache, threads or 0) in self._measured
+        return any(
+            _digest(number, trace_key) in self._measured
+            for family, number in self._families.items()
+            if _matches(family, workload_key, target, threads, cache)
+        )
 
     def check_compatible(self, *targets: str) -> None:
         """Refuses a file that holds records of another target than those to go on with.
@@ -104,11 +124,11 @@ class Database:
         return tuple(self._targets)
 
     def close(self) -> None:
-        """Closes the file and lets another writer in."""
+        """Closes the file."""
         self._journal.close()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._offsets)
 
     def __iter__(self) -> Iterator[Record]:
         return self.records()
@@ -121,28 +141,34 @@ class Database:
     ) -> None:
         self.close()
 
+    def _report(self) -> None:
+        if self._journal.repaired != self.repaired:
+            self.repaired = self._journal.repaired
+            log.warning(self.repaired)
+
     def _matching(
         self, workload_key: str | None, target: str | None, threads: int | None, cache: str | None
-    ) -> Iterator[_Entry]:
-        for entry in self._entries:
-            if (
-                (workload_key is None or entry.workload_key == workload_key)
-                and (target is None or entry.target == target)
-                and (threads is None or entry.threads == threads)
-                and (cache is None or entry.cache == cache)
-            ):
-                yield entry
+    ) -> Iterator[int]:
+        """Places of records in the index, in the order of the file."""
+        wanted = {
+            number
+            for family, number in self._families.items()
+            if _matches(family, workload_key, target, threads, cache)
+        }
+        return (place for place, number in enumerate(self._kinds) if number in wanted)
 
-    def _load(self, entry: _Entry) -> Record:
-        return Record.from_line(self._journal.line_at(entry.offset), f"{self.path}:{entry.line}")
+    def _load(self, place: int) -> Record:
+        return Record.at(Place(self._reader, self._offsets[place], self._lines[place]))
 
     def _index(self, record: Record, offset: int, number: int) -> None:
-        workload_key, target, cache = intern(record.workload_key), intern(record.target), intern(record.cache)
-        seconds = record.seconds if record.ok else float("nan")
-        self._entries.append(_Entry(offset, number, workload_key, target, record.threads, cache, seconds))
-        self._targets.setdefault(target, number)
-        for threads in (0, record.threads):  # 0: asked for with any number of threads
-            self._measured.add((workload_key, target, record.trace_key, cache, threads))
+        family = _Family(record.workload_key, record.target, record.threads, record.cache)
+        kind = self._families.setdefault(family, len(self._families))
+        self._offsets.append(offset)
+        self._lines.append(number)
+        self._kinds.append(kind)
+        self._seconds.append(record.seconds if record.ok else float("nan"))
+        self._targets.setdefault(record.target, number)
+        self._measured.add(_digest(kind, record.trace_key))
 
 
 def merge(paths: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> int:
@@ -172,6 +198,18 @@ def merge(paths: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str])
 
 def _fingerprint(record: Record) -> bytes:
     return hashlib.blake2b(record.to_line(), digest_size=16).digest()
+
+
+def _matches(
+    family: _Family, workload_key: str | None, target: str | None, threads: int | None, cache: str | None
+) -> bool:
+    """Whether a family has what is asked for; None: anything."""
+    asked = (workload_key, target, threads, cache)
+    return all(want is None or want == has for want, has in zip(asked, family, strict=True))
+
+
+def _digest(family: int, trace_key: str) -> bytes:
+    return hashlib.blake2b(f"{family} {trace_key}".encode(), digest_size=16).digest()
 
 
 def _is_record(line: bytes) -> bool:

@@ -32,6 +32,10 @@ class RecordError(MeasureError, ValueError):
     """A records file that cannot be read or written, or that holds something else than it should."""
 
 
+class FullError(RecordError):
+    """A record that could not be written, as there is no room for it; those before it are kept."""
+
+
 class PoolError(MeasureError, RuntimeError):
     """A pool that is used wrongly or that cannot start its workers; never a failure of one trial."""
 

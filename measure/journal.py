@@ -1,17 +1,42 @@
-"""Append-only file of lines: whole lines or nothing, one writer, and a torn last line healed on open.
+"""Append-only file of lines: whole lines or nothing, any number of writers, and a torn last line healed.
 
-A line is one `os.write` on a descriptor opened with `O_APPEND`, followed by `fsync`: a crash can tear only
-the last line of the file, and only one that was never acknowledged.
+A line is one `os.write` on a descriptor opened with `O_APPEND`, followed by `fsync`, both under a lock on the file that
+is held for these two alone: a crash can tear only the last line of the file, and only one that was never acknowledged.
+Whoever writes next heals it. The lock is the system's, which lets go of it when its holder dies.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import time
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from measure.errors import RecordError
+from measure.errors import FullError, RecordError
+
+PATIENCE = 60.0
+"""Seconds to wait for other writers, each of which needs milliseconds."""
+
+
+class LineReader:
+    """Reads lines of an open file for as long as somebody holds the reader, whatever becomes of the file's name.
+
+    Args:
+        descriptor: of the file, which is duplicated.
+        name: of the file, for messages.
+    """
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.name = name
+        self._descriptor = os.dup(descriptor)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def line_at(self, offset: int) -> bytes:
+        """The line that starts at `offset` bytes, without its newline."""
+        return _line_at(self._descriptor, offset)
 
 
 class Journal:
@@ -23,79 +48,117 @@ class Journal:
         readonly: never write, not even to heal.
 
     Attributes:
-        repaired: one sentence on what was done about a torn last line; None where there was none.
+        repaired: one sentence on what was done about a torn last line, the latest; None where there was none.
     """
 
     def __init__(self, path: str | os.PathLike[str], complete: Callable[[bytes], bool], readonly: bool = False) -> None:
         self.path = Path(path)
         self.readonly = readonly
         self.repaired: str | None = None
+        self._complete = complete
         flags = os.O_RDONLY if readonly else os.O_RDWR | os.O_APPEND | os.O_CREAT
         try:
             self._file = os.fdopen(os.open(self.path, flags | os.O_CLOEXEC, 0o644), "rb", buffering=0)
         except OSError as error:
             doing = "readable" if readonly else "writable"
             raise RecordError(f"`records` must be a {doing} file, but got {self.path}: {error.strerror}") from None
-        if not readonly and not self._lock():
+        try:
+            with self._locked():
+                self._end = self._heal()
+        except RecordError:
             self._file.close()
-            raise RecordError(f"`records` must have one writer at a time, but got {self.path}, open in another run")
-        self._end = self._heal(complete)
+            raise
+        self._lines = 0  # before `_end`, once they were read
 
     def lines(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yields (line number from 1, offset in bytes, line without its newline) of every whole line."""
+        """Yields (line number from 1, offset in bytes, line without its newline) of every line whole when opened."""
         offset, number = 0, 0
-        with open(self.path, "rb") as file:
+        with os.fdopen(os.dup(self._file.fileno()), "rb") as file:  # the path may be another file's by now
+            file.seek(0)
             for line in file:
                 if offset + len(line) > self._end:
-                    return
+                    break
                 number += 1
                 yield number, offset, line[:-1]
                 offset += len(line)
+        self._lines = number
 
     def line_at(self, offset: int) -> bytes:
         """The line that starts at `offset` bytes, without its newline."""
-        parts: list[bytes] = []
-        while not parts or b"\n" not in parts[-1]:
-            parts.append(os.pread(self._file.fileno(), 1 << 16, offset + sum(map(len, parts))))
-            if not parts[-1]:
-                break
-        return b"".join(parts).partition(b"\n")[0]
+        return _line_at(self._file.fileno(), offset)
 
-    def append(self, line: bytes) -> int:
-        """Writes one line, its newline included, and syncs it to disk; returns its offset in bytes."""
+    def reader(self) -> LineReader:
+        """Reads lines also after the journal was closed."""
+        return LineReader(self._file.fileno(), str(self.path))
+
+    def append(self, line: bytes) -> tuple[int, int]:
+        """Writes one line, its newline included, and syncs it to disk.
+
+        Returns:
+            Its number from 1, and its offset in bytes. Other writers' lines may stand before it.
+
+        Raises:
+            FullError: the line could not be written, and nothing of it is in the file.
+            RecordError: the journal is read only, or others keep the file locked.
+        """
         if self.readonly:
             raise RecordError(f"`records` must be opened for writing to append, but got readonly={self.path}")
-        offset = os.fstat(self._file.fileno()).st_size
-        written = os.write(self._file.fileno(), line)
-        if written != len(line):
-            os.ftruncate(self._file.fileno(), offset)
-            raise RecordError(
-                f"`records` must have room for a whole line, but got {written} of {len(line)} bytes into {self.path}"
-            )
-        os.fsync(self._file.fileno())
-        self._end = offset + written
-        return offset
+        with self._locked():
+            offset = self._heal()
+            self._lines += self._newlines(self._end, offset)
+            self._add(line, offset)
+            self._end = offset + len(line)
+            self._lines += 1
+        return self._lines, offset
 
     def close(self) -> None:
-        """Closes the file and lets another writer in."""
+        """Closes the file."""
         self._file.close()
 
-    def _lock(self) -> bool:
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Holds the file's lock: against all others to write, against writers to read."""
+        mode = fcntl.LOCK_SH if self.readonly else fcntl.LOCK_EX
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(self._file.fileno(), mode | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise RecordError(
+                        f"`records` must be free to write within {PATIENCE:g} seconds, but got {self.path}, which "
+                        "another process keeps locked"
+                    ) from None
+                time.sleep(0.001)
         try:
-            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+            yield
+        finally:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
 
-    def _heal(self, complete: Callable[[bytes], bool]) -> int:
+    def _add(self, data: bytes, end: int) -> None:
+        """Writes at the end of the file, which is at `end` bytes, and syncs; all of it or nothing."""
+        rest = memoryview(data)
+        try:
+            while rest:  # once, unless there is no room: the second attempt says why
+                rest = rest[os.write(self._file.fileno(), rest) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), end)
+            raise FullError(
+                f"`records` must have room for every record, but writing {len(data)} bytes to {self.path} failed: "
+                f"{error.strerror}; the records before it are kept"
+            ) from None
+
+    def _heal(self) -> int:
         """Finds the end of the last whole line in bytes, and makes it the end of the file where we may."""
         size = os.fstat(self._file.fileno()).st_size
         start = self._last_newline(size) + 1
         if start == size:
             return size
         tail = os.pread(self._file.fileno(), size - start, start)
-        if not self.readonly and complete(tail):
-            os.write(self._file.fileno(), b"\n")
+        if not self.readonly and self._complete(tail):
+            self._add(b"\n", size)
             self.repaired = f"{self.path}: the last line had lost its newline; it was put back"
             return size + 1
         if not self.readonly:
@@ -106,11 +169,29 @@ class Journal:
 
     def _last_newline(self, size: int) -> int:
         """Offset of the last newline in bytes, -1 where there is none."""
-        end, block = size, 1 << 16
+        end, block = size, 1  # the first byte to look at is nearly always the one
         while end > 0:
             begin = max(0, end - block)
             found = os.pread(self._file.fileno(), end - begin, begin).rfind(b"\n")
             if found >= 0:
                 return begin + found
-            end = begin
+            end, block = begin, 1 << 16
         return -1
+
+    def _newlines(self, begin: int, end: int) -> int:
+        """Lines that end between two offsets."""
+        count = 0
+        while begin < end:
+            part = os.pread(self._file.fileno(), min(end - begin, 1 << 16), begin)
+            count += part.count(b"\n")
+            begin += len(part)
+        return count
+
+
+def _line_at(descriptor: int, offset: int) -> bytes:
+    parts: list[bytes] = []
+    while not parts or b"\n" not in parts[-1]:
+        parts.append(os.pread(descriptor, 1 << 14, offset + sum(map(len, parts))))
+        if not parts[-1]:
+            break
+    return b"".join(parts).partition(b"\n")[0]

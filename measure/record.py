@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import orjson
 
 from measure import readers
 from measure.errors import ErrorClass, RecordError
+from measure.journal import LineReader
 from measure.pool import Trial, TrialResult
 
 SCHEMA = "autotune.record/1"
 """Name and version of the line format; a change of any field's meaning is a new version."""
+
+
+class Place(NamedTuple):
+    """Where a record stands."""
+
+    reader: LineReader
+    offset: int  # bytes
+    line: int  # from 1
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,7 @@ class Record:
         order: place of the trial in its task's run, from 0.
         provenance: what proposed the trial, in the caller's words.
         metrics: what else the target knows of an execution, by name; left out of the line where there is nothing.
+        place: where in a file it stands, if it does; no part of the record.
     """
 
     workload: Mapping[str, Any]
@@ -70,6 +80,7 @@ class Record:
     provenance: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     schema: str = SCHEMA
+    place: Place | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -96,6 +107,16 @@ class Record:
             provenance=provenance,
         )
 
+    @classmethod
+    def at(cls, place: Place) -> Record:
+        """The record that stands at `place`.
+
+        Raises:
+            RecordError: there is none any more.
+        """
+        line = place.reader.line_at(place.offset)
+        return replace(cls.from_line(line, f"{place.reader.name}:{place.line}"), place=place)
+
     @property
     def ok(self) -> bool:
         """Whether the trial was measured and its output right."""
@@ -113,7 +134,7 @@ class Record:
 
     def to_line(self) -> bytes:
         """One JSON line, newline included; NaN is written as null."""
-        data = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "metrics" or self.metrics}
+        data = {name: getattr(self, name) for name in _READERS if name != "metrics" or self.metrics}
         return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
     @classmethod

@@ -1,9 +1,12 @@
-"""Options of the tests, and the fixture that holds text against golden files."""
+"""Options of the tests, the fixture of golden files, and what lets tests run in several processes."""
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +15,38 @@ from tests.stores import migrated_database, mlflow_database
 
 os.environ.setdefault("AUTOTUNE_TRACKING", "none")  # tests of tracking say so; no other pays for it
 
-
 __all__ = ["golden", "migrated_database", "mlflow_database", "pytest_addoption"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds `--update-golden`."""
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files instead of comparing")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist=loadgroup`: tests that share something are run by one process."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from tests.sharing import Sharing
+
+    return Sharing(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each test process has a temporary folder of its own, and in it a lock of its own on building and timing.
+
+    With the user's, processes of one test run, and whatever else measures on this machine, would wait for each other.
+    """
+    before = os.environ.get("TMPDIR")
+    os.environ["TMPDIR"] = tempfile.tempdir = str(tmp_path_factory.mktemp("tmp"))
+    yield
+    tempfile.tempdir = None
+    if before is None:
+        del os.environ["TMPDIR"]
+    else:
+        os.environ["TMPDIR"] = before
 
 
 @pytest.fixture

@@ -442,20 +442,20 @@ def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
 
 def transform(expr: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
     """Rewrites bottom-up; `visit` sees each node before its operands and may return its replacement."""
-    memo = {} if memo is None else memo
+    return _transformed(expr, visit, {} if memo is None else memo)
 
-    def go(node: Expr) -> Expr:
-        done = memo.get(node.serial)
+
+def _transformed(node: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]) -> Expr:
+    # No inner function: one that calls itself is a cycle, which would keep the memo until the garbage collector runs.
+    done = memo.get(node.serial)
+    if done is None:
+        done = visit(node)
         if done is None:
-            done = visit(node)
-            if done is None:
-                args = tuple(go(a) if isinstance(a, Expr) else a for a in node.args)
-                same = all(x is y for x, y in zip(args, node.args, strict=True))
-                done = node if same else rebuild(node, args)
-            memo[node.serial] = done
-        return done
-
-    return go(expr)
+            args = tuple([_transformed(a, visit, memo) if isinstance(a, Expr) else a for a in node.args])
+            same = all(x is y for x, y in zip(args, node.args, strict=True))
+            done = node if same else rebuild(node, args)
+        memo[node.serial] = done
+    return done
 
 
 def substitute(expr: Expr, values: Mapping[str, Expr | int], memo: dict[int, Expr] | None = None) -> Expr:
@@ -464,26 +464,25 @@ def substitute(expr: Expr, values: Mapping[str, Expr | int], memo: dict[int, Exp
     def visit(node: Expr) -> Expr | None:
         if node.op == "var":
             return lift(values[node.args[0]]) if node.args[0] in values else node
-        return None
+        return node if variables(node).isdisjoint(values) else None
 
     return transform(expr, visit, memo)
 
 
 def walk(expr: Expr) -> Iterable[Expr]:
     """Every distinct node below and including `expr`, operands first."""
-    seen: set[int] = set()
     order: list[Expr] = []
-
-    def go(node: Expr) -> None:
-        if node.serial not in seen:
-            seen.add(node.serial)
-            for arg in node.args:
-                if isinstance(arg, Expr):
-                    go(arg)
-            order.append(node)
-
-    go(expr)
+    _walked(expr, set(), order)
     return order
+
+
+def _walked(node: Expr, seen: set[int], order: list[Expr]) -> None:
+    if node.serial not in seen:
+        seen.add(node.serial)
+        for arg in node.args:
+            if isinstance(arg, Expr):
+                _walked(arg, seen, order)
+        order.append(node)
 
 
 def variables(expr: Expr) -> frozenset[str]:

@@ -9,7 +9,7 @@ from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stm
 
 def cleanup(program: LoopProgram) -> LoopProgram:
     """The same program without loops of extent 0 or 1, simplified under the ranges of the loops that stay."""
-    body = _tidy(program.body, {})
+    body = _tidy(program.body, {}, {})
     params = tuple(map_buffer(b, Simplifier({})) for b in program.params)
     return LoopProgram(
         program.name,
@@ -22,36 +22,38 @@ def cleanup(program: LoopProgram) -> LoopProgram:
     )
 
 
-def _tidy(stmt: Stmt, ranges: dict[str, Expr]) -> Stmt | None:
+def _tidy(stmt: Stmt, ranges: dict[str, Expr], fixed: dict[str, Expr]) -> Stmt | None:
+    """The statement tidied, None where nothing is left; `fixed` are the variables of loops of extent 1 around it."""
     if isinstance(stmt, Seq):
-        done = [t for t in (_tidy(s, ranges) for s in stmt.body) if t is not None]
+        done = [t for t in [_tidy(s, ranges, fixed) for s in stmt.body] if t is not None]
         return seq(*done) if done else None
-    if isinstance(stmt, For):
-        return _tidy_loop(stmt, ranges)
-    if isinstance(stmt, Allocate):
-        body = _tidy(stmt.body, ranges)
-        return None if body is None else Allocate(map_buffer(stmt.buffer, Simplifier(ranges)), body)
     simplify = Simplifier(ranges)
+
+    def put(e: Expr) -> Expr:
+        return simplify(substitute(e, fixed) if fixed else e)
+
+    if isinstance(stmt, For):
+        extent = put(stmt.extent)
+        if extent.is_const and extent.value <= 0:
+            return None
+        if extent.is_const and extent.value == 1:
+            return _tidy(stmt.body, ranges, {**fixed, stmt.var: const(0)})
+        body = _tidy(stmt.body, {**ranges, stmt.var: extent}, fixed)
+        return None if body is None else For(stmt.var, extent, stmt.kind, body, stmt.pragmas)
+    if isinstance(stmt, Allocate):
+        body = _tidy(stmt.body, ranges, fixed)
+        return None if body is None else Allocate(map_buffer(stmt.buffer, put), body)
     if isinstance(stmt, Intrinsic):
-        return map_exprs(stmt, simplify)
+        return map_exprs(stmt, put)
     assert isinstance(stmt, Store), stmt
-    predicate = None if stmt.predicate is None else simplify(stmt.predicate)
+    predicate = None if stmt.predicate is None else put(stmt.predicate)
     if predicate is not None and predicate.is_const:
         if not predicate.value:
             return None
         predicate = None
-    indices = tuple(simplify(i) for i in stmt.indices)
-    return Store(stmt.buffer, indices, simplify_value(stmt.value, simplify), stmt.reducer, predicate)
-
-
-def _tidy_loop(stmt: For, ranges: dict[str, Expr]) -> Stmt | None:
-    extent = Simplifier(ranges)(stmt.extent)
-    if extent.is_const and extent.value <= 0:
-        return None
-    if extent.is_const and extent.value == 1:
-        return _tidy(map_exprs(stmt.body, lambda e: substitute(e, {stmt.var: const(0)})), ranges)
-    body = _tidy(stmt.body, {**ranges, stmt.var: extent})
-    return None if body is None else For(stmt.var, extent, stmt.kind, body, stmt.pragmas)
+    indices = tuple(put(i) for i in stmt.indices)
+    value = substitute(stmt.value, fixed) if fixed else stmt.value
+    return Store(stmt.buffer, indices, simplify_value(value, simplify), stmt.reducer, predicate)
 
 
 def simplify_value(value: Expr, simplify: Simplifier) -> Expr:

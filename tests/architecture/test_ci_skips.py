@@ -66,3 +66,9 @@ def test_a_skip_for_want_of_a_package_fails_in_ci(tmp_path: Path, plugin: list[s
 def test_a_skipped_module_fails_in_ci(tmp_path: Path) -> None:
     (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('no_such_module_here')\n")
     assert "1 error" in outcome(tmp_path, ["-p", "tests.ci_skips"])
+
+
+def test_the_processes_of_a_test_run_tell_of_both(tmp_path: Path) -> None:
+    (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('no_such_module_here')\n")
+    expected = "1 passed, 1 skipped, 1 xfailed, 2 errors"  # they go on after the module
+    assert expected in outcome(tmp_path, ["-p", "tests.ci_skips", "-n", "1"])

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner, Result
 
 import autotune
+from autotune import deploy
 from autotune.cli import app
 from autotune.graph.importer import load_model
 from autotune.network import load_network, relative_error, tasks_of, with_checkpoints
@@ -62,7 +63,10 @@ def two_layers(path: Path, scale: float = 1.0) -> Path:
 
 
 def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(a) for a in arguments])
+    """The command line; what it times it times no better than a test needs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deploy, "TURNS", 2)
+        return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 @pytest.fixture(scope="module")

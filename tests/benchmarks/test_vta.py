@@ -17,8 +17,10 @@ def test_a_layer_is_tuned_and_compared(
     save = results.save
     monkeypatch.setattr(vta.results, "save", lambda name, document: save(name, document, tmp_path))
     monkeypatch.setattr(vta.results, "load", lambda name: load(name, tmp_path))
+    monkeypatch.setattr(vta, "PICTURE", tmp_path / "roofline.png")
     assert vta.main(["--rows", "C7", "--trials", "8"]) == 0
     saved = load("vta", tmp_path)
+    assert (tmp_path / "roofline.png").exists()
     assert saved is not None
     row = saved["rows"]["C7"]
     assert row["cycles"]["measured"] == 102_877 and row["cycles"]["published"] == 102_850

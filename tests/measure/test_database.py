@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import logging
 import os
+import subprocess
+import sys
 
 import pytest
 
 from measure.database import Database, merge
-from measure.errors import ErrorClass, RecordError
+from measure.errors import ErrorClass, FullError, RecordError
 from measure.pool import TrialResult
 from measure.record import Record
 from tests.measure.helpers import record, trial
@@ -157,13 +161,109 @@ def test_resuming_with_another_target_is_refused_but_reading_is_not(path):
             database.check_compatible("cpu")
 
 
-def test_one_writer_at_a_time(path):
-    with (
-        Database(path),
-        pytest.raises(RecordError, match="`records` must have one writer at a time, but got .*jsonl"),
-    ):
-        Database(path)
-    Database(path).close()
+def test_two_writers_take_turns_and_know_their_lines(path):
+    with Database(path) as first, Database(path) as second:
+        first.append(record(step=1))
+        second.append(record(step=2))
+        second.append(record(step=3))
+        first.append(record(step=4))
+        assert [item.order for item in first] == [1, 4]  # what it had on opening, and its own
+        assert [item.place.line for item in first] == [1, 4]
+        assert [item.place.line for item in second] == [2, 3]
+    with Database(path, readonly=True) as database:
+        assert [item.order for item in database] == [1, 2, 3, 4]
+
+
+def test_a_line_that_another_writer_tore_is_healed_by_the_next_append(path, caplog):
+    with Database(path) as database:
+        database.append(record(step=1))
+        with open(path, "ab") as dying:
+            dying.write(record(step=2).to_line()[:-20])
+        with Database(path, readonly=True) as reader:
+            assert len(reader) == 1 and "left out" in reader.repaired
+        assert database.repaired is None
+        database.append(record(step=3))
+        assert "torn" in database.repaired and "cut off" in database.repaired and database.repaired in caplog.text
+        with open(path, "ab") as dying:
+            dying.write(record(step=4).to_line()[:-1])
+        database.append(record(step=5))
+        assert "put back" in database.repaired
+    with Database(path, readonly=True) as database:
+        assert [item.order for item in database] == [1, 3, 4, 5] and database.repaired is None
+
+
+def test_a_file_that_stays_locked_is_told_of(path, monkeypatch):
+    monkeypatch.setattr("measure.journal.PATIENCE", 0.05)
+    with Database(path) as database, open(path) as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(RecordError, match=r"`records` must be free to write within 0.05 seconds, but got .*jsonl"):
+            database.append(record())
+        with pytest.raises(RecordError, match="another process keeps locked"):
+            Database(path)
+        fcntl.flock(other, fcntl.LOCK_UN)
+        database.append(record())
+        assert len(database) == 1
+
+
+@pytest.mark.parametrize("room", [10, 0])
+def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch, room):
+    write, left = os.write, []
+
+    def filling(descriptor, data):
+        if not left:
+            return write(descriptor, data)
+        size = left.pop(0)
+        if not size:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, bytes(data)[:size])
+
+    monkeypatch.setattr("measure.journal.os.write", filling)
+    with Database(path) as database:
+        database.append(record(step=1))
+        before = path.read_bytes()
+        left[:] = [room, 0] if room else [0]
+        with pytest.raises(
+            FullError, match=r"must have room for every record, but writing \d+ bytes to .*No space left"
+        ):
+            database.append(record(step=2))
+        assert path.read_bytes() == before and len(database) == 1
+        database.append(record(step=3))
+        left[:] = [10]  # in two parts, which is slow but no failure
+        database.append(record(step=4))
+    with Database(path, readonly=True) as database:
+        assert [item.order for item in database] == [1, 3, 4] and database.repaired is None
+
+
+WRITER = """
+import sys
+from measure.database import Database
+from tests.measure.helpers import record
+
+with Database(sys.argv[1]) as database:
+    for step in range(150):
+        database.append(record(step=step, target=sys.argv[2]))
+"""
+
+
+def test_writers_and_readers_of_several_processes_do_not_disturb_each_other(path):
+    """Three processes append while others begin lines that they never finish, and a reader looks all the time."""
+    path.touch()
+    names = ["a", "b", "c"]
+    running = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), name]) for name in names]
+    torn = seen = 0
+    while any(process.poll() is None for process in running):
+        with Database(path, readonly=True) as database:
+            assert len(database) >= seen and (database.repaired is None or "left out" in database.repaired)
+            seen = len(database)
+        with open(path, "ab", buffering=0) as dying:
+            fcntl.flock(dying, fcntl.LOCK_EX)
+            dying.write(b'{"algorithm":')  # and dies
+        torn += 1
+    assert [process.returncode for process in running] == [0, 0, 0] and torn > 3 and seen > 0
+    with Database(path) as database:
+        for name in names:
+            assert [item.order for item in database.records(target=name)] == list(range(150))
+        assert len(database) == 450
 
 
 def test_an_unwritable_place_is_one_sentence(tmp_path):

@@ -1,0 +1,37 @@
+"""Which tests one process must run: those that share something expensive, so that it is made once.
+
+xdist's own `--dist=loadgroup` knows groups by a suffix of the tests' names, which it cannot set with pytest 9.2.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from xdist.scheduler import LoadScopeScheduling
+
+ROOT = Path(__file__).parents[1]
+MARK = re.compile(r'\bxdist_group\((?:name=)?"([^"]+)"\)')
+SHARED = re.compile(r'\bscope="module"')
+
+
+def group_of(nodeid: str) -> str:
+    """Group of a test: what its file marks itself with, the file where its tests share a fixture, else the test."""
+    file = nodeid.partition("::")[0]
+    return _group_of_file(ROOT / file) or nodeid
+
+
+@cache
+def _group_of_file(file: Path) -> str | None:
+    text = file.read_text()
+    if mark := MARK.search(text):
+        return mark[1]
+    return str(file) if SHARED.search(text) else None
+
+
+class Sharing(LoadScopeScheduling):
+    """Gives processes one group of tests after another, the largest first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
