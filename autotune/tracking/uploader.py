@@ -12,7 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,15 @@ from measure.hostlock import HostLock
 Turn = Callable[[], AbstractContextManager[None]]
 """Makes a context in which this process may compute."""
 
-SLICE = 0.1
+SLICE = 0.05
 """Seconds after which a turn ends, so that a run that wants to time something waits no longer."""
 
-_LOCK = "lock"
-_POLL, _LONGEST_PAUSE, _LAST_TRIES = 0.5, 30.0, 2
+LIVE = 5.0
+"""Seconds between two uploads while a run goes on: a call of a store costs about as much for one value as for many."""
+
+_LOCK, _LOG = "lock", "uploader.log"
+_POLL, _LONGEST_PAUSE, _LAST_TRIES = 0.1, 30.0, 2
+_REST = 3  # pauses between turns while a driver lives, in their own length
 
 
 class Upload:
@@ -59,9 +63,11 @@ class Upload:
         """
         try:
             while True:
-                alive = driver_lives(self.spool)
+                alive, start = driver_lives(self.spool), time.monotonic()
                 if not self._slice():
                     break
+                if alive:
+                    time.sleep(min(1.0, _REST * (time.monotonic() - start)))
             if not alive and not self._state.ended:
                 self._bury()
         except (StoreError, SpoolError) as error:
@@ -107,19 +113,15 @@ class Upload:
     def _apply(self, store: Store, head: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         kind, task, time_ms = event["event"], event.get("task", ""), event["time_ms"]
         if kind == "run":
-            tags = event["tags"]
-            run = store.open_run(event["key"], event["name"], time_ms, tags, None)
-            self._know("", run)
-            store.log_parameters(run, event["parameters"])
+            tags, parameters = event["tags"], event["parameters"]
+            self._know("", store.open_run(event["key"], event["name"], time_ms, tags, parameters, None))
         elif kind == "resume":
             self._state = replace(self._state, ended=False)
             store.set_status(self._run(""), "RUNNING", None)
             store.log_parameters(self._run(""), event["parameters"])
         elif kind == "task":
-            run = store.open_run(f"{head['key']}/{task}", task, time_ms, {}, self._run(""))
-            self._know(task, run)
-            store.set_status(run, "RUNNING", None)
-            store.log_parameters(run, event["parameters"])
+            key = f"{head['key']}/{task}"
+            self._know(task, store.open_run(key, task, time_ms, {}, event["parameters"], self._run("")))
         elif kind == "metrics":
             points = [Point(name, value, event["step"], time_ms) for name, value in event["values"].items()]
             self._points[self._run(task)] += points
@@ -210,8 +212,20 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def main() -> None:
-    """The process beside a run: `RUN_FOLDER` is its argument. Ends when everything is uploaded, or after some tries."""
-    folder = Path(sys.argv[1])
+    """The process beside a run, with the name of the backend as its argument and the run folder on standard input.
+
+    It imports what it needs before it reads the folder, so that it can be started before there is one; it ends when
+    everything is uploaded, or after some tries, or where no folder comes.
+    """
+    with suppress(ImportError), _exclusive():  # told later, where somebody reads it
+        registry.get(sys.argv[1])
+    line = sys.stdin.readline().strip()
+    if not line:
+        return
+    folder = Path(line)
+    log = os.open(folder / FOLDER / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     with only_uploader(folder) as alone:
         done = not alone or _follow(folder)
     if alone and done:
@@ -239,7 +253,10 @@ def _follow(folder: Path) -> bool:
             last_tries += 1
             if not failures or last_tries >= _LAST_TRIES:
                 return not failures
-        time.sleep(min(_POLL * 2**failures, _LONGEST_PAUSE if alive else 2.0))
+        pause = min(LIVE * 2**failures, _LONGEST_PAUSE) if alive else 1.0
+        until = time.monotonic() + pause
+        while time.monotonic() < until and not (alive and not any(map(driver_lives, found))):
+            time.sleep(_POLL)
 
 
 def _sweep(folder: Path) -> None:

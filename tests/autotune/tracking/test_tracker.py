@@ -35,7 +35,7 @@ from tests.costmodel.data import population
 def nothing_is_uploaded():
     """The spool is what these tests are about; no process is started."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Uploads, "start", lambda self: None)
+        patch.setattr(Uploads, "prepare", lambda self: None)
         patch.delenv(facts.URI_VARIABLE, raising=False)
         yield
 
