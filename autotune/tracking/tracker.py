@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LIVE_AFTER = 300.0
 """Seconds of an operator's run after which uploading begins: MLflow's import then costs less than a hundredth of it."""
 
-PATIENCE = 0.015
+PATIENCE = 0.01
 """Share of a run's wall time that its end may wait for the uploader."""
 
 
