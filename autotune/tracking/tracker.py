@@ -16,7 +16,7 @@ from autotune.callbacks import Callback, Progress
 from autotune.config import ConfigError, RunConfig
 from autotune.tracking import facts, registry
 from autotune.tracking.launch import Uploads, wait
-from autotune.tracking.spool import SpoolError, Writer, read_state, spool_for, spools
+from autotune.tracking.spool import EVENTS, SpoolError, Writer, read_state, spool_for, spools, store_of
 from measure.record import Record
 
 if TYPE_CHECKING:
@@ -105,8 +105,10 @@ class SpoolTracker(Tracker):
     def begin(self, folder: Path, resume: bool) -> None:
         """See `Tracker`."""
         self._began = time.monotonic()
-        spool = spool_for(folder, resume)
         try:
+            spool = spool_for(folder, resume)
+            if (spool / EVENTS).exists() and store_of(spool) not in (None, (self._backend, self._uri)):
+                spool = spool_for(folder, resume=False)  # a run of another store cannot go on in this one
             self._writer = Writer(spool)
         except (OSError, SpoolError) as error:
             self._stop(error)

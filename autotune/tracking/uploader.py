@@ -19,7 +19,17 @@ from typing import Any
 
 from autotune.tracking import registry
 from autotune.tracking.facts import database_file
-from autotune.tracking.spool import FOLDER, SpoolError, driver_lives, events, pending, read_state, spools, write_state
+from autotune.tracking.spool import (
+    FOLDER,
+    SpoolError,
+    driver_lives,
+    events,
+    pending,
+    read_state,
+    spools,
+    store_of,
+    write_state,
+)
 from autotune.tracking.store import Input, Point, Store, StoreError
 from measure.hostlock import HostLock
 
@@ -261,19 +271,14 @@ def _follow(folder: Path) -> bool:
 
 def _sweep(folder: Path) -> None:
     """Uploads what other runs beside this one have left for the same store."""
-    mine = {_address(spool) for spool in spools(folder)}
+    mine = {store_of(spool) for spool in spools(folder)}
     for other in run_folders(folder.parent):
-        wanted = [spool for spool in spools(other) if pending(spool) and _address(spool) in mine]
+        wanted = [spool for spool in spools(other) if pending(spool) and store_of(spool) in mine]
         if other != folder and wanted:
             with only_uploader(other) as alone:
                 if alone:
                     for problem in upload_run(other, _exclusive):
                         print(f"{other}: {problem}", flush=True)
-
-
-def _address(spool: Path) -> tuple[str, str] | None:
-    head = next((event for event, _ in events(spool, 0)), None)
-    return None if head is None else (head["backend"], head["uri"])
 
 
 @contextmanager

@@ -172,6 +172,9 @@ def test_a_run_that_is_stopped_and_resumed(local, tmp_path, monkeypatch):
     (place,) = spool.spools(tmp_path / "run")
     Upload(place, get_store=world.store).catch_up()
     assert {run["status"] for run in world.runs.values()} == {"FINISHED"} and len(world.runs) == 2
+    moved = config.model_copy(update={"tracking": config.tracking.model_copy(update={"uri": "http://other"})})
+    runner.run(moved, "small.yaml", resume=True)  # another store knows nothing of the run
+    assert [spool.store_of(place)[1] for place in spool.spools(tmp_path / "run")][1:] == ["http://other"]
 
 
 def test_an_exception_is_told(local, tmp_path, monkeypatch):

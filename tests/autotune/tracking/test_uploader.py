@@ -8,9 +8,12 @@ from functools import partial
 
 import pytest
 
+from autotune.config import ConfigError
 from autotune.tracking import registry, uploader
+from autotune.tracking.browser import track
 from autotune.tracking.launch import wait
 from autotune.tracking.spool import Writer, pending, read_state, spool_for
+from autotune.tracking.store import StoreError
 from autotune.tracking.uploader import only_uploader, upload_run
 from measure.hostlock import HostLock
 from tests.autotune.tracking import fake_store
@@ -83,6 +86,19 @@ def test_the_next_run_uploads_what_an_earlier_one_left(world, tmp_path):
     assert not pending(left) and pending(away) and pending(taken)
     assert {known["status"] for known in world.runs.values()} == {"FINISHED"}
     assert set(world.runs) == {f"id of {key}" for key in ("k", "k/conv", "left", "left/conv")}
+
+
+def test_a_run_that_goes_on_is_not_waited_for(world, tmp_path):
+    writer = Writer(spool_for(tmp_path, resume=False))
+    writer.write({"time_ms": 0, **story(tmp_path)[0]})
+    start = time.monotonic()
+    with only_uploader(tmp_path), pytest.raises(StoreError, match="must be done uploading, but the run goes on"):
+        track(tmp_path)
+    assert time.monotonic() - start < 1.0
+    assert track(tmp_path) == "http://fake" and world.runs["id of k"]["status"] == "RUNNING"
+    writer.close()
+    with pytest.raises(ConfigError, match="`RUN` must be the folder of a tracked run"):
+        track(tmp_path / "tracking")
 
 
 def test_it_computes_only_while_nobody_times():
