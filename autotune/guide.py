@@ -76,13 +76,14 @@ class Guide:
                 places = [place for place, candidate in enumerate(candidates) if candidate.sketch == sketch]
                 groups = len(self.space.sketches[sketch].groups)
                 rows = np.array([candidates[place].choices for place in places], np.int32)
+                rows = rows.reshape(len(places), groups)
                 first = len(self._latencies)
-                self._observed.setdefault(sketch, []).append(rows.reshape(len(places), groups))
+                self._observed.setdefault(sketch, []).append(rows)
                 self._places.setdefault(sketch, []).append(np.arange(first, first + len(places)))
-                if self.fitted:
-                    columns = self.space.sketches[sketch].expand(rows.reshape(len(places), groups))
-                    scores[places] = self.model.predict(self._extractor(sketch)(columns))
                 self._latencies.extend(float(seconds[place]) for place in places)
+                if self.fitted:
+                    features = self._extractor(sketch)(self.space.sketches[sketch].expand(rows))
+                    scores[places] = self.model.predict(features)
             self.rank_accuracy = _rank_accuracy(scores, np.asarray(seconds, np.float64)) if self.fitted else math.nan
 
     def refit(self) -> None:

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.tracking.launch import Uploads
 from autotune.tracking.spool import State, pending, read_state, spools, write_state
 from autotune.tracking.store import Input, Point, StoreError
 from autotune.tracking.uploader import Upload
@@ -101,7 +102,7 @@ def test_the_store_keeps_everything_once(mlflow_database, tmp_path):
     assert parent.data.params == {"trials": "8", "new": "1"} and parent.data.tags["resumed.trials"] == "9"
     client.delete_run(parent.info.run_id)  # by the user, and then the run goes on
     client.delete_experiment(parent.info.experiment_id)
-    assert MLflowStore(uri, "e").open_run("k", "n", 0, {}, None) == parent.info.run_id
+    assert MLflowStore(uri, "e").open_run("k", "n", 0, {}, {}, None) == parent.info.run_id
     assert client.get_run(parent.info.run_id).info.lifecycle_stage == "active"
     with pytest.raises(StoreError, match=f"{re.escape(uri)}: .*nowhere"):
         store.log_metrics("nowhere", [Point("a", 1.0, 0, 0)])
@@ -126,6 +127,7 @@ def test_a_driver_that_is_killed_and_resumed_is_one_run(mlflow_database, tmp_pat
     with Database(run / "records.jsonl", readonly=True) as database:
         known = len(database)
     monkeypatch.setattr("autotune.run._references", lambda *given: ([None], None))
+    monkeypatch.setattr(Uploads, "prepare", lambda self: None)  # the rest is for the foreground
     again = call("run", "small.yaml", "--resume", "--quiet", "--trials", known + 6, "--track", "mlflow")
     assert again.exit_code == 0, again.output
     assert call("track", run).output == f"everything of {run} is in {uri}\n"
