@@ -26,7 +26,7 @@ from measure.database import Database
 from tests.autotune.tracking.test_spool import story, written
 from tests.costmodel.data import population
 
-pytestmark = pytest.mark.xdist_group("mlflow")
+pytestmark = [pytest.mark.xdist_group("mlflow"), pytest.mark.timeout(300)]
 
 SMALL = "workload: {operator: matmul, m: 24, n: 32, k: 16}\nsearch: {batch: 6, finalists: 0}\n"
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
