@@ -77,7 +77,7 @@ def test_a_residual_network_is_tuned_on_two_simulated_and_real_devices_behind_ra
     with worker(tmp_path, target="vta", fake=False) as vta, worker(tmp_path, target="cpu", fake=False) as cpu:
         changes = {
             "model": str(model),
-            "trials": 14,
+            "trials": 24,
             "output": str(tmp_path / "run"),
             "measure.pool": f"ray+rpc://{vta.place},rpc://{cpu.place}",
             "measure.token_file": str(tmp_path / "token"),
@@ -86,7 +86,7 @@ def test_a_residual_network_is_tuned_on_two_simulated_and_real_devices_behind_ra
     assert not outcome.problems
     with Database(tmp_path / "run" / "records.jsonl", readonly=True) as database:
         records = list(database)
-    assert len(records) >= 14 and all(record.ok for record in records)
+    assert len(records) >= 24 and all(record.ok for record in records)
     for target, place in (("vta", vta.place), ("cpu", cpu.place)):
         devices = {record.host["device"] for record in records if record.target.partition(":")[0] == target}
         assert len(devices) == 1 and f"at {place} by ray" in devices.pop()
