@@ -38,6 +38,7 @@ def test_a_simulated_accelerator_as_an_rpc_device(tmp_path):
     assert all(record.metrics["cycles"] > 0 for record in found)
 
 
+@pytest.mark.timeout(300)
 def test_a_cpu_and_an_accelerator_serve_one_run_of_resnet18(tmp_path):
     """Every task has a trial, and the network made of them is right; one device is found by a tracker."""
     tracker = Process(tmp_path, "tracker")
@@ -84,8 +85,8 @@ def test_no_trial_is_lost_when_a_worker_is_killed_and_another_comes_by_the_track
         ):
             pool.submit(trials)
             results = pool.results()
+            first.terminate(signal.SIGKILL)
             with worker(tmp_path, *options, target="vta") as second:
-                first.terminate(signal.SIGKILL)
                 while pool.outstanding:
                     results += pool.results()
     finally:
