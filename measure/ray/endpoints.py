@@ -31,7 +31,7 @@ class _ActorEndpoint:
         try:
             frame = await self._actor.work.remote(pack({"job": job, **header}, blob))
         except RayActorError as error:
-            raise EndpointLost(f"its Ray actor died: {first_line(error)}") from None
+            raise EndpointLost(f"its Ray actor died: {cause(error)}") from None
         except asyncio.CancelledError:
             self._actor.cancel.remote(job)
             raise
@@ -117,6 +117,7 @@ def dismiss(actor: Any) -> None:
         ray.kill(actor)
 
 
-def first_line(error: Exception) -> str:
-    """What one of Ray's errors says, without its traceback."""
-    return str(error).strip().partition("\n")[0]
+def cause(error: Exception) -> str:
+    """What one of Ray's errors says, without the traceback that it may bring from the actor."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1] if "creation task" in lines[0] else lines[0]
