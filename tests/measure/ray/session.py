@@ -44,11 +44,18 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+class SessionPool(RayPool):
+    """A pool on the session's Ray, which it starts when there is work for it."""
+
+    def _start(self) -> None:
+        start()
+        super()._start()
+
+
 def ray_pool(folder: Path, **options: Any) -> RayPool:
     """A pool on the session's Ray whose kernels misbehave on demand; `options` are of `LocalSettings`."""
-    start()
     given = {"executor": EXECUTOR, "host_lock": str(folder / "host.lock"), **options}
-    return RayPool(settings=RaySettings(LocalSettings(**given), poll=0.2))
+    return SessionPool(settings=RaySettings(LocalSettings(**given), poll=0.2))
 
 
 class Node:

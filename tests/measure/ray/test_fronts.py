@@ -58,7 +58,10 @@ def test_a_wrong_token_is_one_sentence(tmp_path):
             pool.results()
 
 
-@pytest.mark.parametrize("spec", ["ray:", "ray+", "rays", "ray:auto+http://a:1", "ray+rpc://nowhere"])
+@pytest.mark.parametrize(
+    "spec",
+    ["ray:", "ray:near", "ray:ray://host:1", "ray+", "rays", "ray:auto+http://a:1", "ray+rpc://nowhere"],
+)
 def test_a_spec_must_be_right(spec, tmp_path):
     with pytest.raises(ValueError, match="`pool` must be"):
         ray_pool(spec)
@@ -77,7 +80,7 @@ def test_a_residual_network_is_tuned_on_two_simulated_and_real_devices_behind_ra
     with worker(tmp_path, target="vta", fake=False) as vta, worker(tmp_path, target="cpu", fake=False) as cpu:
         changes = {
             "model": str(model),
-            "trials": 14,
+            "trials": 24,
             "output": str(tmp_path / "run"),
             "measure.pool": f"ray+rpc://{vta.place},rpc://{cpu.place}",
             "measure.token_file": str(tmp_path / "token"),
@@ -86,7 +89,7 @@ def test_a_residual_network_is_tuned_on_two_simulated_and_real_devices_behind_ra
     assert not outcome.problems
     with Database(tmp_path / "run" / "records.jsonl", readonly=True) as database:
         records = list(database)
-    assert len(records) >= 14 and all(record.ok for record in records)
+    assert len(records) >= 24 and all(record.ok for record in records)
     for target, place in (("vta", vta.place), ("cpu", cpu.place)):
         devices = {record.host["device"] for record in records if record.target.partition(":")[0] == target}
         assert len(devices) == 1 and f"at {place} by ray" in devices.pop()

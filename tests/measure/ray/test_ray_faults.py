@@ -128,3 +128,10 @@ def test_an_executor_that_cannot_be_made_is_one_sentence(tmp_path):
         broken.submit([trial()])
         with pytest.raises(PoolError, match="no such accelerator"):
             broken.results()
+
+
+def test_an_actor_that_cannot_be_made_is_one_sentence(tmp_path):
+    with ray_pool(tmp_path / "missing") as broken:
+        broken.submit([trial()])
+        with pytest.raises(PoolError, match=r"must come up, but: FileNotFoundError.*host\.lock"):
+            broken.results()
