@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -45,11 +45,13 @@ def call(*arguments):
 def test_help_and_version_are_quick():
     best = np.inf
     for _ in range(3):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-m", "autotune", "--help"], capture_output=True, text=True)
-        best = min(best, time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # Of the processor's time: tests in other processes keep the cores busy.
+        best = min(best, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
     assert done.returncode == 0 and "lower" in done.stdout
-    assert best < 0.5
+    assert 0.01 < best < 0.5
     assert call("--version").output == f"autotune {__version__}\n"
 
 
