@@ -45,7 +45,7 @@ def build(records: Iterable[Record], tasks: Sequence[TaskData] = ()) -> Dataset:
     for record in records:
         family = (record.workload_key, record.target, record.threads, record.cache)
         if family not in found:
-            found[family] = _Builder(known.get(family) or _task_of(record))
+            found[family] = _Builder(_task_of(record, known.get(family)))
         found[family].add(record)
     if not found:
         raise DatasetError("`records` must hold at least one measurement, but got none")
@@ -126,7 +126,9 @@ class _Builder:
             return None
         if sketch.name not in self._sketches:
             text = symbolic.to_text(sketch.steps)
-            self._sketches[sketch.name] = self._of.sketch(SketchData(sketch.name, sketch.algorithm, text, sketch.columns))
+            self._sketches[sketch.name] = self._of.sketch(
+                SketchData(sketch.name, sketch.algorithm, text, sketch.columns)
+            )
         return self._sketches[sketch.name], tuple(sketch.values(choices).values())
 
     def _concrete(self, record: Record) -> tuple[int, tuple[int, ...]]:
@@ -150,18 +152,14 @@ def _family_of_task(task: TaskData) -> Family:
     return task.workload.key, task.target, task.threads, task.cache
 
 
-def _task_of(record: Record) -> TaskData:
-    """What a record itself says of its task, the hardware as its target has it here."""
+def _task_of(record: Record, known: TaskData | None) -> TaskData:
+    """What is known of a record's task, or what it says itself with the hardware as its target has it here."""
+    if known is not None:
+        machine = machine_of(record.host, simulated=not known.machine)
+        return dataclasses.replace(known, machine=machine)  # a fleet measures elsewhere
     try:
         workload, target = Workload.from_json(record.workload), registry.get(record.target)
     except ValueError as error:
         raise DatasetError(f"records must be of workloads and targets that are known here, but {error}") from error
-    return TaskData(
-        workload.key,
-        workload,
-        record.target,
-        machine_of(record.host, target.simulated),
-        record.threads,
-        record.cache,
-        target.hardware,
-    )
+    machine = machine_of(record.host, target.simulated)
+    return TaskData(workload.key, workload, record.target, machine, record.threads, record.cache, target.hardware)

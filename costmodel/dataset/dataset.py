@@ -175,7 +175,7 @@ class Dataset:
         """
         tables = {name: read_table(Path(folder), name) for name in COLUMNS}
         try:
-            tasks = [_task(row) for row in tables["tasks"].to_pylist()]
+            tasks = [task_from_json(row) for row in tables["tasks"].to_pylist()]
             measured = {task: Measured() for task in tasks}
             if len(measured) != len(tasks):
                 raise ValueError("a task stands in it twice")
@@ -200,7 +200,7 @@ class Dataset:
             programs += of.programs
             owners += [first + program.sketch for program in of.programs]
             first += len(of.sketches)
-        rows = [_task_row(task) for task in self.tasks]
+        rows = [task_to_json(task) for task in self.tasks]
         write_table(place, "tasks", {name: [row[name] for row in rows] for name in COLUMNS["tasks"]})
         write_table(
             place,
@@ -325,7 +325,8 @@ def _median(program: Program) -> float:
     return float(np.median(program.latencies.astype(np.float64))) if program.ok else float("nan")
 
 
-def _task_row(task: TaskData) -> dict[str, Any]:
+def task_to_json(task: TaskData) -> dict[str, Any]:
+    """A task as a row of `tasks.parquet`."""
     return {
         **{name: getattr(task, name) for name in ("key", "name", "target", "machine", "threads", "cache")},
         "workload": json.dumps(task.workload.to_json(), separators=(",", ":")),
@@ -334,7 +335,12 @@ def _task_row(task: TaskData) -> dict[str, Any]:
     }
 
 
-def _task(row: Mapping[str, Any]) -> TaskData:
+def task_from_json(row: Mapping[str, Any]) -> TaskData:
+    """The task that `task_to_json` wrote.
+
+    Raises:
+        ValueError: its key is not what the rest makes it; KeyError: something is missing.
+    """
     found = TaskData(
         row["name"],
         Workload.from_json(json.loads(row["workload"])),
