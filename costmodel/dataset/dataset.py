@@ -315,7 +315,7 @@ class Dataset:
             rows = np.flatnonzero(places == number)
             if not len(rows):
                 continue
-            columns = np.array([programs[row].values for row in rows], np.float64).reshape(len(rows), -1).T
+            columns = np.array([programs[row].values for row in rows.tolist()], np.float64).reshape(len(rows), -1).T
             lowered = sketch.program(task.workload)
             extractor = FeatureExtractor(lowered, sketch.columns, task.hardware, task.cache == "network")
             yield Block(rows, what(extractor, columns))
