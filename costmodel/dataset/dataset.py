@@ -18,6 +18,7 @@ from costmodel.dataset.errors import DatasetError
 from costmodel.dataset.schema import COLUMNS, read_table, write_table
 from costmodel.features import FeatureExtractor
 from measure.errors import ErrorClass
+from search_space import intrinsics  # noqa: F401  (makes instructions known by their names)
 from search_space.hardware import Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import lower
