@@ -130,6 +130,53 @@ class NetworkConfig(Section):
     )
 
 
+class SourceConfig(Section):
+    """Where tasks of a dataset come from: a network, random tensor programs, or one operator."""
+
+    network: str | None = Field(
+        default=None, description="A network, as `model` of a run; its tasks by our own passes."
+    )
+    random_programs: int | None = Field(
+        default=None, ge=1, le=1000, description="So many tensor programs drawn from the seed."
+    )
+    workload: WorkloadConfig | None = Field(default=None, description="An operator, as `workload` of a run.")
+    programs: int | None = Field(
+        default=None, ge=1, description="Programs to measure of each of these tasks; null: `collect.programs`."
+    )
+    tasks: int | None = Field(
+        default=None, ge=1, description="Most tasks of a network, spread evenly over it; null: all."
+    )
+    only: list[str] | None = Field(
+        default=None, min_length=1, description="Names of tasks of a network, as `autotune tasks` has them; null: all."
+    )
+    most_mflop: float | None = Field(
+        default=None, gt=0, description="Tasks of a network with more operations are left out; null: none."
+    )
+    least_mflop: float | None = Field(
+        default=None, gt=0, description="Tasks of a network with fewer operations are left out; null: none."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        kinds = ("network", "random_programs", "workload")
+        if (found := sum(getattr(self, kind) is not None for kind in kinds)) != 1:
+            raise ValueError(f"a source of tasks must have one of {', '.join(kinds)}, but got {found} of them")
+        return self
+
+
+class CollectConfig(Section):
+    """What a dataset is collected from."""
+
+    sources: list[SourceConfig] = Field(min_length=1, description="Of tasks, in order.")
+    programs: int = Field(default=128, ge=1, description="Programs to measure of each task.")
+    random_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="Share of the programs of a task that are drawn at random; a search proposes the rest.",
+    )
+
+
 class TrackingConfig(Section):
     """Where runs are tracked besides the run folder."""
 
@@ -156,6 +203,9 @@ class RunConfig(Section):
     name: str = Field(pattern=r"^[\w.-]+$", description="Of the run; by default that of the file.")
     model: str | None = Field(default=None, description="A network: a name of the onnx model zoo, or a file.")
     workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
+    collect: CollectConfig | None = Field(
+        default=None, description="What to collect a dataset from, in place of both; for `autotune collect`."
+    )
     target: str = Field(
         default="cpu",
         description="A name of targets.registry; an accelerator such as vta computes those layers of a model that it "
@@ -175,9 +225,9 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _one_subject(self) -> Self:
-        if (self.model is None) == (self.workload is None):
-            found = "neither" if self.model is None else "both"
-            raise ValueError(f"a run must have one of `model` and `workload`, but got {found}")
+        kinds = ("model", "workload", "collect")
+        if len(found := [kind for kind in kinds if getattr(self, kind) is not None]) != 1:
+            raise ValueError(f"a run must have one of {', '.join(kinds)}, but got {' and '.join(found) or 'none'}")
         return self
 
     @property
@@ -249,7 +299,7 @@ def json_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema.pop("required", None)
     schema["oneOf"] = [
-        {"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in ("model", "workload")
+        {"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in ("model", "workload", "collect")
     ]
     return schema
 

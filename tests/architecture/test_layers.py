@@ -16,7 +16,7 @@ OUTSIDE = {
     "search_space": ("numpy", "ml_dtypes"),
     "targets": ("llvmlite",),
     "measure": ("grpc", "orjson", "ray"),
-    "costmodel": ("sklearn", "lightgbm"),
+    "costmodel": ("sklearn", "lightgbm", "pyarrow"),
 }
 """What each layer may import from outside the standard library, besides what those to its left may.
 

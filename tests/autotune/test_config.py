@@ -56,7 +56,7 @@ def test_overrides_win_and_reach_any_key(write):
         ("model: r\nmeasure: {cache: cold}", "job.yaml:measure.cache: must be 'warm' or 'network', but got"),
         ("model: r\nname: a/b", "job.yaml:name: must match pattern"),
         ("workload: {m: 3}", "job.yaml:workload.operator: must be given"),
-        ("trials: 3", "job.yaml: a run must have one of `model` and `workload`, but got neither"),
+        ("trials: 3", "job.yaml: a run must have one of model, workload, collect, but got none"),
         ("model: r\nworkload: {operator: x}", "job.yaml: a run must have one of .*, but got both"),
         ("- 1", "job.yaml: a configuration must be a mapping of keys, but got list"),
         ("model: r\n  trials: {", "job.yaml:2: a configuration must be YAML"),
