@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -343,9 +343,17 @@ def _rule(message: str) -> str:
 def _fields_at(place: Sequence[int | str]) -> dict[str, FieldInfo]:
     section: type[BaseModel] = RunConfig
     for name in place:
-        kinds = [section.model_fields[str(name)].annotation]
-        inner = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+        if isinstance(name, int):  # an item of a list, whose section is known already
+            continue
+        inner = _section_in(section.model_fields[name].annotation)
         if inner is None:
             return {}
         section = inner
     return section.model_fields
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    """The section that a key holds: itself, `or null`, or in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _section_in(part))), None)

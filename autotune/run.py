@@ -83,6 +83,8 @@ def run(
         ConfigError: something in the configuration cannot be done.
         MeasureError: records that cannot be used, or a pool that cannot start.
     """
+    if config.collect is not None:
+        raise ConfigError(f"{where}: a run must have `model` or `workload`, but got `collect`, see `autotune collect`")
     tracker = tracker_of(config, where, say)
     with tracker:
         return _run(config, where, resume, (*callbacks, tracker), say, tracker)

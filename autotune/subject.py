@@ -27,7 +27,7 @@ CPU = "cpu"
 
 
 def tasks_of(config: RunConfig, where: str) -> list[Task]:
-    """Tasks of a run.
+    """Tasks of a run, or of a collection.
 
     Args:
         config: of the run.
@@ -36,6 +36,10 @@ def tasks_of(config: RunConfig, where: str) -> list[Task]:
     Raises:
         ConfigError: an unknown operator or model, or sizes that do not go together.
     """
+    if config.collect is not None:
+        from autotune.collect.items import items_of
+
+        return [Task(item.name, item.workload, sum(item.networks.values()) or 1) for item in items_of(config, where)]
     if config.workload is None:
         return list(network_of(config, where).tasks)
     with blamed(f"{where}:workload"):

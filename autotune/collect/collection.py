@@ -107,13 +107,12 @@ def collect(
         raise ConfigError(f"{where}:search.strategy: a collection must have a guided strategy, but got {RANDOM!r}")
     settings = replace(settings_of(config, where), finalists=0)
     end = None if minutes is None else time.monotonic() + 60 * minutes
-    items = items_of(config, where)
     folder = run_folder.make_folder(config)
     with blamed(f"{where}:measure.pool"):
         pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
     with pool, run_folder.claimed(folder), Database(config.records_path) as database:
         database.check_compatible(settings.target)
-        tasks = _tasks(items, settings, config.records_path.parent / TASKS)
+        items, tasks = _items_and_tasks(config, where, settings)
         say(f"{len(items)} tasks, {sum(item.programs for item in items)} programs; {len(database)} records are there")
         tunings = [
             tuning
@@ -170,36 +169,70 @@ def tasks_beside(records: Path) -> list[TaskData]:
     Raises:
         DatasetError: a file that is no such list.
     """
-    path = records.parent / TASKS
-    try:
-        return [task_from_json(item) for item in json.loads(path.read_text())]
-    except FileNotFoundError:
-        return []
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DatasetError(f"{path}: tasks must be as `autotune collect` writes them, but {error}") from error
+    return list(_Kept.read(records.parent / TASKS).tasks)
 
 
-def _tasks(items: Sequence[Item], settings: Settings, path: Path) -> list[TaskData]:
-    """The items as tasks of a dataset, kept in a file, so that the hardware stays that of the first sitting.
+@dataclass(frozen=True)
+class _Kept:
+    """What the file beside the records holds.
+
+    Attributes:
+        source: what the items were made of; while it is the same, networks need not be imported again.
+        items: of the latest sitting.
+        tasks: of all sittings, the hardware that of the first.
+    """
+
+    source: dict[str, Any]
+    items: tuple[Item, ...]
+    tasks: tuple[TaskData, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> _Kept:
+        """What is in the file; nothing where there is none."""
+        try:
+            data = json.loads(path.read_text())
+            tasks = {item["key"]: task_from_json(item) for item in data["tasks"]}
+            items = [
+                Item(tasks[key].name, tasks[key].workload, n, dict(tasks[key].networks)) for key, n in data["items"]
+            ]
+            return cls(data["source"], tuple(items), tuple(tasks.values()))
+        except FileNotFoundError:
+            return cls({}, (), ())
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DatasetError(f"{path}: tasks must be as `autotune collect` writes them, but {error!r}") from error
+
+    def write(self, path: Path) -> None:
+        """Writes the file."""
+        keys = {task.workload.key: task.key for task in self.tasks}
+        document = {
+            "source": self.source,
+            "items": [[keys[item.workload.key], item.programs] for item in self.items],
+            "tasks": [task_to_json(task) for task in self.tasks],
+        }
+        run_folder.write_json(document, path)
+
+
+def _items_and_tasks(config: RunConfig, where: str, settings: Settings) -> tuple[tuple[Item, ...], list[TaskData]]:
+    """What to measure, and the same as tasks of a dataset, kept beside the records for the next sitting.
 
     Raises:
-        ConfigError: that file is of another machine.
+        ConfigError: items that cannot be made, or a collection that was begun on another machine.
     """
+    path = config.records_path.parent / TASKS
+    kept = _Kept.read(path)
     target = registry.get(settings.target)
     machine = machine_of(describe_host(), target.simulated)
-    kept = {task.key: task for task in tasks_beside(path)}
-    hardware = next((task.hardware for task in kept.values() if task.target == settings.target), target.hardware)
-    fresh: list[TaskData] = []
-    for item in items:
-        fields: tuple[Any, ...] = (settings.target, machine, settings.threads, settings.cache, hardware)
-        fresh.append(TaskData(item.name, item.workload, *fields, networks=item.networks))
-    others = {task.machine for task in kept.values()} - {machine}
-    if others:
+    if others := {task.machine for task in kept.tasks} - {machine}:
         raise ConfigError(
             f"{path}: a collection must go on on the machine that it was begun on, {', '.join(sorted(others))}, "
             f"but this is {machine}"
         )
-    run_folder.write_json(
-        [task_to_json(task) for task in {**kept, **{task.key: task for task in fresh}}.values()], path
-    )
-    return fresh
+    source = config.model_dump(mode="json", include={"collect", "network", "target", "seed"})
+    items = kept.items if kept.source == source else tuple(items_of(config, where))
+    known_hardware = (task.hardware for task in kept.tasks if task.target == settings.target)
+    hardware = next(known_hardware, target.hardware)
+    how = (settings.target, machine, settings.threads, settings.cache, hardware)
+    tasks = [TaskData(item.name, item.workload, *how, item.networks) for item in items]
+    every = {**{task.key: task for task in kept.tasks}, **{task.key: task for task in tasks}}
+    _Kept(source, items, tuple(every.values())).write(path)
+    return items, tasks

@@ -15,7 +15,7 @@ import numpy as np
 from search_space import te, te_json, workloads
 from search_space.workloads import Workload
 
-OPERATIONS = (5e4, 1.2e8)
+OPERATIONS = (3e5, 1.2e8)
 """Least and most operations of a program."""
 MOST_ELEMENTS = 1 << 22
 """Of all its arrays together."""
@@ -32,9 +32,9 @@ _CURVES: dict[str, Callable[[Any], Any]] = {
 
 
 def random_workload(rng: np.random.Generator) -> Workload:
-    """A float32 workload of random kind and sizes, within `OPERATIONS` and `MOST_ELEMENTS`; the same for the same state."""
+    """A float32 workload of random kind and sizes, within `OPERATIONS` and `MOST_ELEMENTS`; by the state of `rng`."""
     while True:
-        made = _pick(rng, KINDS)(rng)
+        made: Workload = _pick(rng, KINDS)(rng)
         elements = sum(math.prod(spec.shape) for spec in (*made.inputs, made.output))
         if OPERATIONS[0] <= made.flops <= OPERATIONS[1] and elements <= MOST_ELEMENTS:
             return made
@@ -93,7 +93,7 @@ def _pooling(rng: np.random.Generator) -> Workload:
 
 
 def _rows(rng: np.random.Generator) -> Workload:
-    rows, columns = int(2 ** rng.uniform(0, 11)), int(2 ** rng.uniform(5, 12))
+    rows, columns = int(2 ** rng.uniform(3, 12)), int(2 ** rng.uniform(5, 12))
     kind = rng.integers(3)
     if kind == 0:
         return workloads.softmax(rows, columns)
@@ -104,7 +104,7 @@ def _rows(rng: np.random.Generator) -> Workload:
 
 def _chain(rng: np.random.Generator) -> Workload:
     """Two to five stages on a matrix: maps, sums with other arrays, neighbours, transposition, a sum along rows."""
-    rows, columns = int(2 ** rng.uniform(4, 9)), int(2 ** rng.uniform(4, 10))
+    rows, columns = (int(2 ** rng.uniform(5, 10)) for _ in range(2))
     given = [te.placeholder((rows, columns), name="x0")]
     value = given[0]
     for place in range(int(rng.integers(2, 6))):

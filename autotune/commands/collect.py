@@ -28,9 +28,10 @@ def collect(
         from rich.console import Console
 
         from autotune.collect.collection import collect as sit
-        from autotune.commands.dataset import stats_table
+        from autotune.commands.dataset import summary_tables
         from autotune.config import load_config, parse_overrides
         from autotune.progress import LiveProgress
+        from costmodel.dataset.stats import stats
 
         given = {"measure.pool": pool, "measure.token_file": token_file, "output": output}
         given = {key: value for key, value in given.items() if value is not None}
@@ -47,7 +48,8 @@ def collect(
         for problem in sitting.problems:
             typer.echo(problem, err=True)
         if sitting.dataset is not None and not quiet:
-            console.print(stats_table(sitting.dataset))
+            for table in summary_tables(stats(sitting.dataset)):
+                console.print(table)
         say(f"{sitting.measured} programs measured in this sitting, {sitting.trials} of {sitting.total} in all")
         say(f"everything is in {sitting.folder}")
     if sitting.interrupted:

@@ -2,5 +2,25 @@
 
 from costmodel.dataset.dataset import Block, Dataset, SketchData, TaskData
 from costmodel.dataset.errors import DatasetError
+from costmodel.dataset.split import (
+    Part,
+    Split,
+    split_by_network,
+    split_by_target,
+    split_by_task,
+    split_within,
+)
 
-__all__ = ["Block", "Dataset", "DatasetError", "SketchData", "TaskData"]
+__all__ = [
+    "Block",
+    "Dataset",
+    "DatasetError",
+    "Part",
+    "SketchData",
+    "Split",
+    "TaskData",
+    "split_by_network",
+    "split_by_target",
+    "split_by_task",
+    "split_within",
+]

@@ -18,6 +18,7 @@ from costmodel.dataset.errors import DatasetError
 from costmodel.dataset.schema import COLUMNS, read_table, write_table
 from costmodel.features import FeatureExtractor
 from measure.errors import ErrorClass
+from search_space import intrinsics  # noqa: F401  (makes instructions known by their names)
 from search_space.hardware import Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import lower
@@ -315,7 +316,7 @@ class Dataset:
             rows = np.flatnonzero(places == number)
             if not len(rows):
                 continue
-            columns = np.array([programs[row].values for row in rows], np.float64).reshape(len(rows), -1).T
+            columns = np.array([programs[row].values for row in rows.tolist()], np.float64).reshape(len(rows), -1).T
             lowered = sketch.program(task.workload)
             extractor = FeatureExtractor(lowered, sketch.columns, task.hardware, task.cache == "network")
             yield Block(rows, what(extractor, columns))
