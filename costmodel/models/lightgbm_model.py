@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import ClassVar
 
@@ -99,6 +100,21 @@ class LightGBMModel(CostModel):
         text, _, scale = path.read_text().partition(f"\n{_PRIOR}")
         self._scale = float(scale or 0.0)
         self._learned(text)
+
+    @property
+    def forest(self) -> Forest:
+        """The trees."""
+        return need_fit(self._forest)
+
+    def rows(self, features: Sequence[NDArray[np.float32]]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """What the trees see of programs: (rows, columns), and the program of each row, whose scores add up."""
+        return np.concatenate(features), np.repeat(np.arange(len(features)), [len(of) for of in features])
+
+    def with_forest(self, forest: Forest) -> LightGBMModel:
+        """The same model with other trees, to predict with."""
+        other = copy(self)
+        other._forest = forest
+        return other
 
     def _learned(self, text: str) -> None:
         self._text, self._forest = text, Forest.from_lightgbm(text)

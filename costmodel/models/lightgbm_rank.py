@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import ClassVar
 
@@ -115,6 +116,23 @@ class PairwiseModel(CostModel):
         self.scope, self._slope = scope, float(slope)
         self._learned(text)
 
+    @property
+    def forest(self) -> Forest:
+        """The trees."""
+        return need_fit(self._forest)
+
+    def rows(self, features: Sequence[NDArray[np.float32]]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """What the trees see of programs: (rows, columns), and the program of each row, whose scores add up."""
+        if self.scope == "program":
+            return program_rows(features), np.arange(len(features))
+        return np.concatenate(features), np.repeat(np.arange(len(features)), [len(of) for of in features])
+
+    def with_forest(self, forest: Forest) -> PairwiseModel:
+        """The same model with other trees, to predict with."""
+        other = copy(self)
+        other._forest = forest
+        return other
+
     def _fit(
         self,
         features: Sequence[NDArray[np.float32]],
@@ -122,9 +140,8 @@ class PairwiseModel(CostModel):
         groups: NDArray[np.int64],
         trees: int,
     ) -> None:
-        whole = self.scope == "program"
-        rows = program_rows(features) if whole else np.concatenate(features)
-        counts = np.ones(len(features), np.int64) if whole else np.array([len(of) for of in features])
+        rows, program = self.rows(features)
+        counts = np.bincount(program, minlength=len(features))
         seconds = np.array([of[0, SECONDS] for of in features], np.float64)
         throughput = np.asarray(throughput, np.float64)
 
