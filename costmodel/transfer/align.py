@@ -151,12 +151,17 @@ class QuantileAlignment(Alignment):
 
 
 class _Transported(Mapped):
+    """The map from quantiles to quantiles, (KNOTS, features) each; a value that repeats goes to the mean of its own."""
+
     def __init__(self, own: NDArray[np.float64], frame: NDArray[np.float64]) -> None:
-        self._own, self._frame = own, frame
+        self._knots: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+        for values, wanted in zip(own.T, frame.T, strict=True):
+            distinct, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+            self._knots.append((distinct, np.bincount(place, wanted) / counts))
 
     def __call__(self, features: Features) -> Features:
         out = np.empty(features.shape, np.float32)
-        for place, (own, frame) in enumerate(zip(self._own.T, self._frame.T, strict=True)):
+        for place, (own, frame) in enumerate(self._knots):
             values = features[..., place]
             # Beyond the sample a value keeps its distance to the sample's end.
             beyond = np.minimum(values - own[0], 0.0) + np.maximum(values - own[-1], 0.0)
@@ -165,9 +170,9 @@ class _Transported(Mapped):
 
 
 def _knots(task: Task) -> NDArray[np.float64]:
-    """(KNOTS, features) quantiles over a task's sample, apart by a hair where values repeat."""
-    found = np.quantile(task.sample_rows.astype(np.float64), np.linspace(0, 1, KNOTS), axis=0)
-    return found + np.arange(KNOTS)[:, None] * 1e-9
+    """(KNOTS, features) quantiles over a task's sample."""
+    found: NDArray[np.float64] = np.quantile(task.sample_rows.astype(np.float64), np.linspace(0, 1, KNOTS), axis=0)
+    return found
 
 
 def _units(hardware: Hardware) -> dict[str, float]:

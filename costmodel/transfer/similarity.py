@@ -32,6 +32,12 @@ def distances(source: Sequence[SourceTask], task: Task, by: str = "all") -> Dist
     return found
 
 
+def described_distances(source: Sequence[SourceTask], task: Task) -> Distances:
+    """The same by what the tasks compute alone, for which no program's features are needed."""
+    found: Distances = np.mean([_scaled(MEASURES[name](source, task)) for name in ("operator", "sizes")], axis=0)
+    return found
+
+
 def names_of(by: str) -> tuple[str, ...]:
     """The measures that are averaged.
 

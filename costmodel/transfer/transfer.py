@@ -24,6 +24,9 @@ from costmodel.transfer.trees import Column
 from measure.database import Database
 from search_space.hardware import Hardware
 
+PREFERRED = 3
+"""Of so many times as many tasks as are wanted, those nearest by what they compute, features are made to choose by."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -123,10 +126,13 @@ class Source:
                 raise TransferError(
                     f"`source` must hold tasks of machines like {task.hardware.name}, but {self.name} has none"
                 )
+            if options.tasks is not None and options.similarity == "all" and len(used) > PREFERRED * options.tasks:
+                chosen = similarity.nearest(similarity.described_distances(used, task), PREFERRED * options.tasks)
+                used = [used[place] for place in chosen.tolist()]
             found = similarity.distances(used, task, options.similarity)
             if options.tasks is not None:
-                chosen = similarity.nearest(found, options.tasks).tolist()
-                used, found = [used[place] for place in chosen], found[chosen]
+                chosen = similarity.nearest(found, options.tasks)
+                used, found = [used[place] for place in chosen.tolist()], found[chosen]
             weights = similarity.weights(found)
             base = self._base(used, None if options.tasks is None else weights, options, seed)
         known = Known(base, task, used, weights)
