@@ -15,9 +15,7 @@ def run(source: float, local: float, rounds: int = 6, seed: int = 0, count: int 
     rng, guard = np.random.default_rng(seed), Guard()
     for _ in range(rounds):
         pool = rng.standard_normal(20 * count)  # speeds, on a logarithmic scale
-        scores = [
-            skill * pool + np.sqrt(1 - skill**2) * rng.standard_normal(len(pool)) for skill in (source, local)
-        ]
+        scores = [skill * pool + np.sqrt(1 - skill**2) * rng.standard_normal(len(pool)) for skill in (source, local)]
         first = np.argsort(-scores[0])[: round(count * guard.share)]
         second = np.setdiff1d(np.argsort(-scores[1])[:count], first)[: count - len(first)]
         chosen = np.concatenate([first, second])
