@@ -18,6 +18,7 @@ help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 	@echo
 	@echo "  make run CONFIG=configs/matmul.yaml ARGS='--trials 32' runs another configuration with options"
+	@echo "  make test PROCESSES=0 ARGS='-x tests/measure' runs some tests in one process"
 
 run: $(READY) ## tune and compile ResNet-50 on this machine (at most 15 minutes)
 	$(BIN)/autotune run $(CONFIG) $(ARGS)

@@ -66,7 +66,8 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing but problems.")] = False,
 ) -> None:
     """Tunes a network or an operator."""
-    with bad_input():
+    again = f"To go on: autotune {' '.join([*sys.argv[1:], *([] if resume else ['--resume'])])}"
+    with bad_input(again):
         from rich.console import Console
 
         from autotune import run as runner
@@ -87,7 +88,11 @@ def run(
             if not quiet:
                 console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-        outcome = runner.run(loaded, str(config), resume, shown, say)
+        try:
+            outcome = runner.run(loaded, str(config), resume, shown, say)
+        finally:
+            for progress in shown:
+                progress.stop()
         for note in outcome.notes:
             typer.echo(note, err=True)
         if str(json_file) == "-":
@@ -99,9 +104,7 @@ def run(
             print_results(console, outcome.results, outcome.references, outcome.seconds, network)
             say(f"everything is in {outcome.folder}")
     if outcome.interrupted:
-        arguments = [*sys.argv[1:], *([] if resume else ["--resume"])]
-        again = " ".join(arguments)
-        typer.echo(f"stopped; every finished trial is kept. To go on: autotune {again}", err=True)
+        typer.echo(f"stopped; every finished trial is kept. {again}", err=True)
         raise typer.Exit(INTERRUPTED)
     if outcome.problems:
         fail("\n".join(outcome.problems))
@@ -266,6 +269,20 @@ def ui(
         from autotune.tracking.browser import show
 
         show(folder, uri, port, typer.echo)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or records files.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; report.html in the first run by default.")
+    ] = None,
+) -> None:
+    """Writes a page of HTML on one or more runs: tuning curves, tables, failures, and how they compare."""
+    with bad_input():
+        from autotune.html_report import write_report
+
+        typer.echo(f"the report is {write_report(runs, output)}")
 
 
 @app.command()

@@ -13,6 +13,8 @@ from pydantic.fields import FieldInfo
 from autotune.naming import nearest
 
 Option = bool | int | float | str
+DEFAULT_MODEL = "lightgbm_pairwise"
+"""Of programs of many tasks."""
 
 
 class ConfigError(ValueError):
@@ -58,11 +60,34 @@ class SearchConfig(Section):
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the strategy.")
 
 
+class TransferConfig(Section):
+    """What the search is told of other tasks, see docs/cost_model_lab.md."""
+
+    source: str = Field(description="A dataset's folder, a records file, or what `autotune transfer` wrote.")
+    method: str = Field(default="residual", description="residual, continued, fine_tune or joint.")
+    options: dict[str, Option] = Field(default_factory=dict, description="Options of the method.")
+    model: str = Field(
+        default=DEFAULT_MODEL, description="Of the source's programs: a name of costmodel.models.registry."
+    )
+    model_options: dict[str, Option] = Field(default_factory=dict, description="Options of that model.")
+    align: str = Field(
+        default="none", description="none, machine, centred or quantile: how features of unlike tasks are compared."
+    )
+    similarity: str = Field(default="all", description="operator, sizes, programs or all: by what tasks are alike.")
+    tasks: int | None = Field(
+        default=None, ge=1, description="So many of the nearest tasks are learned from; null: all, alike."
+    )
+    guard: bool = Field(default=True, description="Whether a source that misleads is dropped.")
+
+
 class CostModelConfig(Section):
     """What candidates are judged by before they are measured."""
 
     name: str = Field(default="lightgbm", description="A name of costmodel.models.registry.")
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the model.")
+    transfer: TransferConfig | None = Field(
+        default=None, description="What is known from other tasks, workloads or machines; null: nothing."
+    )
 
 
 class MeasureConfig(Section):

@@ -126,6 +126,8 @@ class _Rounds:
         self._tasks, self._pool, self._database = tasks, pool, database
         self._callbacks, self._scheduler, self._budget = callbacks, scheduler, budget
         self._rounds: dict[int, _Round] = {}  # number of the task -> its round, in order of beginning
+        self._measured = sum(len(task.records) for task in tasks)
+        self._total = 0  # trials wanted
         self._start = time.perf_counter()
 
     def run(self, interrupt: Interrupt) -> None:
@@ -145,8 +147,8 @@ class _Rounds:
 
     def _begin(self) -> bool:
         """Begins a round of one more task; False where there is none to begin."""
-        records = sum(len(task.records) for task in self._tasks)
-        left = None if self._budget is None else self._budget - records - self._pending
+        missing = sum(len(round_.missing) for round_ in self._rounds.values())
+        left = None if self._budget is None else self._budget - self._measured - missing
         if left is not None and left <= 0:
             return False
         number = self._scheduler.choose(
@@ -163,6 +165,7 @@ class _Rounds:
         self._rounds[number] = _Round(task, {trial.trace_key for trial in trials})
         self._pool.submit(trials)
         self._rounds[number].seconds = time.perf_counter() - start
+        self._count()
         if not trials:
             self._settle(number)
         return True
@@ -170,26 +173,29 @@ class _Rounds:
     def _take(self, timeout: float) -> None:
         """Takes in what results come; settles the rounds that are whole."""
         start, rounds = time.perf_counter(), list(self._rounds.values())
-        for result in self._pool.results(timeout):
-            self._record(result)
+        self._record(self._pool.results(timeout))
         spent = time.perf_counter() - start
         for round_ in rounds:
             round_.seconds += spent / len(rounds)
         for number in [number for number, round_ in self._rounds.items() if not round_.missing]:
             self._settle(number)
 
-    def _record(self, result: TrialResult) -> None:
-        """Writes a result down."""
-        round_ = self._round_of(result)
-        round_.missing.remove(result.trial.trace_key)
-        record = round_.task.record(result)
+    def _record(self, results: Sequence[TrialResult]) -> None:
+        """Writes results down, and tells of them."""
+        rounds, records = [], []
+        for result in results:
+            rounds.append(self._round_of(result))
+            rounds[-1].missing.remove(result.trial.trace_key)
+            records.append(rounds[-1].task.record(result))
         if self._database is not None:
-            record = self._database.append(record)
-        round_.records.append(record)
-        if record.ok and not round_.best <= record.seconds:
-            round_.best = record.seconds
-        for callback in self._callbacks:
-            callback.on_trial(self._progress(round_), record)
+            records = self._database.extend(records)
+        for round_, record in zip(rounds, records, strict=True):
+            round_.records.append(record)
+            self._measured += 1
+            if record.ok and not round_.best <= record.seconds:
+                round_.best = record.seconds
+            for callback in self._callbacks:
+                callback.on_trial(self._progress(round_), record)
 
     def _round_of(self, result: TrialResult) -> _Round:
         """The round that a result belongs to; trials that are the same in all that counts may change places."""
@@ -202,13 +208,13 @@ class _Rounds:
         """Applies a round that is whole, or was cut short."""
         round_ = self._rounds.pop(number)
         round_.task.settle(round_.records, round_.seconds)
+        self._count()
         for callback in self._callbacks:
             callback.on_round(self._progress(replace(round_, records=[], best=math.nan)))
 
-    @property
-    def _pending(self) -> int:
-        """Trials of the rounds under way."""
-        return sum(len(round_.records) + len(round_.missing) for round_ in self._rounds.values())
+    def _count(self) -> None:
+        """Works out the trials wanted; a task whose space comes to an end wants fewer."""
+        self._total = self._budget or sum(task.total for task in self._tasks)
 
     def _progress(self, round_: _Round) -> Progress:
         task = round_.task
@@ -216,13 +222,12 @@ class _Rounds:
         if not best <= round_.best and round_.best == round_.best:
             best = round_.best
         rate = task.task.workload.flops / best
-        finished = sum(len(round_.records) for round_ in self._rounds.values())
         return Progress(
             task=task.task.name,
             task_trials=len(task.records) + len(round_.records),
             task_total=task.total if self._budget is None else None,
-            trials=sum(len(other.records) for other in self._tasks) + finished,
-            total=self._budget or sum(other.total for other in self._tasks),
+            trials=self._measured,
+            total=self._total,
             best_seconds=best,
             gflops=rate * 1e-9,
             peak_share=rate / peak_flops(task.space.hardware, task.settings.threads),

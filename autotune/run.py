@@ -19,7 +19,7 @@ from autotune.schedulers import Gradient, TaskScheduler
 from autotune.subject import blamed, network_of, settings_of, tasks_of
 from autotune.task import Task
 from autotune.tracking.tracker import Tracker, tracker_of
-from autotune.tuner import known, prepare
+from autotune.tuner import known, prepare, source_of
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
@@ -104,6 +104,8 @@ def _run(
     tasks = tasks_of(config, where) if network is None else list(network.tasks)
     if network is not None:
         settings = replace(settings, batch=round_size(settings.batch, settings.trials, len(tasks)))
+    with blamed(f"{where}:cost_model.transfer"):
+        source = source_of(settings)
     folder = run_folder.make_folder(config)
     notes: list[str] = []
     wrong = ""
@@ -119,6 +121,7 @@ def _run(
                 settings,
                 known(database, task.workload, settings.of(task)) if resume else [],
                 algorithms=_algorithms(task, config, network),
+                source=source,
             )
             for task in tasks
         ]

@@ -15,6 +15,7 @@ from autotune.naming import nearest
 from autotune.search.base import make_options
 from autotune.task import Task
 from autotune.tuning import Settings
+from costmodel.transfer import Options
 from search_space import workloads
 from search_space.workloads import Workload
 from targets import registry as targets
@@ -102,6 +103,8 @@ def settings_of(config: RunConfig, where: str) -> Settings:
         schedulers.get(config.search.scheduler)
     with blamed(f"{where}:cost_model"):
         make_model(config.cost_model.name, config.cost_model.options, config.seed)
+    with blamed(f"{where}:cost_model.transfer"):
+        transfer = transfer_of(config)
     return Settings(
         target=target,
         trials=config.trials,
@@ -112,11 +115,26 @@ def settings_of(config: RunConfig, where: str) -> Settings:
         strategy_options=config.search.options,
         cost_model=config.cost_model.name,
         cost_model_options=config.cost_model.options,
+        transfer=transfer,
         threads=config.measure.threads or hardware.cores,
         cache=config.measure.cache,
         build_timeout=config.measure.build_timeout_s,
         run_timeout=config.measure.timeout_s,
     )
+
+
+def transfer_of(config: RunConfig) -> Options | None:
+    """What the searches of a run are told of other tasks.
+
+    Raises:
+        ValueError: an unknown method, model, alignment or similarity.
+    """
+    given = config.cost_model.transfer
+    if given is None:
+        return None
+    make_model(given.model, given.model_options, config.seed)
+    fields = given.model_dump()
+    return Options(method_options=fields.pop("options"), **fields)
 
 
 def workload_of(config: WorkloadConfig) -> Workload:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.config import ConfigError, RunConfig
+from autotune.folder import claimed
 from autotune.graph.offload import block_of
 from autotune.loop import run_rounds
 from autotune.naming import nearest
@@ -124,7 +125,7 @@ def sweep(
     family = config.target.partition(":")[0]
     (folder / "designs").mkdir(parents=True, exist_ok=True)
     points: list[Point] = []
-    with make_pool(config.measure.pool) as pool, Database(folder / "records.jsonl") as database:
+    with make_pool(config.measure.pool) as pool, claimed(folder), Database(folder / "records.jsonl") as database:
         for values in _combinations(variations):
             stem = "-".join(f"{field}={value}" for field, value in values.items())
             file = folder / "designs" / f"{stem}.json"

@@ -1,17 +1,30 @@
 """Keeps simulated devices busy through the scheduler of a fleet: what share of their time they work, what it costs.
 
-`python -m benchmarks.fleet --devices 1000 --seconds 1 --trials 20000`
+`python -m benchmarks.fleet --devices 1000 --seconds 1 --trials 60000` has trials at hand. With `--search` they come
+from a search over many tasks, and their records go to a file: what the driver of a real run does.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import resource
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from autotune.callbacks import Callback, Progress
+from autotune.loop import run_rounds
+from autotune.task import Task
+from autotune.tuner import prepare
+from autotune.tuning import Settings
+from measure.database import Database
 from measure.fleet.pool import FleetPool
 from measure.fleet.simulated import SimulatedProvider
 from measure.pool import Trial
+from measure.record import Record
+from search_space import workloads
 
 
 @dataclass(frozen=True)
@@ -78,14 +91,92 @@ def load(devices: int, seconds: float, trials: int) -> Load:
     return Load(trials, wall, busy / (devices * wall), steady, used / wall)
 
 
+@dataclass(frozen=True)
+class Search:
+    """What a search on a fleet came to.
+
+    Attributes:
+        load: as without a search; `steady_share` is that of the middle half of the records.
+        megabytes: of the process after a tenth, a quarter, a half, three quarters of the records and all of them.
+    """
+
+    load: Load
+    megabytes: tuple[float, ...]
+
+
+class _Marks(Callback):
+    """Notes time and memory at some numbers of records."""
+
+    def __init__(self, *records: int) -> None:
+        self._records = set(records)
+        self.seconds: dict[int, float] = {}
+        self.bytes: dict[int, int] = {}
+
+    def on_trial(self, progress: Progress, record: Record) -> None:
+        if progress.trials in self._records:
+            self.seconds[progress.trials] = time.perf_counter()
+            gc.collect()
+            self.bytes[progress.trials] = resident_bytes()
+
+
+def search(devices: int, seconds: float, trials: int, tasks: int, file: Path) -> Search:
+    """Searches at random for products of matrices on simulated devices.
+
+    Args:
+        devices: how many.
+        seconds: wall time of a trial.
+        trials: of all tasks together.
+        tasks: how many.
+        file: for the records.
+    """
+    settings = Settings(
+        trials=trials // tasks, batch=64, strategy="random", cost_model="random", finalists=0, threads=2
+    )
+    shapes = [workloads.matmul(256 + 32 * place, 512, 512) for place in range(tasks)]
+    tunings = [prepare(Task(f"matmul{place}", shape), settings) for place, shape in enumerate(shapes)]
+    total = trials // tasks * tasks
+    quarter = total // 4
+    places = (total // 10, quarter, total // 2, 3 * quarter, total)
+    marks = _Marks(*places)
+    provider = SimulatedProvider(devices, _latency, seconds, build_seconds=0.05 * seconds)
+    with FleetPool([provider]) as pool, Database(file) as database:
+        pool.warm_up(1)
+        while pool.capacity < 2 * devices:
+            time.sleep(0.001)
+        start, cpu = time.perf_counter(), time.process_time()
+        run_rounds(tunings, pool, database, [marks])
+        wall, used = time.perf_counter() - start, time.process_time() - cpu
+    busy = sum(device.busy_seconds for device in provider.devices) / (devices * wall)
+    steady = 2 * quarter * seconds / (devices * (marks.seconds[3 * quarter] - marks.seconds[quarter]))
+    return Search(Load(total, wall, busy, steady, used / wall), tuple(marks.bytes[at] * 1e-6 for at in places))
+
+
+def _latency(trial: Trial) -> float:
+    return 1e-3 + int(trial.trace_key[:6], 16) * 1e-10
+
+
+def resident_bytes() -> int:
+    """Memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
 def main() -> None:
-    """Prints the two shares."""
+    """Prints the shares, and what a record takes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=1.0, help="wall time of a trial")
-    parser.add_argument("--trials", type=int, default=30000)
+    parser.add_argument("--trials", type=int, default=60000)
+    parser.add_argument("--search", action="store_true", help="search, and write records, instead of ready trials")
+    parser.add_argument("--tasks", type=int, default=64, help="of the search")
     options = parser.parse_args()
-    found = load(options.devices, options.seconds, options.trials)
+    if options.search:
+        with TemporaryDirectory() as folder:
+            records = Path(folder) / "records.jsonl"
+            searched = search(options.devices, options.seconds, options.trials, options.tasks, records)
+        found = searched.load
+        print(f"memory at 10, 25, 50, 75, 100 %: {', '.join(f'{size:.0f}' for size in searched.megabytes)} MB")
+    else:
+        found = load(options.devices, options.seconds, options.trials)
     print(f"{options.devices} devices, {options.seconds:g} s a trial: {found.trials} trials in {found.seconds:.1f} s")
     print(f"busy share of the devices: {found.busy_share:.1%}, {found.steady_share:.1%} without start and end")
     cost = found.driver_share * found.seconds / found.trials

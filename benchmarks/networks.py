@@ -43,6 +43,7 @@ def measured(name: str, trials: int, turns: int, folder: Path, **keys: Any) -> d
     """
     shipped = CONFIGS / f"{name}.yaml"
     base = yaml.safe_load(shipped.read_text()) if shipped.exists() else {"model": name, "measure": {"cache": "network"}}
+    keys |= {"tracking": {"backend": "none"}}  # nothing else shall go on meanwhile
     config = check_config({**base, "name": name, "trials": trials, "output": str(folder), **keys}, "benchmark")
     start = time.perf_counter()
     outcome = run(config, "benchmark")

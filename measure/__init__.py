@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from measure.errors import MeasureError as MeasureError
     from measure.errors import PoolError as PoolError
     from measure.errors import RecordError as RecordError
+    from measure.fleet.pool import FleetPool as FleetPool
     from measure.local import LocalPool as LocalPool
     from measure.noise import NoisyPool as NoisyPool
     from measure.pool import MeasurePool as MeasurePool
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Database": "measure.database",
     "ErrorClass": "measure.errors",
+    "FleetPool": "measure.fleet.pool",
     "LocalPool": "measure.local",
     "MeasureError": "measure.errors",
     "MeasurePool": "measure.pool",
@@ -40,6 +42,7 @@ _HOMES = {
 __all__ = [
     "Database",
     "ErrorClass",
+    "FleetPool",
     "LocalPool",
     "MeasureError",
     "MeasurePool",

@@ -9,12 +9,12 @@ import hashlib
 import logging
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from measure.errors import RecordError
+from measure.errors import FullError, RecordError
 from measure.journal import Journal
 from measure.record import Place, Record
 
@@ -73,10 +73,33 @@ class Database:
         Raises:
             FullError: there is no room for it; the file is as it was.
         """
-        number, offset = self._journal.append(record.to_line())
+        (placed,) = self.extend([record])
+        return placed
+
+    def extend(self, records: Sequence[Record]) -> list[Record]:
+        """Writes records through to the disk at once: the disk takes as long for many as for one.
+
+        Returns:
+            The records, which know where they stand now.
+
+        Raises:
+            FullError: there is no room for one of them; those before it are in the file.
+        """
+        if not records:
+            return []
+        try:
+            places = self._journal.append([record.to_line() for record in records])
+        except FullError:
+            if len(records) == 1:
+                raise
+            return [self.append(record) for record in records]
         self._report()
-        self._index(record, offset, number)
-        return replace(record, place=Place(self._reader, offset, number))
+        for record, (number, offset) in zip(records, places, strict=True):
+            self._index(record, offset, number)
+        return [
+            replace(record, place=Place(self._reader, offset, number))
+            for record, (number, offset) in zip(records, places, strict=True)
+        ]
 
     def best(
         self, workload_key: str, target: str, *, threads: int | None = None, cache: str | None = None

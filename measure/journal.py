@@ -11,7 +11,7 @@ import fcntl
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -91,14 +91,14 @@ class Journal:
         """Reads lines also after the journal was closed."""
         return LineReader(self._file.fileno(), str(self.path))
 
-    def append(self, line: bytes) -> tuple[int, int]:
-        """Writes one line, its newline included, and syncs it to disk.
+    def append(self, lines: Sequence[bytes]) -> list[tuple[int, int]]:
+        """Writes lines, their newlines included, and syncs them to disk at once.
 
         Returns:
-            Its number from 1, and its offset in bytes. Other writers' lines may stand before it.
+            Of each its number from 1, and its offset in bytes. Other writers' lines may stand before the first.
 
         Raises:
-            FullError: the line could not be written, and nothing of it is in the file.
+            FullError: the lines could not be written, and nothing of them is in the file.
             RecordError: the journal is read only, or others keep the file locked.
         """
         if self.readonly:
@@ -106,10 +106,14 @@ class Journal:
         with self._locked():
             offset = self._heal()
             self._lines += self._newlines(self._end, offset)
-            self._add(line, offset)
-            self._end = offset + len(line)
-            self._lines += 1
-        return self._lines, offset
+            self._add(b"".join(lines), offset)
+            places = []
+            for line in lines:
+                self._lines += 1
+                places.append((self._lines, offset))
+                offset += len(line)
+            self._end = offset
+        return places
 
     def close(self) -> None:
         """Closes the file."""

@@ -15,7 +15,6 @@ from tests.stores import migrated_database, mlflow_database
 
 os.environ.setdefault("AUTOTUNE_TRACKING", "none")  # tests of tracking say so; no other pays for it
 
-
 __all__ = ["golden", "migrated_database", "mlflow_database", "pytest_addoption"]
 
 

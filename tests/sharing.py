@@ -11,15 +11,18 @@ from pathlib import Path
 
 from xdist.scheduler import LoadScopeScheduling
 
-ROOT = Path(__file__).parents[1]
 MARK = re.compile(r'\bxdist_group\((?:name=)?"([^"]+)"\)')
 SHARED = re.compile(r'\bscope="module"')
 
 
-def group_of(nodeid: str) -> str:
-    """Group of a test: what its file marks itself with, the file where its tests share a fixture, else the test."""
-    file = nodeid.partition("::")[0]
-    return _group_of_file(ROOT / file) or nodeid
+def group_of(nodeid: str, root: Path) -> str:
+    """Group of a test: what its file marks itself with, the file where its tests share a fixture, else the test.
+
+    Args:
+        nodeid: of the test.
+        root: that files in such names stand below.
+    """
+    return _group_of_file(root / nodeid.partition("::")[0]) or nodeid
 
 
 @cache
@@ -34,4 +37,4 @@ class Sharing(LoadScopeScheduling):
     """Gives processes one group of tests after another, the largest first."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return group_of(nodeid)
+        return group_of(nodeid, self.config.rootpath)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +68,8 @@ def tracker(
     with _blaming(MeasureError, ValueError, OSError):
         from measure.rpc.serve import serve_tracker
 
+        if not lease > 0:
+            raise ValueError(f"`lease` must be positive, but got lease={lease}")
         served = serve_tracker(_listen(listen, token_file, tls_cert, tls_key), lease, say=_say)
     _serve(served)
 
@@ -105,6 +106,8 @@ def _warn(sentence: str) -> None:
 
 
 def _serve(coroutine: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
     with _blaming(MeasureError):
         asyncio.run(coroutine)
 

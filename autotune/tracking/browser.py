@@ -17,7 +17,7 @@ from typing import IO
 
 from autotune.config import ConfigError
 from autotune.tracking.facts import checked_uri, database_file, database_uri
-from autotune.tracking.spool import FOLDER, events, spools
+from autotune.tracking.spool import FOLDER, SpoolError, driver_lives, spools, store_of
 from autotune.tracking.store import StoreError
 from autotune.tracking.uploader import only_uploader, run_folders, upload_run
 
@@ -146,18 +146,29 @@ def track(run_folder: Path) -> str:
     found = spools(run_folder)
     if not found:
         raise ConfigError(f"`RUN` must be the folder of a tracked run, but {run_folder} holds no {FOLDER}/0001")
-    with only_uploader(run_folder, _PATIENCE) as alone:
+    goes_on = any(map(driver_lives, found))
+    with only_uploader(run_folder, 0.0 if goes_on else _PATIENCE) as alone:
         if not alone:
-            raise StoreError(f"{run_folder}: another process must be done uploading, but it takes over a minute")
+            why = "the run goes on" if goes_on else "it takes over a minute"
+            raise StoreError(f"{run_folder}: the process beside the run must be done uploading, but {why}")
         if problems := upload_run(run_folder):
             raise StoreError("\n".join(problems))
-    return store_of(run_folder)
+    return address_of(run_folder)
 
 
-def store_of(run_folder: Path) -> str:
-    """Address of the store of the last run in a folder."""
-    head, _ = next(events(spools(run_folder)[-1], 0))
-    return str(head["uri"])
+def address_of(run_folder: Path) -> str:
+    """Address of the store of the last run in a folder.
+
+    Raises:
+        StoreError: the run wrote nothing, or what it wrote is no event.
+    """
+    try:
+        store = store_of(spools(run_folder)[-1])
+    except SpoolError as error:
+        raise StoreError(str(error)) from error
+    if store is None:
+        raise StoreError(f"{run_folder}: a run must have begun to be tracked, but its spool is empty")
+    return store[1]
 
 
 def show(folder: Path, uri: str | None, port: int, say: Callable[[str], None]) -> None:
@@ -175,7 +186,7 @@ def show(folder: Path, uri: str | None, port: int, say: Callable[[str], None]) -
     """
     runs = [folder] if spools(folder) else run_folders(folder)
     if uri is None:
-        uri = store_of(folder) if spools(folder) else database_uri(folder)
+        uri = address_of(folder) if spools(folder) else database_uri(folder)
     try:
         uri = checked_uri(uri)
     except ValueError as error:

@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from autotune.tracking.spool import pending, read_state
 
 _COMMAND = "from autotune.tracking.uploader import main; main()"
-_LOG = "uploader.log"
 _POLL = 0.05
 
 
@@ -19,37 +19,47 @@ class Uploads:
     """Uploads of a run that go on beside it.
 
     Args:
-        run_folder: of the run.
-        spool: that it writes to.
+        backend: a name of `registry.BACKENDS`.
     """
 
-    def __init__(self, run_folder: Path, spool: Path) -> None:
-        self._run_folder, self._spool = run_folder, spool
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
         self._process: subprocess.Popen[bytes] | None = None
+        self._told = False
 
-    def start(self) -> None:
-        """Starts the uploader, if it is not at work."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        with open(self._spool / _LOG, "ab") as log:
+    def prepare(self) -> None:
+        """Starts the process, if it does not live; it imports what it needs and waits for a folder."""
+        if self._process is None or self._process.poll() is not None:
+            self._told = False
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _COMMAND, str(self._run_folder.absolute())],
+                [sys.executable, "-P", "-c", _COMMAND, self._backend],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 start_new_session=True,  # neither Ctrl-C nor the end of the terminal is meant for it
             )
 
-    def wait(self, seconds: float) -> bool:
-        """Waits until everything is uploaded, which it then says, or for this long, or for the first problem."""
-        end = time.monotonic() + seconds
-        while pending(self._spool):
-            if time.monotonic() >= end or self.problem():
-                return False
-            time.sleep(_POLL)
-        return True
+    def start(self, run_folder: Path) -> None:
+        """Lets the process upload from a run folder, which it does until it is done."""
+        self.prepare()
+        if self._process is not None and self._process.stdin is not None and not self._told:
+            self._told = True
+            with suppress(BrokenPipeError):  # it has died, and will be started again
+                self._process.stdin.write(f"{run_folder.absolute()}\n".encode())
+                self._process.stdin.close()
 
-    def problem(self) -> str:
-        """Why the last try failed; "" where it did not."""
-        return read_state(self._spool).problem
+    def stop(self) -> None:
+        """Lets a process go that was prepared for nothing."""
+        if self._process is not None and self._process.stdin is not None and not self._told:
+            self._process.stdin.close()
+
+
+def wait(spool: Path, seconds: float) -> bool:
+    """Waits until a spool is uploaded, which it then says, or for this long, or for the first problem."""
+    end = time.monotonic() + seconds
+    while pending(spool):
+        if time.monotonic() >= end or read_state(spool).problem:
+            return False
+        time.sleep(_POLL)
+    return True

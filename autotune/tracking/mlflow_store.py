@@ -40,6 +40,7 @@ from mlflow.tracking import MlflowClient  # noqa: E402
 from sqlalchemy.exc import SQLAlchemyError  # noqa: E402
 
 logging.getLogger("mlflow").setLevel(logging.WARNING)
+logging.getLogger("mlflow.utils.requirements_utils").setLevel(logging.ERROR)  # of a checkout that is not installed
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
 Item = TypeVar("Item")
@@ -63,6 +64,8 @@ class MLflowStore(Store):
 
     def __init__(self, uri: str, experiment: str) -> None:
         self._uri = uri
+        self._known: dict[str, str] = {}  # key → id
+        self._asked: set[str] = set()  # beginnings of the keys that were looked for
         with self._blamed():
             file = database_file(uri)
             if file is not None:
@@ -73,28 +76,34 @@ class MLflowStore(Store):
                 self._client.restore_experiment(found.experiment_id)
             self._experiment = found.experiment_id if found is not None else self._created(experiment, file)
 
-    def open_run(self, key: str, name: str, time_ms: int, tags: Mapping[str, str], parent: str | None) -> str:
+    def open_run(
+        self,
+        key: str,
+        name: str,
+        time_ms: int,
+        tags: Mapping[str, str],
+        parameters: Mapping[str, str],
+        parent: str | None,
+    ) -> str:
         """See `Store`."""
         with self._blamed():
-            query = f"tags.`{KEY}` = '{key}'"
-            found = self._client.search_runs([self._experiment], query, ViewType.ALL, max_results=1)
-            if found:
-                if found[0].info.lifecycle_stage == "deleted":
-                    self._client.restore_run(found[0].info.run_id)
-                return str(found[0].info.run_id)
+            if (found := self._found(key)) is not None:
+                self.set_status(found, "RUNNING", None)
+                self.log_parameters(found, parameters)
+                return found
             all_tags = {**tags, KEY: key, **({"mlflow.parentRunId": parent} if parent else {})}
-            run = self._client.create_run(self._experiment, time_ms, all_tags, name)
-            return str(run.info.run_id)
+            run = str(self._client.create_run(self._experiment, time_ms, all_tags, name).info.run_id)
+            self._log_new(run, parameters)
+            self._known[key] = run
+            return run
 
     def log_parameters(self, run: str, parameters: Mapping[str, str]) -> None:
         """See `Store`."""
         with self._blamed():
             there = self._client.get_run(run).data.params
             cut = {name: value[:_VALUE] for name, value in parameters.items()}
-            new = [Param(name, value) for name, value in cut.items() if name not in there]
             changed = [RunTag(f"resumed.{n}", v) for n, v in cut.items() if n in there and there[n] != v]
-            for part in _parts(new, _BATCH):
-                self._client.log_batch(run, params=part)
+            self._log_new(run, {name: value for name, value in cut.items() if name not in there})
             for tags in _parts(changed, _BATCH):
                 self._client.log_batch(run, tags=tags)
 
@@ -143,6 +152,27 @@ class MLflowStore(Store):
                 self._client.update_run(run, status)
             else:
                 self._client.set_terminated(run, status, time_ms)
+
+    def _log_new(self, run: str, parameters: Mapping[str, str]) -> None:
+        new = [Param(name, value[:_VALUE]) for name, value in parameters.items()]
+        for part in _parts(new, _BATCH):
+            self._client.log_batch(run, params=part)
+
+    def _found(self, key: str) -> str | None:
+        """The run with this key, if there is one. All that share its beginning are looked for at once."""
+        first = key.partition("/")[0]
+        if first not in self._asked:
+            token: str | None = None
+            while token is None or token:
+                query = f"tags.`{KEY}` LIKE '{first}%'"
+                page = self._client.search_runs([self._experiment], query, ViewType.ALL, page_token=token)
+                for run in page:
+                    self._known[run.data.tags[KEY]] = run.info.run_id
+                    if run.info.lifecycle_stage == "deleted":
+                        self._client.restore_run(run.info.run_id)
+                token = page.token or ""
+            self._asked.add(first)
+        return self._known.get(key)
 
     def _created(self, experiment: str, file: Path | None) -> str:
         place = None if file is None else (file.parent / ARTIFACTS).as_uri()

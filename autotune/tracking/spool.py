@@ -102,6 +102,16 @@ def spool_for(run_folder: Path, resume: bool) -> Path:
     return run_folder / FOLDER / f"{number:04}"
 
 
+def store_of(spool: Path) -> tuple[str, str] | None:
+    """Backend and address of the store that a spool is for; None where it holds no event.
+
+    Raises:
+        SpoolError: its first line is no event.
+    """
+    head = next((event for event, _ in events(spool, 0)), None)
+    return None if head is None else (head["backend"], head["uri"])
+
+
 def driver_lives(spool: Path) -> bool:
     """Whether a driver has the spool open."""
     with open(spool / EVENTS, "rb") as file:

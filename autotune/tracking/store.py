@@ -61,14 +61,23 @@ class Store(ABC):
     def __init__(self, uri: str, experiment: str) -> None: ...
 
     @abstractmethod
-    def open_run(self, key: str, name: str, time_ms: int, tags: Mapping[str, str], parent: str | None) -> str:
-        """The id of the run with this key; it is made where there is none.
+    def open_run(
+        self,
+        key: str,
+        name: str,
+        time_ms: int,
+        tags: Mapping[str, str],
+        parameters: Mapping[str, str],
+        parent: str | None,
+    ) -> str:
+        """The id of the run with this key, which is RUNNING then; it is made where there is none.
 
         Args:
             key: unique to the run, for all time.
             name: shown.
             time_ms: Unix milliseconds of its start.
             tags: of a new run.
+            parameters: see `log_parameters`.
             parent: id of the run that it belongs to.
         """
 

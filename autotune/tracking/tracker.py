@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self
 from autotune.callbacks import Callback, Progress
 from autotune.config import ConfigError, RunConfig
 from autotune.tracking import facts, registry
-from autotune.tracking.launch import Uploads
-from autotune.tracking.spool import SpoolError, Writer, spool_for
+from autotune.tracking.launch import Uploads, wait
+from autotune.tracking.spool import EVENTS, SpoolError, Writer, read_state, spool_for, spools, store_of
 from measure.record import Record
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LIVE_AFTER = 300.0
 """Seconds of an operator's run after which uploading begins: MLflow's import then costs less than a hundredth of it."""
 
-PATIENCE = 0.015
+PATIENCE = 0.01
 """Share of a run's wall time that its end may wait for the uploader."""
 
 
@@ -85,23 +85,35 @@ class SpoolTracker(Tracker):
     def __init__(self, config: RunConfig, where: str, backend: str, uri: str, say: Callable[[str], None]) -> None:
         self._config, self._where, self._backend, self._uri, self._say = config, where, backend, uri, say
         self._writer: Writer | None = None
-        self._uploads: Uploads | None = None
+        self._uploads = Uploads(backend)
+        self._folder: Path | None = None
+        given, by_default = config.tracking.live_after_s, LIVE_AFTER if config.model is None else 0.0
+        self._after = by_default if given is None else given  # seconds of the run after which uploading begins
         self._problem = ""
         self._tunings: Sequence[TaskTuning] = ()
         self._errors: dict[str, Counter[str]] = {}  # task → error class → trials
         self._trials: dict[str, list[list[float | int]]] = {}  # task → order, seconds, Unix ms
+        self._operations = 0  # of all tasks, each as often as it occurs
         self._began = 0.0
+
+    def __enter__(self) -> Self:
+        """Prepares to upload while the run prepares to measure."""
+        if not self._after:
+            self._uploads.prepare()
+        return self
 
     def begin(self, folder: Path, resume: bool) -> None:
         """See `Tracker`."""
         self._began = time.monotonic()
-        spool = spool_for(folder, resume)
         try:
+            spool = spool_for(folder, resume)
+            if (spool / EVENTS).exists() and store_of(spool) not in (None, (self._backend, self._uri)):
+                spool = spool_for(folder, resume=False)  # a run of another store cannot go on in this one
             self._writer = Writer(spool)
         except (OSError, SpoolError) as error:
             self._stop(error)
             return
-        self._uploads = Uploads(folder, spool)
+        self._folder = folder
         parameters = facts.run_parameters(self._config)
         if self._writer.fresh:
             self._write(
@@ -123,6 +135,7 @@ class SpoolTracker(Tracker):
     def on_start(self, tasks: Sequence[TaskTuning]) -> None:
         """See `Callback`."""
         self._tunings = tasks
+        self._operations = sum(tuning.task.weight * tuning.task.workload.flops for tuning in tasks)
         for tuning in tasks:
             self._errors[tuning.task.name] = Counter(str(r.error) for r in tuning.records if not r.ok)
             self._write({"event": "task", "task": tuning.task.name, "parameters": facts.task_parameters(tuning)})
@@ -183,16 +196,15 @@ class SpoolTracker(Tracker):
             data = {"name": path.name, "digest": _digest(path), "source": str(path.absolute()), "context": context}
             self._write({"event": "input", **data})
         self._end("KILLED" if interrupted else "FINISHED", [entry["name"] for entry in document["tasks"]])
-        if self._uploads is None:
-            return self._problem
-        self._uploads.start()
+        if self._folder is not None:
+            self._uploads.start(self._folder)
         if self._problem:
             return self._problem
-        waited = time.monotonic() - self._began
-        if self._uploads.wait(PATIENCE * max(seconds, waited)):
+        spool = spools(folder)[-1]
+        if wait(spool, PATIENCE * seconds):
             self._say(f"tracked in {self._uri}; `autotune ui {folder}` shows it")
             return ""
-        if problem := self._uploads.problem():
+        if problem := read_state(spool).problem:
             return f"not tracked yet: {problem}; `autotune track {folder}` uploads what was missed"
         self._say(f"being uploaded to {self._uri}; `autotune track {folder}` waits for it")
         return ""
@@ -201,24 +213,24 @@ class SpoolTracker(Tracker):
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Notes an exception that ends the run."""
+        self._uploads.stop()
         if self._writer is None:
             return
         if value is not None:
             self._tags("", {"exception": f"{type(value).__name__}: {value}"})
             killed = isinstance(value, KeyboardInterrupt)
             self._end("KILLED" if killed else "FAILED", [tuning.task.name for tuning in self._tunings])
-            if self._uploads is not None:
-                self._uploads.start()
+            if self._folder is not None:
+                self._uploads.start(self._folder)
         self._close()
 
     def _totals(self, rank_accuracy: float) -> dict[str, float]:
         """Metrics of the run: of all tasks together, each as often as it occurs."""
         seconds = sum(tuning.task.weight * tuning.best_seconds for tuning in self._tunings)
-        operations = sum(tuning.task.weight * tuning.task.workload.flops for tuning in self._tunings)
         errors = sum(self._errors.values(), Counter())
         return {
             "best_seconds": seconds,
-            "gflops": operations / seconds * 1e-9 if seconds else math.nan,
+            "gflops": self._operations / seconds * 1e-9 if seconds else math.nan,
             "rank_accuracy": rank_accuracy,
             **{f"errors.{name}": count for name, count in errors.items()},
         }
@@ -265,11 +277,8 @@ class SpoolTracker(Tracker):
         self._close()
 
     def _upload_if_due(self) -> None:
-        after = self._config.tracking.live_after_s
-        if after is None:
-            after = 0.0 if self._config.model is not None else LIVE_AFTER
-        if self._uploads is not None and time.monotonic() - self._began >= after:
-            self._uploads.start()
+        if self._folder is not None and time.monotonic() - self._began >= self._after:
+            self._uploads.start(self._folder)
 
 
 def _milliseconds() -> int:

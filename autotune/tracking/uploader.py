@@ -12,25 +12,39 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from autotune.tracking import registry
 from autotune.tracking.facts import database_file
-from autotune.tracking.spool import FOLDER, SpoolError, driver_lives, events, pending, read_state, spools, write_state
+from autotune.tracking.spool import (
+    FOLDER,
+    SpoolError,
+    driver_lives,
+    events,
+    pending,
+    read_state,
+    spools,
+    store_of,
+    write_state,
+)
 from autotune.tracking.store import Input, Point, Store, StoreError
 from measure.hostlock import HostLock
 
 Turn = Callable[[], AbstractContextManager[None]]
 """Makes a context in which this process may compute."""
 
-SLICE = 0.1
+SLICE = 0.05
 """Seconds after which a turn ends, so that a run that wants to time something waits no longer."""
 
-_LOCK = "lock"
-_POLL, _LONGEST_PAUSE, _LAST_TRIES = 0.5, 30.0, 2
+LIVE = 5.0
+"""Seconds between two uploads while a run goes on: a call of a store costs about as much for one value as for many."""
+
+_LOCK, _LOG = "lock", "uploader.log"
+_POLL, _LONGEST_PAUSE, _LAST_TRIES = 0.1, 30.0, 2
+_REST = 3  # pauses between turns while a driver lives, in their own length
 
 
 class Upload:
@@ -59,9 +73,11 @@ class Upload:
         """
         try:
             while True:
-                alive = driver_lives(self.spool)
+                alive, start = driver_lives(self.spool), time.monotonic()
                 if not self._slice():
                     break
+                if alive:
+                    time.sleep(min(1.0, _REST * (time.monotonic() - start)))
             if not alive and not self._state.ended:
                 self._bury()
         except (StoreError, SpoolError) as error:
@@ -77,7 +93,7 @@ class Upload:
             return False
         if self._store is None:
             with self._turn():  # the import alone computes for seconds
-                kind = self._get(head["backend"])
+                kind = self._kind(head["backend"])
             with self._turn_for(head["uri"]):
                 self._store = kind(head["uri"], head["experiment"])
         with self._turn_for(head["uri"]):
@@ -94,6 +110,12 @@ class Upload:
             self._note(position=position, problem="")
         return more
 
+    def _kind(self, backend: str) -> type[Store]:
+        try:
+            return self._get(backend)
+        except ImportError as error:
+            raise StoreError(f"`{backend}` must be installed for its runs to be uploaded, but: {error}") from error
+
     def _turn_for(self, uri: str) -> AbstractContextManager[None]:
         """A server's answers are waited for, which must keep nobody from timing."""
         return nullcontext() if database_file(uri) is None else self._turn()
@@ -101,19 +123,15 @@ class Upload:
     def _apply(self, store: Store, head: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         kind, task, time_ms = event["event"], event.get("task", ""), event["time_ms"]
         if kind == "run":
-            tags = event["tags"]
-            run = store.open_run(event["key"], event["name"], time_ms, tags, None)
-            self._know("", run)
-            store.log_parameters(run, event["parameters"])
+            tags, parameters = event["tags"], event["parameters"]
+            self._know("", store.open_run(event["key"], event["name"], time_ms, tags, parameters, None))
         elif kind == "resume":
             self._state = replace(self._state, ended=False)
             store.set_status(self._run(""), "RUNNING", None)
             store.log_parameters(self._run(""), event["parameters"])
         elif kind == "task":
-            run = store.open_run(f"{head['key']}/{task}", task, time_ms, {}, self._run(""))
-            self._know(task, run)
-            store.set_status(run, "RUNNING", None)
-            store.log_parameters(run, event["parameters"])
+            key = f"{head['key']}/{task}"
+            self._know(task, store.open_run(key, task, time_ms, {}, event["parameters"], self._run("")))
         elif kind == "metrics":
             points = [Point(name, value, event["step"], time_ms) for name, value in event["values"].items()]
             self._points[self._run(task)] += points
@@ -204,8 +222,20 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def main() -> None:
-    """The process beside a run: `RUN_FOLDER` is its argument. Ends when everything is uploaded, or after some tries."""
-    folder = Path(sys.argv[1])
+    """The process beside a run, with the name of the backend as its argument and the run folder on standard input.
+
+    It imports what it needs before it reads the folder, so that it can be started before there is one; it ends when
+    everything is uploaded, or after some tries, or where no folder comes.
+    """
+    with suppress(ImportError), _exclusive():  # told later, where somebody reads it
+        registry.get(sys.argv[1])
+    line = sys.stdin.readline().strip()
+    if not line:
+        return
+    folder = Path(line)
+    log = os.open(folder / FOLDER / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     with only_uploader(folder) as alone:
         done = not alone or _follow(folder)
     if alone and done:
@@ -233,24 +263,22 @@ def _follow(folder: Path) -> bool:
             last_tries += 1
             if not failures or last_tries >= _LAST_TRIES:
                 return not failures
-        time.sleep(min(_POLL * 2**failures, _LONGEST_PAUSE if alive else 2.0))
+        pause = min(LIVE * 2**failures, _LONGEST_PAUSE) if alive else 1.0
+        until = time.monotonic() + pause
+        while time.monotonic() < until and not (alive and not any(map(driver_lives, found))):
+            time.sleep(_POLL)
 
 
 def _sweep(folder: Path) -> None:
     """Uploads what other runs beside this one have left for the same store."""
-    mine = {_address(spool) for spool in spools(folder)}
+    mine = {store_of(spool) for spool in spools(folder)}
     for other in run_folders(folder.parent):
-        wanted = [spool for spool in spools(other) if pending(spool) and _address(spool) in mine]
+        wanted = [spool for spool in spools(other) if pending(spool) and store_of(spool) in mine]
         if other != folder and wanted:
             with only_uploader(other) as alone:
                 if alone:
                     for problem in upload_run(other, _exclusive):
                         print(f"{other}: {problem}", flush=True)
-
-
-def _address(spool: Path) -> tuple[str, str] | None:
-    head = next((event for event, _ in events(spool, 0)), None)
-    return None if head is None else (head["backend"], head["uri"])
 
 
 @contextmanager

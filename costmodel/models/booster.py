@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.models.forest import MAX_LEAVES
+
 Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
 """Scores of the rows → gradient and curvature of each, (rows,)."""
 
@@ -82,6 +84,40 @@ def _provide_openmp(cause: OSError) -> None:
         copy = Path(folder) / _SONAME.decode()
         copy.write_bytes(renamed)
         ctypes.CDLL(str(copy), ctypes.RTLD_GLOBAL)
+
+
+def options_of(seed: int, leaves: int, learning_rate: float, feature_share: float, bins: int) -> dict[str, Any]:
+    """LightGBM's options of boosting that is deterministic, on one thread, to trees that `forest.Forest` has code for.
+
+    Args:
+        seed: of the sampling of features.
+        leaves: of a tree, at most.
+        learning_rate: share of a leaf's step that is taken.
+        feature_share: share of the features that a tree chooses from.
+        bins: values of a feature that are told apart, at most.
+
+    Raises:
+        ValueError: too many leaves, or too few.
+    """
+    if not 2 <= leaves <= MAX_LEAVES:
+        raise ValueError(f"`leaves` must be from 2 to {MAX_LEAVES}, but got leaves={leaves}")
+    return {
+        "num_leaves": leaves,
+        "learning_rate": learning_rate,
+        "feature_fraction": feature_share,
+        "max_bin": bins,
+        "min_data_in_leaf": 3,
+        "min_data_in_bin": 1,
+        "min_sum_hessian_in_leaf": 1e-3,
+        "enable_bundle": False,
+        "feature_pre_filter": False,
+        "use_missing": False,
+        "num_threads": 1,
+        "deterministic": True,
+        "force_col_wise": True,
+        "seed": seed,
+        "verbose": -1,
+    }
 
 
 def boost(

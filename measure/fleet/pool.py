@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +12,8 @@ from measure.errors import PoolError
 from measure.fleet.scheduler import Fleet, FleetSettings, Provider, failure
 from measure.fleet.seats import Work
 from measure.pool import MeasurePool, Trial, TrialResult
+
+log = logging.getLogger(__name__)
 
 _THREADS = 256
 """Most blocking calls that endpoints may have under way by `asyncio.to_thread`."""
@@ -101,7 +104,10 @@ class FleetPool(MeasurePool):
             self._loop.close()
         else:
             self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join()
+            patience = 3 * self.settings.close_timeout  # providers, endpoints, blocking calls
+            self._thread.join(patience)
+            if self._thread.is_alive():
+                log.warning("the fleet did not end within %g s; what it waits for is left alone", patience)
         with self._changed:
             self._done.clear()
             self._outstanding = 0

@@ -190,9 +190,12 @@ class Fleet:
         self.cancel()
         for task in self._providers:
             task.cancel()
+        await self._wait_for(self._providers)  # until then endpoints may join
         for endpoint in list(self._seats):
             self.leave(endpoint)
-        tasks = {*self._providers, *self._background}
+        await self._wait_for(self._background)
+
+    async def _wait_for(self, tasks: set[asyncio.Task[None]]) -> None:
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self.settings.close_timeout)
             for task in late:
@@ -209,8 +212,6 @@ class Fleet:
             best = min(work.trial.best_seconds or math.inf, self._best.get(work.trial.family, math.inf))
             device = cast(Device, seat.endpoint)
             coroutine = device.run(work.trial, work.module, best if best < math.inf else None)
-        if not seat.free:
-            raise RuntimeError(f"`seat` must be free, but got {seat}")
         self._withdraw(seat)
         seat.free -= 1
         self._offer(seat)
@@ -302,11 +303,17 @@ class Fleet:
     def _wake(self) -> None:
         if not self._woken and not self._closed:
             self._woken = True
-            asyncio.get_running_loop().call_soon(self._start_work)
+            asyncio.get_running_loop().call_soon(self._woken_up)
+
+    def _woken_up(self) -> None:
+        self._woken = False
+        try:
+            self._start_work()
+        except Exception as error:  # an endpoint that is none; in a callback it would go unseen
+            self._give_up(failure("an endpoint must be a builder or a device", error))
 
     def _start_work(self) -> None:
         """Starts all that can be started."""
-        self._woken = False
         if self._changed:
             self._changed = False
             self._contended = [host for host in self._hosts.values() if host.contended]
@@ -403,7 +410,7 @@ class Fleet:
             for role, queues in (("builder", self._waiting), ("device", self._built))
             for target, queue in queues.items()
             if queue and (role == "device" or self._room(target))
-        )
+        )  # there is one: all others would have been started
         joined = ", ".join(map(str, self._seats.values())) or "none at all"
         lost = f"; {self._last_loss}" if self._last_loss else ""
         return PoolError(f"the fleet must have a {role} for target={target!r} {when}, but got {joined}{lost}")

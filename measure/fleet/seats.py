@@ -80,6 +80,7 @@ class Seat:
     Attributes:
         endpoint: builder or device.
         host: that it is on.
+        targets: that it works for.
         builds: whether it is a builder.
         alone: whether its work needs the host alone.
         free: pieces of work that it could take.
@@ -90,17 +91,13 @@ class Seat:
 
     endpoint: Builder | Device
     host: Host
+    targets: frozenset[str]
     builds: bool
     alone: bool
     free: int
     tasks: dict[asyncio.Task[Any], Work] = field(default_factory=dict)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     description: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def targets(self) -> frozenset[str]:
-        """That it works for."""
-        return self.endpoint.targets
 
     def __str__(self) -> str:
         kind = "builder" if self.builds else "device"
@@ -109,7 +106,8 @@ class Seat:
 
 def seat_of(endpoint: Builder | Device, host: Host) -> Seat:
     """A seat for an endpoint that joins."""
+    targets = frozenset(endpoint.targets)
     if hasattr(endpoint, "build"):
-        return Seat(endpoint, host, True, False, cast(Builder, endpoint).slots)
+        return Seat(endpoint, host, targets, True, False, cast(Builder, endpoint).slots)
     description = {**endpoint.description, "device": endpoint.name}
-    return Seat(endpoint, host, False, endpoint.exclusive, 1, description=description)
+    return Seat(endpoint, host, targets, False, endpoint.exclusive, 1, description=description)

@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -34,6 +35,11 @@ _LEAN = {
     "RAY_prestart_worker_first_driver": "0",  # actors get processes of their own anyway
     "RAY_memory_monitor_refresh_ms": "0",  # it would end actors in place of the kernels that eat the memory
 }
+_PROBE = 5.0
+"""Seconds for a cluster's host to answer."""
+
+_LONGEST = 25
+"""Bytes of the folder in which Ray's own may lie: paths of its sockets may have 107 in all."""
 
 
 def connect(address: str | None, settings: RaySettings) -> Callable[[], None]:
@@ -59,6 +65,7 @@ def connect(address: str | None, settings: RaySettings) -> Callable[[], None]:
 def _join(address: str) -> Callable[[], None]:
     import ray
 
+    _probe(address)
     changes = {**_QUIET, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token" if _user_has_token() else "disabled")}
     leave = _environment(changes)
     leave.__enter__()
@@ -77,12 +84,23 @@ def _join(address: str) -> Callable[[], None]:
     return end
 
 
+def _probe(address: str) -> None:
+    """Finds out at once that nobody is there, which takes Ray more than a minute."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), _PROBE).close()
+        except OSError as error:
+            raise PoolError(f"a Ray cluster must answer at {address}, but: {error}") from None
+
+
 def _start(settings: RaySettings) -> Callable[[], None]:
     import ray
     from ray._private.node import Node
     from ray._private.parameter import RayParams
 
-    folder = Path(tempfile.mkdtemp(prefix="at"))  # short: sockets' paths may have 107 bytes
+    base = tempfile.gettempdir()
+    folder = Path(tempfile.mkdtemp(prefix="at", dir=base if len(base) <= _LONGEST else "/tmp"))
     changes = {
         **_QUIET,
         **_LEAN,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayError, RayTaskError
 
 from measure.errors import PoolError
 from measure.fleet.endpoint import EndpointLost
@@ -30,8 +30,10 @@ class _ActorEndpoint:
         job = next(_JOBS)
         try:
             frame = await self._actor.work.remote(pack({"job": job, **header}, blob))
-        except RayActorError as error:
-            raise EndpointLost(f"its Ray actor died: {first_line(error)}") from None
+        except RayTaskError:
+            raise  # a fault in our own code
+        except RayError as error:  # the actor died, or its node did with the answer
+            raise EndpointLost(f"its Ray actor is gone: {cause(error)}") from None
         except asyncio.CancelledError:
             self._actor.cancel.remote(job)
             raise
@@ -117,6 +119,7 @@ def dismiss(actor: Any) -> None:
         ray.kill(actor)
 
 
-def first_line(error: Exception) -> str:
-    """What one of Ray's errors says, without its traceback."""
-    return str(error).strip().partition("\n")[0]
+def cause(error: Exception) -> str:
+    """What one of Ray's errors says, without the traceback that it may bring from the actor."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1] if "creation task" in lines[0] else lines[0]

@@ -49,9 +49,15 @@ def ray_pool(
     """
     ours, plus, addresses = spec.partition("+")
     name, colon, address = ours.partition(":")
-    if name != "ray" or (colon and not address) or (plus and not addresses):
-        raise ValueError(f"`pool` must be ray[:ADDRESS][+rpc://HOST:PORT], but got pool={spec!r}")
+    if name != "ray" or (colon and not _is_address(address)) or (plus and not addresses):
+        rule = "ray[:ADDRESS][+rpc://HOST:PORT], ADDRESS being auto or HOST:PORT"
+        raise ValueError(f"`pool` must be {rule}, but got pool={spec!r}")
     return RayPool(address or None, front=_front(addresses, token_file, ca) if plus else None)
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return text == "auto" or (bool(host) and "/" not in host and port.isdecimal() and 0 < int(port) < 1 << 16)
 
 
 def _front(

@@ -128,7 +128,7 @@ class RayProvider:
         """
         from ray.exceptions import RayError
 
-        from measure.ray.endpoints import dismiss, first_line
+        from measure.ray.endpoints import cause, dismiss
 
         failures = 0
         while True:
@@ -142,9 +142,9 @@ class RayProvider:
                     await _fill_with_one(fleet, _endpoint(post, news, actor))
             except RayError as error:
                 failures += 1
-                log.warning("%s died: %s", post.name, first_line(error))
+                log.warning("%s died: %s", post.name, cause(error))
                 if failures == _TRIES:
-                    raise PoolError(f"{post.name} must come up, but: {first_line(error)}") from error
+                    raise PoolError(f"{post.name} must come up, but: {cause(error)}") from error
             finally:
                 dismiss(actor)
             await asyncio.sleep(_RESTART)

@@ -212,9 +212,10 @@ class JobClient:
         return self._session
 
     async def _submit(self, session: str, request: Mapping[str, Any], blob: bytes) -> None:
-        fetched, self._fetched = self._fetched, []
         limit = self.settings.call_timeout + len(blob) / _BYTES_PER_SECOND
-        await self._connection.call("Submit", {**request, "session": session, "fetched": fetched}, blob, limit)
+        told = {**request, "session": session, "fetched": self._fetched}
+        await self._connection.call("Submit", told, blob, limit)
+        self._fetched = []
 
     async def _poll(self, session: str, job: str) -> tuple[dict[str, Any], bytes]:
         wait = min(MAX_WAIT, self.settings.lease / 3)

@@ -26,7 +26,7 @@ and the bytes of arrays as its blob.
 
 A session is a client's claim to its jobs. Every call renews it, and when it has not been heard of for `lease` seconds
 its jobs are killed and forgotten. A job has an id of the client's making; submitting it twice is submitting it once.
-Its answer stays until a later `Submit` names the job in `fetched`, or the session ends.
+Its answer stays until a later `Submit` names the job in `fetched`, or makes room for itself, or the session ends.
 
 A tracker knows the devices that register again and again, every `lease / 3` seconds. Who asks gets a lease on one, or
 waits in a queue, in the order of priority and then of asking; `request` is of the asker's making, so that asking twice
@@ -54,7 +54,7 @@ MAX_HEADER = 4 << 20
 """Bytes of the JSON in a message."""
 MAX_SESSIONS = 64
 MAX_JOBS = 4
-"""Jobs of a session that are under way or whose answers were not fetched."""
+"""Jobs of a session, under way or answered; a new one takes the place of the oldest that was answered."""
 MAX_MODULES = 64
 """Modules that a session has uploaded."""
 MAX_HELD = 512 << 20

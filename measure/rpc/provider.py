@@ -64,17 +64,19 @@ class RpcProvider:
             await asyncio.sleep(_PAUSES[min(losses, len(_PAUSES) - 1)])
 
     async def _greet(self, connection: Connection, address: RpcAddress) -> Mapping[str, Any]:
-        start = time.monotonic()
+        start, warned = time.monotonic(), False
         while True:
             try:
                 reply = await greet(connection, self.settings)
             except (Unreachable, Busy) as error:
-                waited = time.monotonic() - start
-                if not self._reached and waited > self.settings.connect_timeout:
-                    raise PoolError(
-                        f"`pool` must name a worker or tracker that answers, but {address.place} did not "
-                        f"within {self.settings.connect_timeout:g} s: {error}"
-                    ) from None
+                late = time.monotonic() - start > self.settings.connect_timeout
+                limit = f"{self.settings.connect_timeout:g} s"
+                if late and not self._reached:
+                    rule = "`pool` must name a worker or tracker that answers"
+                    raise PoolError(f"{rule}, but {address.place} did not within {limit}: {error}") from None
+                if late and not warned:
+                    warned = True
+                    log.warning("%s has not answered for %s, and is tried again: %s", address.place, limit, error)
                 await asyncio.sleep(self.settings.retry_pause)
             else:
                 self._reached = True

@@ -67,6 +67,12 @@ class _Session:
     def renew(self) -> None:
         self.expires = time.monotonic() + self.lease
 
+    def forget(self, name: str) -> None:
+        """Lets go of a job, which is killed if it is under way; nothing where it is not known."""
+        job = self.jobs.pop(name, None)
+        if job is not None and job.task is not None:
+            job.task.cancel()
+
 
 class RpcServer:
     """Serves one device to clients that have the token; jobs of all sessions take turns, first come, first served.
@@ -148,11 +154,14 @@ class RpcServer:
         session = self._session(request)
         name = request.get("job", str)
         for fetched in request.get("fetched", list):
-            session.jobs.pop(str(fetched), None)
+            session.forget(str(fetched))
         if name in session.jobs:  # the reply to the first time was lost on its way
             return {}, b""
         if len(session.jobs) >= MAX_JOBS:
-            raise Full(f"a session must have at most {MAX_JOBS} jobs, but got one more")
+            answered = [name for name, job in session.jobs.items() if job.task is not None and job.task.done()]
+            if not answered:
+                raise Full(f"a session must have at most {MAX_JOBS} jobs under way, but got one more")
+            del session.jobs[answered[0]]  # who has not fetched it by now does not want it
         self._make_room(len(request.blob))
         kind = request.get("kind", str)
         if kind == "trial":
@@ -186,9 +195,7 @@ class RpcServer:
 
     async def _cancel(self, request: Request) -> Reply:
         session = self._session(request)
-        job = session.jobs.pop(request.get("job", str), None)
-        if job is not None and job.task is not None:
-            job.task.cancel()
+        session.forget(request.get("job", str))
         return {}, b""
 
     async def _upload(self, request: Request) -> Reply:
@@ -284,9 +291,9 @@ class RpcServer:
 
     def _drop(self, name: str) -> None:
         session = self._sessions.pop(name, None)
-        for job in session.jobs.values() if session else ():
-            if job.task is not None:
-                job.task.cancel()
+        if session is not None:
+            for job in list(session.jobs):
+                session.forget(job)
 
     async def _end_leases(self) -> None:
         """Kills the jobs of clients that were not heard of for their lease."""

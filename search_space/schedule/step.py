@@ -36,7 +36,9 @@ class Step:
 
     def substitute(self, values: Mapping[str, int]) -> Step:
         """The step with decision variables replaced by numbers."""
-        return replace(self, **{f.name: _concrete(getattr(self, f.name), values) for f in fields(self)})
+        done = {name: _concrete(value, values) for name, value in vars(self).items()}
+        changed = {name: value for name, value in done.items() if value is not getattr(self, name)}
+        return replace(self, **changed) if changed else self
 
 
 def _plain(value: Any) -> Any:
@@ -51,7 +53,10 @@ def _concrete(value: Any, values: Mapping[str, int]) -> Any:
     if isinstance(value, Expr):
         done = substitute(value, values)
         return done.value if done.is_const else done
-    return tuple(_concrete(v, values) for v in value) if isinstance(value, tuple) else value
+    if not isinstance(value, tuple):
+        return value
+    parts = tuple(_concrete(v, values) for v in value)
+    return parts if any(new is not old for new, old in zip(parts, value, strict=True)) else value
 
 
 def position(stage: Stage, leaf: str, field_name: str = "axis") -> int:

@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 
 from search_space.hardware import Hardware
 from targets.cpu.probe import core_peak_flops
-from targets.cpu.processors import features_of
+from targets.cpu.processors import features_of, probed_features
 from targets.cpu.runtime import blas_library
 
 
@@ -29,7 +29,7 @@ def cache_bytes(level: int) -> int:
     return {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}[level]
 
 
-def hardware_of(name: str, cpu: str, features: str, is_host: bool) -> Hardware:
+def hardware_of(name: str, cpu: str, features: str, is_host: bool, architecture: str = "") -> Hardware:
     """Limits of a processor, on this host's cores and memory.
 
     Args:
@@ -37,11 +37,15 @@ def hardware_of(name: str, cpu: str, features: str, is_host: bool) -> Hardware:
         cpu, features: as LLVM has them; without `features` those are asked for that kernels are written for.
         is_host: whether code for it runs here, so that its peak can be measured; else the peak is this host's, by
             the width of the vectors.
+        architecture: of the processor, a name of `processors.TRIPLES`; empty: this host's.
 
     Raises:
         ValueError: a processor that LLVM does not know.
     """
-    present = {f[1:] for f in features.split(",") if f.startswith("+")} if features else set(features_of(cpu))
+    if features:
+        present = {f[1:] for f in features.split(",") if f.startswith("+")}
+    else:
+        present = set(probed_features(cpu) if is_host else features_of(cpu, architecture))
     if is_host and blas_library() is not None:
         present.add("cblas")
     vector, registers = _vectors(present)

@@ -10,11 +10,12 @@ import llvmlite.binding as llvm
 from search_space.hardware import Hardware
 from search_space.ir.stmt import Buffer, LoopProgram
 from search_space.ir.verify import verify
-from targets.base import BuildError, Module, Parameter, Target
+from targets.base import BuildError, Module, Parameter, RunError, Target
 from targets.cpu.emit import emit_program
 from targets.cpu.host import hardware_of
 from targets.cpu.kernel import CpuKernel
 from targets.cpu.library_calls import emit_sgemm  # noqa: F401  (registers the emitter)
+from targets.cpu.processors import TRIPLES, triple_of
 from targets.cpu.runtime import ZEROS, initialise
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
 
@@ -25,18 +26,28 @@ class CpuTarget(Target):
     Args:
         cpu: an LLVM processor name; this host's by default.
         features: LLVM feature string; this host's by default.
+        name: by which `targets.registry` knows it.
+        architecture: of the processor, a name of `processors.TRIPLES`; empty: this host's. Code for another one is
+            built here and runs elsewhere.
 
     Raises:
         ValueError: a processor that LLVM does not know.
     """
 
-    def __init__(self, cpu: str | None = None, features: str | None = None, name: str = "cpu") -> None:
+    def __init__(
+        self, cpu: str | None = None, features: str | None = None, name: str = "cpu", architecture: str = ""
+    ) -> None:
         initialise()
+        if architecture:
+            llvm.initialize_all_targets()
+            llvm.initialize_all_asmprinters()
         self.name = name
         self.cpu = cpu or llvm.get_host_cpu_name()
         self.features = features if features is not None else "" if cpu else llvm.get_host_cpu_features().flatten()
-        self.hardware: Hardware = hardware_of(name, self.cpu, self.features, is_host=cpu is None)
-        self.machine = llvm.Target.from_default_triple().create_target_machine(
+        self.hardware: Hardware = hardware_of(
+            name, self.cpu, self.features, is_host=cpu is None, architecture=architecture
+        )
+        self.machine = llvm.Target.from_triple(triple_of(architecture)).create_target_machine(
             cpu=self.cpu, features=self.features, opt=2, reloc="pic", codemodel="default"
         )
 
@@ -77,10 +88,19 @@ class CpuTarget(Target):
             tuple(_parameter(b, packed.get(b.name, ())) for b in program.params),
             program.outputs,
             tuple(_parameter(b) for b in program.inputs),
-            {"shared_bytes": shared, "scratch_bytes": scratch, "cpu": self.cpu},
+            {"shared_bytes": shared, "scratch_bytes": scratch, "cpu": self.cpu, "triple": self.machine.triple},
         )
 
     def load(self, module: Module) -> CpuKernel:
+        """The module, ready to run in this process.
+
+        Raises:
+            RunError: it is for another architecture than this host's.
+        """
+        theirs = str(module.metadata.get("triple", "")).partition("-")[0]
+        ours = llvm.get_process_triple().partition("-")[0]
+        if theirs and theirs != ours:
+            raise RunError(f"a module must be for {ours} to run here, but got one for {theirs}")
         return CpuKernel(module, self.hardware.cores)
 
     def assembly(self, module: Module) -> str:
@@ -100,6 +120,13 @@ def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
 
 @cache
 def get_target(spec: str = "cpu") -> CpuTarget:
-    """`cpu` (this host) or `cpu:NAME` with an LLVM processor name."""
+    """`cpu` (this host), `cpu:NAME` with an LLVM processor name, or for another architecture `cpu:aarch64[:NAME]`.
+
+    Raises:
+        ValueError: a processor that LLVM does not know.
+    """
     _, _, cpu = spec.partition(":")
+    architecture, _, other = cpu.partition(":")
+    if architecture in TRIPLES:
+        return CpuTarget(other or "generic", name=spec, architecture=architecture)
     return CpuTarget(cpu or None, name=spec)

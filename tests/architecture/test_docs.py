@@ -62,7 +62,7 @@ def test_every_configuration_key_is_documented() -> None:
 def test_every_field_of_a_record_is_documented() -> None:
     text = (DOCS / "records.md").read_text()
     documented = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))))
-    assert documented == {item.name for item in fields(Record)}
+    assert documented == {item.name for item in fields(Record) if item.compare}
     assert SCHEMA in text and all(f"`{kind}`" in text for kind in ErrorClass)
 
 

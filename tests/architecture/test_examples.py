@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
     [
         ("matmul_schedule.py", [], "GFLOP/s"),
         ("tune_conv2d.py", ["6"], "6 trials"),
+        ("rpc_device.py", [], "the output is right"),
         ("vta_conv2d.py", [], "2 virtual threads"),
     ],
 )
@@ -31,6 +32,7 @@ def test_an_example_runs(program: str, arguments: list[str], shown: str, tmp_pat
 def test_every_example_is_run() -> None:
     assert {path.name for path in (ROOT / "examples").glob("*.py")} == {
         "matmul_schedule.py",
+        "rpc_device.py",
         "tune_conv2d.py",
         "vta_conv2d.py",
     }

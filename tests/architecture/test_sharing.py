@@ -17,17 +17,46 @@ def test_groups_are_read_from_the_files(tmp_path: Path) -> None:
     marked.write_text('pytestmark = pytest.mark.xdist_group("ray")\n@pytest.fixture(scope="module")\n')
     shared.write_text('@pytest.fixture(scope="module", params=P)\ndef pool(): ...\n')
     plain.write_text('buffer("x", scope="local")\n')
-    assert sharing.group_of(f"{marked}::test_a[x]") == "ray"
-    assert sharing.group_of(f"{shared}::test_a") == sharing.group_of(f"{shared}::test_b") == str(shared)
-    assert sharing.group_of(f"{plain}::test_a") == f"{plain}::test_a"
+    assert sharing.group_of(f"{marked.name}::test_a[x]", tmp_path) == "ray"
+    assert (
+        sharing.group_of(f"{shared.name}::test_a", tmp_path)
+        == sharing.group_of(f"{shared.name}::test_b", tmp_path)
+        == str(shared)
+    )
+    assert sharing.group_of(f"{plain.name}::test_a", tmp_path) == "plain.py::test_a"
 
 
-def test_a_file_that_shares_a_fixture_is_run_by_one_process() -> None:
-    program = [sys.executable, "-m", "pytest", "-v", "-n", "2", "--dist=loadgroup", "-p", "no:cacheprovider"]
+TESTS = """
+import pytest  # each test fails unless the same process has run those before it
+
+@pytest.fixture(scope="module")
+def shared():
+    return []
+
+@pytest.mark.parametrize("number", range(6))
+def test_it(shared, number):
+    assert len(shared) == number
+    shared.append(number)
+"""
+
+
+def test_a_file_that_shares_a_fixture_is_run_by_one_process(tmp_path: Path) -> None:
+    for name in ("test_a.py", "test_b.py", "test_c.py"):
+        (tmp_path / name).write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    program = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:hypothesispytest",
+        "-q",
+    ]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
-    files = ["tests/contracts/test_pool_contract.py", "tests/architecture/test_layers.py"]
-    options = ["-k", "closed or docs or layers or parents"]
-    run = subprocess.run([*program, *options, *files], cwd=ROOT, env=kept, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout
-    done = [line for line in run.stdout.splitlines() if "PASSED tests/contracts/test_pool_contract.py" in line]
-    assert len(done) >= 3 and len({line.split()[0] for line in done}) == 1
+    options = ["-n", "2", "--dist=loadgroup", "--rootdir", str(tmp_path)]
+    run = subprocess.run([*program, *options, str(tmp_path)], cwd=ROOT, env=kept, capture_output=True, text=True)
+    assert "18 passed" in run.stdout, run.stdout

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 from autotune import __version__
 from autotune.cli import app
 from autotune.finals import is_final
+from autotune.folder import write_text
 from measure.database import Database
 from tests.autotune import fakes
 
@@ -25,7 +27,7 @@ SMALL = "workload: {operator: matmul, m: 24, n: 32, k: 16}\ntrials: 6\nsearch: {
 TASK_KEYS = {
     *("name", "workload", "target", "weight", "algorithm", "trials", "best_seconds", "gflops", "peak_share"),
     *("spread", "cache", "trials_per_second", "candidates_per_second", "correct", "errors", "reference"),
-    *("metrics", "reference_seconds", "seed", "trace"),
+    *("phases", "metrics", "reference_seconds", "seed", "trace"),
 }
 
 
@@ -43,11 +45,13 @@ def call(*arguments):
 def test_help_and_version_are_quick():
     best = np.inf
     for _ in range(3):
-        start = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-m", "autotune", "--help"], capture_output=True, text=True)
-        best = min(best, time.perf_counter() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # Of the processor's time: tests in other processes keep the cores busy.
+        best = min(best, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
     assert done.returncode == 0 and "lower" in done.stdout
-    assert best < 0.5
+    assert 0.01 < best < 0.5
     assert call("--version").output == f"autotune {__version__}\n"
 
 
@@ -192,7 +196,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(folder, monkeypatch
         if done == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("autotune.run.make_pool", lambda spec: fakes.HashPool(press))
+    monkeypatch.setattr("autotune.run.make_pool", lambda *_: fakes.HashPool(press))
     monkeypatch.setattr(sys, "argv", ["autotune", "run", "small.yaml"])
     done = call("run", "small.yaml")
     assert done.exit_code == 130
@@ -201,8 +205,31 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(folder, monkeypatch
     assert json.loads((folder / "runs/small/summary.json").read_text())["tasks"][0]["trials"] == 4
 
 
+@pytest.mark.parametrize("place", [None, "runs/small/summary.json"])
+def test_a_full_disk_is_one_sentence_that_says_how_to_go_on(folder, monkeypatch, place):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device", *([] if place is None else [place]))
+
+    monkeypatch.setattr("autotune.run.run", full)
+    monkeypatch.setattr("sys.argv", ["autotune", "run", "small.yaml"])
+    done = call("run", "small.yaml")
+    assert done.exit_code == 2
+    expected = (
+        f"{place or 'a file must have room'}: No space left on device. To go on: autotune run small.yaml --resume"
+    )
+    assert done.output == f"{expected}\n"
+
+
+def test_what_is_written_is_whole_or_not_there(tmp_path, monkeypatch):
+    write_text("first", tmp_path / "a.txt")
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
+    with pytest.raises(OSError, match=r"No space left: '.*a\.txt'"):
+        write_text("second", tmp_path / "a.txt")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"] and (tmp_path / "a.txt").read_text() == "first"
+
+
 def test_a_second_run_keeps_the_records_of_the_first(folder, monkeypatch):
-    monkeypatch.setattr("autotune.run.make_pool", lambda spec: fakes.HashPool())
+    monkeypatch.setattr("autotune.run.make_pool", lambda *_: fakes.HashPool())
     monkeypatch.setattr("autotune.run._references", lambda tasks, *_: ([None] * len(tasks), None))
     assert call("run", "small.yaml", "--quiet").exit_code == 0
     again = call("run", "small.yaml", "--seed", "1")

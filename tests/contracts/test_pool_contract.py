@@ -13,10 +13,13 @@ from measure.fleet.pool import FleetPool
 from measure.local import LocalPool
 from measure.noise import NoisyPool
 from measure.replay import ReplayPool
+from measure.rpc.pool import RpcPool
+from measure.rpc.settings import RpcAddress
 from measure.settings import LocalSettings
 from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given
 from tests.measure.helpers import EXECUTOR, trial
 from tests.measure.ray.session import ray_pool
+from tests.measure.rpc.processes import Process, settings
 
 GOOD = [trial(seconds=1e-3 * (1 + place)) for place in range(5)]
 BAD = trial(build="compile")
@@ -39,7 +42,28 @@ def fleet(folder: Path) -> FleetPool:
     return FleetPool([Given(FakeBuilder("builder", slots=2), *devices)])
 
 
-POOLS = {"local": local, "replay": replay, "noisy": noisy, "fleet": fleet, "ray": ray_pool}
+class RpcPoolOfItsOwn(RpcPool):
+    """With a worker on this host, which ends with it."""
+
+    def __init__(self, folder: Path) -> None:
+        lock = str(folder / "host.lock")
+        self.worker = Process(folder, "worker", "--executor", EXECUTOR, "--host-lock", lock)
+        local_settings = LocalSettings(builders=1, executor=EXECUTOR, host_lock=lock)
+        super().__init__([RpcAddress(self.worker.place)], settings(), local=local_settings)
+
+    def close(self) -> None:
+        super().close()
+        self.worker.end()
+
+
+POOLS = {
+    "local": local,
+    "replay": replay,
+    "noisy": noisy,
+    "fleet": fleet,
+    "rpc": RpcPoolOfItsOwn,
+    "ray": ray_pool,
+}
 KINDS = [pytest.param(kind, marks=pytest.mark.xdist_group("ray")) if kind == "ray" else kind for kind in POOLS]
 
 

@@ -10,6 +10,7 @@ from autotune.graph.importer import HANDLERS, ModelError
 from tests.graph.conformance import EXCLUDED, cases, outside, passing
 
 OPERATORS = sorted(HANDLERS)
+pytestmark = pytest.mark.xdist_group("conformance")  # all are generated, which takes seconds, at the first of them
 
 
 @pytest.mark.parametrize("op", OPERATORS)

@@ -234,6 +234,38 @@ def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch, room):
         assert [item.order for item in database] == [1, 3, 4] and database.repaired is None
 
 
+def test_records_that_come_together_are_synced_once(path, monkeypatch):
+    synced, sync = [], os.fsync
+    monkeypatch.setattr("measure.journal.os.fsync", lambda descriptor: synced.append(sync(descriptor)))
+    with Database(path) as database, Database(path) as other:
+        assert database.extend([]) == [] and not synced
+        placed = database.extend([record(step=step) for step in range(5)])
+        assert len(synced) == 1 and [item.order for item in placed] == [0, 1, 2, 3, 4]
+        other.append(record(step=5))
+        placed += database.extend([record(step=6), record(step=7)])
+        assert [item.place.line for item in placed] == [1, 2, 3, 4, 5, 7, 8]
+        assert list(database) == placed and [item.place for item in database] == [item.place for item in placed]
+    assert path.read_bytes() == b"".join(record(step=step).to_line() for step in range(8))
+
+
+def test_a_disk_that_is_full_after_some_of_the_records_keeps_those(path, monkeypatch):
+    write = os.write
+    room = 2 * len(record(step=1).to_line()) + 10
+
+    def filling(descriptor, data):
+        free = room - path.stat().st_size
+        if not free:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, bytes(data)[:free])
+
+    monkeypatch.setattr("measure.journal.os.write", filling)
+    with Database(path) as database:
+        with pytest.raises(FullError, match="must have room for every record"):
+            database.extend([record(step=step) for step in (1, 2, 3)])
+        assert [item.order for item in database] == [1, 2]
+    assert path.read_bytes() == record(step=1).to_line() + record(step=2).to_line()
+
+
 WRITER = """
 import sys
 from measure.database import Database

@@ -89,9 +89,8 @@ def test_impossible_noise_is_refused(options):
 
 def test_pools_by_name():
     assert registry.get("local") is LocalPool and registry.get("replay") is ReplayPool
-    with pytest.raises(
-        ValueError, match="`pool` must be one of local, replay, but got pool='loca'; did you mean 'local'"
-    ):
+    names = ", ".join(sorted(registry.POOLS))
+    with pytest.raises(ValueError, match=f"`pool` must be one of {names}, but got pool='loca'; did you mean 'local'"):
         registry.get("loca")
 
 

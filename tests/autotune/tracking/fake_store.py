@@ -40,11 +40,20 @@ class FakeStore(Store):
     def __init__(self, uri: str, experiment: str, world: World) -> None:
         self.world, self.experiment = world, experiment
 
-    def open_run(self, key: str, name: str, time_ms: int, tags: Mapping[str, str], parent: str | None) -> str:
+    def open_run(
+        self,
+        key: str,
+        name: str,
+        time_ms: int,
+        tags: Mapping[str, str],
+        parameters: Mapping[str, str],
+        parent: str | None,
+    ) -> str:
         run = f"id of {key}"
         fresh = {"name": name, "start": time_ms, "tags": dict(tags), "parent": parent, "experiment": self.experiment}
-        empty: dict[str, Any] = {"parameters": {}, "points": set(), "files": {}, "inputs": set(), "status": "RUNNING"}
-        self.world.do(lambda: self.world.runs.setdefault(run, {**fresh, **empty}) and None)
+        empty: dict[str, Any] = {"parameters": {}, "points": set(), "files": {}, "inputs": set()}
+        self.world.do(lambda: self.world.runs.setdefault(run, {**fresh, **empty}).update(status="RUNNING", end=None))
+        self.log_parameters(run, parameters)
         return run
 
     def log_parameters(self, run: str, parameters: Mapping[str, str]) -> None:

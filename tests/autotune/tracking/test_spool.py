@@ -90,7 +90,7 @@ def test_everything_reaches_the_store(tmp_path):
     assert (parent["status"], child["status"], parent["end"]) == ("FINISHED", "FINISHED", 1010)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(fails=st.dictionaries(st.integers(1, 30), st.booleans(), max_size=12), slices=st.sampled_from([0.0, 10.0]))
 def test_a_store_that_is_away_at_any_call_misses_nothing(tmp_path_factory, fails, slices):
     folder = tmp_path_factory.mktemp("run")
@@ -115,6 +115,14 @@ def test_a_lost_state_uploads_nothing_twice(tmp_path):
     (spool / "state.json").write_text("{")
     uploaded(spool, world)
     assert world.runs == before
+
+
+def test_a_store_that_is_not_installed_is_a_problem(tmp_path):
+    def missing(name):
+        raise ImportError("No module named 'mlflow'")
+
+    with pytest.raises(StoreError, match="`fake` must be installed .* No module named 'mlflow'"):
+        Upload(written(tmp_path, story(tmp_path)), get_store=missing).catch_up()
 
 
 def test_a_problem_is_kept_until_it_is_gone(tmp_path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 
 from autotune import run as runner
-from autotune.callbacks import Progress
+from autotune.callbacks import Callback, Progress
 from autotune.config import ConfigError, check_config
 from autotune.guide import Guide
 from autotune.tracking import facts, spool
@@ -35,7 +37,7 @@ from tests.costmodel.data import population
 def nothing_is_uploaded():
     """The spool is what these tests are about; no process is started."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Uploads, "start", lambda self: None)
+        patch.setattr(Uploads, "prepare", lambda self: None)
         patch.delenv(facts.URI_VARIABLE, raising=False)
         yield
 
@@ -151,6 +153,28 @@ def test_resume_goes_on_with_the_same_run_and_a_new_run_makes_its_own(local, tmp
     runner.run(config_for(out, pool, trials=9), "small.yaml")
     again = world_of(out)
     assert len(again.runs) == 2 and not set(again.runs) & set(world.runs)
+
+
+class Impatient(Callback):
+    """Presses Ctrl-C after the first round."""
+
+    def on_round(self, progress):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_run_that_is_stopped_and_resumed(local, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "make_pool", lambda *given: AnyPool({}))
+    config = config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}")
+    assert runner.run(config, "small.yaml", callbacks=[Impatient()]).interrupted
+    world = world_of(tmp_path / "run")
+    assert {run["status"] for run in world.runs.values()} == {"KILLED"}
+    assert not runner.run(config, "small.yaml", resume=True).interrupted
+    (place,) = spool.spools(tmp_path / "run")
+    Upload(place, get_store=world.store).catch_up()
+    assert {run["status"] for run in world.runs.values()} == {"FINISHED"} and len(world.runs) == 2
+    moved = config.model_copy(update={"tracking": config.tracking.model_copy(update={"uri": "http://other"})})
+    runner.run(moved, "small.yaml", resume=True)  # another store knows nothing of the run
+    assert [spool.store_of(place)[1] for place in spool.spools(tmp_path / "run")][1:] == ["http://other"]
 
 
 def test_an_exception_is_told(local, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from measure.errors import ErrorClass, PoolError
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import LOSSES, Fleet, FleetSettings
 from measure.host import machine_name
+from measure.workplace import Answer
 from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given, Script, lost, overlaps, unfit
 from tests.measure.helpers import trial
 
@@ -401,6 +402,36 @@ def test_an_answer_that_is_none_ends_the_run():
         pool.submit(trials(1))
         with pytest.raises(PoolError, match=r"builder mute \(cpu\) must answer or be lost, but raised AttributeError"):
             pool.results()
+
+
+def test_an_endpoint_that_is_no_coroutine_ends_the_run():
+    class Blocking(FakeBuilder):
+        def build(self, trial):
+            return Answer({}, b"")
+
+    with FleetPool([Given(Blocking("b"), FakeDevice("d"))]) as pool:
+        pool.submit(trials(1))
+        with pytest.raises(
+            PoolError, match="an endpoint must be a builder or a device, but raised TypeError: a corout"
+        ):
+            pool.results()
+
+
+def test_a_machine_that_joins_while_the_pool_closes_is_closed_too():
+    late = FakeDevice("late")
+
+    async def script(fleet: Fleet) -> None:
+        fleet.join(FakeBuilder("b"))
+        fleet.join(FakeDevice("d"))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.01)
+            fleet.join(late)
+
+    with FleetPool([Script(script)]) as pool:
+        pool.run(trials(1))
+    assert late.closed == 1
 
 
 def test_capacity_follows_the_machines():

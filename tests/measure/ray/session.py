@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,38 @@ def start() -> None:
     connect(None, RaySettings())
 
 
+def address() -> str:
+    """`HOST:PORT` of the session's Ray."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes that a process has started, and those that they have."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+class SessionPool(RayPool):
+    """A pool on the session's Ray, which it starts when there is work for it."""
+
+    def _start(self) -> None:
+        start()
+        super()._start()
+
+
 def ray_pool(folder: Path, **options: Any) -> RayPool:
     """A pool on the session's Ray whose kernels misbehave on demand; `options` are of `LocalSettings`."""
-    start()
     given = {"executor": EXECUTOR, "host_lock": str(folder / "host.lock"), **options}
-    return RayPool(settings=RaySettings(LocalSettings(**given), poll=0.2))
+    return SessionPool(settings=RaySettings(LocalSettings(**given), poll=0.2))
 
 
 class Node:

@@ -58,7 +58,10 @@ def test_a_wrong_token_is_one_sentence(tmp_path):
             pool.results()
 
 
-@pytest.mark.parametrize("spec", ["ray:", "ray+", "rays", "ray:auto+http://a:1", "ray+rpc://nowhere"])
+@pytest.mark.parametrize(
+    "spec",
+    ["ray:", "ray:near", "ray:ray://host:1", "ray+", "rays", "ray:auto+http://a:1", "ray+rpc://nowhere"],
+)
 def test_a_spec_must_be_right(spec, tmp_path):
     with pytest.raises(ValueError, match="`pool` must be"):
         ray_pool(spec)

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -96,25 +97,28 @@ def test_nodes_come_and_go_during_a_run(pool):
     numbers = itertools.count()
     results = []
 
-    def work_on(node):
-        """Keeps the devices busy; the results that came from a node."""
+    def work_on(node=None):
+        """Keeps the devices busy; the results that came from a node, if one is given."""
         while pool.outstanding < 8:
             pool.submit([trial(seconds=0.05, sleep=True, deterministic=True, number=next(numbers), options=VTA)])
         results.extend(pool.results(0.1))
-        return [result for result in results if node.id[:6] in result.host["device"]]
+        return [result for result in results if node and node.id[:6] in result.host["device"]]
 
     nodes = []
-    try:
-        nodes.append(Node({"autotune_vta": 2.0}))
-        until(lambda: work_on(nodes[0]))
-        nodes[0].kill()
-        nodes.append(Node({"autotune_vta": 2.0}))
-        until(lambda: work_on(nodes[1]))
-        while pool.outstanding:
-            results += pool.results()
-    finally:
-        for node in nodes:
-            node.kill()
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            for _ in range(2):
+                starting = thread.submit(Node, {"autotune_vta": 2.0})
+                until(lambda: starting.done() or work_on(), 60.0)  # noqa: B023
+                nodes.append(starting.result())
+                until(lambda: work_on(nodes[-1]))
+                if len(nodes) == 1:
+                    nodes[0].kill()
+            while pool.outstanding:
+                results += pool.results()
+        finally:
+            for node in nodes:
+                node.kill()
     assert all(result.ok for result in results)
     assert sorted(result.trial.trace[0]["number"] for result in results) == list(range(next(numbers)))
 
@@ -123,4 +127,11 @@ def test_an_executor_that_cannot_be_made_is_one_sentence(tmp_path):
     with ray_pool(tmp_path, executor="tests.measure.fake_executor:BrokenExecutor") as broken:
         broken.submit([trial()])
         with pytest.raises(PoolError, match="no such accelerator"):
+            broken.results()
+
+
+def test_an_actor_that_cannot_be_made_is_one_sentence(tmp_path):
+    with ray_pool(tmp_path / "missing") as broken:
+        broken.submit([trial()])
+        with pytest.raises(PoolError, match=r"must come up, but: FileNotFoundError.*host\.lock"):
             broken.results()

@@ -214,14 +214,28 @@ def test_a_module_must_have_its_digest(connection, session):
         connection.ask("Upload", {"session": session, "digest": "00"}, b"module")
 
 
+def poll(line, session, job):
+    """Where a job stands, once it is answered."""
+    reply = {}
+    while reply.get("state") in (None, "waiting", "running"):
+        reply = line.ask("Poll", {"session": session, "job": job, "wait": 1.0})[0]
+    return reply
+
+
 def test_jobs_and_sessions_are_limited(board):
     line = Connection(board.place, settings())
     sessions = [line.ask("Hello", {"client": "greedy", "lease": 0.5})[0]["session"]]
-    tried = trial(options={"target": "vta"}, sleep=True, seconds=0.05)
+    tried = trial(options={"target": "vta"}, sleep=True, deterministic=True, seconds=0.01)
     request = {"kind": "trial", "trial": tried.to_json(), "fetched": [], "check": "device", "fresh": False}
-    with pytest.raises(Busy, match=f"a session must have at most {MAX_JOBS} jobs"):
+    with pytest.raises(Busy, match=f"a session must have at most {MAX_JOBS} jobs under way"):
         for number in range(MAX_JOBS + 1):
             line.ask("Submit", {**request, "session": sessions[0], "job": str(number)}, module(tried))
+    for number in range(MAX_JOBS):
+        assert poll(line, sessions[0], str(number))["state"] == "done"
+    line.ask("Submit", {**request, "session": sessions[0], "job": "new"}, module(tried))
+    with pytest.raises(Forgotten, match="the job is not known here: '0'"):
+        poll(line, sessions[0], "0")
+    assert poll(line, sessions[0], "1")["header"]["seconds"] == pytest.approx(0.01)
     with pytest.raises(Busy, match=f"a worker must have at most {MAX_SESSIONS} sessions"):
         for _ in range(MAX_SESSIONS + 1):
             sessions.append(line.ask("Hello", {"client": "greedy", "lease": 0.5})[0]["session"])

@@ -1,0 +1,133 @@
+"""Charts as inline SVG: colours come from the page's style sheet, so that they follow dark mode and print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 520, 250
+LEFT, RIGHT, TOP, BOTTOM = 62, 22, 12, 40
+SERIES = 8
+"""Series that the style sheet tells apart; further ones begin again."""
+MOST_DOTS = 600
+"""Dots of a series; every so many-th is drawn where there are more."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run in a chart.
+
+    Attributes:
+        name: for the reader who points at it.
+        number: which colour and which dashes.
+        steps: (x, y) at which y falls, x rising.
+        dots: (x, y) of every measurement.
+        end: x up to which the last y holds.
+    """
+
+    name: str
+    number: int
+    steps: Sequence[tuple[float, float]]
+    dots: Sequence[tuple[float, float]]
+    end: float
+
+
+def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) -> str:
+    """Chart of figures that fall step by step, on a logarithmic axis; "" where there is nothing to draw.
+
+    Args:
+        title: what a reader who cannot see it is told.
+        x_label, y_label: of the axes, with units.
+        curves: those without steps are left out.
+    """
+    curves = [curve for curve in curves if curve.steps]
+    if not curves:
+        return ""
+    low = min(y for curve in curves for _, y in curve.steps)
+    high = max(y for curve in curves for _, y in curve.steps)
+    seen = [y for curve in curves for _, y in curve.dots]
+    high = max(high, min(max(seen, default=high), 10 * low))  # what is far slower is drawn at the edge
+    low, high = low / 1.1, high * 1.1
+    right = max(curve.end for curve in curves) or 1.0
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = LEFT + (WIDTH - LEFT - RIGHT) * x / right
+        up = (math.log(min(y, high)) - math.log(low)) / (math.log(high) - math.log(low))
+        return round(across, 1), round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * up, 1)
+
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
+        f"<title>{escape(title)}</title>",
+    ]
+    for value in log_ticks(low, high):
+        _, y = place(0, value)
+        parts.append(f'<path class="grid" d="M{LEFT} {y}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{value:g}</text>')
+    for value in linear_ticks(right):
+        x, _ = place(value, high)
+        parts.append(f'<path class="grid" d="M{x} {TOP}V{HEIGHT - BOTTOM}"/>')
+        parts.append(f'<text x="{x}" y="{HEIGHT - BOTTOM + 15}" text-anchor="middle">{value:g}</text>')
+    middle = (TOP + HEIGHT - BOTTOM) // 2
+    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) // 2}" y="{HEIGHT - 4}" text-anchor="middle">{x_label}</text>')
+    parts.append(f'<text transform="translate(12 {middle}) rotate(-90)" text-anchor="middle">{y_label}</text>')
+    for curve in curves:
+        every = max(1, math.ceil(len(curve.dots) / MOST_DOTS))
+        dots = "".join("M{} {}h0".format(*place(x, y)) for x, y in curve.dots[::every])
+        if dots:
+            parts.append(f'<path class="dots s{curve.number % SERIES}" d="{dots}"/>')
+    for curve in curves:
+        x, y = place(*curve.steps[0])
+        line = f"M{x} {y}"
+        for step in curve.steps[1:]:
+            x, y = place(*step)
+            line += f"H{x}V{y}"
+        line += f"H{place(curve.end, high)[0]}"
+        last = curve.steps[-1]
+        told = f"{curve.name}: {last[1]:.4g} at {last[0]:.4g}"
+        parts.append(f'<path class="line s{curve.number % SERIES}" d="{line}"><title>{escape(told)}</title></path>')
+    return "".join([*parts, "</svg>"])
+
+
+def bar(title: str, parts: Sequence[tuple[str, float]]) -> str:
+    """A bar of shares; "" where they are nothing.
+
+    Args:
+        title: what a reader who cannot see it is told.
+        parts: (name, amount) from left to right.
+    """
+    whole = sum(amount for _, amount in parts)
+    if not whole > 0:
+        return ""
+    found = [
+        f'<svg class="bar" viewBox="0 0 {WIDTH} 20" preserveAspectRatio="none" role="img" aria-label="{escape(title)}">'
+    ]
+    x = 0.0
+    for number, (name, amount) in enumerate(parts):
+        width = WIDTH * amount / whole
+        told = f"{name} {amount / whole:.1%}"
+        found.append(
+            f'<rect class="s{number % SERIES}" x="{x:.1f}" width="{width:.1f}" height="20">'
+            f"<title>{escape(told)}</title></rect>"
+        )
+        x += width
+    return "".join([*found, "</svg>"])
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round values of a logarithmic axis between `low` and `high`, at least two where the axis has them."""
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(k / 10 for k in range(10, 100))):
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        found = [float(f"{step}e{decade}") for decade in decades for step in steps]
+        found = [value for value in found if low <= value <= high]
+        if len(found) >= 3:
+            break
+    return found[:: max(1, math.ceil(len(found) / 7))]
+
+
+def linear_ticks(right: float) -> list[float]:
+    """Round values from 0 to at most `right`, four to eight of them."""
+    size = 10.0 ** math.floor(math.log10(right))
+    step = next(size * part for part in (0.1, 0.2, 0.25, 0.5, 1, 2, 5) if right / (size * part) <= 7)
+    return [float(f"{step * k:.12g}") for k in range(math.floor(right / step + 1e-9) + 1)]

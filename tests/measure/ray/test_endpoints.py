@@ -1,0 +1,83 @@
+"""What an endpoint makes of an actor's answers, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from ray.exceptions import ActorDiedError, ObjectLostError
+
+from measure.errors import PoolError
+from measure.fleet.endpoint import EndpointLost
+from measure.ray.endpoints import FrontedDevice, RayBuilder, RayDevice
+from measure.ray.kinds import FRONT, KINDS, local_resources
+from measure.ray.provider import posts_of
+from measure.wire import pack, unpack
+from tests.measure.helpers import trial
+
+
+class Actor:
+    """Answers with a frame, or raises."""
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+        self.work = self.cancel = self
+
+    async def remote(self, frame):
+        self.asked.append(frame)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def device(answer):
+    return RayDevice("board", "here", frozenset({"cpu"}), True, {}, Actor(answer))
+
+
+@pytest.mark.parametrize("error", [ActorDiedError(), ObjectLostError("0" * 56, None, "")])
+def test_whatever_ray_loses_is_a_lost_endpoint(error):
+    with pytest.raises(EndpointLost, match="its Ray actor is gone"):
+        asyncio.run(device(error).run(trial(), b"", None))
+
+
+def test_answers_faults_and_losses_are_told_apart():
+    asked = device(pack({"seconds": 1.0}, b"blob"))
+    answer = asyncio.run(asked.run(trial(seconds=3), b"module", 0.5))
+    assert (answer.header["seconds"], answer.blob) == (1.0, b"blob")
+    header, module = unpack(asked._actor.asked[0])
+    assert (header["trial"], header["best_seconds"], module) == (trial(seconds=3).to_json(), 0.5, b"module")
+    with pytest.raises(PoolError, match="board: no child"):
+        asyncio.run(device(pack({"fault": "no child"})).run(trial(), b"", None))
+    with pytest.raises(EndpointLost, match="it has left"):
+        asyncio.run(device(pack({"lost": "it has left"})).run(trial(), b"", None))
+
+
+def test_a_fronted_device_says_which_it_is():
+    facts = {"name": "a", "host": "h", "targets": ["vta"], "exclusive": False, "description": {}}
+    fronted = FrontedDevice(7, facts, Actor(pack({})))
+    asyncio.run(fronted.run(trial(), b"", None))
+    assert unpack(fronted._actor.asked[0])[0]["guest"] == 7 and fronted.targets == {"vta"}
+
+
+def test_two_questions_never_share_a_number():
+    actor = Actor(pack({}))
+    for _ in range(2):
+        asyncio.run(RayBuilder("b", "h", frozenset({"cpu"}), 1, actor).build(trial()))
+    assert len({unpack(frame)[0]["job"] for frame in actor.asked}) == 2
+
+
+def test_a_node_has_what_its_resources_say():
+    node = {
+        "Alive": True,
+        "NodeID": "abcdef0",
+        "NodeManagerAddress": "10.0.0.1",
+        "Resources": {"CPU": 3.0, "autotune_cpu": 1.0, "autotune_vta": 2.0, "memory": 1e9},
+    }
+
+    def kinds(wanted, **changes):
+        return sorted((post.kind, post.number, post.slots) for post in posts_of({**node, **changes}, frozenset(wanted)))
+
+    assert kinds({"vta"}) == [("builder", 0, 3), ("vta", 0, 1), ("vta", 1, 1)]
+    assert kinds({"cpu"}, Resources={"autotune_cpu": 1.0}) == [("cpu", 0, 1)]  # --num-cpus 0: no builder
+    assert kinds({"cpu", "vta"}, Alive=False) == [] and kinds(()) == [("builder", 0, 3)]
+    assert {f"autotune_{name}" for name in KINDS} | {FRONT} == set(local_resources())
