@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from autotune.search.base import Candidate
 from costmodel.features import FeatureExtractor
 from costmodel.metrics import pairwise_accuracy
-from costmodel.models.base import CostModel
+from costmodel.models.base import CostModel, UncertainModel
 from search_space.space import SearchSpace
 
 LEAST_ROWS = 8
@@ -31,6 +31,8 @@ class Guide:
         rng: noise over the roofline's order.
         noise: its standard deviation on the logarithm of seconds.
         extractor: makes a sketch's features, called as `FeatureExtractor`.
+        exploration: how many of the model's standard deviations are added to a score: an upper confidence bound
+            (Srinivas et al., 2010). Only an `UncertainModel` has them.
 
     Attributes:
         seconds: spent on scoring and fitting.
@@ -46,7 +48,10 @@ class Guide:
         rng: np.random.Generator,
         noise: float = 0.2,
         extractor: Callable[..., Any] = FeatureExtractor,
+        exploration: float = 0.0,
     ) -> None:
+        check_exploration(model, exploration)
+        self.exploration = exploration
         self.space, self.model, self.noise = space, model, noise
         self.seconds, self.scored, self.fitted = 0.0, 0, False
         self.rank_accuracy = math.nan
@@ -66,7 +71,11 @@ class Guide:
                 noisy: NDArray[np.float64] = order + self.noise * self._rng.standard_normal(len(order))
                 return noisy
             self.scored += len(choices)
-            return np.asarray(self.model.predict(self._extractor(sketch)(columns)), np.float64)
+            features = self._extractor(sketch)(columns)
+            if self.exploration and isinstance(self.model, UncertainModel):
+                scores, deviations = self.model.predict_with_deviation(features)
+                return np.asarray(scores + self.exploration * deviations, np.float64)
+            return np.asarray(self.model.predict(features), np.float64)
 
     def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
         """Takes measured candidates in; NaN for a failure."""
@@ -120,6 +129,21 @@ class Guide:
             yield
         finally:
             self.seconds += time.perf_counter() - start
+
+
+def check_exploration(model: CostModel, exploration: float) -> None:
+    """Refuses exploration by a model that does not know how sure it is.
+
+    Raises:
+        ValueError: it does not, or `exploration` is negative.
+    """
+    if not exploration >= 0:
+        raise ValueError(f"`exploration` must not be negative, but got exploration={exploration}")
+    if exploration and not isinstance(model, UncertainModel):
+        raise ValueError(
+            f"`exploration` must be 0 for a model that does not know how sure it is, but got "
+            f"exploration={exploration} for {type(model).__name__}"
+        )
 
 
 def _rank_accuracy(scores: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:

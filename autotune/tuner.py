@@ -39,6 +39,7 @@ def tune(
     strategy_options: Mapping[str, Any] | None = None,
     cost_model: str = "lightgbm",
     cost_model_options: Mapping[str, Any] | None = None,
+    exploration: float = 0.0,
     batch: int = 32,
     finalists: int = 3,
     threads: int | None = None,
@@ -56,6 +57,7 @@ def tune(
         seed: of every random draw, and of the inputs.
         strategy: a name of `autotune.search.STRATEGIES`, with its options.
         cost_model: a name of `costmodel.models.registry`, with its options.
+        exploration: of the model's standard deviations, so many are added to a candidate's score.
         batch: trials of a round.
         finalists: fastest candidates that are timed again at the end, besides the trials.
         threads: that a kernel runs on; None: one a core.
@@ -84,6 +86,7 @@ def tune(
         strategy_options=strategy_options or {},
         cost_model=cost_model,
         cost_model_options=cost_model_options or {},
+        exploration=exploration,
         threads=threads or targets.get(target).hardware.cores,
         cache=cache,
     )
@@ -123,7 +126,7 @@ def prepare(
     key = task.workload.key
     model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)
     extractor = partial(FeatureExtractor, cold_constants=settings.cache == "network")
-    guide = Guide(space, model, settings.generator(key, "guide"), extractor=extractor)
+    guide = Guide(space, model, settings.generator(key, "guide"), extractor=extractor, exploration=settings.exploration)
     kind = search.get(settings.strategy)
     strategy = kind(space, guide, settings.generator(key, "search"), **settings.strategy_options)
     tuning = TaskTuning(task, space, settings, strategy, guide, describe_host())

@@ -36,6 +36,7 @@ class Settings:
         batch: trials of a round.
         strategy, strategy_options: see `autotune.search`.
         cost_model, cost_model_options: see `costmodel.models`.
+        exploration: see `autotune.guide.Guide`.
         threads: that a kernel runs on.
         cache: state of the caches during timing, see `measure.pool.Cache`.
         build_timeout, run_timeout: seconds.
@@ -50,6 +51,7 @@ class Settings:
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     cost_model: str = "lightgbm"
     cost_model_options: Mapping[str, Any] = field(default_factory=dict)
+    exploration: float = 0.0
     threads: int = 1
     cache: Cache = "warm"
     build_timeout: float = 15.0

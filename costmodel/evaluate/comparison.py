@@ -13,6 +13,7 @@ from costmodel.evaluate.evaluation import Evaluation, evaluate
 from costmodel.evaluate.samples import Samples, samples
 from costmodel.models import registry
 from costmodel.models.base import CostModel
+from costmodel.models.errors import ModelError
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,10 @@ def fitted(name: str, options: Mapping[str, Any], seed: int, of: Samples) -> Cos
     """A model that has learned some samples.
 
     Raises:
-        ValueError: no such model or option, or no sample.
+        ModelError: no such model or option, or no sample.
     """
     if not of.features:
-        raise ValueError("a model must have measured programs to learn from, but got none")
+        raise ModelError("a model must have measured programs to learn from, but got none")
     model = registry.make(name, options, seed)
     model.fit_tasks(of.features, of.throughput, of.groups)
     return model

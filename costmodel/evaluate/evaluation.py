@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from costmodel.dataset import Dataset, TaskData
 from costmodel.dataset.split import Part
 from costmodel.evaluate.samples import relative
 from costmodel.models.base import CostModel
+from costmodel.models.errors import ModelError
 
 RECALL_AT = 30
 PEAK_AT = 5
@@ -93,7 +95,9 @@ class Evaluation:
         }
 
 
-def evaluate(model: CostModel, data: Dataset, parts: Sequence[Part], networks: Sequence[str] = ()) -> Evaluation:
+def evaluate(
+    model: CostModel, data: Dataset, parts: Sequence[Part], networks: Sequence[str] = (), speed: bool = True
+) -> Evaluation:
     """Judges a model that has learned.
 
     Args:
@@ -101,9 +105,10 @@ def evaluate(model: CostModel, data: Dataset, parts: Sequence[Part], networks: S
         data: measured programs.
         parts: of the data, which the model has not learned from.
         networks: whose tasks the top-k scores are of; all that there are by default.
+        speed: whether to take the speed of prediction; NaN otherwise.
 
     Raises:
-        ValueError: no task has a program that is valid.
+        ModelError: no task has a program that is valid.
     """
     tasks, predicted, throughput = [], [], []
     for task, rows in parts:
@@ -115,11 +120,10 @@ def evaluate(model: CostModel, data: Dataset, parts: Sequence[Part], networks: S
         predicted.append(scores)
         throughput.append(truth)
     if not tasks:
-        raise ValueError("a model must be judged on tasks with valid programs, but got none")
+        raise ModelError("a model must be judged on tasks with valid programs, but got none")
     members = _members(tasks, networks)
     by_network = {name: {k: _top(of, k) for k in TOP} for name, of in members.items()}
     everything = [one for of in members.values() for one in of]
-    speed = statements_per_second(model, data, [part for part in parts if data.count(part.task)])
     return Evaluation(
         tuple(tasks),
         by_network,
@@ -129,7 +133,7 @@ def evaluate(model: CostModel, data: Dataset, parts: Sequence[Part], networks: S
         float(np.mean([one.recall for one in tasks])),
         float(np.mean([one.peak for one in tasks])),
         _rmse(np.concatenate(predicted), np.concatenate(throughput)),
-        *speed,
+        *(statements_per_second(model, data, parts) if speed else (math.nan, math.nan)),
     )
 
 
