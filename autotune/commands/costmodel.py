@@ -56,9 +56,11 @@ def train(
     with bad_input():
         from autotune.lab import folder, tracked
         from costmodel.evaluate import Comparison, compare, evaluate, fitted, samples
+        from costmodel.models import registry
 
-        data, given = _open(dataset), _options(settings, options, model)
-        store = tracked.store_of(track, tracking_uri)
+        given = _options(settings, options, model)
+        registry.make(model, given, seed)  # refuses what cannot be before anything takes time
+        store, data = tracked.store_of(track, tracking_uri), _open(dataset)
         chosen = _split(data, split, hold_out)
         if chosen is None:
             everything = _everything(data)
@@ -134,8 +136,7 @@ def compare_command(
         names = list(dict.fromkeys([*named, *(own or ()), "roofline", "random"]))
         for name in names:
             registry.get(name)
-        data = _open(dataset)
-        store = tracked.store_of(track, tracking_uri)
+        store, data = tracked.store_of(track, tracking_uri), _open(dataset)
         chosen = _split(data, split, hold_out) or split_by_task(data, seed=seed)
         rows = []
         for row in compare(data, chosen, names, seed):

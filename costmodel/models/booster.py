@@ -137,8 +137,9 @@ def check_text(text: str, no_trees: str, features: int, path: Path) -> None:
     if text.strip() == no_trees:
         return
     found = re.search(r"^max_feature_idx=(\d+)$", text, re.MULTILINE)
-    if not text.startswith("tree\n") or found is None or int(found[1]) + 1 != features:
-        told = "no such text" if found is None else f"{int(found[1]) + 1} features"
+    whole = text.startswith("tree\n") and "\nend of trees\n" in text
+    if not whole or found is None or int(found[1]) + 1 != features:
+        told = f"{int(found[1]) + 1} features" if whole and found is not None else "no such text"
         raise ModelError(f"{path}: a saved model must be LightGBM's text on {features} features, but got {told}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,15 +28,18 @@ def call(*arguments):
     return CliRunner().invoke(app, ["costmodel", *(str(argument) for argument in arguments)])
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def data():
     return Dataset.open(FIXTURE)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, data):
+    """A working directory; the dataset is opened, and its features are made, once for all tests."""
+    monkeypatch.chdir(tmp_path)
+    opened = Dataset.open
+    monkeypatch.setattr(Dataset, "open", lambda folder: data if Path(folder) == FIXTURE else opened(folder))
+    return tmp_path
 
 
 def test_a_model_is_trained_and_judged_again(here, data):
@@ -76,9 +80,10 @@ def test_models_are_compared_in_a_table(here):
 def test_a_model_of_ones_own_is_read_again_only_where_it_is_asked_for(here):
     (here / "own.py").write_text(MINE)
     assert call("train", FIXTURE, "--model", "own.py:Mine", *HELD, "-o", "m").exit_code == 0
-    code = f"from autotune.cli import main; import sys; sys.argv[1:] = ['costmodel', 'eval', 'm', {str(FIXTURE)!r}"
-    refused = subprocess.run([sys.executable, "-c", f"{code}]; main()"], capture_output=True, text=True)
-    assert refused.returncode == 2 and "must be asked for by its name" in refused.stderr
+    command = [sys.executable, "-m", "autotune", "costmodel", "eval", "m", str(FIXTURE)]
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    refused = subprocess.run(command, capture_output=True, text=True, env=path)
+    assert refused.returncode == 2 and "must be asked for by its name" in refused.stderr, refused.stderr
     asked = call("eval", "m", FIXTURE, "--model", "own.py:Mine")
     assert asked.exit_code == 0, asked.output
     other = call("eval", "m", FIXTURE, "--model", "ridge")

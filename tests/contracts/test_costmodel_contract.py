@@ -125,10 +125,10 @@ def test_learns_an_order(name: str, kind: type[CostModel]) -> None:
 def test_learns_from_many_tasks_whose_throughputs_do_not_compare(name: str, kind: type[CostModel]) -> None:
     if name in BLIND:
         return
-    parts = [population(120, seed=seed) for seed in range(4)]
+    parts = [population(40, seed=seed) for seed in range(4)]
     features = [of for part in parts for of in part[0]]
     throughput = np.concatenate([part[1] for part in parts])
-    groups = np.repeat(np.arange(4), 120)
+    groups = np.repeat(np.arange(4), 40)
     model, again = kind(), kind()
     model.fit_tasks(features, throughput, groups)
     again.fit_tasks(features, throughput, groups + 7)  # they are names
