@@ -48,6 +48,7 @@ def tune(
     cost_model: str = "lightgbm",
     cost_model_options: Mapping[str, Any] | None = None,
     transfer: Options | str | os.PathLike[str] | None = None,
+    exploration: float = 0.0,
     batch: int = 32,
     finalists: int = 3,
     threads: int | None = None,
@@ -67,6 +68,7 @@ def tune(
         cost_model: a name of `costmodel.models.registry`, with its options.
         transfer: what is known from other tasks: a dataset's folder, a records file or a saved model, or `Options`,
             which say how it is used.
+        exploration: of the model's standard deviations, so many are added to a candidate's score.
         batch: trials of a round.
         finalists: fastest candidates that are timed again at the end, besides the trials.
         threads: that a kernel runs on; None: one a core.
@@ -97,6 +99,7 @@ def tune(
         cost_model=cost_model,
         cost_model_options=cost_model_options or {},
         transfer=Options(os.fspath(transfer)) if isinstance(transfer, str | os.PathLike) else transfer,
+        exploration=exploration,
         threads=threads or targets.get(target).hardware.cores,
         cache=cache,
     )
@@ -143,7 +146,7 @@ def prepare(
     key = task.workload.key
     model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)
     extractor = partial(FeatureExtractor, cold_constants=settings.cache == "network")
-    guide = Guide(space, model, settings.generator(key, "guide"), extractor=extractor)
+    guide = Guide(space, model, settings.generator(key, "guide"), extractor=extractor, exploration=settings.exploration)
     if source is not None and settings.transfer is not None and source.knows(space.hardware):
         rng = settings.generator(key, "transfer")
         guide.transfer = source.for_task(described(guide, rng), settings.transfer, settings.seed)

@@ -107,7 +107,8 @@ class PairLoss:
 
 def _discount(place: NDArray[np.int64]) -> NDArray[np.float64]:
     """Of the gain of a program at a place from 0."""
-    return 1.0 / np.log2(place + 2.0)
+    found: NDArray[np.float64] = 1.0 / np.log2(place + 2.0)
+    return found
 
 
 def _wrong(ahead: NDArray[np.float64]) -> NDArray[np.float64]:
