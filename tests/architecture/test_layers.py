@@ -31,6 +31,7 @@ HEAVY = (
     "mlflow",
     "onnx",
     "onnxruntime",
+    "pyarrow",
     "pydantic",
     "ray",
     "rich",
