@@ -143,11 +143,11 @@ class MLflowStore(Store):
         with self._blamed():
             with suppress(MlflowException):  # there is one of that name; if it is something else, the next call says so
                 self._client.create_registered_model(name)
-            versions = self._client.search_model_versions(f"name = '{name}' and run_id = '{run}'")
-            if not versions:
-                source = f"{self._client.get_run(run).info.artifact_uri}/cost_model"
-                versions = [self._client.create_model_version(name, source, run)]
-            return f"{name}/{versions[0].version}"
+            known = self._client.search_model_versions(f"name = '{name}' and run_id = '{run}'")
+            if known:
+                return f"{name}/{known[0].version}"
+            source = f"{self._client.get_run(run).info.artifact_uri}/cost_model"
+            return f"{name}/{self._client.create_model_version(name, source, run).version}"
 
     def log_input(self, run: str, data: Input) -> None:
         """See `Store`."""

@@ -85,5 +85,6 @@ class MLPModel(ProgramModel):
         values = np.clip(rows, -CLIP, CLIP).astype(np.float32)
         for i in (0, 1):
             values = np.maximum(values @ at[f"weights{i}"] + at[f"bias{i}"], np.float32(0))
-        found: Scores = (values @ at["weights2"] + at["bias2"])[:, 0].astype(np.float64)
-        return found * at["width"] + at["middle"]
+        output = (values @ at["weights2"] + at["bias2"])[:, 0].astype(np.float64)
+        found: Scores = output * at["width"] + at["middle"]
+        return found
