@@ -12,24 +12,24 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from autotune.pools import make_pool
+from autotune.search.base import Candidate
 from autotune.search.population import Frame
 from benchmarks.search.replay import FOLDER, ReplayTable, everyone
-from benchmarks.search.restrict import digest
+from benchmarks.search.restrict import Restriction, digest
 from benchmarks.search.tasks import SearchTask
 from measure.host import describe_host
 from measure.journal import Journal
 from measure.local import LocalPool
 from measure.pool import MeasurePool, Trial, TrialResult
 from measure.settings import LocalSettings
-from search_space.schedule.errors import ScheduleError
-from search_space.schedule.trace import Trace
-from search_space.space import program_of
+from search_space.space import SearchSpace, concrete, generate
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, RunError
@@ -90,12 +90,16 @@ class Collection:
     @property
     def best(self) -> float:
         """Of the medians; infinite where nothing has worked."""
-        return min((s for s in map(_median, self.seconds.values()) if not math.isnan(s)), default=math.inf)
+        return min((s for s in self.medians().values() if not math.isnan(s)), default=math.inf)
+
+    def medians(self) -> dict[int, float]:
+        """Seconds by place, NaN for a failure."""
+        return {place: _median(values) for place, values in self.seconds.items()}
 
     def close(self) -> list[int]:
         """Places of the fastest candidates, fastest first."""
         limit = self.best / CLOSE
-        medians = sorted((_median(values), place) for place, values in self.seconds.items())
+        medians = sorted((seconds, place) for place, seconds in self.medians().items() if not math.isnan(seconds))
         return [place for seconds, place in medians if seconds <= limit][:MOST_CLOSE]
 
     def keep(self, places: Sequence[int], found: Sequence[Found]) -> None:
@@ -106,8 +110,8 @@ class Collection:
             lines.append({"place": place, "seconds": None if math.isnan(seconds) else seconds, "error": error})
         self._write(*lines)
 
-    def trial(self, place: int) -> Trial:
-        """The trial of a candidate."""
+    def trial(self, place: int, best: float = math.inf) -> Trial:
+        """The trial of a candidate; one that is several times slower than `best` seconds is cut short."""
         (candidate,) = self.frame.candidates(self.population.take(np.array([place])))
         sketch = self.space.sketches[candidate.sketch]
         return Trial.of(
@@ -116,7 +120,7 @@ class Collection:
             sketch.trace(candidate.choices),
             target=self.task.target,
             threads=self.task.threads,
-            best_seconds=self.best if math.isfinite(self.best) else None,
+            best_seconds=best if math.isfinite(best) else None,
         )
 
     def table(self) -> ReplayTable:
@@ -205,38 +209,52 @@ def collect(
     return table
 
 
-def simulate(trial: Trial) -> Found:
-    """What the timing simulator says of a trial, and the class of the failure; nothing is computed."""
-    target = registry.get(trial.target)
+def simulate(space: SearchSpace, target: str, candidate: Candidate) -> Found:
+    """What the timing simulator says of a candidate; nothing is computed."""
+    sketch = space.sketches[candidate.sketch]
+    vta = registry.get(target)
     try:
-        program = program_of(Workload.from_json(trial.workload), trial.algorithm, Trace.from_json(trial.trace))
-        kernel = target.load(target.build(program))
-        assert isinstance(kernel, VtaKernel)
+        kernel = vta.load(vta.build(concrete(sketch, sketch.values(candidate.choices))))
+    except (BuildError, RunError) as error:
+        return math.nan, "build" if isinstance(error, BuildError) else "crash"
+    assert isinstance(kernel, VtaKernel)
+    try:
         return kernel.seconds, "ok"
-    except (ScheduleError, BuildError) as error:
-        return math.nan, type(error).__name__
     except RunError:
         return math.nan, "crash"
 
 
 def _simulate_all(collection: Collection, places: Sequence[int], jobs: int) -> None:
     parts = [places[first : first + ROUND] for first in range(0, len(places), ROUND)]
-    for part, found in zip(parts, _in_processes(collection, parts, jobs), strict=True):
+    members = [collection.frame.candidates(collection.population.take(np.array(part, int))) for part in parts]
+    for part, found in zip(parts, _in_processes(collection, members, jobs), strict=True):
         collection.keep(part, found)
         _say(collection)
 
 
-def _in_processes(collection: Collection, parts: Sequence[Sequence[int]], jobs: int) -> Iterator[list[Found]]:
-    trials = ([collection.trial(place) for place in part] for part in parts)
+def _in_processes(collection: Collection, parts: Sequence[Sequence[Candidate]], jobs: int) -> Iterator[list[Found]]:
+    target = collection.task.target
     if jobs == 1:
-        yield from (list(map(simulate, part)) for part in trials)
+        yield from ([simulate(collection.space, target, candidate) for candidate in part] for part in parts)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as processes:
-        yield from processes.map(_simulate_part, list(trials))
+    workload, restriction = collection.space.workload.to_json(), collection.restriction.to_json()
+    start = (dict(workload), restriction, target)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _prepare, start) as processes:
+        yield from processes.map(_simulate_part, parts)
 
 
-def _simulate_part(trials: Sequence[Trial]) -> list[Found]:
-    return [simulate(trial) for trial in trials]
+_SPACE: list[tuple[SearchSpace, str]] = []
+"""What a process of `_in_processes` simulates."""
+
+
+def _prepare(workload: dict[str, Any], restriction: dict[str, Any], target: str) -> None:
+    whole = generate(Workload.from_json(workload), registry.get(target).hardware)
+    _SPACE[:] = [(Restriction.from_json(restriction).apply(whole), target)]
+
+
+def _simulate_part(candidates: Sequence[Candidate]) -> list[Found]:
+    ((space, target),) = _SPACE
+    return [simulate(space, target, candidate) for candidate in candidates]
 
 
 def _check_sample(collection: Collection) -> None:
@@ -274,7 +292,8 @@ def _measure_again(collection: Collection, pool: MeasurePool) -> None:
 
 def _results(collection: Collection, places: Sequence[int], pool: MeasurePool) -> list[TrialResult]:
     """Results in the order of `places`."""
-    pool.submit([collection.trial(place) for place in places])
+    best = collection.best
+    pool.submit([collection.trial(place, best) for place in places])
     found: list[TrialResult] = []
     while pool.outstanding:
         found += pool.results()
@@ -282,14 +301,15 @@ def _results(collection: Collection, places: Sequence[int], pool: MeasurePool) -
 
 
 def _say(collection: Collection) -> None:
-    done = len(collection.seconds)
-    best = f"{collection.best * 1e6:.2f} µs" if math.isfinite(collection.best) else "nothing worked"
-    near = sum(1 for values in collection.seconds.values() if _median(values) <= collection.best / 0.98)
-    sys.stderr.write(f"{collection.task.name}: {done} of {len(collection)}, best {best}, {near} within 2 %\n")
+    best = collection.best
+    shown = f"{best * 1e6:.2f} µs" if math.isfinite(best) else "nothing worked"
+    near = sum(seconds <= best / 0.98 for seconds in collection.medians().values())
+    done = f"{len(collection.seconds)} of {len(collection)}"
+    sys.stderr.write(f"{collection.task.name}: {done}, best {shown}, {near} within 2 %\n")
 
 
 def _median(values: Sequence[float]) -> float:
-    return float(np.median(values))
+    return median(values)
 
 
 def _is_json(line: bytes) -> bool:

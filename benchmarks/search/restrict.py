@@ -88,8 +88,15 @@ def thin(
         sketches: names of those kept; all by default.
         most: decision group -> rows kept at most, evenly spaced in its table, the first and the last among them.
         pruned: see `Restriction`.
+
+    Raises:
+        ValueError: a group that no sketch has.
     """
     most = most or {}
+    groups = dict.fromkeys(group.name for sketch in space.sketches for group in sketch.groups)
+    for name in most:
+        if name not in groups:
+            raise ValueError(f"`most` must be of the groups {', '.join(groups)}, but got {name!r}")
     names = [sketch.name for sketch in space.sketches] if sketches is None else list(sketches)
     kept: dict[str, dict[str, Rows]] = {name: {} for name in names}
     for sketch in space.sketches:

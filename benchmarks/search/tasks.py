@@ -71,7 +71,26 @@ def _layer(name: str, **most: int) -> SearchTask:
     )
 
 
+def _small(name: str, title: str, make: Callable[[], Workload], **most: int) -> SearchTask:
+    """A small layer on the simulated VTA: milliseconds a candidate."""
+    kept = {f"out.{axis}": count for axis, count in most.items()}
+    return SearchTask(f"vta_{name}", "VTA, small", f"VTA {title}", make, target=vta.TARGET, most=kept)
+
+
+def _blocked(height: int, width: int, inputs: int, outputs: int, kernel: int) -> Callable[[], Workload]:
+    return lambda: workloads.conv2d_blocked(
+        height, width, inputs, outputs, kernel=kernel, padding=kernel // 2, relu=True
+    )
+
+
 TASKS = (
+    _small("odd", "3x3 13x17 48→80", _blocked(13, 17, 48, 80, 3), h=9, w=7),
+    _small("3x3_14", "3x3 14² 64→64", _blocked(14, 14, 64, 64, 3), h=9, w=6),
+    _small("3x3_7", "3x3 7² 128→256", _blocked(7, 7, 128, 256, 3), k=12),
+    _small("1x1_14", "1x1 14² 96→160", _blocked(14, 14, 96, 160, 1), k=7, h=6, w=5),
+    _small("1x1_28", "1x1 28² 32→64", _blocked(28, 28, 32, 64, 1), h=12, w=7),
+    _small("dense_16", "dense 16x512→512", lambda: workloads.dense_blocked(16, 512, 512), n=10, k=12),
+    _small("dense_64", "dense 64x128→512", lambda: workloads.dense_blocked(64, 128, 512), n=14, k=12),
     _layer("C2", k=5, h=14, w=10),
     _layer("C3", k=9, h=10, w=7),
     _layer("C4", k=9, h=10, w=7),
@@ -97,6 +116,3 @@ def select(names: str | None, among: Sequence[SearchTask] = TASKS) -> list[Searc
         if name not in known:
             raise ValueError(f"`tasks` must be of {', '.join(known)}, but got {name!r}")
     return [known[name] for name in chosen]
-
-
-_ = workloads
