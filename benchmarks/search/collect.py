@@ -65,6 +65,7 @@ class Collection:
         whole = task.whole()
         self.restriction = task.restriction(whole)
         self.space = self.restriction.apply(whole)
+        self.threads = task.threads or self.space.hardware.cores
         self.frame = Frame(self.space)
         self.population = everyone(self.frame)
         self.seconds: dict[int, list[float]] = {}  # place -> a latency for each turn; NaN for a failure
@@ -119,7 +120,7 @@ class Collection:
             sketch.algorithm,
             sketch.trace(candidate.choices),
             target=self.task.target,
-            threads=self.task.threads,
+            threads=self.threads,
             best_seconds=best if math.isfinite(best) else None,
         )
 
@@ -139,7 +140,7 @@ class Collection:
             self.task.title,
             self.space.workload,
             self.task.target,
-            self.task.threads,
+            self.threads,
             "warm",
             self.space.hardware,
             self.restriction,
@@ -198,7 +199,7 @@ def collect(
             _check_sample(collection)
     else:
         with make_pool("local") as pool:
-            pool.warm_up(task.threads)
+            pool.warm_up(collection.threads)
             _measure(collection, wanted, pool)
             if not collection.missing:
                 _measure_again(collection, pool)

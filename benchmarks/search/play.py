@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from autotune.search.base import SearchStrategy
 from autotune.tuning import Settings
 from benchmarks.search.replay import ReplayTable
 from benchmarks.search.uniform import UniformSearch
-from costmodel.features import FeatureExtractor
 
 UNIFORM = "uniform"
 """Name of the baseline: random search, uniform over the legal space."""
@@ -115,8 +113,7 @@ def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[Searc
     if not method.guided:
         return kind(table.space, _no_score, draws, **method.strategy_options), None
     model = make_model(method.model, method.model_options, settings.seed)
-    extractor = partial(FeatureExtractor, cold_constants=table.cache == "network")
-    guide = Guide(table.space, model, settings.generator(key, "guide"), extractor=extractor)
+    guide = Guide(table.space, model, settings.generator(key, "guide"), extractor=table.extractor)
     return kind(table.space, guide, draws, **method.strategy_options), guide
 
 

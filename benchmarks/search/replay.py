@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from autotune.search.base import Candidate
 from autotune.search.population import Frame, Population
 from benchmarks.search.restrict import Restriction, digest, legal_rows
+from costmodel.features import FeatureExtractor
 from measure.pool import Cache
 from measure.replay import ReplayError
 from search_space.hardware import Hardware
+from search_space.ir.stmt import LoopProgram
 from search_space.space import SearchSpace, generate
 from search_space.workloads import Workload
 
@@ -109,6 +111,17 @@ class ReplayTable:
                 f"but got sketch={self.frame.sketches[wrong.sketch].name}, choices={wrong.choices}"
             )
         return self.seconds[self._order[places]]
+
+    def extractor(self, program: LoopProgram, columns: Sequence[str], hardware: Hardware) -> FeatureExtractor:
+        """The features of a sketch of the space; made once for all searches, as making them is most of a short one."""
+        if id(program) not in self._extractors:
+            made = FeatureExtractor(program, columns, hardware, cold_constants=self.cache == "network")
+            self._extractors[id(program)] = made
+        return self._extractors[id(program)]
+
+    @cached_property
+    def _extractors(self) -> dict[int, FeatureExtractor]:
+        return {}
 
     @cached_property
     def _order(self) -> NDArray[np.intp]:

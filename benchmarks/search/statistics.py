@@ -30,7 +30,8 @@ def curve(seconds: NDArray[np.float64], best: float, at: Sequence[int]) -> NDArr
     """Share of the best known that a search has reached after so many trials: (points,); 0 while nothing worked."""
     so_far = np.fmin.accumulate(np.where(np.isnan(seconds), np.inf, seconds))
     places = np.minimum(np.asarray(at), len(so_far)) - 1
-    return best / so_far[places]
+    shares: NDArray[np.float64] = best / so_far[places]
+    return shares
 
 
 def counted(trials: Sequence[int | None], otherwise: int) -> NDArray[np.float64]:

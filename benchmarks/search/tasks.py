@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from benchmarks import vta
 from benchmarks.search.restrict import Restriction, thin
-from search_space import workloads
+from search_space import te, te_json, workloads
 from search_space.space import SearchSpace, generate
 from search_space.workloads import Workload
 from targets import registry
@@ -23,7 +23,7 @@ class SearchTask:
         title: as tables and pictures show it.
         make: its workload.
         target: where it runs.
-        threads: that a kernel runs on.
+        threads: that a kernel runs on; 0: one a core of the machine that makes the table.
         sketches: kept sketches, by name or the end of it; empty: all.
         most: decision group -> rows kept of its table at most; others stay whole.
         pruned: see `Restriction`.
@@ -34,7 +34,7 @@ class SearchTask:
     title: str
     make: Callable[[], Workload]
     target: str = "cpu"
-    threads: int = 1
+    threads: int = 0
     sketches: Sequence[str] = ()
     most: Mapping[str, int] = field(default_factory=dict)
     pruned: bool = True
@@ -83,7 +83,79 @@ def _blocked(height: int, width: int, inputs: int, outputs: int, kernel: int) ->
     )
 
 
+def _with_residual(anchor: Workload) -> Workload:
+    """An operator with a residual and a relu in the same kernel."""
+    shape, dtype = anchor.output.shape, anchor.output.dtype
+    layer, other = (te.placeholder(shape, dtype, name) for name in ("layer", "other"))
+    summed = te.compute(shape, lambda *i: layer[i] + other[i], name="add")
+    ended = te.compute(shape, lambda *i: te.maximum(summed[i], 0), name="relu")
+    return workloads.fused(anchor.to_json(), te_json.to_json([layer, other, ended]))
+
+
+_DEPTHWISE = ("direct:h.1>w.0>c.1/rw>rh/pad_inline", "direct:c.1>h.1>w.0/rw>rh/pad_at_n_h.0_c.0")
+CPU = (
+    SearchTask(
+        "cpu_depthwise_odd",
+        "depthwise",
+        "depthwise 3x3 13x17 96",
+        lambda: workloads.depthwise_conv2d(height=13, width=17, channels=96, kernel=3, padding=1),
+        sketches=_DEPTHWISE,
+        most={"conv.h": 10, "conv.w": 7, "conv.c": 6},
+    ),
+    SearchTask(
+        "cpu_depthwise_s2",
+        "depthwise, no pruning",
+        "depthwise 5x5 s2 28² 144",
+        lambda: workloads.depthwise_conv2d(height=28, width=28, channels=144, kernel=5, stride=2, padding=2),
+        sketches=_DEPTHWISE,
+        most={"conv.h": 9, "conv.w": 6, "conv.c": 5},
+        pruned=False,
+    ),
+    SearchTask(
+        "cpu_matmul_odd",
+        "odd shape",
+        "matmul 127x255x65",
+        lambda: workloads.matmul(127, 255, 65),
+        sketches=("direct:i.1>j.1/r", "direct:j.1>i.1/r"),
+        most={"matmul.i": 36, "matmul.j": 14},
+    ),
+    SearchTask(
+        "cpu_matmul_free",
+        "odd shape, no pruning",
+        "matmul 90x150x77",
+        lambda: workloads.matmul(90, 150, 77),
+        sketches=("direct:i.1>j.1/r", "direct:j.1>i.1/r"),
+        most={"matmul.i": 28, "matmul.j": 12},
+        pruned=False,
+    ),
+    SearchTask(
+        "cpu_batch_matmul",
+        "odd shape",
+        "batched matmul 12x49x64x49",
+        lambda: workloads.batch_matmul(12, 49, 64, 49),
+        most={"batch_matmul.g": 11, "batch_matmul.i": 16},
+    ),
+    SearchTask(
+        "cpu_fused_dense",
+        "fused",
+        "dense 49x96→200, bias, gelu, residual, relu",
+        lambda: _with_residual(workloads.dense(49, 96, 200, bias=True, activation="gelu")),
+        sketches=("direct:i0.1>i1.1/r", "direct:i1.1>i0.1/r"),
+        most={"relu.i0": 22, "relu.i1": 10, "relu.r": 5},
+    ),
+    SearchTask(
+        "cpu_avg_pool",
+        "pooling",
+        "average pool 3x3 28² 192",
+        lambda: workloads.avg_pool2d(height=28, width=28, channels=192, kernel=3, stride=1, padding=1),
+        sketches=("direct:h.1>w.0>c.1/rw>rh/pad_inline", "direct:c.1>h.1>w.0/rw>rh/pad_inline"),
+        most={"avg_pool.h": 14, "avg_pool.w": 8, "avg_pool.c": 8},
+    ),
+)
+"""Seven tasks that are measured: about 12,000 candidates, half an hour of a quiet machine."""
+
 TASKS = (
+    *CPU,
     _small("odd", "3x3 13x17 48→80", _blocked(13, 17, 48, 80, 3), h=9, w=7),
     _small("3x3_14", "3x3 14² 64→64", _blocked(14, 14, 64, 64, 3), h=9, w=6),
     _small("3x3_7", "3x3 7² 128→256", _blocked(7, 7, 128, 256, 3), k=12),
