@@ -232,6 +232,39 @@ def scheduling(document: Document) -> str:
     return _table(header, lines)
 
 
+def search(document: Document) -> str:
+    """Trials that searches need on tasks where drawing at random needs many, and how many times fewer they are."""
+    rows = document["rows"]
+    methods = list(dict.fromkeys(name for row in rows.values() for name in row["methods"]))
+    parts = []
+    for share in next(iter(rows.values()))["good"]:
+        known = document["speedups"].get(share, {})
+        header = ["task", "class", "candidates", f"reach {share}", "random, exact", *methods]
+        lines: list[list[object]] = []
+        for row in rows.values():
+            cells = [_trials(row["methods"].get(name), share) for name in methods]
+            expected = f"{row['random_trials'][share]:,.0f}"
+            lines.append([row["title"], row["class"], f"{row['candidates']:,}", row["good"][share], expected, *cells])
+        means = [["search", "fewer trials than random", "95 % interval", "tasks", "cut off, random", "cut off, search"]]
+        for name, found in known.items():
+            value, low, high = found["ratio"]
+            bound = "at least " if found["cut_off"]["random"] or found["cut_off"]["search"] else ""
+            cut = [found["cut_off"][side] for side in ("random", "search")]
+            means.append([name, f"{bound}{value:.1f}x", f"{low:.1f}x to {high:.1f}x", found["tasks"], *cut])
+        parts += [_table(header, lines), *([_table(means[0], means[1:])] if known else [])]
+    return "\n\n".join(parts)
+
+
+def _trials(method: dict[str, Any] | None, share: str) -> str:
+    """Mean over seeds; a search that was cut off counts as its bound, see `benchmarks.search.statistics`."""
+    if method is None:
+        return ""
+    trials = method["trials"][share]
+    cut = trials.count(None)
+    mean = sum(method["budget"] if t is None else t for t in trials) / len(trials)
+    return f"over {mean:,.0f} ({cut} of {len(trials)} cut off)" if cut else f"{mean:,.0f}"
+
+
 TABLES: dict[str, Callable[[Document], str]] = {
     "networks": networks,
     "scheduling": scheduling,
@@ -242,6 +275,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "seeds": seeds,
     "quantized": quantized,
     "vta": vta,
+    "search": search,
 }
 
 

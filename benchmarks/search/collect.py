@@ -1,0 +1,321 @@
+"""Making a table: every candidate of a restricted space measured, in random order, in as many sittings as it takes."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cached_property
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from autotune.pools import make_pool
+from autotune.search.base import Candidate
+from autotune.search.population import Frame
+from benchmarks.search.replay import FOLDER, ReplayTable, everyone
+from benchmarks.search.restrict import Restriction, digest
+from benchmarks.search.tasks import SearchTask
+from measure.host import describe_host
+from measure.journal import Journal
+from measure.local import LocalPool
+from measure.pool import MeasurePool, Trial, TrialResult
+from measure.settings import LocalSettings
+from search_space.space import SearchSpace, concrete, generate
+from search_space.workloads import Workload
+from targets import registry
+from targets.base import BuildError, RunError
+from targets.vta.kernel import VtaKernel
+
+PARTS = Path("runs") / "search_tables"
+"""Where tables lie that are not finished."""
+ROUND = 64
+CLOSE = 0.95
+"""Candidates that reach this share of the best are measured again, in turns: the best of thousands is a lucky one."""
+TURNS = 4
+MOST_CLOSE = 128
+SAMPLE = 24
+"""Candidates of a simulated task that are also measured by the ordinary pool, which checks what they compute."""
+Found = tuple[float, str]
+"""Seconds, NaN for a failure, and its class, `ok` where there is none."""
+
+
+class Collection:
+    """A table under way: a journal of what is measured so far, which a later sitting goes on with.
+
+    Args:
+        task: what to measure.
+        folder: where unfinished tables lie.
+        command: that makes the table, for its header.
+
+    Raises:
+        ValueError: the journal there is of another space.
+    """
+
+    def __init__(self, task: SearchTask, folder: Path = PARTS, command: str = "") -> None:
+        self.task, self.command = task, command
+        whole = task.whole()
+        self.restriction = task.restriction(whole)
+        self.space = self.restriction.apply(whole)
+        self.threads = task.threads or self.space.hardware.cores
+        self.frame = Frame(self.space)
+        self.population = everyone(self.frame)
+        self.seconds: dict[int, list[float]] = {}  # place -> a latency for each turn; NaN for a failure
+        self.errors: dict[int, str] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"{task.name}.jsonl"
+        self._journal = Journal(self.path, _is_json)
+        self._read()
+
+    def __len__(self) -> int:
+        return len(self.population)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Places of all candidates in the order in which they are measured: a slow hour hits no part of the space."""
+        return [int(place) for place in np.random.default_rng(0).permutation(len(self))]
+
+    @property
+    def missing(self) -> list[int]:
+        """Places not measured yet, in order."""
+        return [place for place in self.order if place not in self.seconds]
+
+    @property
+    def best(self) -> float:
+        """Of the medians; infinite where nothing has worked."""
+        return min((s for s in self.medians().values() if not math.isnan(s)), default=math.inf)
+
+    def medians(self) -> dict[int, float]:
+        """Seconds by place, NaN for a failure."""
+        return {place: _median(values) for place, values in self.seconds.items()}
+
+    def close(self) -> list[int]:
+        """Places of the fastest candidates, fastest first."""
+        limit = self.best / CLOSE
+        medians = sorted((seconds, place) for place, seconds in self.medians().items() if not math.isnan(seconds))
+        return [place for seconds, place in medians if seconds <= limit][:MOST_CLOSE]
+
+    def keep(self, places: Sequence[int], found: Sequence[Found]) -> None:
+        """Writes measurements down, all of them or none."""
+        lines = []
+        for place, (seconds, error) in zip(places, found, strict=True):
+            self._note(place, seconds, error)
+            lines.append({"place": place, "seconds": None if math.isnan(seconds) else seconds, "error": error})
+        self._write(*lines)
+
+    def trial(self, place: int, best: float = math.inf) -> Trial:
+        """The trial of a candidate; one that is several times slower than `best` seconds is cut short."""
+        (candidate,) = self.frame.candidates(self.population.take(np.array([place])))
+        sketch = self.space.sketches[candidate.sketch]
+        return Trial.of(
+            self.space.workload,
+            sketch.algorithm,
+            sketch.trace(candidate.choices),
+            target=self.task.target,
+            threads=self.threads,
+            best_seconds=best if math.isfinite(best) else None,
+        )
+
+    def table(self) -> ReplayTable:
+        """What came of it.
+
+        Raises:
+            ValueError: candidates are missing.
+        """
+        if self.missing:
+            raise ValueError(f"a table must have every candidate, but got {len(self.missing)} missing of {len(self)}")
+        seconds = np.array([_median(self.seconds[place]) for place in range(len(self))])
+        made = {"host": describe_host(), "date": time.strftime("%Y-%m-%d"), "command": self.command}
+        return ReplayTable(
+            self.task.name,
+            self.task.kind,
+            self.task.title,
+            self.space.workload,
+            self.task.target,
+            self.threads,
+            "warm",
+            self.space.hardware,
+            self.restriction,
+            seconds,
+            dict(Counter(self.errors.values())),
+            made,
+        )
+
+    def _read(self) -> None:
+        lines = [json.loads(line) for _, _, line in self._journal.lines()]
+        mine = {"task": self.task.name, "digest": digest(self.space)}
+        if not lines:
+            self._write(mine)
+        elif lines[0] != mine:
+            raise ValueError(f"`{self.path}` must be of {mine}, but got {lines[0]}: move it away to begin anew")
+        for line in lines[1:]:
+            seconds = math.nan if line["seconds"] is None else line["seconds"]
+            self._note(line["place"], seconds, line["error"])
+
+    def _write(self, *lines: dict[str, Any]) -> None:
+        self._journal.append([json.dumps(line).encode() + b"\n" for line in lines])
+
+    def _note(self, place: int, seconds: float, error: str) -> None:
+        self.seconds.setdefault(place, []).append(seconds)
+        if error != "ok":
+            self.errors.setdefault(place, error)
+
+
+def collect(
+    task: SearchTask, folder: Path = PARTS, tables: Path = FOLDER, jobs: int = 1, limit: int | None = None
+) -> ReplayTable | None:
+    """Measures what is missing of a task's table and writes it, if nothing is missing then.
+
+    On a simulated target the simulator that tells the time runs by itself, in `jobs` processes; a sample is measured
+    by the ordinary pool as well, which also checks what is computed. Everywhere else the ordinary pool measures, and
+    the fastest candidates are measured again in turns.
+
+    Args:
+        task: what to measure.
+        folder: where unfinished tables lie.
+        tables: where the table goes.
+        jobs: processes that simulate.
+        limit: candidates to measure in this sitting; None: all.
+
+    Returns:
+        The table; None where candidates are missing still.
+
+    Raises:
+        RuntimeError: a sampled candidate computes something wrong, or takes another time in the ordinary pool.
+    """
+    collection = Collection(task, folder, f"python -m benchmarks.search collect --task {task.name}")
+    wanted = collection.missing[:limit]
+    if registry.get(task.target).simulated:
+        _simulate_all(collection, wanted, jobs)
+        if not collection.missing:
+            _check_sample(collection)
+    else:
+        with make_pool("local") as pool:
+            pool.warm_up(collection.threads)
+            _measure(collection, wanted, pool)
+            if not collection.missing:
+                _measure_again(collection, pool)
+    if collection.missing:
+        return None
+    table = collection.table()
+    table.save(tables)
+    return table
+
+
+def simulate(space: SearchSpace, target: str, candidate: Candidate) -> Found:
+    """What the timing simulator says of a candidate; nothing is computed."""
+    sketch = space.sketches[candidate.sketch]
+    vta = registry.get(target)
+    try:
+        kernel = vta.load(vta.build(concrete(sketch, sketch.values(candidate.choices))))
+    except (BuildError, RunError) as error:
+        return math.nan, "build" if isinstance(error, BuildError) else "crash"
+    assert isinstance(kernel, VtaKernel)
+    try:
+        return kernel.seconds, "ok"
+    except RunError:
+        return math.nan, "crash"
+
+
+def _simulate_all(collection: Collection, places: Sequence[int], jobs: int) -> None:
+    parts = [places[first : first + ROUND] for first in range(0, len(places), ROUND)]
+    members = [collection.frame.candidates(collection.population.take(np.array(part, int))) for part in parts]
+    for part, found in zip(parts, _in_processes(collection, members, jobs), strict=True):
+        collection.keep(part, found)
+        _say(collection)
+
+
+def _in_processes(collection: Collection, parts: Sequence[Sequence[Candidate]], jobs: int) -> Iterator[list[Found]]:
+    target = collection.task.target
+    if jobs == 1:
+        yield from ([simulate(collection.space, target, candidate) for candidate in part] for part in parts)
+        return
+    workload, restriction = collection.space.workload.to_json(), collection.restriction.to_json()
+    start = (dict(workload), restriction, target)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _prepare, start) as processes:
+        yield from processes.map(_simulate_part, parts)
+
+
+_SPACE: list[tuple[SearchSpace, str]] = []
+"""What a process of `_in_processes` simulates."""
+
+
+def _prepare(workload: dict[str, Any], restriction: dict[str, Any], target: str) -> None:
+    whole = generate(Workload.from_json(workload), registry.get(target).hardware)
+    _SPACE[:] = [(Restriction.from_json(restriction).apply(whole), target)]
+
+
+def _simulate_part(candidates: Sequence[Candidate]) -> list[Found]:
+    ((space, target),) = _SPACE
+    return [simulate(space, target, candidate) for candidate in candidates]
+
+
+def _check_sample(collection: Collection) -> None:
+    """Holds some candidates against the ordinary pool, the fastest among them."""
+    worked = [place for place in collection.order if not math.isnan(_median(collection.seconds[place]))]
+    sample = [*collection.close()[:4], *worked[: SAMPLE - 4]]
+    with TemporaryDirectory() as folder:  # a lock of its own: nothing is timed by a clock, so nobody need wait
+        pool = LocalPool(LocalSettings(builders=1, host_lock=f"{folder}/lock"))
+        with pool:
+            found = _results(collection, sample, pool)
+    for place, result in zip(sample, found, strict=True):
+        expected = _median(collection.seconds[place])
+        if not result.ok or not math.isclose(result.seconds, expected, rel_tol=1e-9):
+            raise RuntimeError(
+                f"a simulated candidate must be right and take {expected} s in the ordinary pool, too, but got "
+                f"place={place}, error={result.error.name}, seconds={result.seconds}: {result.message}"
+            )
+
+
+def _measure(collection: Collection, places: Sequence[int], pool: MeasurePool) -> None:
+    for first in range(0, len(places), ROUND):
+        part = places[first : first + ROUND]
+        collection.keep(part, [(r.seconds, r.error.name) for r in _results(collection, part, pool)])
+        _say(collection)
+
+
+def _measure_again(collection: Collection, pool: MeasurePool) -> None:
+    for turn in range(1, TURNS + 1):
+        places = [place for place in collection.close() if len(collection.seconds[place]) <= turn]
+        again = zip(places, _results(collection, places, pool), strict=True)
+        worked = [(place, (result.seconds, "ok")) for place, result in again if result.ok]
+        collection.keep([place for place, _ in worked], [found for _, found in worked])
+        _say(collection)
+
+
+def _results(collection: Collection, places: Sequence[int], pool: MeasurePool) -> list[TrialResult]:
+    """Results in the order of `places`."""
+    best = collection.best
+    pool.submit([collection.trial(place, best) for place in places])
+    found: list[TrialResult] = []
+    while pool.outstanding:
+        found += pool.results()
+    return sorted(found, key=lambda result: result.index)
+
+
+def _say(collection: Collection) -> None:
+    best = collection.best
+    shown = f"{best * 1e6:.2f} µs" if math.isfinite(best) else "nothing worked"
+    near = sum(seconds <= best / 0.98 for seconds in collection.medians().values())
+    done = f"{len(collection.seconds)} of {len(collection)}"
+    sys.stderr.write(f"{collection.task.name}: {done}, best {shown}, {near} within 2 %\n")
+
+
+def _median(values: Sequence[float]) -> float:
+    return median(values)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,177 @@
+"""The benchmark's command line: plays searches on tables in several processes, and puts together what they need."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results, tables
+from benchmarks.search import summary
+from benchmarks.search.collect import PARTS, collect
+from benchmarks.search.draw import draw
+from benchmarks.search.play import BLIND, UNIFORM, Method, Played, play
+from benchmarks.search.replay import FOLDER, ReplayTable
+from benchmarks.search.restrict import legal_rows
+from benchmarks.search.statistics import CAP
+from benchmarks.search.tasks import select
+
+PICTURE = Path(__file__).resolve().parents[2] / "docs" / "search_curves.png"
+STRATEGIES, MODELS = "random,evolution,annealing", "lightgbm,roofline"
+Job = tuple[Path, Method, int, int, int]
+"""Table, method, seed, most trials, candidates of a round."""
+
+
+def methods(strategies: str, models: str) -> list[Method]:
+    """The baseline, then every strategy with every model; strategies that ask none stand once."""
+    pairs = itertools.product(strategies.split(","), models.split(","))
+    found = [Method(s) if s in BLIND else Method(s, m) for s, m in pairs]
+    return list({method.name: method for method in [Method(UNIFORM), *found]}.values())
+
+
+def run_job(job: Job) -> Played:
+    """Plays one search; a process reads each table once."""
+    path, method, seed, trials, batch = job
+    return play(_table(path), method, seed, trials, batch)
+
+
+@cache
+def _table(path: Path) -> ReplayTable:
+    return ReplayTable.load(path)
+
+
+def play_all(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Played]]:
+    """Yields every job with what came of it, as they end; the same whatever the number of processes."""
+    if processes == 1:
+        for job in jobs:
+            yield job, run_job(job)
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        pending = {pool.submit(run_job, job): job for job in jobs}
+        for done in as_completed(pending):
+            yield pending[done], done.result()
+
+
+def jobs_of(path: Path, chosen: Iterable[Method], options: argparse.Namespace) -> list[Job]:
+    """Searches of one table: the baseline, which costs nothing, with more seeds."""
+    jobs = []
+    for method in chosen:
+        seeds = options.random_seeds if method.name in BLIND else options.seeds
+        trials = CAP if method.name in BLIND else options.trials
+        jobs += [(path, method, seed, trials, options.batch) for seed in range(seeds)]
+    return jobs
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plays, saves, draws and prints."""
+    chosen = methods(options.strategies, options.models)
+    rows: dict[str, Any] = (results.load("search", options.results) or {"rows": {}})["rows"]
+    wanted = select(options.tasks)
+    for task in wanted:
+        path = options.folder / f"{task.name}.json"
+        if not path.exists():
+            if options.tasks:
+                raise ValueError(f"`tasks` must have tables, but got {task.name}: make it with `collect`")
+            continue
+        start = time.perf_counter()
+        table = ReplayTable.load(path)
+        played: dict[str, dict[int, Played]] = {}
+        for job, found in play_all(jobs_of(path, chosen, options), options.jobs):
+            played.setdefault(job[1].name, {})[job[2]] = found
+        ordered = {m.name: [played[m.name][seed] for seed in sorted(played[m.name])] for m in chosen}
+        rows[task.name] = summary.merged(rows.get(task.name), summary.row_of(table, ordered, options.trials))
+        _save(rows, options)
+        sys.stderr.write(f"{summary.sentence(rows[task.name])} ({time.perf_counter() - start:.0f} s)\n")
+    if not rows:
+        raise ValueError(f"`folder` must hold tables, but got {options.folder}")
+    saved = _save(rows, options)
+    draw(saved["rows"], options.picture)
+    sys.stdout.write(tables.TABLES["search"](saved) + "\n")
+    return 0
+
+
+def _save(rows: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    ordered = {name: rows[name] for name in summary.in_order(rows)}
+    document = {"cap": CAP, "batch": options.batch, "speedups": summary.speedups(ordered), "rows": ordered}
+    results.save("search", document, options.results)
+    return document
+
+
+def show_tasks(options: argparse.Namespace) -> int:
+    """Lists the tasks: how many candidates each has here, and whether there is a table of it."""
+    for task in select(options.tasks):
+        space = task.restriction(whole := task.whole()).apply(whole)
+        legal = sum(len(legal_rows(sketch)) for sketch in space.sketches)
+        made = "made" if (options.folder / f"{task.name}.json").exists() else "missing"
+        sys.stdout.write(
+            f"{task.name}: {task.kind}, {task.title}, {legal:,} candidates of {whole.size:,} "
+            f"in {len(space.sketches)} of {len(whole.sketches)} sketches, table {made}\n"
+        )
+    return 0
+
+
+def make_tables(options: argparse.Namespace) -> int:
+    """Measures tables, one after the other."""
+    for task in select(options.task):
+        table = collect(task, options.parts, options.folder, options.jobs, options.limit)
+        if table is None:
+            sys.stdout.write(f"{task.name}: not finished; the same command goes on\n")
+        else:
+            sys.stdout.write(summary.facts(table) + "\n")
+    return 0
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description="Searches beside each other")
+    parser.set_defaults(act=run)
+    _playing(parser)
+    commands = parser.add_subparsers(title="other commands", metavar="")
+    listing = commands.add_parser("tasks", help="list the tasks")
+    listing.set_defaults(act=show_tasks)
+    listing.add_argument("--tasks", help="comma-separated names; default: all")
+    listing.add_argument("--folder", type=Path, default=FOLDER, help="where tables lie")
+    making = commands.add_parser("collect", help="measure the table of a task; can be stopped and goes on")
+    making.set_defaults(act=make_tables)
+    making.add_argument("--task", help="comma-separated names; default: all")
+    making.add_argument("--folder", type=Path, default=FOLDER, help="where tables go")
+    making.add_argument("--parts", type=Path, default=PARTS, help="where unfinished ones lie")
+    making.add_argument("--limit", type=int, help="candidates to measure in this sitting; default: all")
+    making.add_argument("--jobs", type=int, default=1, help="processes that simulate")
+    return parser.parse_args(arguments)
+
+
+def _playing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tasks", help="comma-separated names; default: all that have a table")
+    parser.add_argument("--strategies", default=STRATEGIES, help=f"default: {STRATEGIES}")
+    parser.add_argument("--models", default=MODELS, help=f"default: {MODELS}")
+    parser.add_argument("--seeds", type=int, default=10, help="of each search with a model: 0, 1, ...")
+    parser.add_argument("--random-seeds", type=int, default=100, help="of those without")
+    parser.add_argument("--trials", type=int, default=1024, help="most trials of a search with a model")
+    parser.add_argument("--batch", type=int, default=32, help="candidates a round")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where tables lie")
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="where search.json goes")
+    parser.add_argument("--picture", type=Path, default=PICTURE, help="where the curves go")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command; 2 where an option is wrong."""
+    options: Any = parse(arguments)
+    try:
+        for name in ("seeds", "random_seeds", "trials", "batch", "jobs", "limit"):
+            value = getattr(options, name, None)
+            if value is not None and value < 1:
+                raise ValueError(f"`{name}` must be at least 1, but got {name}={value}")
+        found: int = options.act(options)
+        return found
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2

@@ -1,0 +1,121 @@
+"""One search on one table: what it measured, in the order of asking, with the parts that the tuner itself uses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune import search
+from autotune.guide import Guide
+from autotune.models import make_model
+from autotune.search.base import SearchStrategy
+from autotune.tuning import Settings
+from benchmarks.search.replay import ReplayTable
+from benchmarks.search.uniform import UniformSearch
+
+UNIFORM = "uniform"
+"""Name of the baseline: random search, uniform over the legal space."""
+BLIND = (UNIFORM, "random")
+"""Strategies that ask no scorer, and so are played with no model."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to search.
+
+    Attributes:
+        strategy: `uniform`, or a name of `autotune.search.STRATEGIES`, with its options.
+        model: a name of `costmodel.models.registry`, with its options; empty for strategies that ask none.
+    """
+
+    strategy: str
+    model: str = ""
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """As results call it."""
+        return f"{self.strategy} + {self.model}" if self.model else self.strategy
+
+    @property
+    def guided(self) -> bool:
+        """Whether a model has a say."""
+        return bool(self.model)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A search that has ended.
+
+    Attributes:
+        seconds: latencies in the order of asking, (trials,); NaN for a failure. It ends at the best candidate of the
+            table, or where the trials or the candidates are used up.
+        rank_accuracy: of the model before each round, see `Guide`, (rounds,).
+        wall: seconds of processor time that the search took.
+    """
+
+    seconds: NDArray[np.float64]
+    rank_accuracy: NDArray[np.float64]
+    wall: float
+
+
+def play(table: ReplayTable, method: Method, seed: int, trials: int, batch: int = 32) -> Played:
+    """Searches a table until its best candidate is found.
+
+    Generators are those of a run of the tuner with this seed, so that a search goes as it would there.
+
+    Args:
+        table: the answers.
+        method: how to search.
+        seed: of every random draw.
+        trials: most candidates to ask for.
+        batch: candidates of a round, after which a model is fitted anew.
+
+    Raises:
+        ReplayError: the strategy asked for a candidate that is not in the table.
+        ValueError: an unknown strategy or model, or an option out of range.
+    """
+    start = time.process_time()
+    settings = Settings(target=table.target, trials=trials, seed=seed, batch=batch, threads=table.threads)
+    strategy, guide = _make(table, method, settings)
+    measured: list[NDArray[np.float64]] = []
+    ranked: list[float] = []
+    left = min(trials, len(table.seconds))
+    while left > 0:
+        asked = strategy.ask(min(batch, left))
+        if not asked:
+            break
+        seconds = table.look_up(asked)
+        measured.append(seconds)
+        left -= len(asked)
+        if np.nanmin(seconds, initial=np.inf) <= table.best:
+            break
+        strategy.tell(asked, seconds)
+        if guide is not None:
+            guide.observe(asked, seconds.tolist())
+            ranked.append(guide.rank_accuracy)
+            guide.refit()
+    found = np.concatenate(measured) if measured else np.empty(0)
+    at = np.flatnonzero(found <= table.best)
+    return Played(found[: int(at[0]) + 1] if len(at) else found, np.array(ranked), time.process_time() - start)
+
+
+def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[SearchStrategy, Guide | None]:
+    key = table.workload.key
+    kind: Callable[..., SearchStrategy] = UniformSearch if method.strategy == UNIFORM else search.get(method.strategy)
+    draws = settings.generator(key, "search")
+    if not method.guided:
+        return kind(table.space, _no_score, draws, **method.strategy_options), None
+    model = make_model(method.model, method.model_options, settings.seed)
+    guide = Guide(table.space, model, settings.generator(key, "guide"), extractor=table.extractor)
+    return kind(table.space, guide, draws, **method.strategy_options), guide
+
+
+def _no_score(sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
+    raise AssertionError("a strategy that asks no scorer must not ask one, but it did")

@@ -1,0 +1,217 @@
+"""Replay tables: the latency of every candidate of a restricted search space; there is nothing outside of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.search.base import Candidate
+from autotune.search.population import Frame, Population
+from benchmarks.search.restrict import Restriction, digest, legal_rows
+from costmodel.features import FeatureExtractor
+from measure.pool import Cache
+from measure.replay import ReplayError
+from search_space.hardware import Hardware
+from search_space.ir.stmt import LoopProgram
+from search_space.space import SearchSpace, generate
+from search_space.workloads import Workload
+
+FOLDER = Path(__file__).resolve().parent / "tables"
+FORMAT = 1
+
+
+class TableError(ValueError):
+    """A table that cannot be read, or that is of another search space than today's."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayTable:
+    """A task, its restricted space, and what each legal candidate takes.
+
+    Attributes:
+        name: of the task.
+        kind: class of the task.
+        title: as tables and pictures show it.
+        workload, target, threads, cache: what was measured and how.
+        hardware: limits of the machine as they were taken then; the space and the features depend on them.
+        restriction: of the workload's space.
+        seconds: (candidates,), sketches in order, each in the order of `legal_rows`; NaN for a failure.
+        errors: class of failure -> how many.
+        made: host, date and command.
+    """
+
+    name: str
+    kind: str
+    title: str
+    workload: Workload
+    target: str
+    threads: int
+    cache: Cache
+    hardware: Hardware
+    restriction: Restriction
+    seconds: NDArray[np.float64]
+    errors: Mapping[str, int]
+    made: Mapping[str, Any]
+
+    @cached_property
+    def space(self) -> SearchSpace:
+        """The restricted space, as today's sketch rules make it."""
+        used = {name.partition(":")[0] for name in self.restriction.sketches}
+        algorithms = [name for name in self.workload.algorithms if name in used]
+        return self.restriction.apply(generate(self.workload, self.hardware, algorithms))
+
+    @cached_property
+    def frame(self) -> Frame:
+        """Of the space."""
+        return Frame(self.space)
+
+    @cached_property
+    def population(self) -> Population:
+        """Every candidate, in the order of `seconds`."""
+        return everyone(self.frame)
+
+    @property
+    def best(self) -> float:
+        """Seconds of the fastest candidate: the best known."""
+        return float(np.nanmin(self.seconds))
+
+    def good(self, share: float) -> int:
+        """Candidates that reach a share of the best known, best seconds / seconds."""
+        return int(np.count_nonzero(self.seconds <= self.best / share))
+
+    def random_trials(self, share: float) -> float:
+        """Trials that drawing without replacement needs on average until one reaches `share` of the best."""
+        return (len(self.seconds) + 1) / (self.good(share) + 1)
+
+    def look_up(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """Latencies: (candidates,); NaN for a failure.
+
+        Raises:
+            ReplayError: a candidate that is not in the table. Nothing stands in for it.
+        """
+        asked = self.frame.population(candidates)
+        lengths = [len(self.frame.sketches[c.sketch].groups) for c in candidates]
+        inside = (asked.rows >= 0) & (asked.rows < self.frame.lengths[asked.sketches])
+        sizes = np.array([len(c.choices) for c in candidates]) == np.array(lengths)
+        keys = self.frame.keys(asked)
+        places = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
+        known = inside.all(axis=1) & sizes & (self._sorted[places] == keys)
+        if not known.all():
+            wrong = candidates[int(np.argmin(known))]
+            raise ReplayError(
+                f"`candidate` must be in the replay table of {len(self.seconds)} candidates of {self.name}, "
+                f"but got sketch={self.frame.sketches[wrong.sketch].name}, choices={wrong.choices}"
+            )
+        return self.seconds[self._order[places]]
+
+    def extractor(self, program: LoopProgram, columns: Sequence[str], hardware: Hardware) -> FeatureExtractor:
+        """The features of a sketch of the space; made once for all searches, as making them is most of a short one."""
+        if id(program) not in self._extractors:
+            made = FeatureExtractor(program, columns, hardware, cold_constants=self.cache == "network")
+            self._extractors[id(program)] = made
+        return self._extractors[id(program)]
+
+    @cached_property
+    def _extractors(self) -> dict[int, FeatureExtractor]:
+        return {}
+
+    @cached_property
+    def _order(self) -> NDArray[np.intp]:
+        return np.argsort(self.frame.keys(self.population), kind="stable")
+
+    @cached_property
+    def _sorted(self) -> NDArray[Any]:
+        return self.frame.keys(self.population)[self._order]
+
+    def save(self, folder: Path = FOLDER) -> Path:
+        """Writes `folder/NAME.json`: latencies in microseconds, null for a failure."""
+        values = [None if math.isnan(s) else _short(s) for s in self.seconds.tolist()]
+        document = {
+            "format": FORMAT,
+            "name": self.name,
+            "kind": self.kind,
+            "title": self.title,
+            "workload": self.workload.to_json(),
+            "target": self.target,
+            "threads": self.threads,
+            "cache": self.cache,
+            "hardware": asdict(self.hardware),
+            "restriction": self.restriction.to_json(),
+            "digest": digest(self.space),
+            "made": dict(self.made),
+            "errors": dict(self.errors),
+            "microseconds": values,
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name}.json"
+        lines = [f"{json.dumps(key)}: {_dumps(value)}" for key, value in document.items()]
+        path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        return path
+
+    @staticmethod
+    def load(path: Path) -> ReplayTable:
+        """Reads what `save` wrote, and holds it against today's search space.
+
+        Raises:
+            TableError: another format, or a sketch rule that has changed since.
+        """
+        data = json.loads(path.read_text())
+        if data.get("format") != FORMAT:
+            raise TableError(f"`format` of {path.name} must be {FORMAT}, but got format={data.get('format')!r}")
+        table = ReplayTable(
+            data["name"],
+            data["kind"],
+            data["title"],
+            Workload.from_json(data["workload"]),
+            data["target"],
+            data["threads"],
+            data["cache"],
+            hardware_from(data["hardware"]),
+            Restriction.from_json(data["restriction"]),
+            np.array([math.nan if v is None else v * 1e-6 for v in data["microseconds"]]),
+            data["errors"],
+            data["made"],
+        )
+        try:
+            found = digest(table.space)
+        except ValueError as error:
+            found = str(error)
+        if found != data["digest"]:
+            raise TableError(
+                f"`{path.name}` must be of today's search space, but got digest={data['digest']}, and now it is "
+                f"{found}: a sketch rule has changed; make it again with "
+                f"`python -m benchmarks.search collect --task {table.name}`"
+            )
+        return table
+
+
+def everyone(frame: Frame) -> Population:
+    """Every legal candidate of a space, sketches in order."""
+    parts = [frame.of(place, legal_rows(sketch)) for place, sketch in enumerate(frame.sketches)]
+    return Population.concatenate([frame.empty(), *parts])
+
+
+def hardware_from(data: Mapping[str, Any]) -> Hardware:
+    """The hardware of its fields as JSON has them."""
+    pairs = {name: tuple(tuple(item) for item in data[name]) for name in ("memories", "fill")}
+    return Hardware(**{**data, **pairs, "features": tuple(data["features"])})
+
+
+def _short(seconds: float) -> float | int:
+    """Microseconds to six digits and at least a nanosecond: far finer than anything is measured."""
+    value = seconds * 1e6
+    digits = max(3, 5 - math.floor(math.log10(value)))
+    short = round(value, digits)
+    return int(short) if short == int(short) else short
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

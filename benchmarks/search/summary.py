@@ -1,0 +1,141 @@
+"""What searches of one task come to, as a row of the result file, and what all rows come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.search.play import BLIND, UNIFORM, Played
+from benchmarks.search.replay import ReplayTable
+from benchmarks.search.restrict import digest
+from benchmarks.search.statistics import CAP, counted, curve, mean_of, speedup, trials_to
+from benchmarks.search.tasks import TASKS
+
+SHARES = (0.95, 0.98)
+HARD = 200
+"""Tasks count where drawing at random needs more trials than this on average."""
+POINTS = tuple(int(p) for p in np.unique(np.geomspace(1, CAP, 49).round()))
+"""Trials at which curves are drawn."""
+Row = dict[str, Any]
+
+
+def row_of(table: ReplayTable, played: Mapping[str, Sequence[Played]], trials: int) -> Row:
+    """A task's row.
+
+    Args:
+        table: of the task.
+        played: searches by the method's name, one a seed.
+        trials: most trials of a search with a model.
+    """
+    size = len(table.seconds)
+    points = [p for p in POINTS if p < size] + [size] if size <= CAP else list(POINTS)
+    found: dict[str, Any] = {}
+    for name, runs in played.items():
+        to = {_key(share): [trials_to(run.seconds, table.best, share) for run in runs] for share in SHARES}
+        most = max(len(run.seconds) for run in runs)
+        at = [p for p in points if p <= most] or [1]
+        lines = np.stack([curve(run.seconds, table.best, at) for run in runs])  # (seeds, points)
+        rng = np.random.default_rng(0)
+        band = [mean_of(lines[:, place], rng, 1000) for place in range(len(at))]
+        ranked = np.concatenate([run.rank_accuracy for run in runs])
+        found[name] = {
+            "budget": CAP if name in BLIND else trials,
+            "trials": to,
+            "curve": {
+                "trials": at,
+                "mean": [round(b.value, 4) for b in band],
+                "low": [round(b.low, 4) for b in band],
+                "high": [round(b.high, 4) for b in band],
+            },
+            "rank_accuracy": round(float(np.nanmean(ranked)), 3) if np.isfinite(ranked).any() else None,
+            "seconds_a_search": round(float(np.mean([run.wall for run in runs])), 2),
+        }
+    return {
+        "title": table.title,
+        "class": table.kind,
+        "workload": table.workload.key,
+        "target": table.target,
+        "digest": digest(table.space),
+        "candidates": size,
+        "failed": int(np.isnan(table.seconds).sum()),
+        "best_seconds": table.best,
+        "good": {_key(share): table.good(share) for share in SHARES},
+        "random_trials": {_key(share): table.random_trials(share) for share in SHARES},
+        "methods": found,
+    }
+
+
+def merged(before: Row | None, row: Row) -> Row:
+    """The row with methods that were played before on the same table and are not among those of now."""
+    if before is None or before["digest"] != row["digest"] or before["best_seconds"] != row["best_seconds"]:
+        return row
+    return {**row, "methods": {**before["methods"], **row["methods"]}}
+
+
+def hard(rows: Mapping[str, Row], share: float) -> list[str]:
+    """Names of the tasks that count for a share: random search needs more than `HARD` trials on average."""
+    return [name for name in in_order(rows) if rows[name]["random_trials"][_key(share)] > HARD]
+
+
+def in_order(rows: Mapping[str, Row]) -> list[str]:
+    """Names of rows in the order of the tasks."""
+    places = {task.name: place for place, task in enumerate(TASKS)}
+    return sorted(rows, key=lambda name: (places.get(name, len(places)), name))
+
+
+def speedups(rows: Mapping[str, Row]) -> dict[str, dict[str, Any]]:
+    """For each share and method: how many times fewer trials than uniform random search, over the hard tasks.
+
+    Searches that were cut off count such that the ratio is a lower bound: as their cap where they are random, and as
+    the size of the whole table otherwise.
+    """
+    out: dict[str, dict[str, Any]] = {}
+    for share in SHARES:
+        names = hard(rows, share)
+        for method in dict.fromkeys(m for name in names for m in rows[name]["methods"]):
+            if method == UNIFORM:
+                continue
+            pairs, cut = {}, {"random": 0, "search": 0}
+            for name in names:
+                found = rows[name]["methods"]
+                if method not in found or UNIFORM not in found:
+                    continue
+                random, other = (found[m]["trials"][_key(share)] for m in (UNIFORM, method))
+                cut["random"] += random.count(None)
+                cut["search"] += other.count(None)
+                pairs[name] = (counted(random, CAP), counted(other, rows[name]["candidates"]))
+            estimate = speedup(pairs, np.random.default_rng(0))
+            known = {"ratio": estimate.to_json(), "tasks": len(pairs), "cut_off": cut}
+            out.setdefault(_key(share), {})[method] = known
+    return out
+
+
+def sentence(row: Row) -> str:
+    """A row, briefly."""
+    key = _key(SHARES[-1])
+    parts = []
+    for name, found in row["methods"].items():
+        trials = found["trials"][key]
+        cut = trials.count(None)
+        mean = counted(trials, found["budget"]).mean()
+        parts.append(f"{name} {'>' if cut else ''}{mean:.0f}{f' ({cut} cut off)' if cut else ''}")
+    return (
+        f"{row['title']}: trials to {key} of the best of {row['candidates']:,}, {row['good'][key]} of which reach it: "
+        + ", ".join(parts)
+    )
+
+
+def facts(table: ReplayTable) -> str:
+    """A table, briefly."""
+    shares = ", ".join(
+        f"{table.good(share)} reach {_key(share)} (random search: {table.random_trials(share):.0f} trials)"
+        for share in SHARES
+    )
+    failed = int(np.isnan(table.seconds).sum())
+    return f"{table.name}: {len(table.seconds):,} candidates, {failed} failed, {shares}"
+
+
+def _key(share: float) -> str:
+    return f"{share * 100:.0f} %"

@@ -1,0 +1,51 @@
+"""Honest random search: every legal candidate of the space equally likely, none twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.search.base import Candidate, NoLegalSchedule, Scorer, SearchStrategy
+from autotune.search.population import Frame, Seen
+from benchmarks.search.replay import everyone
+from search_space.space import SearchSpace
+
+
+class UniformSearch(SearchStrategy):
+    """A random order of all legal candidates: the search that others are held against.
+
+    The strategy `random` takes every sketch equally often, which is another distribution where sketches differ in size.
+
+    Args:
+        space: where to search; small enough to be listed.
+        scorer: never asked.
+        rng: source of the order.
+    """
+
+    def __init__(self, space: SearchSpace, scorer: Scorer, rng: np.random.Generator, **options: Any) -> None:
+        if options:
+            raise ValueError(f"`uniform` must have no options, but got {', '.join(options)}")
+        self._frame, self._seen = Frame(space), Seen()
+        listed = everyone(self._frame)
+        if not len(listed):
+            broken: dict[str, int] = {}
+            raise NoLegalSchedule(space.workload.key, space.size, broken)
+        self._left = listed.take(rng.permutation(len(listed)))
+
+    def ask(self, n: int) -> list[Candidate]:
+        """See `SearchStrategy.ask`."""
+        if n < 1:
+            raise ValueError(f"`n` must be at least 1, but got n={n}")
+        self._left = self._left.take(self._seen.fresh(self._frame.keys(self._left)))
+        drawn = self._left.take(np.arange(min(n, len(self._left))))
+        if len(drawn):
+            self._seen.add(self._frame.keys(drawn))
+        return self._frame.candidates(drawn)
+
+    def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
+        """See `SearchStrategy.tell`."""
+        if candidates:
+            self._seen.add(self._frame.keys(self._frame.population(candidates)))

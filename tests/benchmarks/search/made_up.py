@@ -1,0 +1,40 @@
+"""A table over the tiny task's space whose latencies are made up: nothing is simulated."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.search.replay import ReplayTable
+from search_space.space import SearchSpace
+from tests.benchmarks.search.tiny import TINY
+
+
+def seconds_of(space: SearchSpace, count: int) -> np.ndarray:
+    """Distinct latencies with one best and a failure; the rest fall along the order of the table."""
+    values = 1e-3 * (1 + np.abs(np.arange(count) - count // 3) / count)
+    values[2] = np.nan
+    return values
+
+
+def table(**changed) -> ReplayTable:
+    """The table; `changed` are other fields."""
+    whole = TINY.whole()
+    restriction = TINY.restriction(whole)
+    count = 168
+    fields = {
+        "name": TINY.name,
+        "kind": TINY.kind,
+        "title": TINY.title,
+        "workload": TINY.make(),
+        "target": "vta",
+        "threads": 1,
+        "cache": "warm",
+        "hardware": whole.hardware,
+        "restriction": restriction,
+        "seconds": seconds_of(whole, count),
+        "errors": {"crash": 1},
+        "made": {"host": {}, "date": "2026-01-01", "command": "python -m benchmarks.search collect --task tiny"},
+    }
+    made = ReplayTable(**{**fields, **changed})
+    assert len(made.population) == count
+    return made

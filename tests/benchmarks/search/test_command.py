@@ -1,0 +1,136 @@
+"""The command on a tiny table: results, picture and table, the same in several processes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import results, tables
+from benchmarks.search import command, summary, tasks
+from benchmarks.search.play import UNIFORM
+from benchmarks.search.replay import ReplayTable
+from tests.benchmarks.search import made_up
+from tests.benchmarks.search.tiny import TINY
+
+
+@pytest.fixture
+def only_tiny(monkeypatch):
+    monkeypatch.setattr(command, "select", lambda names: tasks.select(names, [TINY]))
+
+
+@pytest.fixture
+def run(tmp_path, only_tiny, capsys):
+    made_up.table().save(tmp_path)
+
+    def running(*arguments):
+        places = {"folder": tmp_path, "results": tmp_path / "results", "picture": tmp_path / "curves.png"}
+        paths = [part for name, path in places.items() for part in (f"--{name}", str(path))]
+        code = command.main([*arguments, *paths])
+        out = capsys.readouterr()
+        return code, out.out, out.err, results.load("search", tmp_path / "results")
+
+    return running
+
+
+def test_searches_are_played_saved_drawn_and_shown(run, tmp_path):
+    code, out, err, saved = run("--seeds", "3", "--random-seeds", "20", "--trials", "64", "--models", "lightgbm")
+    assert code == 0 and (tmp_path / "curves.png").stat().st_size > 5000
+    row = saved["rows"]["tiny"]
+    assert list(row["methods"]) == [UNIFORM, "random", "evolution + lightgbm", "annealing + lightgbm"]
+    assert row["candidates"] == 168 and row["failed"] == 1
+    for name, found in row["methods"].items():
+        runs = 20 if name in ("uniform", "random") else 3
+        assert {len(trials) for trials in found["trials"].values()} == {runs}
+        assert found["curve"]["mean"] == sorted(found["curve"]["mean"])
+        low, mean, high = (found["curve"][name] for name in ("low", "mean", "high"))
+        assert all(a <= b <= c for a, b, c in zip(low, mean, high, strict=True))
+    assert "VTA 1x1 4² 32→64: trials to 98 % of the best of 168" in err
+    assert out.strip() == tables.search(saved)
+    assert out.count("| VTA 1x1 4² 32→64 | tiny | 168 |") == 2
+
+
+def test_methods_played_before_on_the_same_table_are_kept(run, tmp_path):
+    run("--strategies", "random", "--random-seeds", "4")
+    *_, saved = run("--strategies", "annealing", "--models", "roofline", "--seeds", "2", "--random-seeds", "4")
+    assert list(saved["rows"]["tiny"]["methods"]) == [UNIFORM, "random", "annealing + roofline"]
+    slower = made_up.table(seconds=made_up.table().seconds * 2)
+    slower.save(tmp_path)
+    *_, saved = run("--strategies", "random", "--random-seeds", "4")
+    assert list(saved["rows"]["tiny"]["methods"]) == [UNIFORM, "random"]
+
+
+def test_several_processes_find_the_same(run):
+    arguments = ("--strategies", "evolution", "--models", "roofline", "--seeds", "2", "--random-seeds", "3")
+    rows = [run(*arguments, "--jobs", jobs)[3]["rows"]["tiny"] for jobs in ("1", "2")]
+    for row in rows:
+        for method in row["methods"].values():
+            del method["seconds_a_search"]
+    assert rows[0] == rows[1]
+
+
+def row(expected, candidates, **trials):
+    methods = {name: {"trials": {"95 %": found, "98 %": found}, "budget": 4096} for name, found in trials.items()}
+    shares = {"95 %": expected, "98 %": expected}
+    return {"random_trials": shares, "candidates": candidates, "methods": methods}
+
+
+def test_only_hard_tasks_count_and_what_was_cut_off_makes_a_lower_bound():
+    rows = {
+        "a": row(500.0, 5000, uniform=[400, None], search=[100, 100]),
+        "b": row(500.0, 3000, uniform=[600, 600], search=[100, None]),
+        "easy": row(150.0, 3000, uniform=[150, 150], search=[1, 1]),
+    }
+    found = summary.speedups(rows)["98 %"]["search"]
+    assert found["tasks"] == 2 and found["cut_off"] == {"random": 1, "search": 1}
+    expected = ((400 + 4096) / 200 * 1200 / 3100) ** 0.5
+    assert found["ratio"][0] == pytest.approx(expected)
+
+
+def test_the_table_says_what_is_a_bound():
+    rows = {"a": row(500.0, 5000, uniform=[400, None], search=[100, 100])}
+    rows["a"] |= {"title": "A", "class": "x", "good": {"95 %": 3, "98 %": 2}}
+    document = {"cap": 4096, "rows": rows, "speedups": summary.speedups(rows)}
+    shown = tables.search(document)
+    assert "| A | x | 5,000 | 2 | 500 | over 2,248 (1 of 2 cut off) | 100 |" in shown
+    assert "| search | at least 22.5x |" in shown
+
+
+def test_tables_are_collected_and_tasks_listed(tmp_path, only_tiny, capsys):
+    arguments = ["collect", "--task", "tiny", "--folder", str(tmp_path), "--parts", str(tmp_path / "parts")]
+    assert command.main([*arguments, "--limit", "10"]) == 0
+    assert "tiny: not finished; the same command goes on" in capsys.readouterr().out
+    assert command.main(["tasks", "--folder", str(tmp_path)]) == 0
+    assert "168 candidates of" in (out := capsys.readouterr().out) and out.endswith("table missing\n")
+
+
+def test_the_facts_of_a_table():
+    table = made_up.table()
+    assert isinstance(table, ReplayTable)
+    assert summary.facts(table).startswith("tiny: 168 candidates, 1 failed, ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--seeds", "0"], "`seeds` must be at least 1, but got seeds=0"),
+        (["--tasks", "huge"], "`tasks` must be of tiny, but got 'huge'"),
+        (["--tasks", "tiny"], "`tasks` must have tables, but got tiny: make it with `collect`"),
+        ([], "`folder` must hold tables, but got "),
+        (["collect", "--task", "tiny", "--limit", "0"], "`limit` must be at least 1, but got limit=0"),
+    ],
+)
+def test_bad_options(arguments, message, tmp_path, only_tiny, capsys):
+    extra = [] if arguments[:1] == ["collect"] else ["--results", str(tmp_path)]
+    assert command.main([*arguments, "--folder", str(tmp_path), *extra]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_tasks_of_the_benchmark_have_names_of_their_own_and_can_be_restricted():
+    names = [task.name for task in tasks.TASKS]
+    assert len(set(names)) == len(names)
+    for task in tasks.TASKS[:2]:
+        whole = task.whole()
+        assert json.loads(json.dumps(task.restriction(whole).to_json()))["pruned"] == task.pruned
+    with pytest.raises(ValueError, match="`sketches` must be ends of .*, but got 'nowhere'"):
+        tasks.SearchTask("x", "x", "x", TINY.make, "vta", sketches=("nowhere",)).restriction(TINY.whole())
