@@ -269,7 +269,6 @@ def ui(
     with bad_input():
         from autotune.tracking.browser import show
 
-        typer.echo("starting MLflow's browser, which takes some seconds", err=True)
         show(folder, uri, port, typer.echo)
 
 

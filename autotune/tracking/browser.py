@@ -112,6 +112,7 @@ def serve(uri: str, port: int, say: Callable[[str], None]) -> None:
     Raises:
         StoreError: the server does not start, or ends by itself.
     """
+    print("starting MLflow's browser, which takes some seconds", file=sys.stderr)
     browser = Browser(uri, port)
     stopped = False
 
