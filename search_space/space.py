@@ -14,7 +14,7 @@ from search_space.hardware import Hardware
 from search_space.ir.columns import ColumnFunction, compile_columns
 from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.lower import cleanup, lower
-from search_space.lower.memories import memory_limits, nest_limit
+from search_space.lower.memories import memory_limits, nest_limit, workspace_bytes
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
 from search_space.sketch.generate import derive
@@ -103,6 +103,15 @@ class Sketch:
         for constraint, broken in zip(self.constraints, self._broken(choices), strict=True):
             counts[constraint.name] = counts.get(constraint.name, 0) + int(broken.sum())
         return {name: count for name, count in counts.items() if count}
+
+    def workspace(self, choices: Choices, threads: int) -> NDArray[np.float64]:
+        """Bytes that each candidate needs besides inputs and output, see `workspace_bytes`: (n, groups) → (n,)."""
+        key = f"workspace {threads}"
+        if key not in self._cache:
+            self._cache[key] = compile_columns([workspace_bytes(self.program, threads)], self.columns)
+        if not self.groups:
+            return np.full(len(choices), float(workspace_bytes(self.program, threads).value))
+        return self._cache[key](self.expand(choices))[0]
 
     def values(self, choice: Sequence[int] | NDArray[np.int32]) -> dict[str, int]:
         """A candidate's numbers by decision variable."""
