@@ -23,7 +23,7 @@ from search_space.sketch.tables import DecisionGroup
 if TYPE_CHECKING:
     from search_space.workloads import Workload
 
-__all__ = ["DecisionGroup", "SearchSpace", "Sketch", "generate", "program_of"]
+__all__ = ["DecisionGroup", "SearchSpace", "Sketch", "generate", "initial_of", "program_of"]
 
 Choices = NDArray[np.int32]  # (candidates, groups)
 
@@ -150,7 +150,7 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
     sketches: list[Sketch] = []
     dropped = 0
     for algorithm in algorithms or workload.algorithms:
-        state = _initial(workload, algorithm)
+        state = initial_of(workload, algorithm)
         drafts, more = derive(state, hardware)
         dropped += more
         sketches += [
@@ -175,11 +175,11 @@ def program_of(workload: Workload, algorithm: str, trace: Trace) -> LoopProgram:
     Raises:
         ScheduleError: the trace does not fit the workload.
     """
-    state = _initial(workload, algorithm)
+    state = initial_of(workload, algorithm)
     return cleanup(lower(trace.apply(state)))
 
 
-def _initial(workload: Workload, algorithm: str) -> State:
+def initial_of(workload: Workload, algorithm: str) -> State:
     """The unscheduled definition; kernels take their inputs in the workload's order."""
     *inputs, output = workload.tensors(algorithm)
     return initial_state([output], inputs=inputs)

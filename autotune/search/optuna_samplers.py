@@ -28,8 +28,6 @@ SKETCH = "sketch"
 TRIES = (0.0, 0.1, 0.3, 0.6)
 """Rates of mutation at which neighbours of a proposal that must not be measured are looked for, one after another."""
 NEIGHBOURS = 256
-MISSES = 8
-"""Proposals in a row of which nothing can be made, after which the rest of a request is random."""
 WARM = 10
 """Times that CMA-ES is told of each source: it starts at the fastest tenth of them, which must be one at least."""
 SLOWER = math.log(4.0)
@@ -109,17 +107,15 @@ class OptunaSearch(GuidedSearch):
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
         """See `GuidedSearch.propose`."""
         found: list[Candidate] = []
-        met, misses = Seen(), 0
+        met = Seen()
         with self._quiet():
             self._open()
-            while len(found) < n * max(1, self.options.screen) and misses < MISSES and self.sampler.open.any():
+            while len(found) < n * max(1, self.options.screen):
                 trial = self._study.ask()
                 candidate = self._repaired(*self._read(trial), met)
                 if candidate is None:
-                    misses += 1
-                    self._study.tell(trial, [self._slowest + SLOWER] * self.objectives)
-                    continue
-                misses = 0
+                    self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+                    break
                 met.add(self.frame.keys(self.frame.population([candidate])))
                 found.append(candidate)
                 self._outstanding[candidate] = trial
@@ -189,7 +185,10 @@ class OptunaSearch(GuidedSearch):
 
     # ------------------------------------------------------------------ what may be measured
     def _repaired(self, sketch: int, row: NDArray[np.int32], met: Seen) -> Candidate | None:
-        """The candidate, or a legal one near it that is neither known nor in `met`; None where there is none left."""
+        """The candidate, or a legal one near it that is neither known nor in `met`; else one of another sketch.
+
+        None where there is none left.
+        """
         start = Population(np.full(1, sketch, np.int32), row[None])
         lengths = self.frame.lengths[sketch]
         blocks = [
@@ -207,9 +206,12 @@ class OptunaSearch(GuidedSearch):
             if len(near):
                 distance = (np.abs(near.rows - row) / lengths).sum(axis=1)
                 return self.frame.candidates(near.take(np.array([int(distance.argmin())])))[0]
-        drawn = self.sampler.draw(sketch, 1 + len(met))
-        drawn = drawn.take(met.fresh(self.frame.keys(drawn)))
-        return self.frame.candidates(drawn.take(np.arange(1)))[0] if len(drawn) else None
+        for other in (sketch, *self.rng.permutation(np.flatnonzero(self.sampler.open)).tolist()):
+            drawn = self.sampler.draw(other, 1 + len(met))
+            drawn = drawn.take(met.fresh(self.frame.keys(drawn)))
+            if len(drawn):
+                return self.frame.candidates(drawn.take(np.arange(1)))[0]
+        return None
 
     def _legal(self, population: Population) -> NDArray[np.bool_]:
         try:
