@@ -41,7 +41,7 @@ class WorkloadConfig(BaseModel):
 class SearchConfig(Section):
     """How candidates are proposed."""
 
-    strategy: str = Field(default="evolution", description="evolution, annealing or random.")
+    strategy: str = Field(default="evolution", description="A name of autotune.search.STRATEGIES.")
     batch: int = Field(default=32, ge=1, le=4096, description="Trials of a round.")
     algorithms: list[str] | None = Field(
         default=None, min_length=1, description="Algorithms to choose from, such as direct and im2col; null: all."
@@ -55,6 +55,10 @@ class SearchConfig(Section):
     patience: int | None = Field(
         default=None, ge=1, description="Rounds without a gain after which a task is left alone; null: never."
     )
+    template: str | None = Field(
+        default=None,
+        description="A name of search_space.template.TEMPLATES that schedules the workload; null: sketch rules do.",
+    )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the strategy.")
 
 
@@ -62,6 +66,9 @@ class CostModelConfig(Section):
     """What candidates are judged by before they are measured."""
 
     name: str = Field(default="lightgbm", description="A name of costmodel.models.registry.")
+    features: Literal["loops", "knobs", "both"] = Field(
+        default="loops", description="What the model sees: the program's loops, the values of decisions, or both."
+    )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the model.")
 
 
@@ -178,6 +185,8 @@ class RunConfig(Section):
         if (self.model is None) == (self.workload is None):
             found = "neither" if self.model is None else "both"
             raise ValueError(f"a run must have one of `model` and `workload`, but got {found}")
+        if self.search.template is not None and self.workload is None:
+            raise ValueError(f"`search.template` must stand beside a `workload`, but got model={self.model!r}")
         return self
 
     @property

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from autotune import search
 from autotune.callbacks import Callback
 from autotune.guide import Guide
+from autotune.knob_guide import KnobGuide
 from autotune.loop import run_rounds
 from autotune.models import make_model
 from autotune.pools import make_pool
@@ -25,12 +26,13 @@ from measure.pool import Cache, MeasurePool
 from measure.record import Record
 from search_space.space import SearchSpace, generate
 from search_space.te import Tensor
+from search_space.template import TuningTemplate
 from search_space.workloads import Workload
 from targets import registry as targets
 
 
 def tune(
-    workload: Workload | Sequence[Tensor],
+    workload: Workload | Sequence[Tensor] | TuningTemplate,
     target: str = "cpu",
     trials: int = 64,
     seed: int = 0,
@@ -39,6 +41,7 @@ def tune(
     strategy_options: Mapping[str, Any] | None = None,
     cost_model: str = "lightgbm",
     cost_model_options: Mapping[str, Any] | None = None,
+    features: Literal["loops", "knobs", "both"] = "loops",
     batch: int = 32,
     finalists: int = 3,
     threads: int | None = None,
@@ -50,12 +53,14 @@ def tune(
     """Searches the schedules of a workload for the fastest one on this machine.
 
     Args:
-        workload: what to compute: one of `search_space.workloads`, or te tensors, inputs first, the output last.
+        workload: what to compute: one of `search_space.workloads`, or te tensors, inputs first, the output last; or a
+            template with its arguments, whose knobs are searched then (`search_space.template`).
         target: a name of `targets.registry`.
         trials: candidates to measure.
         seed: of every random draw, and of the inputs.
         strategy: a name of `autotune.search.STRATEGIES`, with its options.
         cost_model: a name of `costmodel.models.registry`, with its options.
+        features: what the model sees: the program's loops, the values of decisions, or both.
         batch: trials of a round.
         finalists: fastest candidates that are timed again at the end, besides the trials.
         threads: that a kernel runs on; None: one a core.
@@ -73,6 +78,10 @@ def tune(
             are no definition.
         RecordError: `records` cannot be used.
     """
+    space: SearchSpace | None = None
+    if isinstance(workload, TuningTemplate):
+        space = workload.space(targets.get(target).hardware)
+        workload = space.workload
     workload = workload if isinstance(workload, Workload) else Workload.of(workload)
     settings = Settings(
         target=target,
@@ -84,11 +93,12 @@ def tune(
         strategy_options=strategy_options or {},
         cost_model=cost_model,
         cost_model_options=cost_model_options or {},
+        features=features,
         threads=threads or targets.get(target).hardware.cores,
         cache=cache,
     )
     with opened(records) as database:
-        tuning = prepare(Task(workload.operator, workload), settings, known(database, workload, settings))
+        tuning = prepare(Task(workload.operator, workload), settings, known(database, workload, settings), space)
         if isinstance(pool, MeasurePool):
             (result,) = run_rounds([tuning], pool, database, callbacks)
         else:
@@ -123,7 +133,11 @@ def prepare(
     key = task.workload.key
     model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)
     extractor = partial(FeatureExtractor, cold_constants=settings.cache == "network")
-    guide = Guide(space, model, settings.generator(key, "guide"), extractor=extractor)
+    rng = settings.generator(key, "guide")
+    if settings.features == "loops":
+        guide = Guide(space, model, rng, extractor=extractor)
+    else:
+        guide = KnobGuide(space, model, rng, extractor=extractor, loops=settings.features == "both")
     kind = search.get(settings.strategy)
     strategy = kind(space, guide, settings.generator(key, "search"), **settings.strategy_options)
     tuning = TaskTuning(task, space, settings, strategy, guide, describe_host())

@@ -8,7 +8,7 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class Settings:
         batch: trials of a round.
         strategy, strategy_options: see `autotune.search`.
         cost_model, cost_model_options: see `costmodel.models`.
+        features: what the model sees: `loops`, `knobs` or `both`, see `autotune.knob_guide`.
         threads: that a kernel runs on.
         cache: state of the caches during timing, see `measure.pool.Cache`.
         build_timeout, run_timeout: seconds.
@@ -50,6 +51,7 @@ class Settings:
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     cost_model: str = "lightgbm"
     cost_model_options: Mapping[str, Any] = field(default_factory=dict)
+    features: Literal["loops", "knobs", "both"] = "loops"
     threads: int = 1
     cache: Cache = "warm"
     build_timeout: float = 15.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -28,8 +28,8 @@ SKETCH = "sketch"
 TRIES = (0.0, 0.1, 0.3, 0.6)
 """Rates of mutation at which neighbours of a proposal that must not be measured are looked for, one after another."""
 NEIGHBOURS = 256
-WARM = 10
-"""Times that CMA-ES is told of each source: it starts at the fastest tenth of them, which must be one at least."""
+TENTH = 10
+"""CMA-ES starts at the fastest tenth of what it is given, so that each of these comes with nine that are slower."""
 SLOWER = math.log(4.0)
 """What a failure is told to take: so much longer than the slowest candidate that worked, as a logarithm."""
 
@@ -325,21 +325,22 @@ class CmaEs(_Positions):
     def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
         """See `OptunaSearch.sampler_of`."""
         samplers = self._optuna.samplers
-        sources = [
-            self._optuna.trial.create_trial(
-                params={name: value for name, value in trial.params.items() if name != SKETCH},
-                distributions={name: kind for name, kind in trial.distributions.items() if name != SKETCH},
-                value=trial.value,
-            )
-            for trial in first
-        ]
+        fastest = sorted(first, key=lambda trial: trial.value)[: max(1, len(first) // TENTH)]
+        worst = fastest[-1].value
+        sources = [(trial.params, value) for trial in fastest for value in (trial.value, *(TENTH - 1) * (worst + 1.0,))]
         return samplers.CmaEsSampler(
-            source_trials=[source for source in sources for _ in range(WARM)],
+            source_trials=[self._source(params, value) for params, value in sources],
             popsize=self.options.popsize or None,
             independent_sampler=samplers.TPESampler(n_startup_trials=0, multivariate=False, seed=seed + 1),
             warn_independent_sampling=False,
             seed=seed,
         )
+
+    def _source(self, params: Mapping[str, Any], value: float) -> Any:
+        """A trial that says nothing of the sketch."""
+        own = {name: number for name, number in params.items() if name != SKETCH}
+        kinds = {name: self._optuna.distributions.FloatDistribution(0.0, 1.0) for name in own}
+        return self._optuna.trial.create_trial(params=own, distributions=kinds, value=value)
 
 
 @dataclass(frozen=True)
