@@ -106,12 +106,13 @@ class Sketch:
 
     def workspace(self, choices: Choices, threads: int) -> NDArray[np.float64]:
         """Bytes that each candidate needs besides inputs and output, see `workspace_bytes`: (n, groups) → (n,)."""
+        if not self.groups:
+            return np.full(len(choices), float(workspace_bytes(self.program, threads).value))
         key = f"workspace {threads}"
         if key not in self._cache:
             self._cache[key] = compile_columns([workspace_bytes(self.program, threads)], self.columns)
-        if not self.groups:
-            return np.full(len(choices), float(workspace_bytes(self.program, threads).value))
-        return self._cache[key](self.expand(choices))[0]
+        (found,) = self._cache[key](self.expand(choices))
+        return np.asarray(found, np.float64)
 
     def values(self, choice: Sequence[int] | NDArray[np.int32]) -> dict[str, int]:
         """A candidate's numbers by decision variable."""

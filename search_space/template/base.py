@@ -18,7 +18,7 @@ from search_space.template.config import Config
 from search_space.template.registry import register
 from search_space.workloads import Workload
 
-MAX_PASSES = 1 << 12
+MAX_PASSES = 1 << 10
 Scheduled = tuple[Schedule, Sequence[te.Tensor]]
 """What a template returns: the schedule, and inputs..., output of what it computes."""
 
@@ -102,7 +102,7 @@ class TuningTemplate:
         """The search space on a machine: all combinations of choices, 64 spread over them where there are more.
 
         Raises:
-            ValueError: a knob used wrongly, more than 4,096 combinations, or a computation that depends on them.
+            ValueError: a knob used wrongly, more than 1,024 combinations, or a computation that depends on them.
             ScheduleError: no combination is a legal schedule; that of the first.
         """
         passes: list[_Pass] = []

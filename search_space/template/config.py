@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, lift, var
@@ -22,7 +22,7 @@ from search_space.template.knobs import (
     split_rows,
 )
 
-AnyKnob = Knob | SplitKnob | OrderKnob | AnnotateKnob
+Defined = TypeVar("Defined", Knob, SplitKnob, OrderKnob, AnnotateKnob)
 
 
 class Config:
@@ -44,7 +44,7 @@ class Config:
         self.groups: list[DecisionGroup] = []
         self.constraints: list[Constraint] = []
         self._path = tuple(path)
-        self._knobs: dict[str, AnyKnob] = {}
+        self._knobs: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         """The knob of that name.
@@ -184,7 +184,7 @@ class Config:
             for column, kept, value in zip(group.columns, varies, group.table[0], strict=True)
         )
 
-    def _define(self, knob: Any) -> Any:
+    def _define(self, knob: Defined) -> Defined:
         if knob.name in self._knobs:
             raise ValueError(f"a knob must have a name of its own, but got {knob.name!r} twice")
         self._knobs[knob.name] = knob

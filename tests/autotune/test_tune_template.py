@@ -22,8 +22,9 @@ from search_space.template import get
 from targets import registry
 from tests.autotune import fakes
 
-CONV = workloads.conv2d(height=6, width=6, in_channels=4, out_channels=16, kernel=3, padding=1)
-BLOCKED = workloads.conv2d_blocked(height=4, width=4, in_channels=32, out_channels=32, kernel=3, padding=1)
+CONV = workloads.conv2d(height=6, width=6, in_channels=4, out_channels=16, kernel=1)
+PADDED = workloads.conv2d(height=6, width=6, in_channels=4, out_channels=16, kernel=3, padding=1)
+BLOCKED = workloads.conv2d_blocked(height=2, width=2, in_channels=32, out_channels=32, kernel=1)
 
 
 def check(result, workload):
@@ -80,7 +81,7 @@ def test_what_was_measured_is_known_again(tmp_path):
 
 
 def test_knob_features_are_numbers_and_choices():
-    space = get("conv2d.cpu")(CONV).space(registry.get("cpu").hardware)
+    space = get("conv2d.cpu")(PADDED).space(registry.get("cpu").hardware)
     features = KnobFeatures(space)
     numbers = [name for name in features.names if ":" in name]
     assert set(numbers) == {name for sketch in space.sketches for name in sketch.columns}
@@ -102,7 +103,7 @@ def test_knob_features_are_numbers_and_choices():
 
 
 def test_knob_features_of_other_spaces_tell_sketches_apart():
-    space = generate(CONV, registry.get("cpu").hardware, ["direct"])
+    space = generate(PADDED, registry.get("cpu").hardware, ["direct"])
     features = KnobFeatures(space)
     rows = np.concatenate([features(i, np.zeros((1, len(s.groups)), np.int32)) for i, s in enumerate(space.sketches)])
     assert len(np.unique(rows, axis=0)) == len(space.sketches)
@@ -110,7 +111,7 @@ def test_knob_features_of_other_spaces_tell_sketches_apart():
 
 @pytest.mark.parametrize("loops", [False, True])
 def test_a_guide_by_knobs_learns_the_order_of_candidates(loops):
-    space = get("conv2d.cpu")(CONV).space(registry.get("cpu").hardware)
+    space = get("conv2d.cpu")(PADDED).space(registry.get("cpu").hardware)
     rng = np.random.default_rng(0)
     guide = KnobGuide(space, LightGBMModel(), rng, loops=loops)
     from autotune.search import Candidate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from search_space import te
@@ -111,7 +112,7 @@ def _pad(cfg: Config, s: Schedule, out: te.Tensor, parallel: Any, lanes: int) ->
         view.parallel(h)
 
 
-def _little_waste(extent: int, most: float = 1.25) -> Any:
+def _little_waste(extent: int, most: float = 1.25) -> Callable[[tuple[int, ...]], bool]:
     """Rows whose clamped tiles compute at most a quarter of the axis twice."""
 
     def keeps(sizes: tuple[int, ...]) -> bool:

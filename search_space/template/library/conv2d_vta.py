@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from search_space import te
 from search_space.intrinsics import available
 from search_space.ir.expr import lift
@@ -72,6 +74,6 @@ def conv2d_vta(cfg: Config, workload: Workload) -> Scheduled:
     return s, tensors
 
 
-def _even(extent: int, most: float = 1.25) -> object:
+def _even(extent: int, most: float = 1.25) -> Callable[[tuple[int, ...]], bool]:
     """Tiles that compute at most a quarter of the axis twice."""
     return lambda sizes: sizes[0] * sizes[1] <= most * extent
