@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import autotune
 from autotune.cli import app
+from autotune.front import memory_front
 from autotune.knob_guide import KnobGuide
 from costmodel.features import NAMES, SECONDS
 from costmodel.features.knobs import KnobFeatures
@@ -192,3 +193,18 @@ def test_a_template_needs_a_workload(tmp_path):
     (tmp_path / "net.yaml").write_text("model: squeezenet\nsearch: {template: conv2d.cpu}\n")
     done = call("tasks", tmp_path / "net.yaml")
     assert done.exit_code == 2 and "`search.template` must stand beside a `workload`" in done.output
+
+
+def test_the_front_of_a_result_is_what_no_other_schedule_beats():
+    space = get("conv2d.cpu")(PADDED).space(registry.get("cpu").hardware)
+    result = autotune.tune(get("conv2d.cpu")(PADDED), trials=20, strategy="nsga2", pool=fakes.HashPool())
+    found = []
+    for record in result.records:
+        (place,) = [i for i, sketch in enumerate(space.sketches) if sketch.name == record.sketch]
+        choices = np.array([[int(c) for c in record.provenance.split("choices=")[1].split(",")]], np.int32)
+        found.append((record.seconds, space.sketches[place].workspace(choices, result.threads)[0]))
+    front = [(record.seconds, size) for record, size in memory_front(result)]
+    assert front == sorted(
+        own for own in found if not any(s <= own[0] and m <= own[1] and (s, m) != own for s, m in found)
+    )
+    assert front[0][0] == min(seconds for seconds, _ in found)
