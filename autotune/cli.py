@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
 from autotune import __version__
-from autotune.commands import devices
-
-BAD_INPUT = 2
-INTERRUPTED = 130
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from autotune.commands import collect, costmodel, dataset, devices
+from autotune.commands.blame import INTERRUPTED, bad_input, fail
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.command("collect")(collect.collect)
+app.add_typer(dataset.app, name="dataset")
+app.add_typer(costmodel.app, name="costmodel")
 app.command("worker")(devices.worker)
 app.command("tracker")(devices.tracker)
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).")]
@@ -71,7 +68,7 @@ def run(
 ) -> None:
     """Tunes a network or an operator."""
     again = f"To go on: autotune {' '.join([*sys.argv[1:], *([] if resume else ['--resume'])])}"
-    with _bad_input(again):
+    with bad_input(again):
         from rich.console import Console
 
         from autotune import run as runner
@@ -111,7 +108,7 @@ def run(
         typer.echo(f"stopped; every finished trial is kept. {again}", err=True)
         raise typer.Exit(INTERRUPTED)
     if outcome.problems:
-        _fail("\n".join(outcome.problems))
+        fail("\n".join(outcome.problems))
 
 
 @app.command()
@@ -129,7 +126,7 @@ def lower(
     overrides: Overrides = None,
 ) -> None:
     """Prints the program of a schedule at every stage, without running it."""
-    with _bad_input():
+    with bad_input():
         from autotune import stages
         from autotune.config import ConfigError
         from autotune.subject import settings_of, space_of, tasks_of
@@ -152,7 +149,7 @@ def lower(
 @app.command()
 def tasks(config: Config, overrides: Overrides = None) -> None:
     """Lists the tasks of a configuration, without tuning them."""
-    with _bad_input():
+    with bad_input():
         from rich.console import Console
         from rich.table import Table
 
@@ -185,7 +182,7 @@ def compile_command(
     overrides: Overrides = None,
 ) -> None:
     """Rebuilds the executable of a model from records alone."""
-    with _bad_input():
+    with bad_input():
         from autotune.deploy import rebuild
 
         loaded = _load(config, overrides)
@@ -206,7 +203,7 @@ def bench(
     overrides: Overrides = None,
 ) -> None:
     """Times the executable of a model beside other runtimes, taking turns."""
-    with _bad_input():
+    with bad_input():
         from autotune.deploy import compare
 
         loaded = _load(config, overrides)
@@ -231,7 +228,7 @@ def sweep(
     overrides: Overrides = None,
 ) -> None:
     """Tunes for many designs of an accelerator: latency against memory."""
-    with _bad_input():
+    with bad_input():
         from autotune import sweep as designs
 
         given = {key: value for key, value in {"trials": trials, "output": output}.items() if value is not None}
@@ -248,7 +245,7 @@ def sweep(
         typer.echo("stopped; every finished trial is kept, and the same command goes on", err=True)
         raise typer.Exit(INTERRUPTED)
     if not best:
-        _fail("no design has a schedule for every task")
+        fail("no design has a schedule for every task")
 
 
 @app.command()
@@ -256,7 +253,7 @@ def track(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folder; more than one will do.")],
 ) -> None:
     """Uploads what a tracking server has missed of a run."""
-    with _bad_input():
+    with bad_input():
         from autotune.tracking.browser import track as upload
 
         for folder in runs:
@@ -273,7 +270,7 @@ def ui(
     port: Annotated[int, typer.Option(min=0, max=65535, help="To listen on; 0: any that is free.")] = 5000,
 ) -> None:
     """Shows runs in MLflow's browser until Ctrl-C."""
-    with _bad_input():
+    with bad_input():
         from autotune.tracking.browser import show
 
         show(folder, uri, port, typer.echo)
@@ -287,7 +284,7 @@ def report(
     ] = None,
 ) -> None:
     """Writes a page of HTML on one or more runs: tuning curves, tables, failures, and how they compare."""
-    with _bad_input():
+    with bad_input():
         from autotune.html_report import write_report
 
         typer.echo(f"the report is {write_report(runs, output)}")
@@ -298,7 +295,7 @@ def schema(
     output: Annotated[Path | None, typer.Option(help="File to write; standard output by default.")] = None,
 ) -> None:
     """Prints the JSON schema of configuration files."""
-    with _bad_input():
+    with bad_input():
         from autotune.config import json_schema
 
         text = json.dumps(json_schema(), indent=2) + "\n"
@@ -319,43 +316,3 @@ def _check_json(path: Path | None) -> None:
 
     if path is not None and not path.absolute().parent.is_dir():
         raise ConfigError(f"`--json` must be a file in an existing folder, but got {path}")
-
-
-@contextmanager
-def _bad_input(again: str = "") -> Iterator[None]:
-    """Ends the program with one clear sentence where the input is to blame, or a disk that is full.
-
-    Args:
-        again: how to go on once there is room.
-    """
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in NO_ROOM
-        place = error.filename or ("a file must have room" if full else "")
-        sentence = f"{place}: {error.strerror}" if place else str(error)
-        _fail(f"{sentence}. {again}" if full and again else sentence)
-    except Exception as error:
-        if not isinstance(error, _blamable()):
-            raise
-        _fail(f"{error}. {again}" if again and isinstance(error, _full()) else str(error))
-
-
-def _full() -> type[Exception]:
-    from measure.errors import FullError
-
-    return FullError
-
-
-def _blamable() -> tuple[type[Exception], ...]:
-    from autotune.config import ConfigError
-    from autotune.executable import ExecutableError
-    from autotune.tracking.store import StoreError
-    from measure.errors import MeasureError
-
-    return (ConfigError, MeasureError, ExecutableError, StoreError)
-
-
-def _fail(sentence: str) -> NoReturn:
-    typer.echo(sentence, err=True)
-    raise typer.Exit(BAD_INPUT)

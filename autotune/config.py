@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -13,6 +13,8 @@ from pydantic.fields import FieldInfo
 from autotune.naming import nearest
 
 Option = bool | int | float | str
+DEFAULT_MODEL = "lightgbm_pairwise"
+"""Of programs of many tasks."""
 
 
 class ConfigError(ValueError):
@@ -62,14 +64,46 @@ class SearchConfig(Section):
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the strategy.")
 
 
+class TransferConfig(Section):
+    """What the search is told of other tasks, see docs/cost_model_lab.md."""
+
+    source: str = Field(description="A dataset's folder, a records file, or what `autotune transfer` wrote.")
+    method: str = Field(default="residual", description="residual, continued, fine_tune or joint.")
+    options: dict[str, Option] = Field(default_factory=dict, description="Options of the method.")
+    model: str = Field(
+        default=DEFAULT_MODEL, description="Of the source's programs: a name of costmodel.models.registry."
+    )
+    model_options: dict[str, Option] = Field(default_factory=dict, description="Options of that model.")
+    align: str = Field(
+        default="none", description="none, machine, centred or quantile: how features of unlike tasks are compared."
+    )
+    similarity: str = Field(default="all", description="operator, sizes, programs or all: by what tasks are alike.")
+    tasks: int | None = Field(
+        default=None, ge=1, description="So many of the nearest tasks are learned from; null: all, alike."
+    )
+    guard: bool = Field(default=True, description="Whether a source that misleads is dropped.")
+
+
 class CostModelConfig(Section):
     """What candidates are judged by before they are measured."""
 
-    name: str = Field(default="lightgbm", description="A name of costmodel.models.registry.")
+    name: str = Field(
+        default="lightgbm",
+        description="A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class.",
+    )
     features: Literal["loops", "knobs", "both"] = Field(
         default="loops", description="What the model sees: the program's loops, the values of decisions, or both."
     )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the model.")
+    transfer: TransferConfig | None = Field(
+        default=None, description="What is known from other tasks, workloads or machines; null: nothing."
+    )
+    exploration: float = Field(
+        default=0.0,
+        ge=0,
+        description="Standard deviations that are added to a score (upper confidence bound); for random_forest, "
+        "gaussian_process and ensemble.",
+    )
 
 
 class MeasureConfig(Section):
@@ -137,6 +171,53 @@ class NetworkConfig(Section):
     )
 
 
+class SourceConfig(Section):
+    """Where tasks of a dataset come from: a network, random tensor programs, or one operator."""
+
+    network: str | None = Field(
+        default=None, description="A network, as `model` of a run; its tasks by our own passes."
+    )
+    random_programs: int | None = Field(
+        default=None, ge=1, le=1000, description="So many tensor programs drawn from the seed."
+    )
+    workload: WorkloadConfig | None = Field(default=None, description="An operator, as `workload` of a run.")
+    programs: int | None = Field(
+        default=None, ge=1, description="Programs to measure of each of these tasks; null: `collect.programs`."
+    )
+    tasks: int | None = Field(
+        default=None, ge=1, description="Most tasks of a network, spread evenly over it; null: all."
+    )
+    only: list[str] | None = Field(
+        default=None, min_length=1, description="Names of tasks of a network, as `autotune tasks` has them; null: all."
+    )
+    most_mflop: float | None = Field(
+        default=None, gt=0, description="Tasks of a network with more operations are left out; null: none."
+    )
+    least_mflop: float | None = Field(
+        default=None, gt=0, description="Tasks of a network with fewer operations are left out; null: none."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        kinds = ("network", "random_programs", "workload")
+        if (found := sum(getattr(self, kind) is not None for kind in kinds)) != 1:
+            raise ValueError(f"a source of tasks must have one of {', '.join(kinds)}, but got {found} of them")
+        return self
+
+
+class CollectConfig(Section):
+    """What a dataset is collected from."""
+
+    sources: list[SourceConfig] = Field(min_length=1, description="Of tasks, in order.")
+    programs: int = Field(default=128, ge=1, description="Programs to measure of each task.")
+    random_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="Share of the programs of a task that are drawn at random; a search proposes the rest.",
+    )
+
+
 class TrackingConfig(Section):
     """Where runs are tracked besides the run folder."""
 
@@ -163,6 +244,9 @@ class RunConfig(Section):
     name: str = Field(pattern=r"^[\w.-]+$", description="Of the run; by default that of the file.")
     model: str | None = Field(default=None, description="A network: a name of the onnx model zoo, or a file.")
     workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
+    collect: CollectConfig | None = Field(
+        default=None, description="What to collect a dataset from, in place of both; for `autotune collect`."
+    )
     target: str = Field(
         default="cpu",
         description="A name of targets.registry; an accelerator such as vta computes those layers of a model that it "
@@ -182,11 +266,11 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _one_subject(self) -> Self:
-        if (self.model is None) == (self.workload is None):
-            found = "neither" if self.model is None else "both"
-            raise ValueError(f"a run must have one of `model` and `workload`, but got {found}")
+        kinds = ("model", "workload", "collect")
+        if len(found := [kind for kind in kinds if getattr(self, kind) is not None]) != 1:
+            raise ValueError(f"a run must have one of {', '.join(kinds)}, but got {' and '.join(found) or 'none'}")
         if self.search.template is not None and self.workload is None:
-            raise ValueError(f"`search.template` must stand beside a `workload`, but got model={self.model!r}")
+            raise ValueError(f"`search.template` must stand beside a `workload`, but got a {found[0]}")
         return self
 
     @property
@@ -258,7 +342,7 @@ def json_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema.pop("required", None)
     schema["oneOf"] = [
-        {"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in ("model", "workload")
+        {"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in ("model", "workload", "collect")
     ]
     return schema
 
@@ -302,9 +386,17 @@ def _rule(message: str) -> str:
 def _fields_at(place: Sequence[int | str]) -> dict[str, FieldInfo]:
     section: type[BaseModel] = RunConfig
     for name in place:
-        kinds = [section.model_fields[str(name)].annotation]
-        inner = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+        if isinstance(name, int):  # an item of a list, whose section is known already
+            continue
+        inner = _section_in(section.model_fields[name].annotation)
         if inner is None:
             return {}
         section = inner
     return section.model_fields
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    """The section that a key holds: itself, `or null`, or in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _section_in(part))), None)

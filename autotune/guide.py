@@ -1,4 +1,7 @@
-"""What a search goes by before it measures: first the roofline, then a cost model fitted on the records."""
+"""What a search goes by before it measures: first the roofline, then a cost model fitted on the records.
+
+With transfer, a share of each round is chosen by what other tasks have taught, see `costmodel.transfer`.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.base import Candidate
+from autotune.search.base import Candidate, SearchStrategy
 from costmodel.features import FeatureExtractor
 from costmodel.metrics import pairwise_accuracy
-from costmodel.models.base import CostModel
+from costmodel.models.base import CostModel, UncertainModel
+from costmodel.transfer import Transfer
 from search_space.space import SearchSpace
 
 LEAST_ROWS = 8
@@ -31,6 +35,9 @@ class Guide:
         rng: noise over the roofline's order.
         noise: its standard deviation on the logarithm of seconds.
         extractor: makes a sketch's features, called as `FeatureExtractor`.
+        transfer: what is known from other tasks; it scores in the model's place where it is in use.
+        exploration: how many of the model's standard deviations are added to a score: an upper confidence bound
+            (Srinivas et al., 2010). Only an `UncertainModel` has them.
 
     Attributes:
         seconds: spent on scoring and fitting.
@@ -46,8 +53,13 @@ class Guide:
         rng: np.random.Generator,
         noise: float = 0.2,
         extractor: Callable[..., Any] = FeatureExtractor,
+        transfer: Transfer | None = None,
+        exploration: float = 0.0,
     ) -> None:
+        check_exploration(model, exploration)
+        self.exploration = exploration
         self.space, self.model, self.noise = space, model, noise
+        self.transfer = transfer
         self.seconds, self.scored, self.fitted = 0.0, 0, False
         self.rank_accuracy = math.nan
         self._rng, self._make = rng, extractor
@@ -56,21 +68,53 @@ class Guide:
         self._observed: dict[int, list[NDArray[np.int32]]] = {}  # sketch -> choices, each (candidates, groups)
         self._places: dict[int, list[NDArray[np.int64]]] = {}  # sketch -> their places in the order of observation
         self._latencies = array("d")  # seconds, NaN for a failure; in the order of observation
+        self._by_source = False  # whether the transfer's scores are asked for
+        self._chosen: set[Candidate] = set()  # proposed by them
 
     def __call__(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:
         """Scores of candidates of one sketch: (n, groups) -> (n,), higher is better."""
         with self._timed():
             columns = self.space.sketches[sketch].expand(choices)
+            if self._by_source and self.transfer is not None:
+                self.scored += len(choices)
+                return self.transfer.predict(self._extractor(sketch)(columns))
             if not self.fitted:
                 order = -np.log(np.maximum(self._extractor(sketch).roofline(columns), 1e-12))
                 noisy: NDArray[np.float64] = order + self.noise * self._rng.standard_normal(len(order))
                 return noisy
             self.scored += len(choices)
-            return np.asarray(self.model.predict(self._extractor(sketch)(columns)), np.float64)
+            features = self._extractor(sketch)(columns)
+            if self.exploration and isinstance(self.model, UncertainModel):
+                scores, deviations = self.model.predict_with_deviation(features)
+                return np.asarray(scores + self.exploration * deviations, np.float64)
+            return np.asarray(self.model.predict(features), np.float64)
+
+    def features(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Features of candidates of one sketch: (n, groups) -> (n, statements, features)."""
+        found: NDArray[np.float32] = self._extractor(sketch)(self.space.sketches[sketch].expand(choices))
+        return np.ascontiguousarray(found)
+
+    def ask(self, strategy: SearchStrategy, n: int) -> list[Candidate]:
+        """Candidates of a strategy that has this guide as its scorer: some by the source, the others without it."""
+        by_source = 0 if self.transfer is None else round(n * self.transfer.share)
+        asked: list[Candidate] = []
+        if by_source:
+            self._by_source = True
+            try:
+                asked += strategy.ask(by_source)
+            finally:
+                self._by_source = False
+            self._chosen |= {*asked}
+        return asked if len(asked) == n else [*asked, *strategy.ask(n - len(asked))]
+
+    def chosen_by_source(self, candidate: Candidate) -> bool:
+        """Whether a candidate that is not observed yet was proposed by the scores of the source."""
+        return candidate in self._chosen
 
     def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
         """Takes measured candidates in; NaN for a failure."""
         scores = np.full(len(candidates), np.nan)
+        told = None if self.transfer is None or not self.transfer.active else np.empty(len(candidates))
         with self._timed():
             for sketch in sorted({candidate.sketch for candidate in candidates}):
                 places = [place for place, candidate in enumerate(candidates) if candidate.sketch == sketch]
@@ -81,10 +125,23 @@ class Guide:
                 self._observed.setdefault(sketch, []).append(rows)
                 self._places.setdefault(sketch, []).append(np.arange(first, first + len(places)))
                 self._latencies.extend(float(seconds[place]) for place in places)
-                if self.fitted:
-                    features = self._extractor(sketch)(self.space.sketches[sketch].expand(rows))
-                    scores[places] = self.model.predict(features)
-            self.rank_accuracy = _rank_accuracy(scores, np.asarray(seconds, np.float64)) if self.fitted else math.nan
+                if self.fitted or told is not None:
+                    columns = self.space.sketches[sketch].expand(rows)
+                    features = self._extractor(sketch)(columns)
+                    if self.fitted:
+                        scores[places] = self.model.predict(features)
+                    if told is not None and self.transfer is not None:
+                        told[places] = self.transfer.predict(features)
+                        if not self.fitted:
+                            scores[places] = -self._extractor(sketch).roofline(columns)
+            measured = np.asarray(seconds, np.float64)
+            self.rank_accuracy = _rank_accuracy(scores, measured) if self.fitted else math.nan
+            if told is not None and self.transfer is not None and len(candidates):
+                chosen = np.array([candidate in self._chosen for candidate in candidates])
+                if self.transfer.share == 1.0:
+                    self.rank_accuracy = _rank_accuracy(told, measured)
+                self.transfer.observe(told, scores, measured, chosen)
+            self._chosen -= {*candidates}
 
     def refit(self) -> None:
         """Fits the model on everything observed, if that is enough."""
@@ -93,8 +150,11 @@ class Guide:
             return
         with self._timed():
             throughput = np.nan_to_num(np.nanmin(latencies) / latencies, nan=0.0)
-            self.model.fit(self._features(), throughput)
+            features = self._features()
+            self.model.fit(features, throughput)
             self.fitted = True
+            if self.transfer is not None:
+                self.transfer.fit(features, throughput)
 
     def _features(self) -> list[NDArray[np.float32]]:
         """Of each candidate observed, in order: (statements of its sketch, features)."""
@@ -120,6 +180,21 @@ class Guide:
             yield
         finally:
             self.seconds += time.perf_counter() - start
+
+
+def check_exploration(model: CostModel, exploration: float) -> None:
+    """Refuses exploration by a model that does not know how sure it is.
+
+    Raises:
+        ValueError: it does not, or `exploration` is negative.
+    """
+    if not exploration >= 0:
+        raise ValueError(f"`exploration` must not be negative, but got exploration={exploration}")
+    if exploration and not isinstance(model, UncertainModel):
+        raise ValueError(
+            f"`exploration` must be 0 for a model that does not know how sure it is, but got "
+            f"exploration={exploration} for {type(model).__name__}"
+        )
 
 
 def _rank_accuracy(scores: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:

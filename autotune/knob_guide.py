@@ -19,7 +19,7 @@ class KnobGuide(Guide):
     """See `Guide`. Before there is data, the roofline is what it goes by, too.
 
     Args:
-        space, model, rng, noise, extractor: see `Guide`.
+        space, model, rng, noise, extractor, exploration: see `Guide`.
         loops: whether the model sees the features of loops, too.
     """
 
@@ -30,9 +30,10 @@ class KnobGuide(Guide):
         rng: np.random.Generator,
         noise: float = 0.2,
         extractor: Callable[..., Any] = FeatureExtractor,
+        exploration: float = 0.0,
         loops: bool = False,
     ) -> None:
-        super().__init__(space, model, rng, noise, extractor)
+        super().__init__(space, model, rng, noise, extractor, exploration=exploration)
         self._knobs, self._loops = KnobFeatures(space), loops
         self._combined: dict[int, _Combined] = {}
 

@@ -47,6 +47,7 @@ class TuneResult:
         scoring_seconds: wall time of those.
         interrupted: whether the user stopped it early.
         problem: why there is no schedule; empty where there is one.
+        transfer: what other tasks' programs did for the search, see `Transfer.report`; None where they were not used.
     """
 
     name: str
@@ -66,6 +67,7 @@ class TuneResult:
     scoring_seconds: float = 0.0
     interrupted: bool = False
     problem: str = ""
+    transfer: Mapping[str, Any] | None = None
 
     @cached_property
     def best(self) -> Record | None:
@@ -162,6 +164,7 @@ class TuneResult:
             "metrics": dict(self.best.metrics) if self.best else {},
             "correct": True if self.best else None,
             "errors": self.errors,
+            **({} if self.transfer is None else {"transfer": dict(self.transfer)}),
             "reference": None,
             "reference_seconds": None,
             "seed": self.seed,

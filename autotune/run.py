@@ -19,7 +19,7 @@ from autotune.schedulers import Gradient, TaskScheduler
 from autotune.subject import blamed, network_of, settings_of, space_of, tasks_of
 from autotune.task import Task
 from autotune.tracking.tracker import Tracker, tracker_of
-from autotune.tuner import known, prepare
+from autotune.tuner import known, prepare, source_of
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
@@ -83,6 +83,8 @@ def run(
         ConfigError: something in the configuration cannot be done.
         MeasureError: records that cannot be used, or a pool that cannot start.
     """
+    if config.collect is not None:
+        raise ConfigError(f"{where}: a run must have `model` or `workload`, but got `collect`, see `autotune collect`")
     tracker = tracker_of(config, where, say)
     with tracker:
         return _run(config, where, resume, (*callbacks, tracker), say, tracker)
@@ -102,6 +104,8 @@ def _run(
     tasks = tasks_of(config, where) if network is None else list(network.tasks)
     if network is not None:
         settings = replace(settings, batch=round_size(settings.batch, settings.trials, len(tasks)))
+    with blamed(f"{where}:cost_model.transfer"):
+        source = source_of(settings)
     folder = run_folder.make_folder(config)
     notes: list[str] = []
     wrong = ""
@@ -118,6 +122,7 @@ def _run(
                 known(database, task.workload, settings.of(task)) if resume else [],
                 space_of(task, config, settings, where),
                 _algorithms(task, config, network),
+                source=source,
             )
             for task in tasks
         ]

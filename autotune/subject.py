@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from autotune import schedulers, search
 from autotune.config import ConfigError, RunConfig, WorkloadConfig
+from autotune.guide import check_exploration
 from autotune.models import make_model
 from autotune.naming import nearest
 from autotune.search.base import make_options
 from autotune.task import Task
 from autotune.tuning import Settings
+from costmodel.transfer import Options
 from search_space import template as templates
 from search_space import workloads
 from search_space.workloads import Workload
@@ -29,7 +31,7 @@ CPU = "cpu"
 
 
 def tasks_of(config: RunConfig, where: str) -> list[Task]:
-    """Tasks of a run.
+    """Tasks of a run, or of a collection.
 
     Args:
         config: of the run.
@@ -38,6 +40,10 @@ def tasks_of(config: RunConfig, where: str) -> list[Task]:
     Raises:
         ConfigError: an unknown operator or model, or sizes that do not go together.
     """
+    if config.collect is not None:
+        from autotune.collect.items import items_of
+
+        return [Task(item.name, item.workload, sum(item.networks.values()) or 1) for item in items_of(config, where)]
     if config.workload is None:
         return list(network_of(config, where).tasks)
     with blamed(f"{where}:workload"):
@@ -99,7 +105,10 @@ def settings_of(config: RunConfig, where: str) -> Settings:
         make_options(kind.Options, config.search.options, config.search.strategy)
         schedulers.get(config.search.scheduler)
     with blamed(f"{where}:cost_model"):
-        make_model(config.cost_model.name, config.cost_model.options, config.seed)
+        model = make_model(config.cost_model.name, config.cost_model.options, config.seed)
+        check_exploration(model, config.cost_model.exploration)
+    with blamed(f"{where}:cost_model.transfer"):
+        transfer = transfer_of(config)
     return Settings(
         target=target,
         trials=config.trials,
@@ -111,6 +120,8 @@ def settings_of(config: RunConfig, where: str) -> Settings:
         cost_model=config.cost_model.name,
         cost_model_options=config.cost_model.options,
         features=config.cost_model.features,
+        transfer=transfer,
+        exploration=config.cost_model.exploration,
         threads=config.measure.threads or hardware.cores,
         cache=config.measure.cache,
         build_timeout=config.measure.build_timeout_s,
@@ -134,6 +145,20 @@ def space_of(task: Task, config: RunConfig, settings: Settings, where: str) -> S
             )
         hardware = targets.get(settings.of(task).target).hardware
         return templates.get(config.search.template)(task.workload).space(hardware)
+
+
+def transfer_of(config: RunConfig) -> Options | None:
+    """What the searches of a run are told of other tasks.
+
+    Raises:
+        ValueError: an unknown method, model, alignment or similarity.
+    """
+    given = config.cost_model.transfer
+    if given is None:
+        return None
+    make_model(given.model, given.model_options, config.seed)
+    fields = given.model_dump()
+    return Options(method_options=fields.pop("options"), **fields)
 
 
 def workload_of(config: WorkloadConfig) -> Workload:

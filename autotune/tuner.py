@@ -9,6 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
+
 from autotune import search
 from autotune.callbacks import Callback
 from autotune.guide import Guide
@@ -17,9 +19,12 @@ from autotune.loop import run_rounds
 from autotune.models import make_model
 from autotune.pools import make_pool
 from autotune.result import TuneResult
+from autotune.search.population import Frame, Seen
+from autotune.search.sampling import LegalSampler
 from autotune.task import Task
 from autotune.tuning import Settings, TaskTuning
 from costmodel.features import FeatureExtractor
+from costmodel.transfer import Options, Source, TargetTask, TransferError
 from measure.database import Database
 from measure.host import describe_host
 from measure.pool import Cache, MeasurePool
@@ -29,6 +34,9 @@ from search_space.te import Tensor
 from search_space.template import TuningTemplate
 from search_space.workloads import Workload
 from targets import registry as targets
+
+SAMPLE = 256
+"""Random programs by which a new task is compared with others."""
 
 
 def tune(
@@ -42,6 +50,8 @@ def tune(
     cost_model: str = "lightgbm",
     cost_model_options: Mapping[str, Any] | None = None,
     features: Literal["loops", "knobs", "both"] = "loops",
+    transfer: Options | str | os.PathLike[str] | None = None,
+    exploration: float = 0.0,
     batch: int = 32,
     finalists: int = 3,
     threads: int | None = None,
@@ -61,6 +71,9 @@ def tune(
         strategy: a name of `autotune.search.STRATEGIES`, with its options.
         cost_model: a name of `costmodel.models.registry`, with its options.
         features: what the model sees: the program's loops, the values of decisions, or both.
+        transfer: what is known from other tasks: a dataset's folder, a records file or a saved model, or `Options`,
+            which say how it is used.
+        exploration: of the model's standard deviations, so many are added to a candidate's score.
         batch: trials of a round.
         finalists: fastest candidates that are timed again at the end, besides the trials.
         threads: that a kernel runs on; None: one a core.
@@ -77,6 +90,7 @@ def tune(
         ValueError: an unknown target, strategy, model or pool, or an option out of range, or tensors that
             are no definition.
         RecordError: `records` cannot be used.
+        TransferError: `transfer` cannot.
     """
     space: SearchSpace | None = None
     if isinstance(workload, TuningTemplate):
@@ -94,11 +108,15 @@ def tune(
         cost_model=cost_model,
         cost_model_options=cost_model_options or {},
         features=features,
+        transfer=Options(os.fspath(transfer)) if isinstance(transfer, str | os.PathLike) else transfer,
+        exploration=exploration,
         threads=threads or targets.get(target).hardware.cores,
         cache=cache,
     )
+    source = source_of(settings)
     with opened(records) as database:
-        tuning = prepare(Task(workload.operator, workload), settings, known(database, workload, settings), space)
+        task = Task(workload.operator, workload)
+        tuning = prepare(task, settings, known(database, workload, settings), space, source=source)
         if isinstance(pool, MeasurePool):
             (result,) = run_rounds([tuning], pool, database, callbacks)
         else:
@@ -115,6 +133,7 @@ def prepare(
     records: Sequence[Record] = (),
     space: SearchSpace | None = None,
     algorithms: Sequence[str] | None = None,
+    source: Source | None = None,
 ) -> TaskTuning:
     """A task ready to be tuned.
 
@@ -124,6 +143,10 @@ def prepare(
         records: what an earlier run measured of it.
         space: where to search; the workload's whole space by default.
         algorithms: of the workload that the default space holds; all by default.
+        source: of `settings.transfer`; a task of a machine that it knows nothing like is searched without it.
+
+    Raises:
+        ValueError: an option out of range.
     """
     settings = settings.of(task)
     target = targets.get(settings.target)
@@ -135,14 +158,46 @@ def prepare(
     extractor = partial(FeatureExtractor, cold_constants=settings.cache == "network")
     rng = settings.generator(key, "guide")
     if settings.features == "loops":
-        guide = Guide(space, model, rng, extractor=extractor)
+        guide = Guide(space, model, rng, extractor=extractor, exploration=settings.exploration)
     else:
-        guide = KnobGuide(space, model, rng, extractor=extractor, loops=settings.features == "both")
+        loops = settings.features == "both"
+        guide = KnobGuide(space, model, rng, extractor=extractor, exploration=settings.exploration, loops=loops)
+    if source is not None and settings.transfer is not None and source.knows(space.hardware):
+        rng = settings.generator(key, "transfer")
+        guide.transfer = source.for_task(described(guide, rng), settings.transfer, settings.seed)
     kind = search.get(settings.strategy)
     strategy = kind(space, guide, settings.generator(key, "search"), **settings.strategy_options)
     tuning = TaskTuning(task, space, settings, strategy, guide, describe_host())
     tuning.replay(records)
     return tuning
+
+
+def source_of(settings: Settings) -> Source | None:
+    """What the searches are told of other tasks, opened; None where they are told nothing.
+
+    Raises:
+        TransferError: it cannot be used.
+    """
+    if settings.transfer is None:
+        return None
+    source = Source.open(settings.transfer.source)
+    hardware = targets.get(settings.target).hardware
+    if not source.knows(hardware):
+        raise TransferError(f"`source` must hold tasks of machines like {hardware.name}, but {source.name} has none")
+    return source
+
+
+def described(guide: Guide, rng: np.random.Generator, count: int = SAMPLE) -> TargetTask:
+    """The task of a guide as transfer sees it, with random programs of every sketch equally often."""
+    frame = Frame(guide.space)
+    sketches = len(frame.sketches)
+    drawn = LegalSampler(frame, Seen(), rng).spread(np.full(sketches, max(1, count // max(1, sketches)), np.int64))
+    sample = [
+        features
+        for sketch, places in drawn.by_sketch()
+        for features in guide.features(sketch, frame.choices(sketch, drawn.rows[places]))
+    ]
+    return TargetTask(guide.space.workload, guide.space.hardware, sample)
 
 
 def known(database: Database | None, workload: Workload, settings: Settings) -> list[Record]:

@@ -17,6 +17,7 @@ from autotune.guide import Guide
 from autotune.result import TuneResult
 from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
 from autotune.task import Task
+from costmodel.transfer import Options
 from measure.pool import Cache, Trial, TrialResult
 from measure.record import Record
 from measure.recordlog import RecordLog
@@ -37,6 +38,8 @@ class Settings:
         strategy, strategy_options: see `autotune.search`.
         cost_model, cost_model_options: see `costmodel.models`.
         features: what the model sees: `loops`, `knobs` or `both`, see `autotune.knob_guide`.
+        transfer: what the search is told of other tasks; None: nothing.
+        exploration: see `autotune.guide.Guide`.
         threads: that a kernel runs on.
         cache: state of the caches during timing, see `measure.pool.Cache`.
         build_timeout, run_timeout: seconds.
@@ -52,6 +55,8 @@ class Settings:
     cost_model: str = "lightgbm"
     cost_model_options: Mapping[str, Any] = field(default_factory=dict)
     features: Literal["loops", "knobs", "both"] = "loops"
+    transfer: Options | None = None
+    exploration: float = 0.0
     threads: int = 1
     cache: Cache = "warm"
     build_timeout: float = 15.0
@@ -64,6 +69,11 @@ class Settings:
                 raise ValueError(f"`{name}` must be at least 1, but got {name}={getattr(self, name)}")
         if self.finalists < 0:
             raise ValueError(f"`finalists` must not be negative, but got finalists={self.finalists}")
+        if self.transfer is not None and self.features != "loops":
+            raise ValueError(
+                f"`features` must be loops where `transfer` is given, as knobs are those of one space, but got "
+                f"features={self.features!r}"
+            )
         if self.seed < 0:
             raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
 
@@ -208,12 +218,13 @@ class TaskTuning:
         """Makes the record of a result as it comes in."""
         candidate = self._proposed[result.trial.trace_key][0]
         choices = ",".join(map(str, candidate.choices))
+        transferred = "transfer " if self.guide.chosen_by_source(candidate) else ""
         return Record.of(
             result,
             time=time.time(),
             sketch=self.space.sketches[candidate.sketch].name,
             order=self._order(result),
-            provenance=f"{self.settings.strategy} round={self._round} {_CHOICES}{choices}",
+            provenance=f"{self.settings.strategy} round={self._round} {transferred}{_CHOICES}{choices}",
             host=self.host,
         )
 
@@ -250,11 +261,12 @@ class TaskTuning:
             scoring_seconds=self._scoring_seconds,
             interrupted=interrupted and not self.done,
             problem="" if self.failure is None else str(self.failure),
+            transfer=None if self.guide.transfer is None else self.guide.transfer.report(),
         )
 
     def _ask(self, n: int) -> list[Candidate]:
         start, scored = time.perf_counter(), self.guide.scored
-        asked = self.strategy.ask(n)
+        asked = self.guide.ask(self.strategy, n)
         if self.guide.scored > scored:
             self._scored += self.guide.scored - scored
             self._scoring_seconds += time.perf_counter() - start

@@ -407,6 +407,6 @@ def _library() -> Any:
         import optuna
     except ImportError as error:
         raise ValueError(
-            f"`strategy` must have Optuna (pip install autotune-tensor[optuna]) to be tpe, cmaes or nsga2, but: {error}"
+            f"`strategy` must have Optuna (pip install optuna cmaes) to be tpe, cmaes or nsga2, but: {error}"
         ) from error
     return optuna

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.models import text
+from costmodel.models.tunable import Tunable
+
 Learned = TypeVar("Learned")
+Scores = NDArray[np.float64]  # (candidates,)
 
 
 class CostModel(ABC):
     """Predicts a score that orders candidates by throughput, higher is better.
 
     A model sees features alone, never the machine or the schedule. What it draws, it draws from a seed of its own.
+
+    Attributes:
+        saved: names of the attributes that hold what was learned, None before: numbers, texts and arrays, which `save`
+            and `load` write and read, unless a model has its own.
+        tunable: options of the constructor that a search of hyper-parameters may vary, and over what.
     """
+
+    saved: ClassVar[tuple[str, ...]] = ()
+    tunable: ClassVar[Mapping[str, Tunable]] = {}
 
     @abstractmethod
     def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
@@ -28,21 +40,59 @@ class CostModel(ABC):
             throughput: (candidates,) in [0, 1], best seconds / seconds; 0 for a failure.
         """
 
+    def fit_tasks(
+        self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64], groups: NDArray[np.int64]
+    ) -> None:
+        """Learns from measured candidates of many tasks, in place of what it learned before.
+
+        Unless a model says otherwise it learns them as though they were of one task, for throughput is relative.
+
+        Args:
+            features, throughput: as in `fit`; throughput by the best of the candidate's own task.
+            groups: (candidates,) number of the task of each; only candidates of one task are ever to be ranked.
+        """
+        self.fit(features, throughput)
+
     @abstractmethod
-    def predict(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+    def predict(self, features: NDArray[np.float32]) -> Scores:
         """Scores: (candidates, statements, features) → (candidates,).
 
         Raises:
             ValueError: a model that learns, and has not.
         """
 
-    @abstractmethod
     def save(self, path: Path) -> None:
-        """Writes what was learned, as text."""
+        """Writes what was learned, as text.
+
+        Raises:
+            ValueError: a model that learns, and has not.
+        """
+        text.write(path, type(self).__name__, {name: need_fit(getattr(self, name)) for name in self.saved})
+
+    def load(self, path: Path) -> None:
+        """Reads what `save` wrote.
+
+        Raises:
+            ModelError: it is none of this model's files.
+        """
+        for name, value in text.read(path, type(self).__name__, self.saved).items():
+            setattr(self, name, value)
+
+
+class UncertainModel(CostModel):
+    """A cost model that knows how sure it is of each score, by which a search may explore."""
+
+    def predict(self, features: NDArray[np.float32]) -> Scores:
+        """See `CostModel.predict`."""
+        return self.predict_with_deviation(features)[0]
 
     @abstractmethod
-    def load(self, path: Path) -> None:
-        """Reads what `save` wrote."""
+    def predict_with_deviation(self, features: NDArray[np.float32]) -> tuple[Scores, Scores]:
+        """Scores and their standard deviations, in the scores' unit: (candidates, statements, features) → (candidates,)
+
+        Raises:
+            ValueError: it has learned nothing.
+        """
 
 
 def need_fit(learned: Learned | None) -> Learned:
@@ -54,3 +104,16 @@ def need_fit(learned: Learned | None) -> Learned:
     if learned is None:
         raise ValueError("a model must be fitted or loaded before it is used, but neither was done")
     return learned
+
+
+def check_lengths(features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
+    """Refuses features and throughputs of different number.
+
+    Raises:
+        ValueError: they differ.
+    """
+    if len(features) != len(throughput):
+        raise ValueError(
+            f"`throughput` must have one entry a program, but got programs={len(features)}, "
+            f"throughput={len(throughput)}"
+        )

@@ -10,6 +10,7 @@ import ctypes
 import ctypes.util
 import importlib.metadata
 import importlib.util
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -18,6 +19,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from costmodel.models.errors import ModelError
+from costmodel.models.forest import MAX_LEAVES
 
 Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
 """Scores of the rows → gradient and curvature of each, (rows,)."""
@@ -82,6 +86,61 @@ def _provide_openmp(cause: OSError) -> None:
         copy = Path(folder) / _SONAME.decode()
         copy.write_bytes(renamed)
         ctypes.CDLL(str(copy), ctypes.RTLD_GLOBAL)
+
+
+def options_of(seed: int, leaves: int, learning_rate: float, feature_share: float, bins: int) -> dict[str, Any]:
+    """LightGBM's options of boosting that is deterministic, on one thread, to trees that `forest.Forest` has code for.
+
+    Args:
+        seed: of the sampling of features.
+        leaves: of a tree, at most.
+        learning_rate: share of a leaf's step that is taken.
+        feature_share: share of the features that a tree chooses from.
+        bins: values of a feature that are told apart, at most.
+
+    Raises:
+        ValueError: too many leaves, or too few.
+    """
+    if not 2 <= leaves <= MAX_LEAVES:
+        raise ValueError(f"`leaves` must be from 2 to {MAX_LEAVES}, but got leaves={leaves}")
+    return {
+        "num_leaves": leaves,
+        "learning_rate": learning_rate,
+        "feature_fraction": feature_share,
+        "max_bin": bins,
+        "min_data_in_leaf": 3,
+        "min_data_in_bin": 1,
+        "min_sum_hessian_in_leaf": 1e-3,
+        "enable_bundle": False,
+        "feature_pre_filter": False,
+        "use_missing": False,
+        "num_threads": 1,
+        "deterministic": True,
+        "force_col_wise": True,
+        "seed": seed,
+        "verbose": -1,
+    }
+
+
+def check_text(text: str, no_trees: str, features: int, path: Path) -> None:
+    """Refuses what is no model of LightGBM's on so many features.
+
+    Args:
+        text: of the model.
+        no_trees: what stands for a model without trees.
+        features: that it must have learned from.
+        path: where it was read, for the message.
+
+    Raises:
+        ModelError: it is none.
+    """
+    if text.strip() == no_trees:
+        return
+    found = re.search(r"^max_feature_idx=(\d+)$", text, re.MULTILINE)
+    whole = text.startswith("tree\n") and "\nend of trees\n" in text
+    if not whole or found is None or int(found[1]) + 1 != features:
+        told = f"{int(found[1]) + 1} features" if whole and found is not None else "no such text"
+        raise ModelError(f"{path}: a saved model must be LightGBM's text on {features} features, but got {told}")
 
 
 def boost(

@@ -1,29 +1,150 @@
-"""Cost models by name, imported when first asked for. A new one is a file and a line here."""
+"""Cost models by name, imported when first asked for. A new one is a file and a line here.
+
+A model of one's own needs no line: its name is `module:Class`, or `FILE.py:Class` by the path of its file.
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from costmodel.models.base import CostModel
+from costmodel.models.errors import ModelError
 
 MODELS: dict[str, str] = {
     "lightgbm": "costmodel.models.lightgbm_model:LightGBMModel",
+    "lightgbm_pairwise": "costmodel.models.lightgbm_rank:PairwiseModel",
+    "lightgbm_lambdarank": "costmodel.models.lightgbm_rank:LambdaRankModel",
+    "ridge": "costmodel.models.ridge:RidgeModel",
+    "random_forest": "costmodel.models.random_forest:RandomForestModel",
+    "mlp": "costmodel.models.mlp:MLPModel",
+    "gaussian_process": "costmodel.models.gaussian_process:GaussianProcessModel",
+    "ensemble": "costmodel.models.ensemble:EnsembleModel",
     "roofline": "costmodel.models.roofline:RooflineModel",
     "random": "costmodel.models.random_model:RandomModel",
 }
 
+_OWN: dict[str, type[CostModel]] = {}  # name → class, of models outside the package that were asked for
+
 
 def get(name: str) -> type[CostModel]:
-    """The model class of that name.
+    """The model class of that name; code of one's own, `module:Class` or `FILE.py:Class`, is run.
+
+    A module is looked for where Python does, and in the working directory.
 
     Raises:
-        ValueError: no model has it; names the nearest one.
+        ModelError: no model has it; names the nearest one.
     """
-    if name not in MODELS:
-        near = get_close_matches(name, MODELS, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"`cost_model` must be one of {', '.join(MODELS)}, but got cost_model={name!r}{hint}")
-    module, _, attribute = MODELS[name].partition(":")
-    kind: type[CostModel] = getattr(importlib.import_module(module), attribute)
+    if name in MODELS:
+        module, _, attribute = MODELS[name].partition(":")
+        kind: type[CostModel] = getattr(importlib.import_module(module), attribute)
+        return kind
+    if ":" in name:
+        if name not in _OWN:
+            _OWN[name] = _own(name)
+        return _OWN[name]
+    raise ModelError(
+        f"`cost_model` must be one of {', '.join(MODELS)}, or module:Class, "
+        f"but got cost_model={name!r}{_nearest(name, MODELS)}"
+    )
+
+
+def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
+    """The model `name`, made with its options; `seed` goes to a model that takes one.
+
+    Raises:
+        ModelError: no such model, or an option that it does not have, or a value that it refuses.
+    """
+    kind = get(name)
+    parameters = inspect.signature(kind).parameters
+    named = [key for key, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
+    for option in options if len(named) == len(parameters) else ():
+        if option not in parameters:
+            raise ModelError(
+                f"`{name}` must have options among {', '.join(parameters) or 'none'}, "
+                f"but got {option!r}{_nearest(option, parameters)}"
+            )
+    for option, value in options.items():
+        _check_type(option, value, parameters[option].default if option in parameters else None)
+    seeded = {"seed": seed} if "seed" in parameters else {}
+    try:
+        model: CostModel = kind(**{**seeded, **options})
+    except ValueError as error:
+        raise ModelError(f"{name}: {error}") from error
+    return model
+
+
+def _check_type(option: str, value: Any, default: Any) -> None:
+    """Refuses a value of another type than the option's default; where that says nothing, so does this."""
+    if not isinstance(default, bool | int | float | str):
+        return
+    allowed = (int, float) if isinstance(default, float) else (type(default),)
+    if not isinstance(value, allowed) or isinstance(value, bool) != isinstance(default, bool):
+        raise ModelError(f"`{option}` must be of type {type(default).__name__}, but got {option}={value!r}")
+
+
+def known(name: str) -> type[CostModel]:
+    """The model class of a name that stands in a file: as `get`, but no code is run that was not asked for before.
+
+    Raises:
+        ModelError: no model has it, or it is one of somebody's own that this process has not asked for.
+    """
+    if name in MODELS or ":" not in name:
+        return get(name)
+    if name not in _OWN:
+        raise ModelError(
+            f"a model of one's own must be asked for by its name before its file is read, for that runs its code, "
+            f"but got cost_model={name!r}"
+        )
+    return _OWN[name]
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, list(names), 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _own(name: str) -> type[CostModel]:
+    place, _, attribute = name.rpartition(":")
+    module = _module_of_file(Path(place), name) if place.endswith(".py") else _module(place, name)
+    kind = getattr(module, attribute, None)
+    if not isinstance(kind, type) or not issubclass(kind, CostModel):
+        raise ModelError(f"`cost_model` must name a subclass of CostModel, but got cost_model={name!r}")
     return kind
+
+
+def _module(place: str, name: str) -> ModuleType:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        return importlib.import_module(place)
+    except (ModuleNotFoundError, ValueError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name not in (place, place.partition(".")[0]):
+            raise  # something that the module itself imports
+        raise ModelError(f"`cost_model` must name a module that can be imported, but got cost_model={name!r}") from None
+    finally:
+        sys.path.remove(here)
+
+
+def _module_of_file(path: Path, name: str) -> ModuleType:
+    if not path.is_file():
+        raise ModelError(f"`cost_model` must name a file that exists, but got cost_model={name!r}")
+    title = f"{path.stem} of {path.resolve()}"
+    if title not in sys.modules:
+        spec = importlib.util.spec_from_file_location(title, path)
+        assert spec is not None and spec.loader is not None, "a .py file has a loader"
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[title] = module  # dataclasses look their module up
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[title]
+            raise
+    return sys.modules[title]

@@ -1,0 +1,255 @@
+"""A sitting of collecting: rounds of all tasks in turn, so that whatever ends it leaves a balanced dataset."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune import folder as run_folder
+from autotune.callbacks import Callback
+from autotune.collect.items import Item, collect_of, items_of
+from autotune.config import ConfigError, RunConfig
+from autotune.guide import Guide
+from autotune.loop import run_rounds
+from autotune.pools import make_pool
+from autotune.schedulers import TaskScheduler, TaskState
+from autotune.search.base import Candidate
+from autotune.subject import blamed, settings_of
+from autotune.task import Task
+from autotune.tuner import known, prepare
+from autotune.tuning import Settings, TaskTuning
+from costmodel.dataset import Dataset, DatasetError, TaskData
+from costmodel.dataset.build import build, machine_of
+from costmodel.dataset.dataset import task_from_json, task_to_json
+from costmodel.models.random_model import RandomModel
+from measure.database import Database
+from measure.host import describe_host
+from measure.record import Record
+from search_space.space import generate
+from targets import registry
+
+TASKS = "tasks.json"
+"""File beside the records: what is known of the tasks besides, and the hardware as it was taken at first."""
+RANDOM = "random"
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """What a sitting came to.
+
+    Attributes:
+        measured: programs that it measured.
+        trials: programs that are in the records now.
+        total: programs that there are to measure in all.
+        interrupted: whether Ctrl-C ended it.
+        dataset: made of the records; None after Ctrl-C.
+        folder: the run folder; the dataset is in `dataset` there.
+        problems: tasks without a legal schedule, a sentence each.
+    """
+
+    measured: int
+    trials: int
+    total: int
+    interrupted: bool
+    dataset: Dataset | None
+    folder: Path
+    problems: Sequence[str]
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is nothing left to measure."""
+        return self.trials >= self.total
+
+
+class Balanced(TaskScheduler):
+    """Gives the next round to what has the least share of its programs; ends at a time.
+
+    Args:
+        tasks: as `choose` will number them.
+        end: `time.monotonic()` after which no round is begun; None: none.
+    """
+
+    def __init__(self, tasks: Sequence[TaskTuning], end: float | None = None) -> None:
+        self._tasks, self._end = tasks, end
+
+    def choose(self, tasks: Sequence[TaskState]) -> int | None:
+        """See `TaskScheduler.choose`."""
+        if self._end is not None and time.monotonic() >= self._end:
+            return None
+        open_ = [number for number, state in enumerate(tasks) if not state.done]
+        return min(open_, key=lambda n: len(self._tasks[n].records) / self._tasks[n].total, default=None)
+
+
+def collect(
+    config: RunConfig,
+    where: str,
+    minutes: float | None = None,
+    callbacks: Sequence[Callback] = (),
+    say: Callable[[str], None] = lambda text: None,
+) -> Sitting:
+    """Measures programs of every task of a collection, and makes a dataset of them; goes on with what is there.
+
+    Args:
+        config: with `collect`.
+        where: name of its file, for messages.
+        minutes: after which the sitting ends; None: when everything is measured.
+        callbacks: who is told of the progress.
+        say: shows a sentence to the user.
+
+    Raises:
+        ConfigError: something in the configuration cannot be done.
+        MeasureError: records that cannot be used, or a pool that cannot start.
+        DatasetError: no dataset can be made of the records.
+    """
+    share = collect_of(config, where).random_share
+    if config.search.strategy == RANDOM:
+        raise ConfigError(f"{where}:search.strategy: a collection must have a guided strategy, but got {RANDOM!r}")
+    settings = replace(settings_of(config, where), finalists=0)
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    folder = run_folder.make_folder(config)
+    with blamed(f"{where}:measure.pool"):
+        pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
+    with pool, run_folder.claimed(folder), Database(config.records_path) as database:
+        database.check_compatible(settings.target)
+        items, tasks = _items_and_tasks(config, where, settings)
+        say(f"{len(items)} tasks, {sum(item.programs for item in items)} programs; {len(database)} records are there")
+        tunings = [
+            tuning
+            for item, task in zip(items, tasks, strict=True)
+            for tuning in tunings_of(item, task, settings, share, known(database, item.workload, settings))
+        ]
+        before = len(database)
+        results = run_rounds(tunings, pool, database, callbacks, Balanced(tunings, end))
+        interrupted, measured = any(result.interrupted for result in results), len(database) - before
+        dataset = None
+        if not interrupted and len(database):
+            say("making the dataset")
+            dataset = build(database, tasks)
+            dataset.write(folder / "dataset")
+    return Sitting(
+        measured,
+        sum(len(tuning.records) for tuning in tunings),
+        sum(tuning.total for tuning in tunings),
+        interrupted,
+        dataset,
+        folder,
+        [f"{result.name}: {result.problem}" for result in results if result.problem],
+    )
+
+
+def tunings_of(
+    item: Item, task: TaskData, settings: Settings, share: float, records: Sequence[Record] = ()
+) -> list[TaskTuning]:
+    """The random half of an item's programs, and the guided half; neither knows of the other's measurements.
+
+    Args:
+        item: what to measure.
+        task: the same as datasets have it, its hardware included.
+        settings: of the guided search.
+        share: of the programs that are drawn at random.
+        records: of the task, of earlier sittings.
+    """
+    space = generate(item.workload, task.hardware)
+    at_random = round(share * item.programs)
+    halves = []
+    for strategy, trials in ((RANDOM, at_random), (settings.strategy, item.programs - at_random)):
+        if trials:
+            options = {} if strategy == RANDOM else settings.strategy_options
+            how = replace(settings, strategy=strategy, strategy_options=options, trials=trials)
+            own = [record for record in records if record.provenance.startswith(f"{strategy} ")]
+            name = item.name if strategy == RANDOM else f"{item.name} ({strategy})"
+            tuning = prepare(Task(name, item.workload), how, (), space)
+            if strategy == RANDOM:
+                tuning.guide = _Unguided(space, RandomModel(), settings.generator(item.workload.key, "unguided"))
+            tuning.replay(own)
+            halves.append(tuning)
+    return halves
+
+
+class _Unguided(Guide):
+    """Guide of what is drawn at random: it learns nothing, as nobody asks it, and needs no features for that."""
+
+    def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
+        """See `Guide.observe`."""
+
+    def refit(self) -> None:
+        """See `Guide.refit`."""
+
+
+def tasks_beside(records: Path) -> list[TaskData]:
+    """What a collection wrote of its tasks beside its records; nothing where records come from elsewhere.
+
+    Raises:
+        DatasetError: a file that is no such list.
+    """
+    return list(_Kept.read(records.parent / TASKS).tasks)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What the file beside the records holds.
+
+    Attributes:
+        source: what the items were made of; while it is the same, networks need not be imported again.
+        items: of the latest sitting.
+        tasks: of all sittings, the hardware that of the first.
+    """
+
+    source: dict[str, Any]
+    items: tuple[Item, ...]
+    tasks: tuple[TaskData, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> _Kept:
+        """What is in the file; nothing where there is none."""
+        try:
+            data = json.loads(path.read_text())
+            tasks = {item["key"]: task_from_json(item) for item in data["tasks"]}
+            items = [
+                Item(tasks[key].name, tasks[key].workload, n, dict(tasks[key].networks)) for key, n in data["items"]
+            ]
+            return cls(data["source"], tuple(items), tuple(tasks.values()))
+        except FileNotFoundError:
+            return cls({}, (), ())
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DatasetError(f"{path}: tasks must be as `autotune collect` writes them, but {error!r}") from error
+
+    def write(self, path: Path) -> None:
+        """Writes the file."""
+        keys = {task.workload.key: task.key for task in self.tasks}
+        document = {
+            "source": self.source,
+            "items": [[keys[item.workload.key], item.programs] for item in self.items],
+            "tasks": [task_to_json(task) for task in self.tasks],
+        }
+        run_folder.write_json(document, path)
+
+
+def _items_and_tasks(config: RunConfig, where: str, settings: Settings) -> tuple[tuple[Item, ...], list[TaskData]]:
+    """What to measure, and the same as tasks of a dataset, kept beside the records for the next sitting.
+
+    Raises:
+        ConfigError: items that cannot be made, or a collection that was begun on another machine.
+    """
+    path = config.records_path.parent / TASKS
+    kept = _Kept.read(path)
+    target = registry.get(settings.target)
+    machine = machine_of(describe_host(), target.simulated)
+    if others := {task.machine for task in kept.tasks} - {machine}:
+        raise ConfigError(
+            f"{path}: a collection must go on on the machine that it was begun on, {', '.join(sorted(others))}, "
+            f"but this is {machine}"
+        )
+    source = config.model_dump(mode="json", include={"collect", "network", "target", "seed"})
+    items = kept.items if kept.source == source else tuple(items_of(config, where))
+    known_hardware = (task.hardware for task in kept.tasks if task.target == settings.target)
+    hardware = next(known_hardware, target.hardware)
+    how = (settings.target, machine, settings.threads, settings.cache, hardware)
+    tasks = [TaskData(item.name, item.workload, *how, item.networks) for item in items]
+    every = {**{task.key: task for task in kept.tasks}, **{task.key: task for task in tasks}}
+    _Kept(source, items, tuple(every.values())).write(path)
+    return items, tasks

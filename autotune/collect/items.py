@@ -1,0 +1,125 @@
+"""The tasks of a collection: those of networks, of random programs and of operators listed by hand, each once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from autotune.collect.random_programs import random_workload
+from autotune.config import CollectConfig, ConfigError, RunConfig, SourceConfig
+from autotune.naming import nearest
+from autotune.subject import blamed, network_of, workload_of
+from autotune.task import Task
+from search_space.workloads import Workload
+
+
+@dataclass(frozen=True)
+class Item:
+    """A task to collect programs of.
+
+    Attributes:
+        name: readable, unique.
+        workload: what is computed.
+        programs: to measure.
+        networks: network -> how often the task occurs in it.
+    """
+
+    name: str
+    workload: Workload
+    programs: int
+    networks: dict[str, int] = field(default_factory=dict)
+
+
+def items_of(config: RunConfig, where: str) -> list[Item]:
+    """The items of a collection; a task that several sources name is one item with the most programs of them.
+
+    Args:
+        config: with `collect`.
+        where: name of its file, for messages.
+
+    Raises:
+        ConfigError: an unknown network, task or operator, or sizes that do not go together.
+    """
+    collect = collect_of(config, where)
+    found: dict[str, Item] = {}
+    for number, source in enumerate(collect.sources):
+        programs = source.programs or collect.programs
+        for item in _items(source, config, programs, f"{where}:collect.sources.{number}", number):
+            known = found.get(item.workload.key)
+            if known is not None:
+                most, networks = max(known.programs, item.programs), {**known.networks, **item.networks}
+                item = replace(known, programs=most, networks=networks)
+            found[item.workload.key] = item
+    return _named_apart(list(found.values()))
+
+
+def collect_of(config: RunConfig, where: str) -> CollectConfig:
+    """The part of a configuration that says what to collect.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if config.collect is None:
+        raise ConfigError(f"{where}: a configuration to collect from must have `collect`, but got none")
+    return config.collect
+
+
+def _items(source: SourceConfig, config: RunConfig, programs: int, where: str, number: int) -> list[Item]:
+    if source.network is not None:
+        name = re.sub(r"[^\w.-]", "_", source.network.rsplit("/", 1)[-1].removesuffix(".onnx"))
+        tasks = _chosen(_network_tasks(source, config, name, where), source, where)
+        return [Item(task.name, task.workload, programs, {name: task.weight}) for task in tasks]
+    if source.workload is not None:
+        with blamed(f"{where}.workload"):
+            workload = workload_of(source.workload)
+            workload.tensors(workload.algorithms[0])  # states what is wrong with impossible sizes
+        return [Item(_shape_name(workload), workload, programs)]
+    rng = np.random.default_rng([config.seed, number])
+    made = [random_workload(rng) for _ in range(source.random_programs or 0)]
+    return [Item(f"random_{_shape_name(workload)}", workload, programs) for workload in made]
+
+
+def _network_tasks(source: SourceConfig, config: RunConfig, name: str, where: str) -> list[Task]:
+    """Tasks of a network that the target of the collection computes."""
+    as_run = config.model_copy(update={"model": source.network, "collect": None, "name": name})
+    network = network_of(as_run, where)
+    tasks = [task for task in network.tasks if network.device is None or task.target == network.device]
+    if not tasks:
+        raise ConfigError(f"{where}.network: a network must have layers for {config.target}, but {name} has none")
+    return tasks
+
+
+def _chosen(tasks: Sequence[Task], source: SourceConfig, where: str) -> list[Task]:
+    """Those that the source names or allows, spread evenly where it wants fewer."""
+    names = [task.name for task in tasks]
+    for name in source.only or ():
+        if name not in names:
+            raise ConfigError(f"{where}.only: a task must be of the network, but got {name!r}{nearest(name, names)}")
+    least, most = source.least_mflop or 0.0, source.most_mflop or float("inf")
+    left = [
+        task
+        for task in tasks
+        if (source.only is None or task.name in source.only) and least <= task.workload.flops * 1e-6 <= most
+    ]
+    if source.tasks is None or source.tasks >= len(left):
+        return left
+    return [left[len(left) * place // source.tasks] for place in range(source.tasks)]
+
+
+def _shape_name(workload: Workload) -> str:
+    """Operator and shapes of what goes in and comes out."""
+    shapes = ["x".join(map(str, spec.shape)) for spec in (*workload.inputs[:2], workload.output)]
+    anchor = workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator
+    return "_".join([anchor, *shapes])
+
+
+def _named_apart(items: Sequence[Item]) -> list[Item]:
+    names: dict[str, int] = {}
+    apart = []
+    for item in items:
+        names[item.name] = count = names.get(item.name, 0) + 1
+        apart.append(item if count == 1 else replace(item, name=f"{item.name}_{count}"))
+    return apart

@@ -1,0 +1,57 @@
+"""How commands end: one clear sentence where the input is to blame."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import typer
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def bad_input(again: str = "") -> Iterator[None]:
+    """Ends the program with one clear sentence where the input is to blame, or a disk that is full.
+
+    Args:
+        again: how to go on once there is room.
+    """
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in NO_ROOM
+        place = error.filename or ("a file must have room" if full else "")
+        sentence = f"{place}: {error.strerror}" if place else str(error)
+        fail(f"{sentence}. {again}" if full and again else sentence)
+    except Exception as error:
+        if not isinstance(error, _blamable()):
+            raise
+        fail(f"{error}. {again}" if again and isinstance(error, _full()) else str(error))
+
+
+def fail(sentence: str) -> NoReturn:
+    """Ends the program as bad input does."""
+    typer.echo(sentence, err=True)
+    raise typer.Exit(BAD_INPUT)
+
+
+def _full() -> type[Exception]:
+    from measure.errors import FullError
+
+    return FullError
+
+
+def _blamable() -> tuple[type[Exception], ...]:
+    from autotune.config import ConfigError
+    from autotune.executable import ExecutableError
+    from autotune.tracking.store import StoreError
+    from costmodel.dataset.errors import DatasetError
+    from costmodel.models.errors import ModelError
+    from measure.errors import MeasureError
+
+    return (ConfigError, MeasureError, ExecutableError, StoreError, DatasetError, ModelError)

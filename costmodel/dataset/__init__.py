@@ -1,0 +1,26 @@
+"""Datasets of measured programs: kept as symbolic schedules and their decisions, features made anew on reading."""
+
+from costmodel.dataset.dataset import Block, Dataset, SketchData, TaskData
+from costmodel.dataset.errors import DatasetError
+from costmodel.dataset.split import (
+    Part,
+    Split,
+    split_by_network,
+    split_by_target,
+    split_by_task,
+    split_within,
+)
+
+__all__ = [
+    "Block",
+    "Dataset",
+    "DatasetError",
+    "Part",
+    "SketchData",
+    "Split",
+    "TaskData",
+    "split_by_network",
+    "split_by_target",
+    "split_by_task",
+    "split_within",
+]

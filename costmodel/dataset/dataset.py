@@ -1,0 +1,388 @@
+"""A dataset in memory: tasks, their measured programs as columns, and features made of them when they are asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.dataset import symbolic
+from costmodel.dataset.errors import DatasetError
+from costmodel.dataset.schema import COLUMNS, read_table, write_table
+from costmodel.features import FeatureExtractor
+from measure.errors import ErrorClass
+from search_space import intrinsics  # noqa: F401  (makes instructions known by their names)
+from search_space.hardware import Hardware
+from search_space.ir.stmt import LoopProgram
+from search_space.lower import lower
+from search_space.schedule.state import initial_state
+from search_space.schedule.trace import Trace
+from search_space.workloads import Workload
+
+Rows = NDArray[np.int64]
+ORIGINS = ("random", "search")
+
+
+class Block(NamedTuple):
+    """Features of the programs of one sketch.
+
+    Attributes:
+        rows: (n,) places of the programs among those of their task.
+        features: float32 (n, statements, features), see `costmodel.features.NAMES`.
+    """
+
+    rows: Rows
+    features: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class TaskData:
+    """What was measured, and on what. Tasks are equal where their keys are.
+
+    Attributes:
+        key: unique in a dataset: workload, target, machine, threads and cache state.
+        name: readable.
+        workload: what is computed.
+        target: name of the target.
+        machine: processor and cores that it was measured on; empty for a simulated target.
+        threads: that kernels ran on.
+        cache: state of the caches in timing, `warm` or `network`.
+        hardware: limits of the machine as they were taken when it was measured; features depend on them.
+        networks: network -> how often the task occurs in it; empty for an operator that comes from none.
+    """
+
+    name: str
+    workload: Workload
+    target: str
+    machine: str
+    threads: int
+    cache: str
+    hardware: Hardware
+    networks: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def key(self) -> str:
+        return f"{self.workload.key} on {self.target} [{self.machine}], {self.threads} threads, {self.cache}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TaskData) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"TaskData({self.key})"
+
+
+@dataclass(frozen=True)
+class SketchData:
+    """A schedule whose numbers are decision variables.
+
+    Attributes:
+        name: in its search space.
+        algorithm: definition of the workload that is scheduled.
+        steps: JSON of the symbolic trace.
+        columns: names of the decision variables.
+    """
+
+    name: str
+    algorithm: str
+    steps: str
+    columns: tuple[str, ...]
+
+    def program(self, workload: Workload) -> LoopProgram:
+        """The loop program over the decision variables."""
+        *inputs, output = workload.tensors(self.algorithm)
+        return lower(symbolic.from_text(self.steps).apply(initial_state([output], inputs=inputs)))
+
+
+@dataclass(frozen=True)
+class Program:
+    """One measured program.
+
+    Attributes:
+        sketch: place among the sketches of its task.
+        values: of the decision variables.
+        latencies: float32 (samples,) seconds; empty on failure.
+        error: class of the failure, or `ok`.
+        origin: `random` or `search`.
+        order: place among the trials of its search.
+        seed: of its search, and of the inputs.
+        digest: first 8 bytes of the key of the concrete trace.
+    """
+
+    sketch: int
+    values: tuple[int, ...]
+    latencies: NDArray[np.float32]
+    error: str
+    origin: str
+    order: int
+    seed: int
+    digest: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was measured and its output right."""
+        return self.error == ErrorClass.ok
+
+
+def digest_of(trace: Trace) -> int:
+    """First 8 bytes of a concrete trace's key, as a signed number."""
+    return int.from_bytes(bytes.fromhex(trace.key[:16]), "big", signed=True)
+
+
+@dataclass
+class Measured:
+    """Sketches and programs of one task; to be filled, then left alone."""
+
+    sketches: list[SketchData] = field(default_factory=list)
+    programs: list[Program] = field(default_factory=list)
+
+    def sketch(self, data: SketchData) -> int:
+        """Place of a sketch, which is added where it is new."""
+        if data not in self.sketches:
+            self.sketches.append(data)
+        return self.sketches.index(data)
+
+
+class Dataset:
+    """Measured programs of many tasks.
+
+    Args:
+        measured: task -> what was measured of it.
+
+    Attributes:
+        tasks: in order.
+    """
+
+    def __init__(self, measured: Mapping[TaskData, Measured]) -> None:
+        self._measured = dict(measured)
+        self.tasks: tuple[TaskData, ...] = tuple(self._measured)
+        self._blocks: dict[TaskData, list[Block]] = {}
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Dataset:
+        """Reads the Parquet files of one dataset.
+
+        Raises:
+            DatasetError: there are none, or they are of another schema, or damaged.
+        """
+        tables = {name: read_table(Path(folder), name) for name in COLUMNS}
+        try:
+            tasks = [task_from_json(row) for row in tables["tasks"].to_pylist()]
+            measured = {task: Measured() for task in tasks}
+            if len(measured) != len(tasks):
+                raise ValueError("a task stands in it twice")
+            owners: list[tuple[Measured, int]] = []
+            for row in tables["sketches"].to_pylist():
+                of = measured[tasks[row.pop("task")]]
+                of.sketches.append(SketchData(**{**row, "columns": tuple(row["columns"])}))
+                owners.append((of, len(of.sketches) - 1))
+            _read_programs(tables["programs"], owners)
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise DatasetError(f"{folder}: a dataset must be whole, but {error}") from error
+        return cls(measured)
+
+    def write(self, folder: str | Path) -> None:
+        """Writes the Parquet files of the dataset; the same data give the same bytes."""
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        sketches = [(number, s) for number, task in enumerate(self.tasks) for s in self._measured[task].sketches]
+        first, programs, owners = 0, [], []
+        for task in self.tasks:
+            of = self._measured[task]
+            programs += of.programs
+            owners += [first + program.sketch for program in of.programs]
+            first += len(of.sketches)
+        rows = [task_to_json(task) for task in self.tasks]
+        write_table(place, "tasks", {name: [row[name] for row in rows] for name in COLUMNS["tasks"]})
+        write_table(
+            place,
+            "sketches",
+            {
+                "task": [number for number, _ in sketches],
+                **{name: [getattr(s, name) for _, s in sketches] for name in ("name", "algorithm", "steps", "columns")},
+            },
+        )
+        rest = [name for name in COLUMNS["programs"] if name != "sketch"]
+        write_table(
+            place, "programs", {"sketch": owners, **{name: [getattr(p, name) for p in programs] for name in rest}}
+        )
+
+    def task(self, key: str) -> TaskData:
+        """The task with a key.
+
+        Raises:
+            DatasetError: there is none.
+        """
+        found = next((task for task in self.tasks if task.key == key), None)
+        if found is None:
+            raise DatasetError(f"`key` must be of a task of the dataset, but got key={key!r}")
+        return found
+
+    def count(self, task: TaskData) -> int:
+        """Programs of a task, failures included."""
+        return len(self.programs(task))
+
+    def programs(self, task: TaskData) -> Sequence[Program]:
+        """The programs of a task; their places are the rows of everything else.
+
+        Raises:
+            DatasetError: no such task.
+        """
+        return self._of(task).programs
+
+    def sketches(self, task: TaskData) -> Sequence[SketchData]:
+        """The sketches of a task, which `Program.sketch` counts."""
+        return self._of(task).sketches
+
+    def seconds(self, task: TaskData) -> NDArray[np.float64]:
+        """(programs,) medians of the latencies; NaN for a failure."""
+        return np.array([_median(program) for program in self.programs(task)])
+
+    def throughput(self, task: TaskData) -> NDArray[np.float64]:
+        """(programs,) best seconds / seconds, as cost models learn it; 0 for a failure."""
+        seconds = self.seconds(task)
+        if not np.isfinite(seconds).any():
+            return np.zeros(len(seconds))
+        return np.nan_to_num(np.nanmin(seconds) / seconds, nan=0.0)
+
+    def origin(self, task: TaskData) -> NDArray[np.str_]:
+        """(programs,) `random` or `search`."""
+        return np.array([program.origin for program in self.programs(task)], dtype=np.str_)
+
+    def errors(self, task: TaskData) -> NDArray[np.str_]:
+        """(programs,) class of the failure, or `ok`."""
+        return np.array([program.error for program in self.programs(task)], dtype=np.str_)
+
+    def features(self, task: TaskData) -> list[Block]:
+        """Features of all programs, failures included, a block for each sketch; made once and kept."""
+        if task not in self._blocks:
+            self._blocks[task] = list(self._evaluated(task, FeatureExtractor.__call__))
+        return self._blocks[task]
+
+    def roofline(self, task: TaskData) -> NDArray[np.float64]:
+        """(programs,) seconds that the roofline estimates."""
+        seconds = np.empty(self.count(task))
+        for rows, found in self._evaluated(task, FeatureExtractor.roofline):
+            seconds[rows] = found
+        return seconds
+
+    def trace(self, task: TaskData, row: int) -> tuple[str, Trace]:
+        """Algorithm and concrete trace of a program: what was measured."""
+        program = self.programs(task)[row]
+        sketch = self.sketches(task)[program.sketch]
+        values = dict(zip(sketch.columns, program.values, strict=True))
+        return sketch.algorithm, symbolic.from_text(sketch.steps).substitute(values)
+
+    def select(self, tasks: Iterable[TaskData | str]) -> Dataset:
+        """The dataset of some tasks, given themselves or by their keys; features made already are shared.
+
+        Raises:
+            DatasetError: a task that is not in it.
+        """
+        chosen = [self.task(task if isinstance(task, str) else task.key) for task in tasks]
+        other = Dataset({task: self._of(task) for task in chosen})
+        other._blocks = self._blocks
+        return other
+
+    def measured(self, task: TaskData) -> Measured:
+        """Sketches and programs of a task, to build other datasets of."""
+        of = self._of(task)
+        return Measured(list(of.sketches), list(of.programs))
+
+    def __len__(self) -> int:
+        """Programs of all tasks, failures included."""
+        return sum(len(of.programs) for of in self._measured.values())
+
+    def _of(self, task: TaskData) -> Measured:
+        if task not in self._measured:
+            raise DatasetError(f"`task` must be one of the dataset, but got task={task!r}")
+        return self._measured[task]
+
+    def _evaluated(
+        self, task: TaskData, what: Callable[[FeatureExtractor, NDArray[np.float64]], NDArray[Any]]
+    ) -> Iterable[Block]:
+        sketches, programs = self.sketches(task), self.programs(task)
+        places = np.array([program.sketch for program in programs])
+        for number, sketch in enumerate(sketches):
+            rows = np.flatnonzero(places == number)
+            if not len(rows):
+                continue
+            columns = np.array([programs[row].values for row in rows.tolist()], np.float64).reshape(len(rows), -1).T
+            lowered = sketch.program(task.workload)
+            extractor = FeatureExtractor(lowered, sketch.columns, task.hardware, task.cache == "network")
+            yield Block(rows, what(extractor, columns))
+
+
+def _median(program: Program) -> float:
+    return float(np.median(program.latencies.astype(np.float64))) if program.ok else float("nan")
+
+
+def task_to_json(task: TaskData) -> dict[str, Any]:
+    """A task as a row of `tasks.parquet`."""
+    return {
+        **{name: getattr(task, name) for name in ("key", "name", "target", "machine", "threads", "cache")},
+        "workload": json.dumps(task.workload.to_json(), separators=(",", ":")),
+        "hardware": json.dumps(dataclasses.asdict(task.hardware), separators=(",", ":")),
+        "networks": sorted(task.networks.items()),
+    }
+
+
+def task_from_json(row: Mapping[str, Any]) -> TaskData:
+    """The task that `task_to_json` wrote.
+
+    Raises:
+        ValueError: its key is not what the rest makes it; KeyError: something is missing.
+    """
+    found = TaskData(
+        row["name"],
+        Workload.from_json(json.loads(row["workload"])),
+        row["target"],
+        row["machine"],
+        row["threads"],
+        row["cache"],
+        hardware_from(json.loads(row["hardware"])),
+        dict(row["networks"]),
+    )
+    if found.key != row["key"]:
+        raise ValueError(f"the key of a task must be {found.key!r}, but got {row['key']!r}")
+    return found
+
+
+def hardware_from(data: Mapping[str, Any]) -> Hardware:
+    """The hardware of its fields as JSON has them."""
+    lists = {name: value for name, value in data.items() if isinstance(value, list)}
+    tuples = {name: tuple(tuple(v) if isinstance(v, list) else v for v in value) for name, value in lists.items()}
+    return Hardware(**{**data, **tuples})
+
+
+def _read_programs(table: Any, owners: Sequence[tuple[Measured, int]]) -> None:
+    columns = {name: table.column(name).combine_chunks() for name in COLUMNS["programs"]}
+    plain = {name: columns[name].to_pylist() for name in columns if name != "latencies"}
+    latencies = columns["latencies"]
+    ends, samples = latencies.offsets.to_numpy(), latencies.values.to_numpy()
+    for number in range(len(table)):
+        of, sketch = owners[plain["sketch"][number]]
+        values = tuple(plain["values"][number])
+        if len(values) != len(of.sketches[sketch].columns):
+            raise ValueError(f"program {number} must have a value for each of {of.sketches[sketch].columns}")
+        of.programs.append(
+            Program(
+                sketch,
+                values,
+                samples[ends[number] : ends[number + 1]],
+                plain["error"][number],
+                plain["origin"][number],
+                plain["order"][number],
+                plain["seed"][number],
+                plain["digest"][number],
+            )
+        )

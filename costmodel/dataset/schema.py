@@ -1,0 +1,115 @@
+"""The tables of a dataset: three Parquet files in one folder, every column with what it is and its unit.
+
+`tasks.parquet` has a row for each task, `sketches.parquet` one for each schedule whose numbers are decision variables,
+`programs.parquet` one for each measured program. The description of a column stands in the file too, as metadata.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costmodel.dataset.errors import DatasetError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA = "autotune.dataset/1"
+"""Name and version of the format; a change of any column's meaning is a new version."""
+MARK = b"schema"
+"""Key of the metadata of a file under which `SCHEMA` stands."""
+
+COLUMNS: dict[str, dict[str, tuple[str, str]]] = {
+    "tasks": {
+        "key": ("string", "unique: workload, target, machine, threads and cache state"),
+        "name": ("string", "readable"),
+        "workload": ("string", "JSON form of the workload, see docs/records.md"),
+        "target": ("string", "name of the target"),
+        "machine": ("string", "processor and cores that it was measured on; empty for a simulated target"),
+        "threads": ("int32", "threads a kernel ran on"),
+        "cache": ("string", "state of the caches in timing: warm, or network with weights cold"),
+        "hardware": ("string", "JSON of search_space.hardware.Hardware, which features are made of"),
+        "networks": ("map<string, int32>", "network -> how often the task occurs in it; empty for an operator"),
+    },
+    "sketches": {
+        "task": ("int32", "row of tasks.parquet, from 0"),
+        "name": ("string", "of the sketch in its search space"),
+        "algorithm": ("string", "definition of the workload that is scheduled"),
+        "steps": ("string", "JSON of the symbolic trace, see costmodel.dataset.symbolic"),
+        "columns": ("list<string>", "names of the decision variables"),
+    },
+    "programs": {
+        "sketch": ("int32", "row of sketches.parquet, from 0"),
+        "values": ("list<int32>", "of the decision variables, in the order of the sketch's columns"),
+        "latencies": ("list<float>", "seconds of each sample, float32; empty on failure"),
+        "error": ("dictionary<string>", "ok, or the class of the failure, see docs/records.md"),
+        "origin": ("dictionary<string>", "random: drawn at random; search: proposed by a guided search"),
+        "order": ("int32", "place among the trials of its search, from 0"),
+        "seed": ("int64", "of the search and of the inputs"),
+        "digest": ("int64", "first 8 bytes of the SHA-256 that is the key of the concrete trace"),
+    },
+}
+"""Table -> column -> its type and what it holds."""
+
+
+def schema_of(table: str) -> pa.Schema:
+    """The Arrow schema of a table, descriptions and version included."""
+    import pyarrow as pa
+
+    kinds = {
+        "string": pa.string(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "map<string, int32>": pa.map_(pa.string(), pa.int32()),
+        "list<string>": pa.list_(pa.string()),
+        "list<int32>": pa.list_(pa.int32()),
+        "list<float>": pa.list_(pa.float32()),
+        "dictionary<string>": pa.dictionary(pa.int32(), pa.string()),
+    }
+    found = [
+        pa.field(name, kinds[kind], nullable=False, metadata={"description": text})
+        for name, (kind, text) in COLUMNS[table].items()
+    ]
+    return pa.schema(found, metadata={MARK: SCHEMA.encode()})
+
+
+def write_table(folder: Path, table: str, columns: dict[str, object]) -> None:
+    """Writes one table whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / f"{table}.parquet"
+    partial = folder / f".{table}.parquet"
+    pq.write_table(
+        pa.table(columns, schema_of(table)), partial, compression="zstd", compression_level=19, write_statistics=False
+    )
+    partial.replace(path)
+
+
+def read_table(folder: Path, table: str) -> pa.Table:
+    """One table of a dataset.
+
+    Raises:
+        DatasetError: no such file, no Parquet, or another schema.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / f"{table}.parquet"
+    try:
+        found = pq.ParquetFile(path).read()
+    except FileNotFoundError:
+        raise DatasetError(
+            f"a dataset must be a folder with {', '.join(f'{name}.parquet' for name in COLUMNS)}, "
+            f"but {folder} has no {path.name}"
+        ) from None
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(f"{path}: a table must be a readable Parquet file, but {error}") from None
+    marked = (found.schema.metadata or {}).get(MARK, b"").decode(errors="replace")
+    if marked != SCHEMA:
+        raise DatasetError(f"{path}: `schema` must be {SCHEMA!r}, but got schema={marked!r}")
+    wanted = schema_of(table)
+    if found.schema.names != wanted.names or found.schema.types != wanted.types:
+        got = ", ".join(f"{name}: {kind}" for name, kind in zip(found.schema.names, found.schema.types, strict=True))
+        raise DatasetError(f"{path}: a table must have the columns {', '.join(wanted.names)}, but got {got}")
+    return found

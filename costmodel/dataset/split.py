@@ -1,0 +1,180 @@
+"""Which programs a model learns from, and on which it is judged: within tasks, by task, by target, by network.
+
+A split is a rule and a seed, not a list of rows: a dataset that has grown is split in the same way, and what was in the
+test part stays there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.dataset.dataset import Dataset, Rows, TaskData
+from costmodel.dataset.errors import DatasetError
+
+SCHEMA = "autotune.split/1"
+KINDS = ("within", "task", "target", "network")
+
+
+class Part(NamedTuple):
+    """Programs of one task: `rows` (n,) are their places among the task's."""
+
+    task: TaskData
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Split:
+    """A division of a dataset in two.
+
+    Attributes:
+        kind: `within`: a share of the programs of every task is tested on; `task`: of the workloads; `target`: all
+            tasks of some targets; `network`: all tasks of some networks, whose workloads nothing is learned of.
+        seed: of the draw of `within` and `task`.
+        share: of the programs or workloads that are tested on; None for the other kinds.
+        held_out: names of the targets or networks that are tested on.
+        train_tasks, test_tasks: keys of tasks.
+    """
+
+    kind: str
+    seed: int
+    share: float | None
+    held_out: tuple[str, ...]
+    train_tasks: tuple[str, ...]
+    test_tasks: tuple[str, ...]
+
+    def train(self, data: Dataset) -> list[Part]:
+        """What to learn from; tasks that a dataset does not have are left out."""
+        return [Part(task, self._rows(data, task, False)) for task in data.tasks if task.key in self.train_tasks]
+
+    def test(self, data: Dataset) -> list[Part]:
+        """What to be judged on; tasks that a dataset does not have are left out."""
+        return [Part(task, self._rows(data, task, True)) for task in data.tasks if task.key in self.test_tasks]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"schema": SCHEMA, **dataclasses.asdict(self)}
+
+    @staticmethod
+    def read(path: str | Path) -> Split:
+        """The split in a JSON file.
+
+        Raises:
+            DatasetError: no such file, or another schema.
+        """
+        try:
+            data = json.loads(Path(path).read_text())
+        except OSError as error:
+            raise DatasetError(f"{path}: a split must be a readable file, but: {error.strerror}") from None
+        except ValueError as error:
+            raise DatasetError(f"{path}: a split must be JSON, but {error}") from None
+        schema = data.pop("schema", None) if isinstance(data, dict) else None
+        if schema != SCHEMA:
+            raise DatasetError(f"{path}: `schema` must be {SCHEMA!r}, but got schema={schema!r}")
+        names = {field.name for field in dataclasses.fields(Split)}
+        if set(data) != names:
+            raise DatasetError(
+                f"{path}: a split must have {', '.join(sorted(names))}, but got {', '.join(sorted(data))}"
+            )
+        values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in data.items()}
+        return Split(**values)
+
+    def _rows(self, data: Dataset, task: TaskData, test: bool) -> Rows:
+        if self.share is None or self.kind != "within":
+            return np.arange(data.count(task))
+        digests = np.array([program.digest for program in data.programs(task)], np.int64)
+        return np.flatnonzero((_uniform(digests, self.seed) < self.share) == test)
+
+
+def split_within(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
+    """A share of the programs of every task is tested on.
+
+    Raises:
+        DatasetError: `share` is no share.
+    """
+    keys = tuple(task.key for task in data.tasks)
+    return Split("within", seed, _checked(share), (), keys, keys)
+
+
+def split_by_task(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
+    """A share of the workloads is tested on, on whatever target they were measured.
+
+    Raises:
+        DatasetError: `share` is no share, or leaves no workload on one side.
+    """
+    workloads = sorted({task.workload.key for task in data.tasks})
+    count = round(_checked(share) * len(workloads))
+    if not 0 < count < len(workloads):
+        raise DatasetError(f"`share` must leave workloads on both sides, but got share={share} of {len(workloads)}")
+    drawn = np.random.default_rng(seed).permutation(len(workloads))[:count]
+    test = {workloads[place] for place in drawn.tolist()}
+    return _by_workload(data, "task", seed, share, (), {t.key for t in data.tasks if t.workload.key in test})
+
+
+def split_by_target(data: Dataset, targets: Collection[str]) -> Split:
+    """Everything measured on some targets is tested on, and everything else learned from.
+
+    Raises:
+        DatasetError: a target that the dataset does not have, or none that is left to learn from.
+    """
+    known = {task.target for task in data.tasks}
+    _check_names("targets", targets, known)
+    test = tuple(task.key for task in data.tasks if task.target in targets)
+    train = tuple(task.key for task in data.tasks if task.target not in targets)
+    return _whole(Split("target", 0, None, tuple(targets), train, test))
+
+
+def split_by_network(data: Dataset, networks: Collection[str]) -> Split:
+    """All tasks of some networks are tested on; what has a workload of theirs, on whatever target, is not learned from.
+
+    Raises:
+        DatasetError: a network that the dataset does not have, or none that is left to learn from.
+    """
+    known = {name for task in data.tasks for name in task.networks}
+    _check_names("networks", networks, known)
+    test = {task.key for task in data.tasks if set(networks) & set(task.networks)}
+    return _by_workload(data, "network", 0, None, tuple(networks), test)
+
+
+def _by_workload(
+    data: Dataset, kind: str, seed: int, share: float | None, held_out: tuple[str, ...], test: set[str]
+) -> Split:
+    hidden = {task.workload.key for task in data.tasks if task.key in test}
+    train = tuple(task.key for task in data.tasks if task.workload.key not in hidden)
+    return _whole(Split(kind, seed, share, held_out, train, tuple(t.key for t in data.tasks if t.key in test)))
+
+
+def _whole(split: Split) -> Split:
+    if not split.train_tasks:
+        raise DatasetError(f"`held_out` must leave tasks to learn from, but got {', '.join(split.held_out)}")
+    return split
+
+
+def _check_names(what: str, given: Collection[str], known: Collection[str]) -> None:
+    if not given:
+        raise DatasetError(f"`{what}` must name at least one of {', '.join(sorted(known)) or 'none'}, but got none")
+    for name in given:
+        if name not in known:
+            raise DatasetError(f"`{what}` must be among {', '.join(sorted(known)) or 'none'}, but got {name!r}")
+
+
+def _checked(share: float) -> float:
+    if not 0 < share < 1:
+        raise DatasetError(f"`share` must be between 0 and 1, but got share={share}")
+    return share
+
+
+def _uniform(digests: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
+    """Numbers in [0, 1) that a program's digest and the seed decide: SplitMix64's finaliser (Steele et al., 2014)."""
+    z = digests.view(np.uint64) + np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z ^ (z >> np.uint64(31))
+    return (z >> np.uint64(11)).astype(np.float64) / 2.0**53

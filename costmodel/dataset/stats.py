@@ -1,0 +1,75 @@
+"""What a dataset holds, in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from costmodel.dataset.dataset import Dataset, TaskData
+from measure.errors import ErrorClass
+
+
+@dataclass(frozen=True)
+class TaskStats:
+    """Figures of one task.
+
+    Attributes:
+        key, name, target: of the task.
+        networks: names of those that it occurs in.
+        sketches: distinct schedules of the programs, besides their decisions.
+        programs: measured, failures included.
+        valid: of them those that ran and gave the right output.
+        random: of the valid ones those that were drawn at random.
+        errors: class of failure -> programs.
+        best: seconds of the fastest; NaN where nothing is valid.
+        median: seconds of the middle one; NaN likewise.
+        gflops: 1e9 operations a second of the fastest; NaN likewise.
+    """
+
+    key: str
+    name: str
+    target: str
+    networks: tuple[str, ...]
+    sketches: int
+    programs: int
+    valid: int
+    random: int
+    errors: dict[str, int]
+    best: float
+    median: float
+    gflops: float
+
+
+def stats(data: Dataset) -> list[TaskStats]:
+    """Figures of every task, in order."""
+    return [_of(data, task) for task in data.tasks]
+
+
+def to_json(found: list[TaskStats]) -> dict[str, Any]:
+    """Plain data, NaN as null."""
+    rows = [{name: None if value != value else value for name, value in asdict(one).items()} for one in found]
+    return {"tasks": rows, "programs": sum(s.programs for s in found), "valid": sum(s.valid for s in found)}
+
+
+def _of(data: Dataset, task: TaskData) -> TaskStats:
+    seconds, errors = data.seconds(task), data.errors(task)
+    valid = np.isfinite(seconds)
+    best, median = (float(np.nanmin(seconds)), float(np.nanmedian(seconds))) if valid.any() else (np.nan, np.nan)
+    failures = Counter(str(error) for error in errors if error != ErrorClass.ok)
+    return TaskStats(
+        task.key,
+        task.name,
+        task.target,
+        tuple(sorted(task.networks)),
+        len({program.sketch for program in data.programs(task)}),
+        len(seconds),
+        int(valid.sum()),
+        int((valid & (data.origin(task) == "random")).sum()),
+        dict(sorted(failures.items())),
+        best,
+        median,
+        task.workload.flops / best * 1e-9,
+    )

@@ -1,0 +1,91 @@
+"""Features of a whole program, for models that look at it at once: what its statements have in common and together.
+
+All are logarithms (base 2) or shares, as a statement's features are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.features.groups import BUFFERS, COUNTS, NAMES, OPERATIONS
+
+WHOLE = "program.nanoseconds"
+SUMMED: tuple[str, ...] = (
+    *(f"operations.{kind}" for kind in OPERATIONS),
+    "iterations",
+    *(f"buffer{b}.{x}" for b in range(BUFFERS) for x in ("bytes", "unique", "unique_lines")),
+    *(f"roofline.{x}" for x in ("instructions", "arithmetic", "loading", "overhead")),
+    *(f"roofline.{x}{i}" for i in (1, 2, 3) for x in ("traffic", "misses")),
+)
+"""Amounts of work, which add up over statements."""
+
+RELATIVE: tuple[str, ...] = (WHOLE, *(name for name in SUMMED if name.startswith("roofline.")))
+"""Costs that are also given by operation, and so compare between tasks of any size."""
+
+PROGRAM_NAMES: tuple[str, ...] = (
+    "statements",
+    *(f"mean.{name}" for name in NAMES),
+    *(f"greatest.{name}" for name in NAMES if name != WHOLE),
+    *(f"total.{name}" for name in SUMMED),
+    "total.operations",
+    *(f"relative.{name}" for name in RELATIVE),
+)
+_SHARE, _WHOLE = NAMES.index("roofline.share"), NAMES.index(WHOLE)
+_NOT_WHOLE = [i for i, name in enumerate(NAMES) if name != WHOLE]
+_SUMMED = [NAMES.index(name) for name in SUMMED]
+_RELATIVE = [SUMMED.index(name) for name in RELATIVE if name != WHOLE]
+_OPERATIONS = slice(0, len(OPERATIONS))
+_LEAST_SHARE = 1e-6
+assert set(SUMMED) <= set(COUNTS)
+
+
+def program_features(features: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Features of programs: (candidates, statements, features) → float32 (len(PROGRAM_NAMES), candidates).
+
+    `mean` weighs statements by their share of the estimated time, `total` adds what stands behind the logarithms, and
+    `relative` is by operation. Every candidate's features depend on its own statements alone, to the last bit.
+    """
+    by_statement = [np.ascontiguousarray(of) for of in features.transpose(1, 2, 0)]  # each (features, candidates)
+    count = len(features)
+    found = np.empty((len(PROGRAM_NAMES), count), np.float32)
+    found[0] = np.log2(1.0 + len(by_statement))
+    weight = np.full(count, np.float32(0))
+    mean = np.zeros((len(NAMES), count), np.float32)
+    greatest = np.full((len(NAMES), count), np.float32(-np.inf))
+    total = np.zeros((len(SUMMED), count))
+    for of in by_statement:  # one after another, so that sums do not depend on the layout
+        share = np.maximum(of[_SHARE], np.float32(_LEAST_SHARE))
+        weight += share
+        mean += of * share
+        np.maximum(greatest, of, out=greatest)
+        total += np.exp2(of[_SUMMED].astype(np.float64)) - 1.0
+    operations = np.zeros(count)
+    for amount in total[_OPERATIONS]:
+        operations += amount
+    logarithms, scale = np.log2(1.0 + total), np.log2(1.0 + operations)
+    parts = (
+        mean / weight,
+        greatest[_NOT_WHOLE],
+        logarithms,
+        scale[None],
+        greatest[_WHOLE][None] - scale,
+        logarithms[_RELATIVE] - scale,
+    )
+    first = 1
+    for part in parts:
+        found[first : first + len(part)] = part
+        first += len(part)
+    return found
+
+
+def program_rows(features: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """The same of programs whose numbers of statements differ: float32 (programs, len(PROGRAM_NAMES))."""
+    found = np.empty((len(features), len(PROGRAM_NAMES)), np.float32)
+    lengths = np.array([len(of) for of in features])
+    for length in np.unique(lengths):
+        places = np.flatnonzero(lengths == length)
+        found[places] = program_features(np.stack([features[i] for i in places.tolist()])).T
+    return found

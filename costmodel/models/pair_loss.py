@@ -1,0 +1,117 @@
+"""Losses on the order of the programs of a task: RankNet's on pairs (Burges, 2005), and LambdaRank's (Burges, 2006)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Gradients = tuple[NDArray[np.float64], NDArray[np.float64]]
+Places = NDArray[np.int64]
+
+GAIN = 4.0
+"""A program of throughput y has the gain 2^(GAIN * y) - 1 in the discounted cumulative gain."""
+
+_LEAST_CURVATURE = 1e-4
+
+
+class PairLoss:
+    """Logistic loss of pairs of programs of one task, a new sample of them at each call.
+
+    A pair weighs the difference of its throughputs; with `lambdarank`, the change of the task's normalised discounted
+    cumulative gain if the two changed places, so that what counts is who comes first.
+
+    Args:
+        counts: rows of each program, whose scores add up, (programs,).
+        throughput: (programs,).
+        groups: task of each program, (programs,).
+        offset: what is added to each program's score, (programs,).
+        pairs: partners that each program is compared with in a call.
+        lambdarank: see above.
+        seed: of the sampling.
+    """
+
+    def __init__(
+        self,
+        counts: NDArray[np.int64],
+        throughput: NDArray[np.float64],
+        groups: NDArray[np.int64],
+        offset: NDArray[np.float64],
+        pairs: int,
+        lambdarank: bool,
+        seed: int,
+    ) -> None:
+        self.throughput, self.offset, self.pairs, self.lambdarank = throughput, offset, pairs, lambdarank
+        self._rng = np.random.default_rng(seed)
+        self._program = np.repeat(np.arange(len(counts)), counts)  # (rows,)
+        self._counts = counts
+        self._groups = np.unique(groups, return_inverse=True)[1]
+        self._order = np.argsort(self._groups, kind="stable")  # programs, task by task
+        sizes = np.bincount(self._groups)
+        self._start, self._size = (np.cumsum(sizes) - sizes)[self._groups], sizes[self._groups]
+        self._gain = np.exp2(GAIN * throughput) - 1.0
+        by_gain = np.lexsort((-self._gain, self._groups))
+        place = np.empty(len(counts), np.int64)
+        place[by_gain] = np.arange(len(counts)) - self._start[by_gain]
+        ideal = np.bincount(self._groups, self._gain * _discount(place))
+        self._ideal = np.maximum(ideal, 1e-9)[self._groups]
+
+    def __call__(self, scores: NDArray[np.float64]) -> Gradients:
+        """Gradient and curvature by row: a program's, for its rows' scores step together."""
+        total = np.bincount(self._program, scores, minlength=len(self._counts)) + self.offset
+        gradient, curvature = self.of_programs(total)
+        return gradient[self._program], np.maximum(curvature * self._counts, _LEAST_CURVATURE)[self._program]
+
+    def of_programs(self, total: NDArray[np.float64]) -> Gradients:
+        """Gradient and curvature by the programs' scores, (programs,), over a sample of pairs."""
+        first, second, weight = self._pairs(total)
+        wrong = _wrong(total[first] - total[second])
+        push, bend = weight * wrong / self.pairs, weight * wrong * (1.0 - wrong) / self.pairs
+        count = len(total)
+        gradient = np.bincount(second, push, count) - np.bincount(first, push, count)
+        return gradient, np.bincount(second, bend, count) + np.bincount(first, bend, count)
+
+    def slope(self, values: NDArray[np.float64], most: float = 8.0) -> float:
+        """The factor, from 0 to `most`, of values (programs,) that makes the best scores of them: Newton's method."""
+        first, second, weight = self._pairs(values)
+        ahead = values[first] - values[second]
+        slope = 0.0
+        for _ in range(12):
+            wrong = _wrong(slope * ahead)
+            bend = float((weight * wrong * (1.0 - wrong) * ahead**2).sum())
+            if bend < 1e-12:
+                break
+            slope = min(max(slope + float((weight * wrong * ahead).sum()) / bend, 0.0), most)
+        return slope
+
+    def _pairs(self, total: NDArray[np.float64]) -> tuple[Places, Places, NDArray[np.float64]]:
+        """A sample of pairs of programs of one task, the faster first, and what each weighs by the present scores."""
+        first = np.repeat(np.arange(len(total)), self.pairs)
+        step = (self._rng.random(len(first)) * self._size[first]).astype(np.int64)
+        second = self._order[self._start[first] + step]
+        difference = self.throughput[first] - self.throughput[second]
+        first, second = np.where(difference < 0, second, first), np.where(difference < 0, first, second)
+        weight = np.abs(difference)
+        if self.lambdarank:
+            discount = _discount(self._place(total))
+            change = np.abs((self._gain[first] - self._gain[second]) * (discount[first] - discount[second]))
+            weight = weight * change / self._ideal[first] * self._size[first]
+        return first, second, weight
+
+    def _place(self, total: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Place of each program in its task by score, from 0."""
+        order = np.lexsort((-total, self._groups))
+        place = np.empty(len(total), np.int64)
+        place[order] = np.arange(len(total)) - self._start[order]
+        return place
+
+
+def _discount(place: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of the gain of a program at a place from 0."""
+    found: NDArray[np.float64] = 1.0 / np.log2(place + 2.0)
+    return found
+
+
+def _wrong(ahead: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probability that a pair is in the other order, by how far its first is ahead."""
+    found: NDArray[np.float64] = 1.0 / (1.0 + np.exp(np.clip(ahead, -500.0, 500.0)))
+    return found

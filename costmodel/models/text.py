@@ -1,0 +1,75 @@
+"""Learned models as text: numbers and arrays by name in a JSON document, a line for each, exact to the last bit."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.features import NAMES
+from costmodel.models.errors import ModelError
+
+Value = int | float | str | NDArray[Any] | list[Any]
+FEATURES = f"{len(NAMES)}:{zlib.crc32(' '.join(NAMES).encode()):08x}"
+"""What the features of a statement are called, in short; a model learned from others cannot be used."""
+
+
+def write(path: Path, model: str, values: Mapping[str, Value]) -> None:
+    """Writes what a model has learned.
+
+    Args:
+        path: the file.
+        model: name of its kind.
+        values: by name; arrays of any shape, finite.
+    """
+    lines = [f" {json.dumps(k)}: {_dump(v)}" for k, v in {"model": model, "features": FEATURES, **values}.items()]
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def read(path: Path, model: str, names: Collection[str] = ()) -> dict[str, Any]:
+    """What `write` wrote, arrays as arrays.
+
+    Args:
+        path: the file.
+        model: name of its kind.
+        names: that must be in it.
+
+    Raises:
+        ModelError: it is no such file, of another kind of model, or of other features.
+    """
+    try:
+        values = json.loads(path.read_text())
+        found = values.pop("model"), values.pop("features")
+        read = {name: _load(value) for name, value in values.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{path}: a saved model must be whole, but {error!r}") from None
+    if found != (model, FEATURES):
+        raise ModelError(
+            f"{path}: a saved model must be {model!r} on the features {FEATURES}, but got {found[0]!r} on {found[1]}"
+        )
+    if missing := [name for name in names if name not in read]:
+        raise ModelError(
+            f"{path}: a saved model must have {', '.join(missing)}, but got {', '.join(read) or 'nothing'}"
+        )
+    return read
+
+
+def _dump(value: Value) -> str:
+    if isinstance(value, np.ndarray):
+        if value.dtype == np.float32:  # its shortest digits, which are half as many
+            cells = [float(str(x)) for x in value.ravel()]
+        else:
+            cells = value.ravel().tolist()
+        value = {"dtype": str(value.dtype), "shape": list(value.shape), "cells": cells}  # type: ignore[assignment]
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _load(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return np.array(value["cells"], np.dtype(value["dtype"])).reshape(value["shape"])

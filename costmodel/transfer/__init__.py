@@ -1,0 +1,8 @@
+"""What is known from other tasks, workloads or machines, so that a new search begins with it."""
+
+from costmodel.transfer.base import Base
+from costmodel.transfer.errors import TransferError
+from costmodel.transfer.tasks import TargetTask
+from costmodel.transfer.transfer import Options, Source, Transfer
+
+__all__ = ["Base", "Options", "Source", "TargetTask", "Transfer", "TransferError"]

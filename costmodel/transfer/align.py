@@ -1,0 +1,223 @@
+"""Features of different tasks and machines made comparable: every task's are brought into the frame of the source.
+
+The layout stays, so that any cost model reads aligned features as it reads others.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.features import NAMES
+from costmodel.features.groups import COUNTS
+from costmodel.transfer.errors import TransferError
+from costmodel.transfer.tasks import Features, SourceTask, Task
+from search_space.hardware import Hardware
+
+KNOTS = 33
+"""Quantiles at which distributions are compared."""
+
+
+class Alignment(ABC):
+    """The frame of a set of source tasks, and the way of any task's features into it."""
+
+    @abstractmethod
+    def of(self, task: Task) -> Mapped:
+        """The map of a task's features into the frame, by what is known of the task before it is measured."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """The frame as plain data, which the class makes itself of again."""
+
+
+class Mapped(ABC):
+    """A map of features, of one task."""
+
+    @abstractmethod
+    def __call__(self, features: Features) -> Features:
+        """Features with the same layout: (..., features) -> (..., features); the given ones are left alone."""
+
+
+class Same(Mapped):
+    """Leaves features as they are."""
+
+    def __call__(self, features: Features) -> Features:
+        return features
+
+
+class Shifted(Mapped):
+    """Adds a constant to each feature: most are logarithms, so that units change.
+
+    Args:
+        shift: (features,).
+    """
+
+    def __init__(self, shift: NDArray[np.float32]) -> None:
+        self.shift = shift
+
+    def __call__(self, features: Features) -> Features:
+        return features + self.shift
+
+
+class Unaligned(Alignment):
+    """No alignment: the frame is that of the features themselves."""
+
+    @classmethod
+    def fit(cls, source: Sequence[SourceTask]) -> Unaligned:
+        return cls()
+
+    def of(self, task: Task) -> Mapped:
+        return Same()
+
+    def to_json(self) -> dict[str, Any]:
+        return {}
+
+
+class MachineAlignment(Alignment):
+    """Amounts in units of the machine: seconds by its peak, working sets by its caches, vectors by its width.
+
+    Args:
+        hardware: whose units are the frame's, by name of the unit.
+    """
+
+    def __init__(self, units: Mapping[str, float]) -> None:
+        self.units = dict(units)
+
+    @classmethod
+    def fit(cls, source: Sequence[SourceTask]) -> MachineAlignment:
+        """The frame of the source's machines: the geometric mean of their units."""
+        found = [_units(task.hardware) for task in source]
+        return cls({name: float(np.exp2(np.mean([np.log2(of[name]) for of in found]))) for name in found[0]})
+
+    def of(self, task: Task) -> Mapped:
+        own = _units(task.hardware)
+        shift = np.zeros(len(NAMES), np.float32)
+        for name, unit in _UNIT_OF.items():
+            shift[NAMES.index(name)] = np.log2(self.units[unit] / own[unit])
+        return Shifted(shift)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"units": self.units}
+
+
+class CentredAlignment(Alignment):
+    """Each feature from the median over the task's space: what sizes alone make of it falls away.
+
+    Args:
+        centre: (features,) that medians are moved to.
+    """
+
+    def __init__(self, centre: Sequence[float]) -> None:
+        self.centre = np.asarray(centre, np.float32)
+
+    @classmethod
+    def fit(cls, source: Sequence[SourceTask]) -> CentredAlignment:
+        """The frame: the mean of the tasks' medians."""
+        return cls(np.mean([np.median(task.sample_rows, axis=0) for task in source], axis=0).tolist())
+
+    def of(self, task: Task) -> Mapped:
+        return Shifted(self.centre - np.median(task.sample_rows, axis=0).astype(np.float32))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"centre": self.centre.tolist()}
+
+
+class QuantileAlignment(Alignment):
+    """Each feature to the value of the same quantile in the frame, whose distribution is the tasks' barycentre.
+
+    On a line, the barycentre of distributions by optimal transport has the mean of their quantile functions.
+
+    Args:
+        knots: (KNOTS, features), the frame's quantiles.
+    """
+
+    def __init__(self, knots: Sequence[Sequence[float]]) -> None:
+        self.knots = np.asarray(knots, np.float64)
+
+    @classmethod
+    def fit(cls, source: Sequence[SourceTask]) -> QuantileAlignment:
+        """The frame of the source tasks."""
+        return cls(np.mean([_knots(task) for task in source], axis=0).tolist())
+
+    def of(self, task: Task) -> Mapped:
+        return _Transported(_knots(task), self.knots)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"knots": self.knots.tolist()}
+
+
+class _Transported(Mapped):
+    """The map from quantiles to quantiles, (KNOTS, features) each; a value that repeats goes to the mean of its own."""
+
+    def __init__(self, own: NDArray[np.float64], frame: NDArray[np.float64]) -> None:
+        self._knots: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+        for values, wanted in zip(own.T, frame.T, strict=True):
+            distinct, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+            self._knots.append((distinct, np.bincount(place, wanted) / counts))
+
+    def __call__(self, features: Features) -> Features:
+        out = np.empty(features.shape, np.float32)
+        for place, (own, frame) in enumerate(self._knots):
+            values = features[..., place]
+            # Beyond the sample a value keeps its distance to the sample's end.
+            beyond = np.minimum(values - own[0], 0.0) + np.maximum(values - own[-1], 0.0)
+            out[..., place] = np.interp(values, own, frame) + beyond
+        return out
+
+
+def _knots(task: Task) -> NDArray[np.float64]:
+    """(KNOTS, features) quantiles over a task's sample."""
+    found: NDArray[np.float64] = np.quantile(task.sample_rows.astype(np.float64), np.linspace(0, 1, KNOTS), axis=0)
+    return found
+
+
+def _units(hardware: Hardware) -> dict[str, float]:
+    """What a machine's amounts are counted in."""
+    return {
+        "l1": float(max(1, hardware.l1_bytes)),
+        "l2": float(max(1, hardware.l2_bytes)),
+        "lanes": float(max(1, hardware.float_lanes)),
+        "registers": float(max(1, hardware.vector_registers)),
+        "operation": 1.0 / hardware.peak_flops,
+        "byte": 1.0 / max(1.0, hardware.bandwidth),
+        "one": 1.0,
+    }
+
+
+def _unit_of(name: str) -> str | None:
+    """The unit of a feature that is a logarithm of an amount; None where it is counted alike on all machines."""
+    if name in ("vectorize.product", "vectorize.length"):
+        return "lanes"
+    if name in ("roofline.accumulators", "roofline.registers"):
+        return "registers"
+    if name.endswith("nanoseconds"):
+        return "operation"
+    if (name.startswith("inner") and name.endswith("working_set")) or name.endswith("distance_bytes"):
+        return "l2"
+    return None
+
+
+_UNIT_OF = {name: unit for name in COUNTS if (unit := _unit_of(name)) is not None}
+
+ALIGNMENTS: dict[str, type[Any]] = {
+    "none": Unaligned,
+    "machine": MachineAlignment,
+    "centred": CentredAlignment,
+    "quantile": QuantileAlignment,
+}
+"""Name -> class, which `fit`s the frame of source tasks."""
+
+
+def get(name: str) -> type[Any]:
+    """The alignment of that name.
+
+    Raises:
+        TransferError: there is none.
+    """
+    if name not in ALIGNMENTS:
+        raise TransferError(f"`align` must be one of {', '.join(ALIGNMENTS)}, but got align={name!r}")
+    return ALIGNMENTS[name]

@@ -1,0 +1,197 @@
+"""The source's own model: any cost model, learned on many measured tasks in one frame of features, kept in a file."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.models import prior as roofline
+from costmodel.models.base import CostModel
+from costmodel.models.registry import make
+from costmodel.transfer import align
+from costmodel.transfer.align import Alignment, Mapped
+from costmodel.transfer.errors import TransferError
+from costmodel.transfer.tasks import Features, SourceTask, Task
+from costmodel.transfer.trees import Column
+
+SCHEMA = "autotune.transfer/1"
+"""Name and version of a saved base; a change of any field's meaning is a new version."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """A model of many tasks.
+
+    Attributes:
+        name: of the model, see `costmodel.models.registry`.
+        options: that it was made with.
+        model: learned.
+        align: name of the alignment.
+        frame: that features are brought into.
+        tasks, programs: how many it was learned from.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    model: CostModel
+    align: str
+    frame: Alignment
+    tasks: int
+    programs: int
+
+    @staticmethod
+    def learn(
+        source: Sequence[SourceTask],
+        name: str,
+        options: Mapping[str, Any] | None = None,
+        alignment: str = "none",
+        seed: int = 0,
+        weights: NDArray[np.float64] | None = None,
+    ) -> Base:
+        """Learns from measured tasks.
+
+        Args:
+            source: the tasks.
+            name, options: of the model.
+            alignment: a name of `align.ALIGNMENTS`.
+            seed: of every draw.
+            weights: (tasks,) in (0, 1]: the share of each task's programs to learn from; all by default.
+
+        Raises:
+            TransferError: no tasks, or no program of them that worked.
+        """
+        used = [task for task in source if task.throughput.any()]
+        if not used:
+            raise TransferError("a source must hold tasks with programs that worked, but it holds none")
+        shares = np.ones(len(source)) if weights is None else weights
+        frame = align.get(alignment).fit(used)
+        rng = np.random.default_rng([seed, 1])
+        features: list[Features] = []
+        throughput: list[Column] = []
+        groups: list[NDArray[np.int64]] = []
+        for number, (task, share) in enumerate(zip(source, shares.tolist(), strict=True)):
+            if not task.throughput.any():
+                continue
+            mapped, count = frame.of(task), len(task.features)
+            rows = np.sort(rng.permutation(count)[: max(1, round(share * count))])
+            features += [mapped(task.features[row]) for row in rows.tolist()]
+            throughput.append(task.throughput[rows])
+            groups.append(np.full(len(rows), number, np.int64))
+        model = make(name, options or {}, seed)
+        model.fit_tasks(features, np.concatenate(throughput), np.concatenate(groups))
+        return Base(name, dict(options or {}), model, alignment, frame, len(used), len(features))
+
+    def save(self, path: Path) -> None:
+        """Writes model and frame as one JSON file."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.model.save(Path(folder) / "model")
+            text = (Path(folder) / "model").read_text()
+        document = {
+            "schema": SCHEMA,
+            "model": self.name,
+            "options": dict(self.options),
+            "align": self.align,
+            "frame": self.frame.to_json(),
+            "tasks": self.tasks,
+            "programs": self.programs,
+            "text": text,
+        }
+        path.write_text(json.dumps(document) + "\n")
+
+    @staticmethod
+    def load(path: Path) -> Base:
+        """Reads what `save` wrote.
+
+        Raises:
+            TransferError: no such file, or another schema.
+        """
+        try:
+            document = json.loads(path.read_text())
+        except OSError as error:
+            raise TransferError(f"{path}: a saved model must be a readable file, but: {error.strerror}") from None
+        except ValueError as error:
+            raise TransferError(f"{path}: a saved model must be JSON, but {error}") from None
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if schema != SCHEMA:
+            raise TransferError(f"{path}: `schema` must be {SCHEMA!r}, but got schema={schema!r}")
+        try:
+            model = make(document["model"], document["options"], 0)
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / "model").write_text(document["text"])
+                model.load(Path(folder) / "model")
+            frame = align.get(document["align"])(**document["frame"])
+            fields = (document["model"], document["options"], model, document["align"], frame)
+            return Base(*fields, document["tasks"], document["programs"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise TransferError(f"{path}: a saved model must be whole, but {error}") from error
+
+
+class Known:
+    """What is known of one task before it is measured.
+
+    Args:
+        base: the source's model.
+        task: the new task.
+        source: the tasks that the source holds; empty where it is a saved model.
+        weights: (tasks,) of them, by their similarity.
+    """
+
+    def __init__(
+        self, base: Base, task: Task, source: Sequence[SourceTask] = (), weights: NDArray[np.float64] | None = None
+    ) -> None:
+        self.base, self.source = base, source
+        self.weights = np.ones(len(source)) if weights is None else weights
+        self.align: Mapped = base.frame.of(task)
+
+    def __call__(self, features: NDArray[np.float32]) -> Column:
+        """The source's scores: (candidates, statements, features) -> (candidates,), higher is better."""
+        return np.asarray(self.base.model.predict(self.align(features)), np.float64)
+
+    def programs(self, count: int, rng: np.random.Generator) -> SourcePrograms:
+        """At most `count` programs of the source, of nearer tasks more.
+
+        Raises:
+            TransferError: the source is a saved model, which has no programs.
+        """
+        if not self.source:
+            raise TransferError("`source` must hold programs for the method joint, but it is a saved model")
+        found = SourcePrograms([], np.empty(0), np.empty(0), np.empty(0))
+        for task, weight in zip(self.source, self.weights.tolist(), strict=True):
+            share = round(count * weight / float(self.weights.sum()))
+            if not task.throughput.any() or not share:
+                continue
+            rows = np.sort(rng.permutation(len(task.features))[:share])
+            mapped, own, target = self.base.frame.of(task), [task.features[row] for row in rows], task.throughput[rows]
+            speeds = roofline.speeds(own)
+            scale = roofline.scale_of(speeds, target, 0.1 + target)
+            found = SourcePrograms(
+                [*found.features, *(mapped(of) for of in own)],
+                np.concatenate([found.throughput, target]),
+                np.concatenate([found.missing, target - roofline.expected(speeds, scale)]),
+                np.concatenate([found.weights, np.full(len(rows), weight)]),
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class SourcePrograms:
+    """Programs of the source in its frame.
+
+    Attributes:
+        features: of each.
+        throughput: (programs,) by the best of its task.
+        missing: (programs,) the same less what the roofline says, scaled to its task.
+        weights: (programs,) of its task.
+    """
+
+    features: Sequence[Features]
+    throughput: Column
+    missing: Column
+    weights: NDArray[np.float64]

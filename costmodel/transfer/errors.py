@@ -1,0 +1,7 @@
+"""What can be wrong with a source of knowledge."""
+
+from __future__ import annotations
+
+
+class TransferError(ValueError):
+    """A source or a method that cannot be used; one sentence says why."""

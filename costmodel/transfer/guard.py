@@ -1,0 +1,119 @@
+"""Whether to go on trusting a source: by how it ranks what is then measured, beside the model of the task alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.metrics import pairwise_accuracy
+
+Column = NDArray[np.float64]  # (candidates,)
+
+FIRST_SHARE = 0.5
+"""Of a round, that the source chooses before there is any evidence."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """The evidence of one round.
+
+    Attributes:
+        trials: measured of the task by its end.
+        source_accuracy, local_accuracy: share of the round's pairs that each ordered right before they were measured;
+            NaN where they cannot be told apart.
+        wins: share of the pairs of a candidate chosen by the source and one chosen without it, in which the former was
+            faster; NaN where there are no such pairs.
+        evidence: for the source up to here, in standard deviations.
+    """
+
+    trials: int
+    source_accuracy: float
+    local_accuracy: float
+    wins: float
+    evidence: float
+
+
+class Guard:
+    """Keeps the account of a source.
+
+    A round says two things: which of the two models had ordered its candidates better, and whose choices were faster.
+    Each difference is divided by the deviation that chance would give it (Kendall, 1938; Mann and Whitney, 1947), and
+    the sums over rounds, of which older ones count less, are the evidence. By it the source chooses a greater or
+    lesser share of the next round; a source that falls below `drop` is dropped for good.
+
+    Args:
+        drop: evidence below which the source is dropped, in standard deviations.
+        proved: evidence above which it chooses whole rounds.
+        memory: what an earlier round counts, relative to the one after it.
+
+    Attributes:
+        rounds: what was found.
+        dropped_at: trials of the task at which the source was dropped; None where it is in use.
+    """
+
+    def __init__(self, drop: float = -1.0, proved: float = 1.0, memory: float = 0.8) -> None:
+        if not drop < 0 < proved or not 0 < memory <= 1:
+            raise ValueError(
+                f"`drop` must be below 0, `proved` above it and `memory` in (0, 1], "
+                f"but got drop={drop}, proved={proved}, memory={memory}"
+            )
+        self.drop, self.proved, self.memory = drop, proved, memory
+        self.rounds: list[Round] = []
+        self.dropped_at: int | None = None
+        self._evidence, self._trials = 0.0, 0
+
+    @property
+    def dropped(self) -> bool:
+        """Whether the source is out of use."""
+        return self.dropped_at is not None
+
+    @property
+    def share(self) -> float:
+        """Of the next round, that the source chooses."""
+        if self.dropped:
+            return 0.0
+        if self._evidence >= self.proved:
+            return 1.0
+        return FIRST_SHARE * (1.0 + self._evidence / (self.proved if self._evidence > 0 else -self.drop))
+
+    def observe(self, source: Column, local: Column, seconds: Column, chosen: NDArray[np.bool_]) -> None:
+        """Takes a round in.
+
+        Args:
+            source, local: scores that the two gave before the round was measured, higher is better.
+            seconds: measured; NaN for a failure, which counts as slower than all.
+            chosen: which candidates the source chose.
+        """
+        self._trials += len(seconds)
+        if self.dropped:
+            return
+        speed = np.nan_to_num(1.0 / seconds, nan=0.0)
+        accuracies = (math.nan, math.nan)
+        terms: list[float] = []
+        if len(np.unique(speed)) > 1:
+            accuracies = pairwise_accuracy(source, speed), pairwise_accuracy(local, speed)
+            terms.append((accuracies[0] - accuracies[1]) / (math.sqrt(2.0) * _accuracy_deviation(len(speed))))
+        wins = _wins(speed[chosen], speed[~chosen])
+        if not math.isnan(wins):
+            first, second = int(chosen.sum()), int((~chosen).sum())
+            terms.append((wins - 0.5) / math.sqrt((first + second + 1) / (12.0 * first * second)))
+        if terms:
+            self._evidence = self.memory * self._evidence + sum(terms) / math.sqrt(len(terms))
+        self.rounds.append(Round(self._trials, *accuracies, wins, self._evidence))
+        if self._evidence < self.drop:
+            self.dropped_at = self._trials
+
+
+def _accuracy_deviation(count: int) -> float:
+    """Standard deviation of the pairwise accuracy of an order that means nothing, of `count` candidates."""
+    return math.sqrt(2.0 * (2 * count + 5) / (9.0 * count * (count - 1))) / 2.0
+
+
+def _wins(first: Column, second: Column) -> float:
+    """Share of the pairs in which the first is greater; equal ones count half."""
+    if not len(first) or not len(second):
+        return math.nan
+    return float(np.mean(np.sign(first[:, None] - second[None]) / 2.0 + 0.5))

@@ -1,0 +1,256 @@
+"""Ways of joining what was learned elsewhere with what is measured of a task."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.features import SECONDS
+from costmodel.models import prior as roofline
+from costmodel.models.forest import Forest
+from costmodel.models.lightgbm_model import LightGBMModel
+from costmodel.models.lightgbm_rank import PairwiseModel
+from costmodel.transfer.base import Known
+from costmodel.transfer.errors import TransferError
+from costmodel.transfer.tasks import Features
+from costmodel.transfer.trees import Column, Growth, by_length, refitted, summed
+
+BASE_WEIGHT = 0.1
+"""What a program of throughput 0 weighs in the loss; one of throughput y weighs y more."""
+
+
+class Method(ABC):
+    """Scores candidates of one task, higher is better: at first by the source alone.
+
+    Args:
+        known: what the source says of the task.
+        seed: of every draw.
+    """
+
+    def __init__(self, known: Known, seed: int = 0) -> None:
+        self.known, self.seed = known, seed
+
+    @abstractmethod
+    def fit(self, features: Sequence[Features], throughput: Column) -> None:
+        """Learns from everything measured of the task, in place of what it learned before; see `CostModel.fit`."""
+
+    @abstractmethod
+    def predict(self, features: NDArray[np.float32]) -> Column:
+        """Scores: (candidates, statements, features) -> (candidates,). Before `fit`, those of the source."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> float:
+        """Share of the source in what is predicted, from 1 to 0."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Throughput by the source's scores: slope * score + shift; a slope of 0 where they mislead."""
+
+    slope: float
+    shift: float
+
+    @staticmethod
+    def of(scores: Column, throughput: Column, weight: Column) -> Calibration:
+        """The nearest by weighted least squares whose slope is not negative."""
+        whole = weight.sum()
+        mean, centre = float(weight @ scores / whole), float(weight @ throughput / whole)
+        spread = float(weight @ (scores - mean) ** 2)
+        slope = max(0.0, float(weight @ ((scores - mean) * (throughput - centre))) / spread) if spread > 0 else 0.0
+        return Calibration(slope, centre - slope * mean)
+
+    def __call__(self, scores: Column) -> Column:
+        return self.slope * scores + self.shift
+
+
+class _Measured:
+    """Columns of the measured programs that every method needs."""
+
+    def __init__(self, known: Known, features: Sequence[Features], throughput: Column) -> None:
+        self.features, self.target = features, np.asarray(throughput, np.float64)
+        self.weight = BASE_WEIGHT + self.target
+        self.scores = np.empty(len(features))
+        for places, block in by_length(features):
+            self.scores[places] = known(block)
+        self.speeds = roofline.speeds(features)
+        self.scale = roofline.scale_of(self.speeds, self.target, self.weight)
+        self.calibration = Calibration.of(self.scores, self.target, self.weight)
+
+
+class Residual(Method):
+    """Trees for what the source's prediction misses; its weight halves with every `half_life` records (AutoTVM, 2018).
+
+    As the source's part fades the roofline takes its place, so that in the end this is the model of the task alone.
+
+    Args:
+        known, seed: see `Method`.
+        half_life: records after which the source weighs half; 0: it never fades.
+    """
+
+    def __init__(self, known: Known, seed: int = 0, half_life: float = 64.0) -> None:
+        super().__init__(known, seed)
+        if half_life < 0:
+            raise ValueError(f"`half_life` must not be negative, but got half_life={half_life}")
+        self.half_life, self._weight = half_life, 1.0
+        self._measured: _Measured | None = None
+        self._forest: Forest | None = None
+
+    def fit(self, features: Sequence[Features], throughput: Column) -> None:
+        """See `Method.fit`."""
+        self._weight = 0.5 ** (len(features) / self.half_life) if self.half_life else 1.0
+        measured = self._measured = _Measured(self.known, features, throughput)
+        expected = self._expected(measured.scores, measured.speeds)
+        self._forest = Growth(self.seed).grow(features, measured.target - expected, measured.weight)
+
+    def predict(self, features: NDArray[np.float32]) -> Column:
+        """See `Method.predict`."""
+        scores = self.known(features)
+        if self._forest is None:
+            return scores
+        speeds = roofline.roofline_speed(features[:, 0, SECONDS])
+        return self._expected(scores, speeds) + summed(self._forest, features)
+
+    @property
+    def weight(self) -> float:
+        """See `Method.weight`."""
+        return self._weight
+
+    def _expected(self, scores: Column, speeds: Column) -> Column:
+        assert self._measured is not None
+        own = roofline.expected(speeds, self._measured.scale)
+        return own + self._weight * (self._measured.calibration(scores) - own)
+
+
+class Continued(Residual):
+    """The source's model is kept whole, and boosting goes on with the task's records (LightGBM's `init_model`)."""
+
+    def __init__(self, known: Known, seed: int = 0) -> None:
+        super().__init__(known, seed, half_life=0.0)
+
+
+class FineTuned(Method):
+    """The source's trees with leaves moved towards the task's records, a little and near to where they were.
+
+    Args:
+        known, seed: see `Method`.
+        penalty: weight of a leaf's old value, in programs.
+        passes: over all trees.
+    """
+
+    def __init__(self, known: Known, seed: int = 0, penalty: float = 1.0, passes: int = 4) -> None:
+        super().__init__(known, seed)
+        if penalty <= 0 or passes < 1:
+            raise ValueError(f"`penalty` and `passes` must be positive, but got penalty={penalty}, passes={passes}")
+        self.penalty, self.passes = penalty, passes
+        model = known.base.model
+        if not isinstance(model, (LightGBMModel, PairwiseModel)):
+            raise TransferError(
+                f"`model` must be made of boosted trees for the method fine_tune, but got model={known.base.name!r}"
+            )
+        self._source = self._model = model
+        self._moved = 0.0
+
+    def fit(self, features: Sequence[Features], throughput: Column) -> None:
+        """See `Method.fit`."""
+        measured = _Measured(self.known, features, throughput)
+        found = measured.calibration
+        self._model, self._moved = self._source, 1.0
+        if found.slope <= 0.0:
+            return  # the order is not that of the source at all: the guard's business
+        aligned = [self.known.align(of) for of in features]
+        rows, program = self._source.rows(aligned)
+        before, target = self._source.forest, (measured.target - found.shift) / found.slope
+        besides = measured.scores - np.bincount(program, before.predict(rows.T), minlength=len(features))
+        after = refitted(before, rows, program, target - besides, measured.weight, self.penalty, self.passes)
+        self._model = self._source.with_forest(after)
+        whole = float(np.abs(before.leaves).sum())
+        self._moved = min(1.0, float(np.abs(after.leaves - before.leaves).sum()) / whole) if whole else 0.0
+
+    def predict(self, features: NDArray[np.float32]) -> Column:
+        """See `Method.predict`."""
+        return self._model.predict(self.known.align(features))
+
+    @property
+    def weight(self) -> float:
+        """Share of the leaves' sum that has stayed."""
+        return 1.0 - self._moved
+
+
+class Joint(Method):
+    """One model of the task's records and of the source's programs, which weigh less as records come.
+
+    Args:
+        known, seed: see `Method`.
+        half_life: records after which the source's programs weigh half.
+        share: weight of all programs of the source at first, in records of the task.
+        programs: of the source, at most; drawn by their tasks' weights.
+    """
+
+    def __init__(
+        self, known: Known, seed: int = 0, half_life: float = 64.0, share: float = 64.0, programs: int = 1024
+    ) -> None:
+        super().__init__(known, seed)
+        if min(half_life, share) <= 0 or programs < 1:
+            raise ValueError(
+                f"`half_life`, `share` and `programs` must be positive, "
+                f"but got half_life={half_life}, share={share}, programs={programs}"
+            )
+        self.half_life, self.share = half_life, share
+        self._programs = known.programs(programs, np.random.default_rng(seed))
+        self._forest: Forest | None = None
+        self._weight, self._scale = 1.0, 0.0
+
+    def fit(self, features: Sequence[Features], throughput: Column) -> None:
+        """See `Method.fit`."""
+        target, source = np.asarray(throughput, np.float64), self._programs
+        weight = BASE_WEIGHT + target
+        speeds = roofline.speeds(features)
+        self._scale = roofline.scale_of(speeds, target, weight)
+        theirs = source.weights * (BASE_WEIGHT + source.throughput)
+        theirs *= self.share * 0.5 ** (len(features) / self.half_life) / theirs.sum()
+        self._weight = float(theirs.sum() / (theirs.sum() + len(features)))
+        self._forest = Growth(self.seed, trees=150).grow(
+            [*source.features, *(self.known.align(of) for of in features)],
+            np.concatenate([source.missing, target - roofline.expected(speeds, self._scale)]),
+            np.concatenate([theirs, weight]),
+        )
+
+    def predict(self, features: NDArray[np.float32]) -> Column:
+        """See `Method.predict`."""
+        if self._forest is None:
+            return self.known(features)
+        speeds = roofline.roofline_speed(features[:, 0, SECONDS])
+        return roofline.expected(speeds, self._scale) + summed(self._forest, self.known.align(features))
+
+    @property
+    def weight(self) -> float:
+        """Share of the source's programs in the loss."""
+        return self._weight
+
+
+METHODS: dict[str, type[Method]] = {
+    "residual": Residual,
+    "continued": Continued,
+    "fine_tune": FineTuned,
+    "joint": Joint,
+}
+"""Name -> class. A new one is a class and a line here."""
+
+
+def get(name: str) -> type[Method]:
+    """The method of that name.
+
+    Raises:
+        TransferError: there is none; names the nearest.
+    """
+    if name not in METHODS:
+        near = get_close_matches(name, METHODS, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TransferError(f"`method` must be one of {', '.join(METHODS)}, but got method={name!r}{hint}")
+    return METHODS[name]

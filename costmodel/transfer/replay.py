@@ -1,0 +1,155 @@
+"""Searches replayed on what was measured of a task: an ask outside of it is not possible.
+
+A round is chosen as `autotune.guide` and the strategies choose one, from the measured programs that are left: by score,
+and some at random.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.features import SECONDS
+from costmodel.models.base import CostModel
+from costmodel.transfer.tasks import Features, TargetTask
+from costmodel.transfer.transfer import Transfer
+from costmodel.transfer.trees import by_length
+from search_space.hardware import Hardware
+from search_space.workloads import Workload
+
+LEAST_ROWS = 8
+"""As in a search: measured programs below which the roofline is trusted more than a model."""
+NOISE = 0.2
+"""Over the roofline's order, on the logarithm of seconds."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What was measured of a task.
+
+    Attributes:
+        workload, hardware: of the task.
+        features: of each program, (statements, features).
+        seconds: (programs,) NaN for a failure.
+        drawn: (programs,) whether it was drawn at random from the task's space.
+    """
+
+    workload: Workload
+    hardware: Hardware
+    features: Sequence[Features]
+    seconds: NDArray[np.float64]
+    drawn: NDArray[np.bool_]
+
+    def target(self) -> TargetTask:
+        """The task as a search would see it, before anything is measured."""
+        sample = [of for of, drawn in zip(self.features, self.drawn.tolist(), strict=True) if drawn]
+        return TargetTask(self.workload, self.hardware, sample or self.features)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A search.
+
+    Attributes:
+        order: (trials,) places of the programs, as they were measured.
+        curve: (trials,) best seconds after each; infinite until one has worked.
+        report: what transfer did; None where it was not used.
+    """
+
+    order: NDArray[np.int64]
+    curve: NDArray[np.float64]
+    report: dict[str, Any] | None
+
+    def trials_to(self, seconds: float) -> float:
+        """Trials until a program at least so fast was found; infinite where none was."""
+        reached = np.flatnonzero(self.curve <= seconds)
+        return float(reached[0] + 1) if len(reached) else math.inf
+
+
+def replay(
+    pool: Pool,
+    model: CostModel,
+    seed: int,
+    trials: int,
+    batch: int = 8,
+    transfer: Transfer | None = None,
+    epsilon: float = 0.05,
+    first_epsilon: float = 0.125,
+) -> Replayed:
+    """Searches a pool.
+
+    Args:
+        pool: of one task.
+        model: of the task alone, learns after each round.
+        seed: of the roofline's noise and of the random share.
+        trials: to measure, at most all.
+        batch: trials of a round.
+        transfer: what is known from other tasks.
+        epsilon, first_epsilon: share of a round that is random, and of the first one.
+    """
+    rng = np.random.default_rng(seed)
+    count = len(pool.seconds)
+    blocks = by_length(pool.features)
+    left, order = np.ones(count, np.bool_), np.empty(0, np.int64)
+    roofline = -np.array([of[0, SECONDS] for of in pool.features], np.float64)
+    noisy = roofline + NOISE / math.log(2.0) * rng.standard_normal(count)
+    fitted = False
+    while len(order) < min(trials, count):
+        wanted = min(batch, min(trials, count) - len(order))
+        local = _scores(model.predict, blocks, count) if fitted else noisy
+        told = _scores(transfer.predict, blocks, count) if transfer is not None and transfer.active else None
+        share = 0 if told is None or transfer is None else round(wanted * transfer.share)
+        by_source = _pick(told, left, share, epsilon if len(order) else first_epsilon, rng)
+        left[by_source] = False
+        rest = wanted - len(by_source)
+        others = _pick(local, left, rest, epsilon if len(order) else first_epsilon, rng)
+        left[others] = False
+        chosen = np.concatenate([by_source, others])
+        if told is not None and transfer is not None:
+            known = local if fitted else roofline
+            of_source = np.arange(len(chosen)) < len(by_source)
+            transfer.observe(told[chosen], known[chosen], pool.seconds[chosen], of_source)
+        order = np.concatenate([order, chosen])
+        measured = pool.seconds[order]
+        if np.isfinite(measured).sum() >= LEAST_ROWS:
+            features = [pool.features[place] for place in order.tolist()]
+            throughput = np.nan_to_num(np.nanmin(measured) / measured, nan=0.0)
+            model.fit(features, throughput)
+            fitted = True
+            if transfer is not None:
+                transfer.fit(features, throughput)
+    found = np.where(np.isfinite(pool.seconds[order]), pool.seconds[order], np.inf)
+    return Replayed(order, np.minimum.accumulate(found), None if transfer is None else transfer.report())
+
+
+def _scores(
+    predict: Callable[[NDArray[np.float32]], NDArray[np.float64]],
+    blocks: Sequence[tuple[NDArray[np.int64], NDArray[np.float32]]],
+    count: int,
+) -> NDArray[np.float64]:
+    found = np.empty(count)
+    for places, features in blocks:
+        found[places] = predict(features)
+    return found
+
+
+def _pick(
+    scores: NDArray[np.float64] | None,
+    left: NDArray[np.bool_],
+    count: int,
+    share: float,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Places of `count` of those left: by score, and a share, rounded up, at random."""
+    if scores is None or count < 1:
+        return np.empty(0, np.int64)
+    places = np.flatnonzero(left)
+    explorers = min(count, math.ceil(share * count))
+    best = places[np.argsort(-scores[places], kind="stable")][: count - explorers]
+    rest = np.setdiff1d(places, best)
+    return np.concatenate([best, rng.permutation(rest)[:explorers]])

@@ -1,0 +1,122 @@
+"""Which measured tasks are like a new one: by operator, by sizes, by the programs that their spaces hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.transfer.errors import TransferError
+from costmodel.transfer.tasks import SourceTask, Task
+from search_space.ir.expr import dtype_bytes
+
+QUANTILES = (0.1, 0.5, 0.9)
+"""Of each feature over a task's random programs, by which spaces are compared."""
+
+Distances = NDArray[np.float64]  # (source tasks,)
+
+
+def distances(source: Sequence[SourceTask], task: Task, by: str = "all") -> Distances:
+    """How unlike each source task is to a task, 0 for the same; their mean is 1 where they differ.
+
+    Args:
+        source: tasks to choose from.
+        task: the new one.
+        by: a name of `MEASURES`, or `all`: the mean over them.
+
+    Raises:
+        TransferError: an unknown `by`.
+    """
+    found: Distances = np.mean([_scaled(MEASURES[name](source, task)) for name in names_of(by)], axis=0)
+    return found
+
+
+def described_distances(source: Sequence[SourceTask], task: Task) -> Distances:
+    """The same by what the tasks compute alone, for which no program's features are needed."""
+    found: Distances = np.mean([_scaled(MEASURES[name](source, task)) for name in ("operator", "sizes")], axis=0)
+    return found
+
+
+def names_of(by: str) -> tuple[str, ...]:
+    """The measures that are averaged.
+
+    Raises:
+        TransferError: an unknown `by`.
+    """
+    if by != "all" and by not in MEASURES:
+        raise TransferError(f"`similarity` must be one of all, {', '.join(MEASURES)}, but got similarity={by!r}")
+    return tuple(MEASURES) if by == "all" else (by,)
+
+
+def weights(found: Distances) -> NDArray[np.float64]:
+    """What each source task weighs: exp(-distance**2), so that one at the mean distance weighs 0.37; greatest 1."""
+    weights: NDArray[np.float64] = np.exp(found.min(initial=np.inf) ** 2 - found**2)
+    return weights
+
+
+def nearest(found: Distances, count: int) -> NDArray[np.int64]:
+    """Places of the `count` nearest source tasks, in their own order; the earlier of equals."""
+    return np.sort(np.argsort(found, kind="stable")[:count])
+
+
+def operator_of(task: Task) -> str:
+    """The operator at the heart of a workload: of a fused one, that of its anchor."""
+    workload = task.workload
+    return str(workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator)
+
+
+def _operators(source: Sequence[SourceTask], task: Task) -> Distances:
+    """0 for the same operator, else 1."""
+    return np.array([operator_of(of) != operator_of(task) for of in source], np.float64)
+
+
+def _sizes(source: Sequence[SourceTask], task: Task) -> Distances:
+    """Mean difference of the logarithms of operations, of bytes of each kind, and of operations a byte."""
+    own = _amounts(task)
+    return np.array([np.abs(_amounts(of) - own).mean() for of in source])
+
+
+def _amounts(task: Task) -> NDArray[np.float64]:
+    workload = task.workload
+    nbytes = [
+        (float(np.prod(spec.shape, dtype=np.float64)) * dtype_bytes(spec.dtype), spec.constant)
+        for spec in workload.inputs
+    ]
+    activations = sum(size for size, constant in nbytes if not constant)
+    constants = sum(size for size, constant in nbytes if constant)
+    output = float(np.prod(workload.output.shape, dtype=np.float64)) * dtype_bytes(workload.output.dtype)
+    intensity = workload.flops / max(1.0, activations + constants + output)
+    return np.log2(1.0 + np.array([workload.flops, activations, constants, output, intensity], np.float64))
+
+
+def _programs(source: Sequence[SourceTask], task: Task) -> Distances:
+    """Mean difference of the features' quantiles, each in units of its spread over the source tasks."""
+    own = _quantiles(task)
+    others = np.array([_quantiles(of) for of in source])
+    spread = others.std(axis=0)
+    told = spread > 1e-6
+    if not told.any():
+        return np.zeros(len(source))
+    found: Distances = np.abs((others - own)[:, told] / spread[told]).mean(axis=1)
+    return found
+
+
+def _quantiles(task: Task) -> NDArray[np.float64]:
+    rows = task.sample_rows
+    if not len(rows):
+        return np.zeros(len(QUANTILES) * rows.shape[1])
+    return np.quantile(rows.astype(np.float64), QUANTILES, axis=0).ravel()
+
+
+def _scaled(found: Distances) -> Distances:
+    mean = found.mean() if len(found) else 0.0
+    return found / mean if mean > 0 else found
+
+
+MEASURES: dict[str, Callable[[Sequence[SourceTask], Task], Distances]] = {
+    "operator": _operators,
+    "sizes": _sizes,
+    "programs": _programs,
+}
+"""Name -> distances of the source tasks to a task, in any unit."""

@@ -1,0 +1,251 @@
+"""What a search is told of other tasks: opened once for a run, made ready for each task, and watched while it helps."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.dataset import Dataset, DatasetError
+from costmodel.dataset.build import build
+from costmodel.transfer import align, methods, similarity
+from costmodel.transfer.base import SCHEMA, Base, Known
+from costmodel.transfer.errors import TransferError
+from costmodel.transfer.guard import Guard
+from costmodel.transfer.methods import Method
+from costmodel.transfer.tasks import Features, SourceTask, TargetTask
+from costmodel.transfer.trees import Column
+from measure.database import Database
+from search_space.hardware import Hardware
+
+PREFERRED = 3
+"""Of so many times as many tasks as are wanted, those nearest by what they compute, features are made to choose by."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a search is told of other tasks.
+
+    Attributes:
+        source: a dataset's folder, a records file, or a model that `Base.save` wrote.
+        method: a name of `methods.METHODS`.
+        method_options: of the method.
+        model: of the source's programs, a name of `costmodel.models.registry`; a saved model has its own.
+        model_options: of that.
+        align: a name of `align.ALIGNMENTS`; a saved model has its own.
+        similarity: by what the distance of tasks is judged, see `similarity.distances`.
+        tasks: so many of the nearest tasks to learn from, those less alike with fewer programs; None: from all alike,
+            once for all tasks.
+        guard: whether a source that misleads is dropped; without, it chooses every round.
+    """
+
+    source: str
+    method: str = "residual"
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "lightgbm_pairwise"
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    align: str = "none"
+    similarity: str = "all"
+    tasks: int | None = None
+    guard: bool = True
+
+    def __post_init__(self) -> None:
+        methods.get(self.method)
+        align.get(self.align)
+        similarity.names_of(self.similarity)
+        if self.tasks is not None and self.tasks < 1:
+            raise TransferError(f"`tasks` must be at least 1, but got tasks={self.tasks}")
+
+
+class Source:
+    """What is known of other tasks.
+
+    Args:
+        tasks: measured ones; none where there is a model.
+        base: a model that was learned before.
+        name: for messages and summaries.
+    """
+
+    def __init__(self, tasks: Sequence[SourceTask] = (), base: Base | None = None, name: str = "source") -> None:
+        self.tasks, self.base, self.name = tuple(tasks), base, name
+        self._learned: dict[tuple[Any, ...], Base] = {}
+
+    @classmethod
+    def open(cls, path: str | Path) -> Source:
+        """Reads a dataset's folder, a records file or a saved model.
+
+        Raises:
+            TransferError: there is no such thing.
+            DatasetError, RecordError: there is, and it cannot be read.
+        """
+        place = Path(path)
+        if place.is_dir():
+            return cls.of(Dataset.open(place), str(path))
+        if not place.is_file():
+            raise TransferError(f"`source` must be a dataset, a records file or a saved model, but got {path}")
+        if _is_saved(place):
+            return cls(base=Base.load(place), name=str(path))
+        with Database(place, readonly=True) as database:
+            try:
+                return cls.of(build(database), str(path))
+            except DatasetError as error:
+                raise TransferError(f"{path}: {error}") from error
+
+    @classmethod
+    def of(cls, data: Dataset, name: str = "source") -> Source:
+        """All tasks of a dataset."""
+        return cls([SourceTask(data, task) for task in data.tasks], name=name)
+
+    def knows(self, hardware: Hardware) -> bool:
+        """Whether it can say something of a machine: a saved model always does."""
+        return self.base is not None or bool(self.comparable(hardware))
+
+    def comparable(self, hardware: Hardware) -> list[SourceTask]:
+        """Tasks of machines of the same kind: of such whose memories programs fill, or of processors with caches."""
+        return [of for of in self.tasks if bool(of.hardware.memories) == bool(hardware.memories)]
+
+    def for_task(self, task: TargetTask, options: Options, seed: int = 0) -> Transfer:
+        """What the source says of a task.
+
+        Raises:
+            TransferError: it holds nothing of machines of this kind, or the method needs what it does not hold.
+            ValueError: an option that a method or model does not have or take.
+        """
+        used: list[SourceTask] = []
+        weights = np.empty(0)
+        base = self.base
+        if base is None:
+            used = self.comparable(task.hardware)
+            if not used:
+                raise TransferError(
+                    f"`source` must hold tasks of machines like {task.hardware.name}, but {self.name} has none"
+                )
+            if options.tasks is not None and options.similarity == "all" and len(used) > PREFERRED * options.tasks:
+                chosen = similarity.nearest(similarity.described_distances(used, task), PREFERRED * options.tasks)
+                used = [used[place] for place in chosen.tolist()]
+            found = similarity.distances(used, task, options.similarity)
+            if options.tasks is not None:
+                chosen = similarity.nearest(found, options.tasks)
+                used, found = [used[place] for place in chosen.tolist()], found[chosen]
+            weights = similarity.weights(found)
+            base = self._base(used, None if options.tasks is None else weights, options, seed)
+        known = Known(base, task, used, weights)
+        try:
+            method = methods.get(options.method)(known, seed, **options.method_options)
+        except TypeError as error:
+            raise TransferError(f"`{options.method}` must have options that it takes, but {error}") from None
+        return Transfer(method, options.method, self.name, Guard() if options.guard else None)
+
+    def _base(
+        self, used: Sequence[SourceTask], weights: NDArray[np.float64] | None, options: Options, seed: int
+    ) -> Base:
+        """The model of some tasks; that of all of them is learned once."""
+
+        def learn() -> Base:
+            return Base.learn(used, options.model, options.model_options, options.align, seed, weights)
+
+        if weights is not None:
+            return learn()
+        how = (options.model, json.dumps(dict(options.model_options), sort_keys=True), options.align, seed)
+        key = (tuple(of.task.key for of in used), how)
+        if key not in self._learned:
+            self._learned[key] = learn()
+        return self._learned[key]
+
+
+class Transfer:
+    """The part of a source in the search of one task.
+
+    Args:
+        method: scores candidates.
+        name: of the method.
+        source: name of the source.
+        guard: watches it; None: it is never dropped.
+    """
+
+    def __init__(self, method: Method, name: str, source: str, guard: Guard | None = None) -> None:
+        self._method: Method | None = method
+        self.name, self.source, self.guard = name, source, guard
+        self.tasks, self.programs = method.known.base.tasks, method.known.base.programs
+
+    @property
+    def active(self) -> bool:
+        """Whether the source is in use."""
+        return self._method is not None
+
+    @property
+    def share(self) -> float:
+        """Of the next round, that the source chooses, in [0, 1]."""
+        if not self.active:
+            return 0.0
+        return 1.0 if self.guard is None else self.guard.share
+
+    @property
+    def weight(self) -> float:
+        """Share of the source in what is predicted with it, in [0, 1]; 0 where it was dropped."""
+        return 0.0 if self._method is None else self._method.weight
+
+    def predict(self, features: NDArray[np.float32]) -> Column:
+        """Scores by the source and what is measured: (candidates, statements, features) -> (candidates,).
+
+        Raises:
+            TransferError: the source was dropped.
+        """
+        if self._method is None:
+            raise TransferError("a source must be in use to predict, but this one was dropped")
+        return self._method.predict(features)
+
+    def observe(self, source: Column, local: Column, seconds: Column, chosen: NDArray[np.bool_]) -> None:
+        """Takes a round in, see `Guard.observe`; drops the source where it misleads."""
+        if self.guard is not None and self.active:
+            self.guard.observe(source, local, seconds, chosen)
+            if self.guard.dropped:
+                self._method = None
+
+    def fit(self, features: Sequence[Features], throughput: Column) -> None:
+        """Learns from everything measured of the task."""
+        if self._method is not None:
+            self._method.fit(features, throughput)
+
+    def report(self) -> dict[str, Any]:
+        """What it did, as plain data; what is not known is None."""
+        rounds = [] if self.guard is None else self.guard.rounds
+        return {
+            "source": self.source,
+            "method": self.name,
+            "source_tasks": self.tasks,
+            "source_programs": self.programs,
+            "kept": self.active,
+            "dropped_at": None if self.guard is None else self.guard.dropped_at,
+            "share": self.share,
+            "weight": self.weight,
+            "rounds": [{name: _known(value) for name, value in vars(round_).items()} for round_ in rounds],
+        }
+
+    def sentence(self) -> str:
+        """The same in a few words."""
+        what = f"transfer from {self.source} ({self.name}; {self.programs} programs of {self.tasks} tasks)"
+        if not self.active:
+            assert self.guard is not None
+            last = self.guard.rounds[-1]
+            return (
+                f"{what}: dropped after {self.guard.dropped_at} trials; it had ordered {last.source_accuracy:.0%} of "
+                f"the last round's pairs right, what the task knew by itself {last.local_accuracy:.0%}"
+            )
+        return f"{what}: kept, weight {self.weight:.2f}, share of the next round {self.share:.2f}"
+
+
+def _is_saved(path: Path) -> bool:
+    with path.open() as file:
+        head = file.read(len(SCHEMA) + 32)
+    return SCHEMA in head
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -1,0 +1,126 @@
+"""Boosted trees that begin from what is known already, and forests whose leaves are learned anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.models.booster import boost, options_of
+from costmodel.models.forest import MAX_LEAVES, Forest
+from costmodel.models.lightgbm_model import SumLoss
+from costmodel.transfer.tasks import Features
+
+Column = NDArray[np.float64]  # (programs,)
+BINS = 63
+LEAST_TREES = 8
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How trees are grown.
+
+    Attributes:
+        seed: of the sampling of features.
+        trees: at most; half as many as programs, and no fewer than 8, where there are few.
+        leaves, learning_rate, feature_share: of the boosting.
+    """
+
+    seed: int = 0
+    trees: int = 100
+    leaves: int = 16
+    learning_rate: float = 0.1
+    feature_share: float = 0.25
+
+    def grow(self, features: Sequence[Features], missing: Column, weight: Column) -> Forest:
+        """Trees whose sum over a program's statements comes near to what is missing to its throughput.
+
+        Args:
+            features: of each program.
+            missing: throughput less what is known of it already.
+            weight: of each program in the squared error.
+        """
+        rows = np.concatenate(list(features))
+        if (rows == rows[0]).all():
+            return Forest.from_lightgbm("tree")  # LightGBM refuses data in which no feature varies
+        loss = SumLoss(np.array([len(of) for of in features]), missing, weight)
+        parameters = options_of(self.seed, self.leaves, self.learning_rate, self.feature_share, BINS)
+        count = min(self.trees, max(LEAST_TREES, len(features) // 2))
+        return Forest.from_lightgbm(boost(rows, loss, parameters, count))
+
+
+def summed(forest: Forest, features: NDArray[np.float32]) -> Column:
+    """The forest's score of each program, a sum over statements: (n, statements, features) -> (n,)."""
+    found = np.zeros(len(features))
+    for rows in features.transpose(1, 2, 0):
+        found += forest.predict(rows)
+    return found
+
+
+def by_length(features: Sequence[Features]) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Programs with as many statements each together: their places, and features (n, statements, features)."""
+    lengths = np.array([len(of) for of in features])
+    found = []
+    for length in np.unique(lengths):
+        places = np.flatnonzero(lengths == length)
+        found.append((places, np.stack([features[place] for place in places.tolist()])))
+    return found
+
+
+def leaves_of(forest: Forest, rows: Features) -> NDArray[np.int64]:
+    """The leaf that each row comes to in each tree: (rows, features) -> (trees, rows), columns of `Forest.leaves`."""
+    out = np.empty((len(forest.ends), len(rows)), np.int64)
+    begin = 0
+    for tree, end in enumerate(forest.ends.tolist()):
+        left = np.full(len(rows), 0xFFFFFFFF, np.uint32)
+        for node in range(begin, end):
+            failed = rows[:, forest.features[node]] > forest.thresholds[node]
+            left[failed] &= forest.masks[node].view(np.uint32)
+        # The first leaf left is the highest bit; leaves stand in columns from the last one on.
+        out[tree] = np.floor(np.log2(left.astype(np.float64))).astype(np.int64)
+        begin = end
+    return out
+
+
+def refitted(
+    forest: Forest,
+    rows: Features,
+    program: NDArray[np.int64],
+    missing: Column,
+    weight: Column,
+    penalty: float,
+    passes: int,
+) -> Forest:
+    """The same trees with leaves that fit new programs better, near to what they were.
+
+    A pass goes from tree to tree and moves each one's leaves by a penalised Newton step on the squared error of the
+    programs' sums, so that leaves which no new program comes to stay as they are.
+
+    Args:
+        forest: the trees.
+        rows: statements of the new programs, (rows, features).
+        program: (rows,) number of the program of each.
+        missing: (programs,) what the trees' sum is to come to.
+        weight: (programs,).
+        penalty: weight of a leaf's old value, in programs.
+        passes: over all trees.
+    """
+    places = leaves_of(forest, rows)
+    leaves = forest.leaves.copy()
+    scores = np.zeros(len(rows))
+    for tree, of in enumerate(places):
+        scores += leaves[tree, of]
+    counts = np.bincount(program, minlength=len(missing))
+    hessian = (weight * counts)[program]  # as in `SumLoss`: a program's statements step together
+    for _ in range(passes):
+        for tree, of in enumerate(places):
+            sums = np.bincount(program, scores, minlength=len(missing))
+            gradient = (weight * (sums - missing))[program]
+            descent = -np.bincount(of, gradient, minlength=MAX_LEAVES).astype(np.float64)
+            # Trees overlap: all of them together must not overshoot.
+            step = descent / (np.bincount(of, hessian, minlength=MAX_LEAVES) + penalty) / max(1.0, len(places) / 4.0)
+            leaves[tree] += step
+            scores += step[of]
+    return replace(forest, leaves=leaves)

@@ -1,0 +1,163 @@
+"""Searches that are told of other tasks: what a good source gains, what a false one costs, what is said of both."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import autotune
+from autotune.config import ConfigError, check_config
+from autotune.loop import run_rounds
+from autotune.search.evolution import Evolution
+from autotune.subject import settings_of
+from autotune.tuning import TaskTuning
+from costmodel.dataset import Dataset
+from costmodel.transfer import Options, Source, Transfer, TransferError
+from costmodel.transfer.guard import Guard
+from costmodel.transfer.methods import Method
+from search_space import workloads
+from tests.autotune.fakes import FakePool, space, tuning
+
+VTA = Path(__file__).parents[1] / "datasets" / "vta"
+TRIALS, BATCH = 96, 16
+KNOWN = cast(Any, SimpleNamespace(base=SimpleNamespace(tasks=3, programs=300)))
+
+
+class Oracle(Method):
+    """Knows the landscape of the fakes; or says the contrary of it, or nothing."""
+
+    def __init__(self, truth: float) -> None:
+        super().__init__(KNOWN)
+        self.truth = truth
+
+    def fit(self, features: Any, throughput: Any) -> None:
+        """Is not to be taught."""
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        numbers = np.exp2(features[:, 0, :5]) - 1
+        good = features[:, 0, 3] > 0  # the good sketch has five numbers; absent ones are 0 like a number of 1
+        seconds = np.where(good, 0.0, 3.0) + np.abs(numbers - np.array((31, 7, 12, 4, 2))).sum(axis=1) * 0.05
+        return -self.truth * seconds
+
+    @property
+    def weight(self) -> float:
+        return 1.0
+
+
+def searched(seed: int, truth: float | None = None, guard: bool = True, trials: int = TRIALS) -> TaskTuning:
+    of = space()
+    task = tuning(of, trials, BATCH, seed)
+    strategy = cast(Evolution, task.strategy)
+    strategy.options = replace(strategy.options, population=256, first_sample=1024)
+    if truth is not None:
+        task.guide.transfer = Transfer(Oracle(truth), "oracle", "a test", Guard() if guard else None)
+    run_rounds([task], FakePool(of))
+    return task
+
+
+def test_a_good_source_finds_in_a_round_what_takes_a_search_many() -> None:
+    plain, told = searched(0).result(), searched(0, 1.0).result()
+    wanted = plain.curve[-1]
+    first = int(np.argmax(told.curve <= wanted)) + 1
+    assert first <= 2 * BATCH < np.argmax(plain.curve <= wanted) + 1
+    assert told.transfer is not None and told.transfer["kept"] and told.transfer["dropped_at"] is None
+
+
+@settings(deadline=None, max_examples=8)
+@given(seed=st.integers(0, 10_000))
+def test_a_source_that_says_the_contrary_is_dropped_after_a_round_of_which_it_chose_half(seed: int) -> None:
+    told = searched(seed, -1.0, trials=2 * BATCH).result()
+    assert told.transfer is not None
+    assert told.transfer["dropped_at"] == BATCH and not told.transfer["kept"] and told.transfer["weight"] == 0.0
+    chosen = ["transfer" in record.provenance for record in told.records]
+    assert 0 < sum(chosen[:BATCH]) <= BATCH // 2 and not any(chosen[BATCH:])
+
+
+def test_a_false_source_costs_next_to_nothing_in_the_end() -> None:
+    ratios = [searched(seed, -1.0).best_seconds / searched(seed).best_seconds for seed in range(8)]
+    assert np.exp(np.mean(np.log(ratios))) <= 1.05  # each by itself is as different as another seed makes it
+
+
+def test_without_the_guard_a_false_source_ruins_the_search() -> None:
+    """What the guard is for: else the test above would show nothing."""
+    ratios = [searched(seed, -1.0, guard=False).best_seconds / searched(seed).best_seconds for seed in range(3)]
+    assert np.exp(np.mean(np.log(ratios))) > 1.2
+
+
+def test_a_source_that_says_nothing_does_not_choose_whole_rounds() -> None:
+    task = searched(5, 0.0)
+    assert task.guide.transfer is not None and not task.guide.transfer.active
+
+
+def test_records_are_resumed_with_what_they_say_of_the_source() -> None:
+    done = searched(3, -1.0)
+    again = tuning(space(), TRIALS, BATCH, 3)
+    again.guide.transfer = Transfer(Oracle(-1.0), "oracle", "a test", Guard())
+    again.replay(list(done.records))
+    assert not again.guide.transfer.active and again.guide.transfer.guard is not None
+    assert again.guide.transfer.guard.rounds[0].source_accuracy < 0.5
+
+
+def test_a_tuning_run_on_a_dataset_says_what_it_did(tmp_path: Path) -> None:
+    data = Dataset.open(VTA)
+    task = min(data.tasks, key=lambda task: task.workload.flops)
+    others = data.select([other for other in data.tasks if other != task][:2])
+    others.write(tmp_path / "source")
+    options = Options(str(tmp_path / "source"), method_options={"half_life": 32.0}, model_options={"tasks_trees": 40})
+    result = autotune.tune(
+        task.workload, target="vta", trials=16, batch=8, transfer=options, strategy_options={"population": 128}
+    )
+    assert result.transfer is not None
+    told = result.summary()["transfer"]
+    assert told["source_tasks"] == 2 and told["source_programs"] == len(others) and told["method"] == "residual"
+    assert [round_["trials"] for round_ in told["rounds"]] == [8, 16]
+    assert all(0 <= round_["source_accuracy"] <= 1 for round_ in told["rounds"])
+    assert {"transfer" in record.provenance for record in result.records[:8]} == {True, False}
+
+
+def test_a_run_that_is_told_nothing_says_nothing_of_it() -> None:
+    result = searched(0, trials=BATCH).result()
+    assert result.transfer is None and not any("transfer" in record.provenance for record in result.records)
+
+
+def config(**transfer: Any) -> Any:
+    workload = {"operator": "matmul", "m": 8, "n": 8, "k": 8}
+    return {"name": "t", "workload": workload, "cost_model": {"transfer": {"source": "somewhere", **transfer}}}
+
+
+def test_configurations_name_a_source_and_a_method() -> None:
+    found = settings_of(check_config(config(method="joint", tasks=4, options={"share": 8}), "f"), "f").transfer
+    assert found == Options("somewhere", "joint", {"share": 8}, tasks=4)
+    assert settings_of(check_config({**config(), "cost_model": {}}, "f"), "f").transfer is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"method": "residul"}, "f:cost_model.transfer: `method` must be one of .* did you mean 'residual'"),
+        ({"align": "best"}, "f:cost_model.transfer: `align` must be one of none, machine, centred, quantile"),
+        ({"similarity": "name"}, "f:cost_model.transfer: `similarity` must be one of all, operator"),
+        ({"model": "lightgmb"}, "f:cost_model.transfer: `cost_model` must be one of"),
+        ({"tasks": 0}, "f:cost_model.transfer.tasks: must be greater than or equal to 1"),
+        ({"sorce": "x"}, "f:cost_model.transfer.sorce: must be one of the known keys; did you mean 'source'"),
+    ],
+)
+def test_configurations_that_cannot_be_run_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        settings_of(check_config(config(**given), "f"), "f")
+
+
+def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
+    workload = Dataset.open(VTA).tasks[0].workload
+    with pytest.raises(TransferError, match="must be a dataset, a records file or a saved model, but got"):
+        autotune.tune(workload, target="vta", transfer=tmp_path / "nothing")
+    with pytest.raises(TransferError, match="must hold tasks of machines like .*, but .* has none"):
+        autotune.tune(workloads.matmul(m=8, n=8, k=8), transfer=VTA)
+    assert Source.open(VTA).knows(Dataset.open(VTA).tasks[0].hardware)

@@ -1,0 +1,99 @@
+"""The comparison of searches that are told of other tasks with those that are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import results, transfer
+from benchmarks.transfer import Plan, Row, compare, correlation, folds, summary, table
+from costmodel.dataset import Dataset
+from costmodel.models.registry import make
+from costmodel.transfer import Options, Source
+from costmodel.transfer.replay import Pool, replay
+from tests.costmodel.transfer.fakes import WIDE, task
+
+VTA = Path(__file__).parents[1] / "datasets" / "vta"
+PLAN = Plan(trials=48, batch=8, seeds=2)
+OPTIONS = Options("", model_options={"tasks_trees": 40})
+
+
+def pool(seed: int = 9, count: int = 200) -> Pool:
+    """Programs of which the roofline says little."""
+    of = task(seed, count=count)
+    rng = np.random.default_rng(0)
+    features = [np.array(f) for f in of.features]
+    seconds = np.where(np.arange(count) % 17 == 3, np.nan, 1e-3 / of.throughput)
+    for own in features:
+        own[:, -1] = rng.uniform(0, 8)
+    return Pool(of.workload, WIDE, features, seconds, np.arange(count) % 2 == 0)
+
+
+def test_a_replay_measures_each_program_once_and_ends_with_the_pool() -> None:
+    of = pool(count=40)
+    found = replay(of, make("lightgbm", {}, 0), 0, trials=100, batch=16)
+    assert sorted(found.order.tolist()) == list(range(40)) and found.report is None
+    assert found.curve[-1] == np.nanmin(of.seconds) and (np.diff(found.curve) <= 0).all()
+    assert found.trials_to(found.curve[-1]) == 1 + np.argmax(found.curve == found.curve[-1])
+    assert found.trials_to(0.5 * found.curve[-1]) == np.inf
+    again = replay(of, make("lightgbm", {}, 0), 0, trials=32, batch=16)
+    np.testing.assert_array_equal(again.order, found.order[:32])
+
+
+def test_a_source_of_the_same_truth_cuts_trials_and_one_of_the_contrary_costs_little() -> None:
+    tasks = [task(seed, count=80) for seed in range(3)]
+    row = compare(pool(), Source(tasks), OPTIONS, PLAN)
+    assert row.cut > 1.5 and row.slower <= 1.0 and row.dropped == (None, None)
+    for of in tasks:
+        of.throughput = (1 - of.throughput) / (1 - of.throughput).max()  # type: ignore[misc]
+    row = compare(pool(), Source(tasks), OPTIONS, PLAN)
+    assert row.slower <= 1.05 and all(at == PLAN.batch for at in row.dropped)
+
+
+def row(name: str, plain: float, told: float, slower: float = 1.0, correlation: float | None = None) -> Row:
+    return Row(name, "cpu", "residual", (plain,) * 2, (told,) * 2, slower, (None, 16), correlation)
+
+
+def test_figures_are_means_over_tasks_and_the_worst_of_them() -> None:
+    rows = [row("a", 40, 10, 1.02, 0.8), row("b", 8, 16), row("c", 64, 65, 0.9)]
+    found = summary(rows, batch=8)
+    assert found["tasks"] == 3 and found["hard_tasks"] == 2
+    assert found["cut"] == pytest.approx((4 * 0.5 * 64 / 65) ** (1 / 3))
+    assert found["hard_cut"] == pytest.approx((4 * 64 / 65) ** 0.5)
+    assert found["worst"] == 1.02 and found["dropped"] == 0.5 and found["correlation"] == 0.8
+    text = table(rows, Plan(batch=8))
+    assert "| residual | 3 | 1.25x | 2 | 1.98x | +2.0% | 50% | 0.80 |" in text
+
+
+def test_folds_keep_what_is_of_one_workload_together() -> None:
+    tasks = Dataset.open(VTA).tasks
+    parts = folds(tasks, 3)
+    assert sorted(t.key for part in parts for t in part) == sorted(t.key for t in tasks)
+    assert max(len(part) for part in parts) == 2
+    assert folds(tasks, 3) == parts
+
+
+def test_a_target_goes_with_itself_and_unlike_tasks_do_not_compare() -> None:
+    data = Dataset.open(VTA)
+    assert correlation(data, data.tasks[0], data.tasks[0]) == pytest.approx(1.0)
+    assert correlation(data, data.tasks[0], data.tasks[1]) is None
+
+
+def test_the_command_writes_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = Dataset.open(VTA)
+    data.select(sorted(data.tasks, key=lambda task: task.workload.flops)[:2]).write(tmp_path / "data")
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    monkeypatch.setattr(results.save, "__defaults__", (tmp_path,))
+    given = ["--trials", "24", "--seeds", "1", "--source-model", "lightgbm"]
+    assert transfer.main([str(tmp_path / "data"), *given]) == 0
+    printed = capsys.readouterr().out
+    assert "| residual | 2 |" in printed
+    document = json.loads((tmp_path / "transfer.json").read_text())
+    assert document["summary"]["residual"]["tasks"] == 2 and len(document["rows"]) == 2
+    with pytest.raises(SystemExit):
+        transfer.main([str(tmp_path / "data"), "--trials", "1000"])
