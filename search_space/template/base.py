@@ -105,10 +105,8 @@ class TuningTemplate:
             ValueError: a knob used wrongly, more than 1,024 combinations, or a computation that depends on them.
             ScheduleError: no combination is a legal schedule; that of the first.
         """
-        passes: list[_Pass] = []
         failures: list[ScheduleError] = []
-        for path in self._passes(hardware, failures):
-            passes.append(path)
+        passes = list(self._passes(hardware, failures))
         if not passes:
             raise failures[0]
         workload = self._workload(passes)
@@ -118,16 +116,6 @@ class TuningTemplate:
         sketches = tuple(self._sketch(one, workload, names.of(one.tensors), hardware) for one in found)
         choices = tuple({name: label for name, label, _, _ in one.config.choices} for one in found)
         return TemplateSpace(workload, hardware, sketches, len(passes) - len(found), choices)
-
-    def schedule(self, hardware: Hardware, path: Sequence[int] = ()) -> tuple[Config, Schedule, Sequence[te.Tensor]]:
-        """One pass through the template.
-
-        Raises:
-            ScheduleError: its schedule is illegal.
-        """
-        config = Config(hardware, path)
-        schedule, tensors = self.template.function(config, *self.args, **self.named)
-        return config, schedule, tensors
 
     def _passes(self, hardware: Hardware, failures: list[ScheduleError]) -> Iterator[_Pass]:
         """Every way through the template, depth first; those whose schedule is illegal are left out."""

@@ -208,3 +208,8 @@ def test_the_front_of_a_result_is_what_no_other_schedule_beats():
         own for own in found if not any(s <= own[0] and m <= own[1] and (s, m) != own for s, m in found)
     )
     assert front[0][0] == min(seconds for seconds, _ in found)
+
+
+def test_features_of_knobs_do_not_go_to_other_tasks():
+    with pytest.raises(ValueError, match="`features` must be loops where `transfer` is given, .* features='both'"):
+        autotune.tune(CONV, features="both", transfer="somewhere", trials=4, pool=fakes.HashPool())
