@@ -129,7 +129,7 @@ def lower(
     with bad_input():
         from autotune import stages
         from autotune.config import ConfigError
-        from autotune.subject import settings_of, tasks_of
+        from autotune.subject import settings_of, space_of, tasks_of
 
         for name in stage or ():
             if name not in stages.STAGES:
@@ -137,7 +137,11 @@ def lower(
         loaded = _load(config, overrides)
         settings = settings_of(loaded, str(config))
         chosen = stages.task_named(tasks_of(loaded, str(config)), task)
-        scheduled = stages.from_file(chosen, trace) if trace else stages.by_roofline(chosen, settings)
+        if trace:
+            scheduled = stages.from_file(chosen, trace)
+        else:
+            space = space_of(chosen, loaded, settings, str(config))
+            scheduled = stages.by_roofline(chosen, settings, space=space)
         for name, text in stages.stages(scheduled, settings.of(chosen).target, stage or stages.STAGES):
             typer.echo(f"== {name}\n{text.rstrip()}\n")
 

@@ -43,7 +43,7 @@ class WorkloadConfig(BaseModel):
 class SearchConfig(Section):
     """How candidates are proposed."""
 
-    strategy: str = Field(default="evolution", description="evolution, annealing or random.")
+    strategy: str = Field(default="evolution", description="A name of autotune.search.STRATEGIES.")
     batch: int = Field(default=32, ge=1, le=4096, description="Trials of a round.")
     algorithms: list[str] | None = Field(
         default=None, min_length=1, description="Algorithms to choose from, such as direct and im2col; null: all."
@@ -56,6 +56,10 @@ class SearchConfig(Section):
     )
     patience: int | None = Field(
         default=None, ge=1, description="Rounds without a gain after which a task is left alone; null: never."
+    )
+    template: str | None = Field(
+        default=None,
+        description="A name of search_space.template.TEMPLATES that schedules the workload; null: sketch rules do.",
     )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the strategy.")
 
@@ -86,6 +90,9 @@ class CostModelConfig(Section):
     name: str = Field(
         default="lightgbm",
         description="A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class.",
+    )
+    features: Literal["loops", "knobs", "both"] = Field(
+        default="loops", description="What the model sees: the program's loops, the values of decisions, or both."
     )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the model.")
     transfer: TransferConfig | None = Field(
@@ -262,6 +269,8 @@ class RunConfig(Section):
         kinds = ("model", "workload", "collect")
         if len(found := [kind for kind in kinds if getattr(self, kind) is not None]) != 1:
             raise ValueError(f"a run must have one of {', '.join(kinds)}, but got {' and '.join(found) or 'none'}")
+        if self.search.template is not None and self.workload is None:
+            raise ValueError(f"`search.template` must stand beside a `workload`, but got a {found[0]}")
         return self
 
     @property

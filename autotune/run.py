@@ -16,7 +16,7 @@ from autotune.loop import run_rounds
 from autotune.pools import make_pool
 from autotune.result import TuneResult
 from autotune.schedulers import Gradient, TaskScheduler
-from autotune.subject import blamed, network_of, settings_of, tasks_of
+from autotune.subject import blamed, network_of, settings_of, space_of, tasks_of
 from autotune.task import Task
 from autotune.tracking.tracker import Tracker, tracker_of
 from autotune.tuner import known, prepare, source_of
@@ -120,7 +120,8 @@ def _run(
                 task,
                 settings,
                 known(database, task.workload, settings.of(task)) if resume else [],
-                algorithms=_algorithms(task, config, network),
+                space_of(task, config, settings, where),
+                _algorithms(task, config, network),
                 source=source,
             )
             for task in tasks

@@ -74,13 +74,16 @@ def task_named(tasks: Sequence[Task], name: str | None) -> Task:
     return found[name]
 
 
-def by_roofline(task: Task, settings: Settings, algorithms: Sequence[str] | None = None) -> Scheduled:
+def by_roofline(
+    task: Task, settings: Settings, algorithms: Sequence[str] | None = None, space: SearchSpace | None = None
+) -> Scheduled:
     """The schedule that a search would begin with: the best of a sample of generated code by the roofline.
 
     Args:
         task: what to compute.
         settings: for which target, and the seed.
         algorithms: to choose from; all that are no library's by default.
+        space: to choose from in place of the workload's own, such as that of a template.
 
     Raises:
         ConfigError: no candidate is legal.
@@ -88,20 +91,19 @@ def by_roofline(task: Task, settings: Settings, algorithms: Sequence[str] | None
     own = [algorithm for algorithm in task.workload.algorithms if algorithm != LIBRARY]  # there are loops to see
     shown = own if algorithms is None else algorithms
     settings = settings.of(task)
-    space: SearchSpace = generate(task.workload, registry.get(settings.target).hardware, shown)
-
+    found = generate(task.workload, registry.get(settings.target).hardware, shown) if space is None else space
     cold = settings.cache == "network"
 
     def score(sketch: int, choices: Any) -> Any:
-        of = space.sketches[sketch]
-        return -FeatureExtractor(of.program, of.columns, space.hardware, cold).roofline(of.expand(choices))
+        of = found.sketches[sketch]
+        return -FeatureExtractor(of.program, of.columns, found.hardware, cold).roofline(of.expand(choices))
 
     rng = settings.generator(task.workload.key, "lower")
     try:
-        (chosen,) = search.get("evolution")(space, score, rng, first_epsilon=0.0, first_sample=2048).ask(1)
+        (chosen,) = search.get("evolution")(found, score, rng, first_epsilon=0.0, first_sample=2048).ask(1)
     except NoLegalSchedule as error:
         raise ConfigError(str(error)) from None
-    of = space.sketches[chosen.sketch]
+    of = found.sketches[chosen.sketch]
     return Scheduled(task, of.algorithm, of.trace(np.array(chosen.choices, np.int32)))
 
 

@@ -17,12 +17,14 @@ from autotune.search.base import make_options
 from autotune.task import Task
 from autotune.tuning import Settings
 from costmodel.transfer import Options
+from search_space import template as templates
 from search_space import workloads
 from search_space.workloads import Workload
 from targets import registry as targets
 
 if TYPE_CHECKING:
     from autotune.network import Network
+    from search_space.space import SearchSpace
 
 CPU = "cpu"
 """What computes that part of a model which an accelerator does not."""
@@ -117,6 +119,7 @@ def settings_of(config: RunConfig, where: str) -> Settings:
         strategy_options=config.search.options,
         cost_model=config.cost_model.name,
         cost_model_options=config.cost_model.options,
+        features=config.cost_model.features,
         transfer=transfer,
         exploration=config.cost_model.exploration,
         threads=config.measure.threads or hardware.cores,
@@ -124,6 +127,24 @@ def settings_of(config: RunConfig, where: str) -> Settings:
         build_timeout=config.measure.build_timeout_s,
         run_timeout=config.measure.timeout_s,
     )
+
+
+def space_of(task: Task, config: RunConfig, settings: Settings, where: str) -> SearchSpace | None:
+    """The search space of the template that a configuration names; None where sketch rules make it.
+
+    Raises:
+        ConfigError: no such template, or one that does not schedule this workload on this target.
+    """
+    if config.search.template is None:
+        return None
+    with blamed(f"{where}:search.template"):
+        if config.search.algorithms is not None:
+            raise ValueError(
+                "`template` must stand without `algorithms`, as it chooses itself, but got "
+                f"algorithms={config.search.algorithms}"
+            )
+        hardware = targets.get(settings.of(task).target).hardware
+        return templates.get(config.search.template)(task.workload).space(hardware)
 
 
 def transfer_of(config: RunConfig) -> Options | None:

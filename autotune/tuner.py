@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from autotune import search
 from autotune.callbacks import Callback
 from autotune.guide import Guide
+from autotune.knob_guide import KnobGuide
 from autotune.loop import run_rounds
 from autotune.models import make_model
 from autotune.pools import make_pool
@@ -30,6 +31,7 @@ from measure.pool import Cache, MeasurePool
 from measure.record import Record
 from search_space.space import SearchSpace, generate
 from search_space.te import Tensor
+from search_space.template import TuningTemplate
 from search_space.workloads import Workload
 from targets import registry as targets
 
@@ -38,7 +40,7 @@ SAMPLE = 256
 
 
 def tune(
-    workload: Workload | Sequence[Tensor],
+    workload: Workload | Sequence[Tensor] | TuningTemplate,
     target: str = "cpu",
     trials: int = 64,
     seed: int = 0,
@@ -47,6 +49,7 @@ def tune(
     strategy_options: Mapping[str, Any] | None = None,
     cost_model: str = "lightgbm",
     cost_model_options: Mapping[str, Any] | None = None,
+    features: Literal["loops", "knobs", "both"] = "loops",
     transfer: Options | str | os.PathLike[str] | None = None,
     exploration: float = 0.0,
     batch: int = 32,
@@ -60,12 +63,14 @@ def tune(
     """Searches the schedules of a workload for the fastest one on this machine.
 
     Args:
-        workload: what to compute: one of `search_space.workloads`, or te tensors, inputs first, the output last.
+        workload: what to compute: one of `search_space.workloads`, or te tensors, inputs first, the output last; or a
+            template with its arguments, whose knobs are searched then (`search_space.template`).
         target: a name of `targets.registry`.
         trials: candidates to measure.
         seed: of every random draw, and of the inputs.
         strategy: a name of `autotune.search.STRATEGIES`, with its options.
         cost_model: a name of `costmodel.models.registry`, with its options.
+        features: what the model sees: the program's loops, the values of decisions, or both.
         transfer: what is known from other tasks: a dataset's folder, a records file or a saved model, or `Options`,
             which say how it is used.
         exploration: of the model's standard deviations, so many are added to a candidate's score.
@@ -87,6 +92,10 @@ def tune(
         RecordError: `records` cannot be used.
         TransferError: `transfer` cannot.
     """
+    space: SearchSpace | None = None
+    if isinstance(workload, TuningTemplate):
+        space = workload.space(targets.get(target).hardware)
+        workload = space.workload
     workload = workload if isinstance(workload, Workload) else Workload.of(workload)
     settings = Settings(
         target=target,
@@ -98,6 +107,7 @@ def tune(
         strategy_options=strategy_options or {},
         cost_model=cost_model,
         cost_model_options=cost_model_options or {},
+        features=features,
         transfer=Options(os.fspath(transfer)) if isinstance(transfer, str | os.PathLike) else transfer,
         exploration=exploration,
         threads=threads or targets.get(target).hardware.cores,
@@ -106,7 +116,7 @@ def tune(
     source = source_of(settings)
     with opened(records) as database:
         task = Task(workload.operator, workload)
-        tuning = prepare(task, settings, known(database, workload, settings), source=source)
+        tuning = prepare(task, settings, known(database, workload, settings), space, source=source)
         if isinstance(pool, MeasurePool):
             (result,) = run_rounds([tuning], pool, database, callbacks)
         else:
@@ -146,7 +156,12 @@ def prepare(
     key = task.workload.key
     model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)
     extractor = partial(FeatureExtractor, cold_constants=settings.cache == "network")
-    guide = Guide(space, model, settings.generator(key, "guide"), extractor=extractor, exploration=settings.exploration)
+    rng = settings.generator(key, "guide")
+    if settings.features == "loops":
+        guide = Guide(space, model, rng, extractor=extractor, exploration=settings.exploration)
+    else:
+        loops = settings.features == "both"
+        guide = KnobGuide(space, model, rng, extractor=extractor, exploration=settings.exploration, loops=loops)
     if source is not None and settings.transfer is not None and source.knows(space.hardware):
         rng = settings.generator(key, "transfer")
         guide.transfer = source.for_task(described(guide, rng), settings.transfer, settings.seed)

@@ -8,7 +8,7 @@ import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class Settings:
         batch: trials of a round.
         strategy, strategy_options: see `autotune.search`.
         cost_model, cost_model_options: see `costmodel.models`.
+        features: what the model sees: `loops`, `knobs` or `both`, see `autotune.knob_guide`.
         transfer: what the search is told of other tasks; None: nothing.
         exploration: see `autotune.guide.Guide`.
         threads: that a kernel runs on.
@@ -53,6 +54,7 @@ class Settings:
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     cost_model: str = "lightgbm"
     cost_model_options: Mapping[str, Any] = field(default_factory=dict)
+    features: Literal["loops", "knobs", "both"] = "loops"
     transfer: Options | None = None
     exploration: float = 0.0
     threads: int = 1
@@ -67,6 +69,11 @@ class Settings:
                 raise ValueError(f"`{name}` must be at least 1, but got {name}={getattr(self, name)}")
         if self.finalists < 0:
             raise ValueError(f"`finalists` must not be negative, but got finalists={self.finalists}")
+        if self.transfer is not None and self.features != "loops":
+            raise ValueError(
+                f"`features` must be loops where `transfer` is given, as knobs are those of one space, but got "
+                f"features={self.features!r}"
+            )
         if self.seed < 0:
             raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
 

@@ -14,7 +14,7 @@ from search_space.hardware import Hardware
 from search_space.ir.columns import ColumnFunction, compile_columns
 from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.lower import cleanup, lower
-from search_space.lower.memories import memory_limits, nest_limit
+from search_space.lower.memories import memory_limits, nest_limit, workspace_bytes
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
 from search_space.sketch.generate import derive
@@ -23,7 +23,7 @@ from search_space.sketch.tables import DecisionGroup
 if TYPE_CHECKING:
     from search_space.workloads import Workload
 
-__all__ = ["DecisionGroup", "SearchSpace", "Sketch", "generate", "program_of"]
+__all__ = ["DecisionGroup", "SearchSpace", "Sketch", "generate", "initial_of", "program_of"]
 
 Choices = NDArray[np.int32]  # (candidates, groups)
 
@@ -104,6 +104,16 @@ class Sketch:
             counts[constraint.name] = counts.get(constraint.name, 0) + int(broken.sum())
         return {name: count for name, count in counts.items() if count}
 
+    def workspace(self, choices: Choices, threads: int) -> NDArray[np.float64]:
+        """Bytes that each candidate needs besides inputs and output, see `workspace_bytes`: (n, groups) → (n,)."""
+        if not self.groups:
+            return np.full(len(choices), float(workspace_bytes(self.program, threads).value))
+        key = f"workspace {threads}"
+        if key not in self._cache:
+            self._cache[key] = compile_columns([workspace_bytes(self.program, threads)], self.columns)
+        (found,) = self._cache[key](self.expand(choices))
+        return np.asarray(found, np.float64)
+
     def values(self, choice: Sequence[int] | NDArray[np.int32]) -> dict[str, int]:
         """A candidate's numbers by decision variable."""
         return {
@@ -141,7 +151,7 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
     sketches: list[Sketch] = []
     dropped = 0
     for algorithm in algorithms or workload.algorithms:
-        state = _initial(workload, algorithm)
+        state = initial_of(workload, algorithm)
         drafts, more = derive(state, hardware)
         dropped += more
         sketches += [
@@ -166,11 +176,11 @@ def program_of(workload: Workload, algorithm: str, trace: Trace) -> LoopProgram:
     Raises:
         ScheduleError: the trace does not fit the workload.
     """
-    state = _initial(workload, algorithm)
+    state = initial_of(workload, algorithm)
     return cleanup(lower(trace.apply(state)))
 
 
-def _initial(workload: Workload, algorithm: str) -> State:
+def initial_of(workload: Workload, algorithm: str) -> State:
     """The unscheduled definition; kernels take their inputs in the workload's order."""
     *inputs, output = workload.tensors(algorithm)
     return initial_state([output], inputs=inputs)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.naming import nearest
+
+if TYPE_CHECKING:
+    from search_space.space import SearchSpace
 
 Options = TypeVar("Options")
 Scorer = Callable[[int, NDArray[np.int32]], NDArray[np.float64]]
@@ -48,7 +51,20 @@ class NoLegalSchedule(ValueError):
 
 
 class SearchStrategy(ABC):
-    """Proposes candidates. Every random draw comes from the generator that it is made with."""
+    """Proposes candidates. Every random draw comes from the generator that it is made with.
+
+    Args:
+        space: where to search.
+        scorer: what is known before measuring.
+        rng: source of all draws.
+        options: fields of the class's `Options`, a frozen dataclass.
+    """
+
+    Options: ClassVar[type[Any]]
+
+    def __init__(self, space: SearchSpace, scorer: Scorer, rng: np.random.Generator, **options: Any) -> None:
+        self.options = make_options(self.Options, options, type(self).__name__.lower())
+        self.space, self.scorer, self.rng = space, scorer, rng
 
     @abstractmethod
     def ask(self, n: int) -> list[Candidate]:
@@ -85,6 +101,20 @@ def make_options(kind: type[Options], given: Mapping[str, Any], owner: str) -> O
             raise ValueError(f"`{owner}` must have options among {options}, but got {name!r}{hint}")
         _check_type(owner, name, value, type(known[name].default))
     return kind(**given)
+
+
+def check_seconds(candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`seconds` as an array.
+
+    Raises:
+        ValueError: not one entry a candidate.
+    """
+    seconds = np.asarray(seconds, np.float64)
+    if seconds.shape != (len(candidates),):
+        raise ValueError(
+            f"`seconds` must have one entry a candidate, but got shape={seconds.shape}, candidates={len(candidates)}"
+        )
+    return seconds
 
 
 def _check_type(owner: str, name: str, value: object, kind: type) -> None:

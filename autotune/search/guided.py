@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.base import Candidate, Scorer, SearchStrategy, make_options
+from autotune.search.base import Candidate, Scorer, SearchStrategy, check_seconds
 from autotune.search.moves import pick_diverse
 from autotune.search.population import Frame, Population, Seen
 from autotune.search.sampling import LegalSampler
@@ -39,20 +39,12 @@ class GuidedOptions:
 
 
 class GuidedSearch(SearchStrategy):
-    """Proposes the best-scored of a pool that a subclass makes, and some at random.
-
-    Args:
-        space: where to search.
-        scorer: what is known before measuring.
-        rng: source of all draws.
-        options: fields of the class's `Options`.
-    """
+    """Proposes the best-scored of a pool that a subclass makes, and some at random."""
 
     Options: ClassVar[type[Any]] = GuidedOptions
 
     def __init__(self, space: SearchSpace, scorer: Scorer, rng: np.random.Generator, **options: Any) -> None:
-        self.options = make_options(self.Options, options, type(self).__name__.lower())
-        self.scorer, self.rng = scorer, rng
+        super().__init__(space, scorer, rng, **options)
         self.frame = Frame(space)
         self.seen = Seen()
         self.sampler = LegalSampler(self.frame, self.seen, rng)
@@ -73,12 +65,7 @@ class GuidedSearch(SearchStrategy):
 
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
         """See `SearchStrategy.tell`."""
-        seconds = np.asarray(seconds, np.float64)
-        if seconds.shape != (len(candidates),):
-            raise ValueError(
-                f"`seconds` must have one entry a candidate, but got shape={seconds.shape}, "
-                f"candidates={len(candidates)}"
-            )
+        seconds = check_seconds(candidates, seconds)
         if not len(candidates):
             return
         told = self.frame.population(candidates)

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 
 from autotune.naming import nearest
-from autotune.search.guided import GuidedSearch
+from autotune.search.base import SearchStrategy
 
-
-def _random() -> type[GuidedSearch]:
-    from autotune.search.random import RandomSearch
-
-    return RandomSearch
-
-
-def _annealing() -> type[GuidedSearch]:
-    from autotune.search.annealing import Annealing
-
-    return Annealing
-
-
-def _evolution() -> type[GuidedSearch]:
-    from autotune.search.evolution import Evolution
-
-    return Evolution
-
-
-STRATEGIES: dict[str, Callable[[], type[GuidedSearch]]] = {
-    "annealing": _annealing,
-    "evolution": _evolution,
-    "random": _random,
+STRATEGIES: dict[str, str] = {
+    "annealing": "autotune.search.annealing:Annealing",
+    "bandit": "autotune.search.bandit:Bandit",
+    "beam": "autotune.search.beam:Beam",
+    "cmaes": "autotune.search.optuna_samplers:CmaEs",
+    "evolution": "autotune.search.evolution:Evolution",
+    "nsga2": "autotune.search.optuna_samplers:Nsga2",
+    "random": "autotune.search.random:RandomSearch",
+    "tpe": "autotune.search.optuna_samplers:Tpe",
 }
-"""Name -> importer of the class, made as `strategy(space, scorer, rng, **options)`."""
+"""Name -> where the class is, made as `strategy(space, scorer, rng, **options)`."""
 
 
-def get(name: str) -> type[GuidedSearch]:
+def get(name: str) -> type[SearchStrategy]:
     """Class of the strategy called `name`.
 
     Raises:
@@ -44,4 +30,6 @@ def get(name: str) -> type[GuidedSearch]:
         hint = nearest(name, STRATEGIES)
         names = ", ".join(STRATEGIES)
         raise ValueError(f"`strategy` must be one of {names}, but got strategy={name!r}{hint}")
-    return STRATEGIES[name]()
+    module, _, attribute = STRATEGIES[name].partition(":")
+    kind: type[SearchStrategy] = getattr(import_module(module), attribute)
+    return kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, total
+from search_space.ir.expr import Expr, const, dtype_bytes, lift, minimum, product, total
 from search_space.ir.stmt import Allocate, Buffer, Constraint, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
 
@@ -27,6 +27,36 @@ def _buffers(stmt: Stmt, threads: Expr) -> Iterator[tuple[Buffer, Expr]]:
     elif isinstance(stmt, Allocate):
         yield stmt.buffer, threads
         yield from _buffers(stmt.body, threads)
+
+
+def workspace_bytes(program: LoopProgram, threads: int) -> Expr:
+    """Bytes that a kernel needs besides what callers hand over and take, an expression in its decisions.
+
+    Counted are the buffers that it allocates outside registers (any scope but `local`), those inside a parallel loop
+    once for each of at most `threads` threads and those of virtual threads once for each, all at once; and the
+    constants that prologues pack or derive. Rounding up to cache lines is not.
+    """
+    parts: list[Expr] = []
+
+    def visit(stmt: Stmt, times: Expr) -> None:
+        if isinstance(stmt, Seq):
+            for child in stmt.body:
+                visit(child, times)
+        elif isinstance(stmt, For):
+            if stmt.kind == "parallel":
+                times = lift(times * minimum(stmt.extent, threads))
+            elif stmt.kind == "vthread":
+                times = lift(times * stmt.extent)
+            visit(stmt.body, times)
+        elif isinstance(stmt, Allocate):
+            if stmt.buffer.scope != "local":
+                parts.append(lift(stmt.buffer.size * times * dtype_bytes(stmt.buffer.dtype)))
+            visit(stmt.body, times)
+
+    visit(program.body, const(1))
+    made = {name for prologue in program.prologues for name in prologue.outputs}
+    parts += [lift(b.size * dtype_bytes(b.dtype)) for b in program.params if b.name in made]
+    return lift(total(parts))
 
 
 def nest_limit(program: LoopProgram, most: int) -> tuple[Constraint, ...]:

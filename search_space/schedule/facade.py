@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from search_space import te
@@ -11,6 +12,7 @@ from search_space.ir.expr import Expr
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.intrinsics import TensorIntrin, register_intrinsic
 from search_space.schedule.state import State, initial_state
+from search_space.schedule.step import Factor
 from search_space.schedule.steps import (
     Annotate,
     CacheRead,
@@ -110,7 +112,7 @@ class Schedule:
         """See `Rfactor`."""
         return self._new(Rfactor(self.name_of(tensor), _name(axis)))
 
-    def pack(self, tensor: Any, factors: Sequence[Sequence[int]], order: Sequence[tuple[int, int]]) -> None:
+    def pack(self, tensor: Any, factors: Sequence[Sequence[Factor]], order: Sequence[tuple[int, int]]) -> None:
         """See `Pack`."""
         self.apply(Pack(self.name_of(tensor), tuple(tuple(f) for f in factors), tuple((d, p) for d, p in order)))
 
@@ -144,12 +146,15 @@ class StageView:
     def split(
         self,
         axis: Any,
-        factor: int | None = None,
+        factor: Factor | None = None,
         nparts: int | None = None,
-        factors: Sequence[int] | None = None,
+        factors: Sequence[Factor] | None = None,
         tail: str | None = None,
     ) -> tuple[te.IterVar, ...]:
-        """Splits a loop; see `Split`. `factor` is the inner extent, `nparts` the outer; the tail guards by default."""
+        """Splits a loop; see `Split`. `factor` is the inner extent, `nparts` the outer.
+
+        Where no tail is given it is `exact` if numbers divide the extent, else `guard`.
+        """
         name = _name(axis)
         stage = self._schedule.state.stage(self.name)
         extent = {a.name: _number(a.extent) for a in (*stage.axes, *stage.reduce_axes)}.get(name, 0)
@@ -160,11 +165,10 @@ class StageView:
         inner = tuple(factors) if factors is not None else (factor,)
         if any(f is None for f in inner):
             raise ScheduleError("`split` must be given factor, nparts or factors, but got none of them")
-        whole = 1
-        for f in inner:
-            whole *= f or 1
         if tail is None:
-            tail = "exact" if extent and whole and extent % whole == 0 else "guard"
+            whole = prod(f for f in inner if isinstance(f, int) and f)
+            known = all(isinstance(f, int) for f in inner)
+            tail = "exact" if extent and known and extent % whole == 0 else "guard"
         self._schedule.apply(Split(self.name, name, tuple(f for f in inner if f is not None), tail))
         return tuple(te.IterVar(f"{name}.{i}", 0) for i in range(len(inner) + 1))
 

@@ -79,6 +79,10 @@ class FakeSketch:
         broken = int((~self.legal(choices)).sum())
         return {"registers": broken} if broken else {}
 
+    def workspace(self, choices: np.ndarray, threads: int) -> np.ndarray:
+        """Bytes: more for smaller choices, so that the fastest is not the smallest."""
+        return 64.0 * threads * (np.array(self.lengths) - choices).sum(axis=1)
+
     def trace(self, choice: Sequence[int]) -> FakeTrace:
         return FakeTrace(({"sketch": self.name, "values": [int(value) + 1 for value in choice]},))
 

@@ -25,7 +25,7 @@ def search(name, space, rounds, seed=0, **options):
     return np.array(found)
 
 
-@pytest.mark.parametrize("name", ["annealing", "evolution"])
+@pytest.mark.parametrize("name", ["annealing", "beam", "evolution"])
 def test_guided_search_comes_close_to_the_best_and_random_does_not(name):
     space = fakes.space()
     best = space.seconds(0, space.sketches[0].best)

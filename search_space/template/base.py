@@ -1,0 +1,198 @@
+"""Templates, and the search spaces that they become: a sketch for each combination of choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from search_space import te, te_json
+from search_space.hardware import Hardware
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.facade import Schedule
+from search_space.sketch.generate import MAX_SKETCHES
+from search_space.space import SearchSpace, Sketch, initial_of
+from search_space.template.config import Config
+from search_space.template.registry import register
+from search_space.workloads import Workload
+
+MAX_PASSES = 1 << 10
+Scheduled = tuple[Schedule, Sequence[te.Tensor]]
+"""What a template returns: the schedule, and inputs..., output of what it computes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A schedule with knobs.
+
+    Attributes:
+        name: in the registry.
+        function: called with a `Config` and the template's own arguments, once for each combination of choices.
+        operator: of the workloads it schedules, which are its one argument then; None: it defines what it computes, and
+            takes any arguments.
+    """
+
+    name: str
+    function: Callable[..., Scheduled]
+    operator: str | None = None
+
+    def __call__(self, *args: Any, **named: Any) -> TuningTemplate:
+        """The template for arguments, ready to be tuned.
+
+        Raises:
+            ValueError: a workload that it does not schedule.
+        """
+        if self.operator is not None:
+            if len(args) != 1 or named or not isinstance(args[0], Workload):
+                raise ValueError(f"template {self.name} must be given a workload, but got {_shown(args, named)}")
+            if args[0].operator != self.operator:
+                raise ValueError(
+                    f"template {self.name} must be given a workload of {self.operator}, but got {args[0].operator}"
+                )
+        return TuningTemplate(self, args, named)
+
+
+def template(name: str, operator: str | None = None) -> Callable[[Callable[..., Scheduled]], Template]:
+    """Makes a function a template and registers it.
+
+    Args:
+        name: in the registry.
+        operator: of the workloads that the function takes after the config; None: it takes what it likes.
+    """
+
+    def wrap(function: Callable[..., Scheduled]) -> Template:
+        made = Template(name, function, operator)
+        register(made)
+        return made
+
+    return wrap
+
+
+@dataclass(frozen=True, eq=False)
+class TemplateSpace(SearchSpace):
+    """The space of a template.
+
+    Attributes:
+        choices: of each sketch, knob -> label of the value that it has there.
+    """
+
+    choices: tuple[Mapping[str, str], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """One way through a template."""
+
+    config: Config
+    schedule: Schedule
+    tensors: Sequence[te.Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class TuningTemplate:
+    """A template with its arguments: what `tune` takes."""
+
+    template: Template
+    args: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+    def space(self, hardware: Hardware) -> TemplateSpace:
+        """The search space on a machine: all combinations of choices, 64 spread over them where there are more.
+
+        Raises:
+            ValueError: a knob used wrongly, more than 1,024 combinations, or a computation that depends on them.
+            ScheduleError: no combination is a legal schedule; that of the first.
+        """
+        failures: list[ScheduleError] = []
+        passes = list(self._passes(hardware, failures))
+        if not passes:
+            raise failures[0]
+        workload = self._workload(passes)
+        kept = np.unique(np.linspace(0, len(passes) - 1, MAX_SKETCHES).round().astype(int))
+        names = _Algorithms(workload)
+        found = [passes[place] for place in kept]
+        sketches = tuple(self._sketch(one, workload, names.of(one.tensors), hardware) for one in found)
+        choices = tuple({name: label for name, label, _, _ in one.config.choices} for one in found)
+        return TemplateSpace(workload, hardware, sketches, len(passes) - len(found), choices)
+
+    def _passes(self, hardware: Hardware, failures: list[ScheduleError]) -> Iterator[_Pass]:
+        """Every way through the template, depth first; those whose schedule is illegal are left out."""
+        path: list[int] | None = []
+        count = 0
+        while path is not None:
+            count += 1
+            if count > MAX_PASSES:
+                raise ValueError(
+                    f"template {self.template.name} must have at most {MAX_PASSES} combinations of choices, but got "
+                    f"more; knobs may be numbers (`var`) in place of choices (`val`)"
+                )
+            config = Config(hardware, path)
+            try:
+                schedule, tensors = self.template.function(config, *self.args, **self.named)
+                yield _Pass(config, schedule, tuple(tensors))
+            except ScheduleError as error:
+                failures.append(error)
+            path = _next(config)
+
+    def _workload(self, passes: Sequence[_Pass]) -> Workload:
+        if self.template.operator is not None:
+            given: Workload = self.args[0]
+            return given
+        workload = Workload.of(passes[0].tensors)
+        for one in passes[1:]:
+            if Workload.of(one.tensors) != workload:
+                raise ValueError(f"template {self.template.name} must compute the same whatever is chosen")
+        return workload
+
+    def _sketch(self, one: _Pass, workload: Workload, algorithm: str, hardware: Hardware) -> Sketch:
+        label = "/".join(f"{name}={value}" for name, value, _, count in one.config.choices if count > 1)
+        initial = initial_of(workload, algorithm)
+        one.schedule.trace.apply(initial)  # the steps name the stages of the workload's own state
+        return Sketch(
+            f"{algorithm}:{self.template.name}/{label or 'default'}",
+            algorithm,
+            tuple(one.config.groups),
+            one.schedule.trace,
+            initial,
+            tuple(one.config.constraints),
+            hardware.memories,
+            hardware.most_nests,
+        )
+
+
+class _Algorithms:
+    """Which algorithm of a workload a list of tensors is."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._known: dict[str, str] = {}
+
+    def of(self, tensors: Sequence[te.Tensor]) -> str:
+        wanted = te_json.text(te_json.to_json(tensors))
+        for name in self._workload.algorithms:
+            if name not in self._known:
+                self._known[name] = te_json.text(te_json.to_json(self._workload.tensors(name)))
+            if self._known[name] == wanted:
+                return name
+        raise ValueError(
+            f"a template must return the tensors of one of its workload's algorithms "
+            f"({', '.join(self._workload.algorithms)}), but got others for {self._workload.key}"
+        )
+
+
+def _next(config: Config) -> list[int] | None:
+    """The path after the one that `config` took, None after the last."""
+    path = [place for _, _, place, _ in config.choices]
+    counts = [count for _, _, _, count in config.choices]
+    while path and path[-1] + 1 == counts[len(path) - 1]:
+        path.pop()
+    if not path:
+        return None
+    path[-1] += 1
+    return path
+
+
+def _shown(args: Sequence[Any], named: Mapping[str, Any]) -> str:
+    return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in named.items())]) or "nothing"
