@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Design an accelerator
 #
-# VTA is a matrix accelerator whose buffers are chosen before it is built. How much memory is worth its place? Each design has
-# its own best schedule, so each is tuned; the simulator says what it takes.
+# VTA is a matrix accelerator whose buffers are chosen before it is built. How much memory is worth its place? Each
+# design has its own best schedule, so each is tuned; the simulator says what it takes.
 
 # %%
 import tempfile
@@ -18,8 +18,8 @@ from measure.database import Database
 # %% [markdown]
 # ## The workload and the designs
 #
-# A configuration as in a file: a convolution in int8, a few trials. Fields of a design are log2 of bytes. Two of
-# them vary, the buffers for inputs and for sums.
+# A configuration as in a file: a convolution in int8, a few trials. Fields of a design are log2 of bytes. Two of them
+# vary, the buffers for inputs and for sums.
 
 # %%
 folder = tempfile.TemporaryDirectory()
@@ -27,8 +27,14 @@ config = RunConfig(
     name="designs",
     target="vta",
     workload={
-        "operator": "conv2d_blocked", "height": 14, "width": 14, "in_channels": 64, "out_channels": 64,
-        "kernel": 3, "padding": 1, "relu": True,
+        "operator": "conv2d_blocked",
+        "height": 14,
+        "width": 14,
+        "in_channels": 64,
+        "out_channels": 64,
+        "kernel": 3,
+        "padding": 1,
+        "relu": True,
     },
     search={"batch": 8},
     trials=8,
@@ -36,7 +42,7 @@ config = RunConfig(
 )
 base = configuration_of(config, "the notebook")
 print({name: 2**value // 1024 for name, value in base.items() if name.endswith("_buffer")}, "KiB")
-variations = {"log_inp_buffer": [10, 11, 12, 13], "log_acc_buffer": [11, 13, 15]}
+variations = {"log_inp_buffer": [10, 12, 13], "log_acc_buffer": [11, 15]}
 
 # %% [markdown]
 # ## The sweep

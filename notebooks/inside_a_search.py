@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Look inside a search
 #
-# A search is a loop of four steps: ask for candidates, measure them, tell the strategy, refit the cost model. Here the loop is
-# written out, so that what the model believed of each candidate stands beside what was then measured.
+# A search is a loop of four steps: ask for candidates, measure them, tell the strategy, refit the cost model. Here
+# the loop is written out, so that what the model believed of each candidate stands beside what was then measured.
 
 # %%
 import matplotlib.pyplot as plt
@@ -43,11 +43,11 @@ def measure(candidate):
 # ## The loop
 #
 # The guide scores candidates: by the roofline and some noise until it has seen eight, by the cost model from then on.
-# Two strategies go the same way; `random` never asks the guide, so its rounds show what the model is worth anywhere in the
-# space.
+# Two strategies go the same way; `random` never asks the guide, so its rounds show what the model is worth anywhere
+# in the space.
 
 # %%
-ROUNDS, BATCH = 5, 12
+ROUNDS, BATCH = 4, 12
 
 
 def run(name, seed=0, **options):
@@ -71,8 +71,9 @@ runs = {"evolution": run("evolution", population=256), "random": run("random")}
 # %% [markdown]
 # ## Believed and measured
 #
-# One panel a round. The first shows the roofline's order, in -log of seconds; the others the model's prediction of the throughput
-# relative to the best. The further right a point, the better it was thought to be; the higher, the faster it was.
+# One panel a round. The first shows the roofline's order, in -log of seconds; the others the model's prediction of
+# the throughput relative to the best. The further right a point, the better it was thought to be; the higher, the
+# faster it was.
 
 # %%
 best = min(seconds.min() for rounds in runs.values() for _, seconds, _ in rounds)
@@ -112,5 +113,5 @@ right.set(xlabel="round", ylabel="latencies of the round, ms", yscale="log")
 plt.show()
 
 # %% [markdown]
-# `autotune.tune` runs the same loop with pools of processes and records; a `Callback` is told `rank_accuracy` after each
-# round.
+# `autotune.tune` runs the same loop with pools of processes and records; a `Callback` is told `rank_accuracy` after
+# each round.

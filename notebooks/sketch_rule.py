@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Write a sketch rule
 #
-# A sketch rule says how one kind of stage may be scheduled. Its numbers stay open: they are decisions, which the search takes.
-# Here is a rule for transposition, what it adds to the search space, and what that does to the kernel.
+# A sketch rule says how one kind of stage may be scheduled. Its numbers stay open: they are decisions, which the
+# search takes. Here is a rule for transposition, what it adds to the search space, and what that does to the kernel.
 
 # %%
 import matplotlib.pyplot as plt
@@ -22,8 +22,8 @@ from targets import registry
 # %% [markdown]
 # ## Before
 #
-# A scaled transposition. The rule that takes it, `elementwise`, knows two sketches: vectors over all elements, or rows of
-# vectors. Both write whole rows, and so read a column at a time: each read touches another cache line.
+# A scaled transposition. The rule that takes it, `elementwise`, knows two sketches: vectors over all elements, or
+# rows of vectors. Both write whole rows, and so read a column at a time: each read touches another cache line.
 
 # %%
 N = 768
@@ -48,8 +48,9 @@ show(before)
 # ## The rule
 #
 # In tiles of a few rows and vectors, what is read for one row is still in the cache for the next. `matches` says
-# which stages the rule knows; `apply` returns variants. It returns those of `elementwise` too, for the first rule that
-# matches decides alone.
+# which stages the rule knows; `apply` returns variants. It returns those of `elementwise` too, for the first rule
+# that matches decides alone.
+
 
 # %%
 class Tiles(SketchRule):
@@ -63,9 +64,11 @@ class Tiles(SketchRule):
     def apply(self, draft, stage, hardware):
         name, lanes = stage.name, hardware.float_lanes
         rows, columns = (axis.name for axis in stage.axes)
-        group = DecisionGroup.of(f"{name}.tile", (f"{name}.tile", f"{name}.vectors"), [
-            (tile, vectors) for tile in (4, 8, 16, 32, 64) for vectors in (1, 2, 4)
-        ])
+        group = DecisionGroup.of(
+            f"{name}.tile",
+            (f"{name}.tile", f"{name}.vectors"),
+            [(tile, vectors) for tile in (4, 8, 16, 32, 64) for vectors in (1, 2, 4)],
+        )
         tiled, (tile, vectors) = draft.decide(group)
         tiled = tiled.apply(
             Split(name, rows, (tile,), "guard"),
@@ -83,8 +86,8 @@ show(after)
 print(after.sketches[0].steps, after.sketches[0].program, sep="\n\n")
 
 # %% [markdown]
-# The loops are symbolic: `y.tile` and `y.vectors` stand for the numbers. So a sketch is lowered once, and thousands of its
-# candidates are judged at once.
+# The loops are symbolic: `y.tile` and `y.vectors` stand for the numbers. So a sketch is lowered once, and thousands
+# of its candidates are judged at once.
 #
 # ## What it changes
 #
