@@ -1,0 +1,91 @@
+"""The notebooks run: each as a program, and one in a kernel, cell by cell, with its figures and its processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jupytext
+import pytest
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
+IN_A_KERNEL = ROOT / "notebooks" / "sketch_rule.py"
+
+SHOWN = {
+    "cost_models.py": "KiB of text",
+    "design_an_accelerator.py": "ms with log_inp_buffer",
+    "inside_a_search.py": "evolution  best",
+    "sketch_rule.py": "no failures",
+    "transfer.py": "pairs ordered right",
+}
+"""Notebook -> what it says in its end."""
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_as_a_program_from_anywhere(notebook: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    run = subprocess.run(
+        [sys.executable, str(notebook)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert SHOWN[notebook.name] in run.stdout
+    assert "Warning" not in run.stderr
+    assert not list(tmp_path.iterdir()), "a notebook leaves nothing behind"
+
+
+def test_a_notebook_runs_in_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel's own draws into the notebook
+    kernel = KernelManager(kernel_name="python3", transport="ipc", ip=str(tmp_path / "kernel"))
+    notebook = jupytext.read(IN_A_KERNEL)
+    NotebookClient(notebook, km=kernel, timeout=90, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert all(cell.execution_count for cell in code(notebook))
+    assert "best" in "".join(output.get("text", "") for output in outputs(notebook))
+    assert drawn(notebook) == sum("plt.show()" in cell.source for cell in code(notebook)) > 0
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_cells_of_text_and_code(notebook: Path) -> None:
+    found = jupytext.read(notebook)
+    assert found.metadata.jupytext["text_representation"]["format_name"] == "percent"
+    first, *_ = found.cells
+    assert first.cell_type == "markdown" and first.source.startswith("# ")
+    # A figure that is made in one cell and shown in another is drawn half done.
+    cells = [cell.source for cell in code(found)]
+    assert [source.count("plt.subplots(") for source in cells] == [source.count("plt.show()") for source in cells]
+    assert sum(source.count("plt.show()") for source in cells) > 0
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_knows_no_place_of_its_own(notebook: Path) -> None:
+    text = notebook.read_text()
+    assert re.findall(r"""["'](?:/|~|[A-Z]:)[^"']*["']""", text) == []
+    assert "__file__" not in text.replace("autotune.__file__", "")  # a kernel has none
+
+
+def test_every_notebook_is_listed() -> None:
+    page = (ROOT / "docs" / "cost_model_lab.md").read_text()
+    assert {path.name for path in NOTEBOOKS} == set(SHOWN) == set(re.findall(r"\(\.\./notebooks/(\w+\.py)\)", page))
+    assert not list((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def code(notebook: NotebookNode) -> list[NotebookNode]:
+    """Cells of code."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs(notebook: NotebookNode) -> list[NotebookNode]:
+    """What the cells gave out."""
+    return [output for cell in code(notebook) for output in cell.outputs]
+
+
+def drawn(notebook: NotebookNode) -> int:
+    """Figures among the outputs."""
+    return sum("image/png" in output.get("data", {}) for output in outputs(notebook))
