@@ -63,7 +63,7 @@ class SearchConfig(Section):
 class TransferConfig(Section):
     """What the search is told of other tasks, see docs/cost_model_lab.md."""
 
-    source: str = Field(description="A dataset's folder, a records file, or what `autotune transfer` wrote.")
+    source: str = Field(description="A dataset's folder, a records file, or what `autotune costmodel train` wrote.")
     method: str = Field(default="residual", description="residual, continued, fine_tune or joint.")
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the method.")
     model: str = Field(
@@ -83,10 +83,19 @@ class TransferConfig(Section):
 class CostModelConfig(Section):
     """What candidates are judged by before they are measured."""
 
-    name: str = Field(default="lightgbm", description="A name of costmodel.models.registry.")
+    name: str = Field(
+        default="lightgbm",
+        description="A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class.",
+    )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the model.")
     transfer: TransferConfig | None = Field(
         default=None, description="What is known from other tasks, workloads or machines; null: nothing."
+    )
+    exploration: float = Field(
+        default=0.0,
+        ge=0,
+        description="Standard deviations that are added to a score (upper confidence bound); for random_forest, "
+        "gaussian_process and ensemble.",
     )
 
 

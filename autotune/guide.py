@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from autotune.search.base import Candidate, SearchStrategy
 from costmodel.features import FeatureExtractor
 from costmodel.metrics import pairwise_accuracy
-from costmodel.models.base import CostModel
+from costmodel.models.base import CostModel, UncertainModel
 from costmodel.transfer import Transfer
 from search_space.space import SearchSpace
 
@@ -36,6 +36,8 @@ class Guide:
         noise: its standard deviation on the logarithm of seconds.
         extractor: makes a sketch's features, called as `FeatureExtractor`.
         transfer: what is known from other tasks; it scores in the model's place where it is in use.
+        exploration: how many of the model's standard deviations are added to a score: an upper confidence bound
+            (Srinivas et al., 2010). Only an `UncertainModel` has them.
 
     Attributes:
         seconds: spent on scoring and fitting.
@@ -52,7 +54,10 @@ class Guide:
         noise: float = 0.2,
         extractor: Callable[..., Any] = FeatureExtractor,
         transfer: Transfer | None = None,
+        exploration: float = 0.0,
     ) -> None:
+        check_exploration(model, exploration)
+        self.exploration = exploration
         self.space, self.model, self.noise = space, model, noise
         self.transfer = transfer
         self.seconds, self.scored, self.fitted = 0.0, 0, False
@@ -78,7 +83,11 @@ class Guide:
                 noisy: NDArray[np.float64] = order + self.noise * self._rng.standard_normal(len(order))
                 return noisy
             self.scored += len(choices)
-            return np.asarray(self.model.predict(self._extractor(sketch)(columns)), np.float64)
+            features = self._extractor(sketch)(columns)
+            if self.exploration and isinstance(self.model, UncertainModel):
+                scores, deviations = self.model.predict_with_deviation(features)
+                return np.asarray(scores + self.exploration * deviations, np.float64)
+            return np.asarray(self.model.predict(features), np.float64)
 
     def features(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float32]:
         """Features of candidates of one sketch: (n, groups) -> (n, statements, features)."""
@@ -171,6 +180,21 @@ class Guide:
             yield
         finally:
             self.seconds += time.perf_counter() - start
+
+
+def check_exploration(model: CostModel, exploration: float) -> None:
+    """Refuses exploration by a model that does not know how sure it is.
+
+    Raises:
+        ValueError: it does not, or `exploration` is negative.
+    """
+    if not exploration >= 0:
+        raise ValueError(f"`exploration` must not be negative, but got exploration={exploration}")
+    if exploration and not isinstance(model, UncertainModel):
+        raise ValueError(
+            f"`exploration` must be 0 for a model that does not know how sure it is, but got "
+            f"exploration={exploration} for {type(model).__name__}"
+        )
 
 
 def _rank_accuracy(scores: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:

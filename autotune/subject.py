@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from autotune import schedulers, search
 from autotune.config import ConfigError, RunConfig, WorkloadConfig
+from autotune.guide import check_exploration
 from autotune.models import make_model
 from autotune.naming import nearest
 from autotune.search.base import make_options
@@ -105,6 +106,8 @@ def settings_of(config: RunConfig, where: str) -> Settings:
         make_model(config.cost_model.name, config.cost_model.options, config.seed)
     with blamed(f"{where}:cost_model.transfer"):
         transfer = transfer_of(config)
+        model = make_model(config.cost_model.name, config.cost_model.options, config.seed)
+        check_exploration(model, config.cost_model.exploration)
     return Settings(
         target=target,
         trials=config.trials,
@@ -116,6 +119,7 @@ def settings_of(config: RunConfig, where: str) -> Settings:
         cost_model=config.cost_model.name,
         cost_model_options=config.cost_model.options,
         transfer=transfer,
+        exploration=config.cost_model.exploration,
         threads=config.measure.threads or hardware.cores,
         cache=config.measure.cache,
         build_timeout=config.measure.build_timeout_s,

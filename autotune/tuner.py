@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from autotune import search
 from autotune.callbacks import Callback
 from autotune.guide import Guide
+from autotune.lab import folder
 from autotune.loop import run_rounds
 from autotune.models import make_model
 from autotune.pools import make_pool
@@ -23,7 +25,8 @@ from autotune.search.sampling import LegalSampler
 from autotune.task import Task
 from autotune.tuning import Settings, TaskTuning
 from costmodel.features import FeatureExtractor
-from costmodel.transfer import Options, Source, TargetTask, TransferError
+from costmodel.transfer import Base, Options, Source, TargetTask, TransferError
+from costmodel.transfer.align import Unaligned
 from measure.database import Database
 from measure.host import describe_host
 from measure.pool import Cache, MeasurePool
@@ -48,6 +51,7 @@ def tune(
     cost_model: str = "lightgbm",
     cost_model_options: Mapping[str, Any] | None = None,
     transfer: Options | str | os.PathLike[str] | None = None,
+    exploration: float = 0.0,
     batch: int = 32,
     finalists: int = 3,
     threads: int | None = None,
@@ -67,6 +71,7 @@ def tune(
         cost_model: a name of `costmodel.models.registry`, with its options.
         transfer: what is known from other tasks: a dataset's folder, a records file or a saved model, or `Options`,
             which say how it is used.
+        exploration: of the model's standard deviations, so many are added to a candidate's score.
         batch: trials of a round.
         finalists: fastest candidates that are timed again at the end, besides the trials.
         threads: that a kernel runs on; None: one a core.
@@ -97,6 +102,7 @@ def tune(
         cost_model=cost_model,
         cost_model_options=cost_model_options or {},
         transfer=Options(os.fspath(transfer)) if isinstance(transfer, str | os.PathLike) else transfer,
+        exploration=exploration,
         threads=threads or targets.get(target).hardware.cores,
         cache=cache,
     )
@@ -143,7 +149,7 @@ def prepare(
     key = task.workload.key
     model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)
     extractor = partial(FeatureExtractor, cold_constants=settings.cache == "network")
-    guide = Guide(space, model, settings.generator(key, "guide"), extractor=extractor)
+    guide = Guide(space, model, settings.generator(key, "guide"), extractor=extractor, exploration=settings.exploration)
     if source is not None and settings.transfer is not None and source.knows(space.hardware):
         rng = settings.generator(key, "transfer")
         guide.transfer = source.for_task(described(guide, rng), settings.transfer, settings.seed)
@@ -158,11 +164,16 @@ def source_of(settings: Settings) -> Source | None:
     """What the searches are told of other tasks, opened; None where they are told nothing.
 
     Raises:
-        TransferError: it cannot be used.
+        TransferError, DatasetError, RecordError, ModelError: it cannot be used.
     """
     if settings.transfer is None:
         return None
-    source = Source.open(settings.transfer.source)
+    place = Path(settings.transfer.source)
+    if (place / folder.KIND).is_file():
+        name, model = folder.load(place)
+        source = Source(base=Base(name, {}, model, Unaligned()), name=str(place))
+    else:
+        source = Source.open(place)
     hardware = targets.get(settings.target).hardware
     if not source.knows(hardware):
         raise TransferError(f"`source` must hold tasks of machines like {hardware.name}, but {source.name} has none")

@@ -38,6 +38,7 @@ class Settings:
         strategy, strategy_options: see `autotune.search`.
         cost_model, cost_model_options: see `costmodel.models`.
         transfer: what the search is told of other tasks; None: nothing.
+        exploration: see `autotune.guide.Guide`.
         threads: that a kernel runs on.
         cache: state of the caches during timing, see `measure.pool.Cache`.
         build_timeout, run_timeout: seconds.
@@ -53,6 +54,7 @@ class Settings:
     cost_model: str = "lightgbm"
     cost_model_options: Mapping[str, Any] = field(default_factory=dict)
     transfer: Options | None = None
+    exploration: float = 0.0
     threads: int = 1
     cache: Cache = "warm"
     build_timeout: float = 15.0

@@ -13,9 +13,11 @@ from autotune import folder as run_folder
 from autotune.callbacks import Callback
 from autotune.collect.items import Item, collect_of, items_of
 from autotune.config import ConfigError, RunConfig
+from autotune.guide import Guide
 from autotune.loop import run_rounds
 from autotune.pools import make_pool
 from autotune.schedulers import TaskScheduler, TaskState
+from autotune.search.base import Candidate
 from autotune.subject import blamed, settings_of
 from autotune.task import Task
 from autotune.tuner import known, prepare
@@ -23,6 +25,7 @@ from autotune.tuning import Settings, TaskTuning
 from costmodel.dataset import Dataset, DatasetError, TaskData
 from costmodel.dataset.build import build, machine_of
 from costmodel.dataset.dataset import task_from_json, task_to_json
+from costmodel.models.random_model import RandomModel
 from measure.database import Database
 from measure.host import describe_host
 from measure.record import Record
@@ -159,8 +162,22 @@ def tunings_of(
             how = replace(settings, strategy=strategy, strategy_options=options, trials=trials)
             own = [record for record in records if record.provenance.startswith(f"{strategy} ")]
             name = item.name if strategy == RANDOM else f"{item.name} ({strategy})"
-            halves.append(prepare(Task(name, item.workload), how, own, space))
+            tuning = prepare(Task(name, item.workload), how, (), space)
+            if strategy == RANDOM:
+                tuning.guide = _Unguided(space, RandomModel(), settings.generator(item.workload.key, "unguided"))
+            tuning.replay(own)
+            halves.append(tuning)
     return halves
+
+
+class _Unguided(Guide):
+    """Guide of what is drawn at random: it learns nothing, as nobody asks it, and needs no features for that."""
+
+    def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
+        """See `Guide.observe`."""
+
+    def refit(self) -> None:
+        """See `Guide.refit`."""
 
 
 def tasks_beside(records: Path) -> list[TaskData]:

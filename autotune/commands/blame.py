@@ -51,6 +51,7 @@ def _blamable() -> tuple[type[Exception], ...]:
     from autotune.executable import ExecutableError
     from autotune.tracking.store import StoreError
     from costmodel.dataset.errors import DatasetError
+    from costmodel.models.errors import ModelError
     from measure.errors import MeasureError
 
-    return (ConfigError, MeasureError, ExecutableError, StoreError, DatasetError)
+    return (ConfigError, MeasureError, ExecutableError, StoreError, DatasetError, ModelError)

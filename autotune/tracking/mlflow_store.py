@@ -10,7 +10,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -137,6 +137,17 @@ class MLflowStore(Store):
                 pip_requirements=[f"autotune-tensor=={__version__}"],
             )
             self._client.log_artifacts(run, str(made), "cost_model")
+
+    def register_model(self, run: str, name: str) -> str:
+        """See `Store`; `mlflow.pyfunc.load_model("models:/NAME/VERSION")` gives what predicts."""
+        with self._blamed():
+            with suppress(MlflowException):  # there is one of that name; if it is something else, the next call says so
+                self._client.create_registered_model(name)
+            known = self._client.search_model_versions(f"name = '{name}' and run_id = '{run}'")
+            if known:
+                return f"{name}/{known[0].version}"
+            source = f"{self._client.get_run(run).info.artifact_uri}/cost_model"
+            return f"{name}/{self._client.create_model_version(name, source, run).version}"
 
     def log_input(self, run: str, data: Input) -> None:
         """See `Store`."""

@@ -102,6 +102,13 @@ class Store(ABC):
         """Copies a saved cost model, such that the store's own tools can load it; `kind`: its name in the registry."""
 
     @abstractmethod
+    def register_model(self, run: str, name: str) -> str:
+        """Makes the model that `log_model` copied the next version of the model `name`; returns its name and version.
+
+        A model of a run is one version, however often this is called.
+        """
+
+    @abstractmethod
     def log_input(self, run: str, data: Input) -> None:
         """Notes data that went into the run."""
 

@@ -28,7 +28,8 @@ Family = tuple[str, str, int, str]
 def build(records: Iterable[Record], tasks: Sequence[TaskData] = ()) -> Dataset:
     """The dataset of some records.
 
-    Each program is in it once: as it was measured first, or as it was measured right first. Where the search space of
+    Each program is in it once: as it was measured first, or as it was measured right first; programs stand in the order
+    of their searches' trials. Where the search space of
     its workload still gives a program from the choices in its record, only its decisions are kept; any other is kept
     with a schedule of its own.
 
@@ -91,8 +92,14 @@ class _Builder:
 
     @property
     def measured(self) -> Measured:
-        """What was added."""
-        return Measured(self._of.sketches, _once(self._of.programs))
+        """What was added, in an order that does not depend on which trial of a round was finished first."""
+        found, places = Measured(), list[int]()
+        for program in _once(sorted(self._of.programs, key=lambda p: (p.order, p.origin, p.seed))):
+            if program.sketch not in places:
+                places.append(program.sketch)
+            found.programs.append(dataclasses.replace(program, sketch=places.index(program.sketch)))
+        found.sketches = [self._of.sketches[place] for place in places]
+        return found
 
     def add(self, record: Record) -> None:
         sketch, values = self._decisions(record) or self._concrete(record)

@@ -87,5 +87,5 @@ def program_rows(features: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]
     lengths = np.array([len(of) for of in features])
     for length in np.unique(lengths):
         places = np.flatnonzero(lengths == length)
-        found[places] = program_features(np.stack([features[i] for i in places])).T
+        found[places] = program_features(np.stack([features[i] for i in places.tolist()])).T
     return found

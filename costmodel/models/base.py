@@ -10,6 +10,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.models import text
 from costmodel.models.tunable import Tunable
 
 Learned = TypeVar("Learned")
@@ -22,9 +23,12 @@ class CostModel(ABC):
     A model sees features alone, never the machine or the schedule. What it draws, it draws from a seed of its own.
 
     Attributes:
+        saved: names of the attributes that hold what was learned, None before: numbers, texts and arrays, which `save`
+            and `load` write and read, unless a model has its own.
         tunable: options of the constructor that a search of hyper-parameters may vary, and over what.
     """
 
+    saved: ClassVar[tuple[str, ...]] = ()
     tunable: ClassVar[Mapping[str, Tunable]] = {}
 
     @abstractmethod
@@ -57,17 +61,22 @@ class CostModel(ABC):
             ValueError: a model that learns, and has not.
         """
 
-    @abstractmethod
     def save(self, path: Path) -> None:
-        """Writes what was learned, as text."""
+        """Writes what was learned, as text.
 
-    @abstractmethod
+        Raises:
+            ValueError: a model that learns, and has not.
+        """
+        text.write(path, type(self).__name__, {name: need_fit(getattr(self, name)) for name in self.saved})
+
     def load(self, path: Path) -> None:
         """Reads what `save` wrote.
 
         Raises:
-            ValueError: it is none of this model's files.
+            ModelError: it is none of this model's files.
         """
+        for name, value in text.read(path, type(self).__name__, self.saved).items():
+            setattr(self, name, value)
 
 
 class UncertainModel(CostModel):

@@ -10,6 +10,7 @@ import ctypes
 import ctypes.util
 import importlib.metadata
 import importlib.util
+import re
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.models.errors import ModelError
 from costmodel.models.forest import MAX_LEAVES
 
 Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -118,6 +120,27 @@ def options_of(seed: int, leaves: int, learning_rate: float, feature_share: floa
         "seed": seed,
         "verbose": -1,
     }
+
+
+def check_text(text: str, no_trees: str, features: int, path: Path) -> None:
+    """Refuses what is no model of LightGBM's on so many features.
+
+    Args:
+        text: of the model.
+        no_trees: what stands for a model without trees.
+        features: that it must have learned from.
+        path: where it was read, for the message.
+
+    Raises:
+        ModelError: it is none.
+    """
+    if text.strip() == no_trees:
+        return
+    found = re.search(r"^max_feature_idx=(\d+)$", text, re.MULTILINE)
+    whole = text.startswith("tree\n") and "\nend of trees\n" in text
+    if not whole or found is None or int(found[1]) + 1 != features:
+        told = f"{int(found[1]) + 1} features" if whole and found is not None else "no such text"
+        raise ModelError(f"{path}: a saved model must be LightGBM's text on {features} features, but got {told}")
 
 
 def boost(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from costmodel.models import registry
 from costmodel.models.base import CostModel, Scores, UncertainModel, check_lengths, need_fit
+from costmodel.models.errors import ModelError
 from costmodel.models.tunable import Range, Tunable
 
 
@@ -86,7 +87,7 @@ class EnsembleModel(UncertainModel):
             member, options = str(document["member"]), dict(document["options"])
             texts = ["".join(lines) for lines in document["members"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}: a saved ensemble must be whole, but {error!r}") from None
+            raise ModelError(f"{path}: a saved ensemble must be whole, but {error!r}") from None
         kind, learned = registry.known(member), []
         with tempfile.TemporaryDirectory(prefix="autotune-ensemble-") as folder:
             for i, text in enumerate(texts):

@@ -96,7 +96,8 @@ class GaussianProcessModel(ProgramModel, UncertainModel):
 
     def _deviation(self, rows: Rows) -> Scores:
         known = self._covariance(np.clip(rows, -CLIP, CLIP)) @ self._inverse.T
-        return np.sqrt(np.maximum(self.learned["variance"] - (known**2).sum(axis=1), 1e-12))
+        found: Scores = np.sqrt(np.maximum(self.learned["variance"] - (known**2).sum(axis=1), 1e-12))
+        return found
 
     def _covariance(self, rows: Rows) -> NDArray[np.float64]:
         """Of rows and points: (rows, points)."""

@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.features import SECONDS
+from costmodel.features import NAMES, SECONDS
 from costmodel.models import prior as roofline
 from costmodel.models.base import CostModel, check_lengths, need_fit
-from costmodel.models.booster import boost, options_of
+from costmodel.models.booster import boost, check_text, options_of
 from costmodel.models.forest import MAX_LEAVES, Forest
 from costmodel.models.subsample import faster_half
 from costmodel.models.tunable import Range, Tunable
@@ -98,6 +98,7 @@ class LightGBMModel(CostModel):
     def load(self, path: Path) -> None:
         """Reads what `save` wrote, or a model of LightGBM's own."""
         text, _, scale = path.read_text().partition(f"\n{_PRIOR}")
+        check_text(text, NO_TREES, len(NAMES), path)
         self._scale = float(scale or 0.0)
         self._learned(text)
 

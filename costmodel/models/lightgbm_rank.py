@@ -10,10 +10,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.features import SECONDS
-from costmodel.features.program import program_features, program_rows
+from costmodel.features import NAMES, SECONDS
+from costmodel.features.program import PROGRAM_NAMES, program_features, program_rows
 from costmodel.models.base import CostModel, Scores, check_lengths, need_fit
-from costmodel.models.booster import boost, options_of
+from costmodel.models.booster import boost, check_text, options_of
+from costmodel.models.errors import ModelError
 from costmodel.models.forest import MAX_LEAVES, Forest
 from costmodel.models.pair_loss import PairLoss
 from costmodel.models.subsample import faster_half
@@ -112,7 +113,9 @@ class PairwiseModel(CostModel):
         text, _, own = path.read_text().partition(f"\n{_HEAD}")
         scope, _, slope = own.strip().partition(" ")
         if scope not in SCOPES:
-            raise ValueError(f"{path}: a saved model must end with a line {_HEAD}SCOPE SLOPE, but got {own[:40]!r}")
+            raise ModelError(f"{path}: a saved model must end with a line {_HEAD}SCOPE SLOPE, but got {own[:40]!r}")
+        columns = len(PROGRAM_NAMES) if scope == "program" else len(NAMES)
+        check_text(text, NO_TREES, columns, path)
         self.scope, self._slope = scope, float(slope)
         self._learned(text)
 

@@ -22,7 +22,7 @@ class MLPModel(ProgramModel):
     Args:
         seed, programs, tasks_programs, prior: see `ProgramModel`.
         units: of the first hidden layer; the second has half as many.
-        penalty: of the weights' squares.
+        penalty: of the weights' squares, by program.
         learning_rate: of Adam.
         epochs: passes over the programs.
     """
@@ -30,7 +30,7 @@ class MLPModel(ProgramModel):
     name = "mlp"
     tunable: ClassVar[Mapping[str, Tunable]] = {
         "units": Range(32, 256, log=True),
-        "penalty": Range(1e-5, 1e-1, log=True),
+        "penalty": Range(1e-4, 0.3, log=True),
         "learning_rate": Range(1e-4, 1e-2, log=True),
         "epochs": Range(10, 60),
     }
@@ -39,7 +39,7 @@ class MLPModel(ProgramModel):
         self,
         seed: int = 0,
         units: int = 128,
-        penalty: float = 1e-3,
+        penalty: float = 0.03,
         learning_rate: float = 1e-3,
         epochs: int = 40,
         programs: int = 2048,
@@ -58,9 +58,10 @@ class MLPModel(ProgramModel):
 
         from costmodel.models.threads import one_thread
 
+        middle, width = float(target.mean()), max(float(target.std()), 1e-3)
         network = MLPRegressor(
             hidden_layer_sizes=(self.units, self.units // 2),
-            alpha=self.penalty,
+            alpha=self.penalty * len(rows),
             batch_size=min(128, len(rows)),
             learning_rate_init=self.learning_rate,
             max_iter=self.epochs,
@@ -69,9 +70,10 @@ class MLPModel(ProgramModel):
         )
         with one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # so many epochs are meant
-            network.fit(np.clip(rows, -CLIP, CLIP).astype(np.float32), target.astype(np.float32))
+            network.fit(np.clip(rows, -CLIP, CLIP).astype(np.float32), ((target - middle) / width).astype(np.float32))
         layers = zip(network.coefs_, network.intercepts_, strict=True)
-        return {
+        learned: dict[str, Any] = {"middle": middle, "width": width}
+        return learned | {
             f"{name}{i}": np.asarray(value, np.float32)
             for i, layer in enumerate(layers)
             for name, value in zip(("weights", "bias"), layer, strict=True)
@@ -83,4 +85,6 @@ class MLPModel(ProgramModel):
         values = np.clip(rows, -CLIP, CLIP).astype(np.float32)
         for i in (0, 1):
             values = np.maximum(values @ at[f"weights{i}"] + at[f"bias{i}"], np.float32(0))
-        return (values @ at["weights2"] + at["bias2"])[:, 0].astype(np.float64)
+        output = (values @ at["weights2"] + at["bias2"])[:, 0].astype(np.float64)
+        found: Scores = output * at["width"] + at["middle"]
+        return found

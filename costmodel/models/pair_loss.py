@@ -68,7 +68,8 @@ class PairLoss:
         push, bend = weight * wrong / self.pairs, weight * wrong * (1.0 - wrong) / self.pairs
         count = len(total)
         gradient = np.bincount(second, push, count) - np.bincount(first, push, count)
-        return gradient, np.bincount(second, bend, count) + np.bincount(first, bend, count)
+        curvature = np.bincount(second, bend, count) + np.bincount(first, bend, count)
+        return np.asarray(gradient, np.float64), np.asarray(curvature, np.float64)
 
     def slope(self, values: NDArray[np.float64], most: float = 8.0) -> float:
         """The factor, from 0 to `most`, of values (programs,) that makes the best scores of them: Newton's method."""
@@ -107,7 +108,8 @@ class PairLoss:
 
 def _discount(place: NDArray[np.int64]) -> NDArray[np.float64]:
     """Of the gain of a program at a place from 0."""
-    return 1.0 / np.log2(place + 2.0)
+    found: NDArray[np.float64] = 1.0 / np.log2(place + 2.0)
+    return found
 
 
 def _wrong(ahead: NDArray[np.float64]) -> NDArray[np.float64]:

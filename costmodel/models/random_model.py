@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,8 @@ from costmodel.models.base import CostModel
 
 class RandomModel(CostModel):
     """Uniform scores drawn from the seed and the features: the same candidates always get the same scores."""
+
+    saved = ("seed",)
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
@@ -32,11 +33,3 @@ class RandomModel(CostModel):
         mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0x9E3779B97F4A7C15)
         scores: NDArray[np.float64] = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
         return scores
-
-    def save(self, path: Path) -> None:
-        """Writes the seed."""
-        path.write_text(f"{self.seed}\n")
-
-    def load(self, path: Path) -> None:
-        """Reads the seed."""
-        self.seed = int(path.read_text())

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from costmodel.models.base import CostModel
+from costmodel.models.errors import ModelError
 
 MODELS: dict[str, str] = {
     "lightgbm": "costmodel.models.lightgbm_model:LightGBMModel",
@@ -39,7 +40,7 @@ def get(name: str) -> type[CostModel]:
     A module is looked for where Python does, and in the working directory.
 
     Raises:
-        ValueError: no model has it; names the nearest one.
+        ModelError: no model has it; names the nearest one.
     """
     if name in MODELS:
         module, _, attribute = MODELS[name].partition(":")
@@ -49,7 +50,7 @@ def get(name: str) -> type[CostModel]:
         if name not in _OWN:
             _OWN[name] = _own(name)
         return _OWN[name]
-    raise ValueError(
+    raise ModelError(
         f"`cost_model` must be one of {', '.join(MODELS)}, or module:Class, "
         f"but got cost_model={name!r}{_nearest(name, MODELS)}"
     )
@@ -59,32 +60,46 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
     """The model `name`, made with its options; `seed` goes to a model that takes one.
 
     Raises:
-        ValueError: no such model, or an option that it does not have, or a value that it refuses.
+        ModelError: no such model, or an option that it does not have, or a value that it refuses.
     """
     kind = get(name)
     parameters = inspect.signature(kind).parameters
     named = [key for key, parameter in parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
     for option in options if len(named) == len(parameters) else ():
         if option not in parameters:
-            raise ValueError(
+            raise ModelError(
                 f"`{name}` must have options among {', '.join(parameters) or 'none'}, "
                 f"but got {option!r}{_nearest(option, parameters)}"
             )
+    for option, value in options.items():
+        _check_type(option, value, parameters[option].default if option in parameters else None)
     seeded = {"seed": seed} if "seed" in parameters else {}
-    model: CostModel = kind(**{**seeded, **options})
+    try:
+        model: CostModel = kind(**{**seeded, **options})
+    except ValueError as error:
+        raise ModelError(f"{name}: {error}") from error
     return model
+
+
+def _check_type(option: str, value: Any, default: Any) -> None:
+    """Refuses a value of another type than the option's default; where that says nothing, so does this."""
+    if not isinstance(default, bool | int | float | str):
+        return
+    allowed = (int, float) if isinstance(default, float) else (type(default),)
+    if not isinstance(value, allowed) or isinstance(value, bool) != isinstance(default, bool):
+        raise ModelError(f"`{option}` must be of type {type(default).__name__}, but got {option}={value!r}")
 
 
 def known(name: str) -> type[CostModel]:
     """The model class of a name that stands in a file: as `get`, but no code is run that was not asked for before.
 
     Raises:
-        ValueError: no model has it, or it is one of somebody's own that this process has not asked for.
+        ModelError: no model has it, or it is one of somebody's own that this process has not asked for.
     """
     if name in MODELS or ":" not in name:
         return get(name)
     if name not in _OWN:
-        raise ValueError(
+        raise ModelError(
             f"a model of one's own must be asked for by its name before its file is read, for that runs its code, "
             f"but got cost_model={name!r}"
         )
@@ -101,7 +116,7 @@ def _own(name: str) -> type[CostModel]:
     module = _module_of_file(Path(place), name) if place.endswith(".py") else _module(place, name)
     kind = getattr(module, attribute, None)
     if not isinstance(kind, type) or not issubclass(kind, CostModel):
-        raise ValueError(f"`cost_model` must name a subclass of CostModel, but got cost_model={name!r}")
+        raise ModelError(f"`cost_model` must name a subclass of CostModel, but got cost_model={name!r}")
     return kind
 
 
@@ -113,14 +128,14 @@ def _module(place: str, name: str) -> ModuleType:
     except (ModuleNotFoundError, ValueError) as error:
         if isinstance(error, ModuleNotFoundError) and error.name not in (place, place.partition(".")[0]):
             raise  # something that the module itself imports
-        raise ValueError(f"`cost_model` must name a module that can be imported, but got cost_model={name!r}") from None
+        raise ModelError(f"`cost_model` must name a module that can be imported, but got cost_model={name!r}") from None
     finally:
         sys.path.remove(here)
 
 
 def _module_of_file(path: Path, name: str) -> ModuleType:
     if not path.is_file():
-        raise ValueError(f"`cost_model` must name a file that exists, but got cost_model={name!r}")
+        raise ModelError(f"`cost_model` must name a file that exists, but got cost_model={name!r}")
     title = f"{path.stem} of {path.resolve()}"
     if title not in sys.modules:
         spec = importlib.util.spec_from_file_location(title, path)

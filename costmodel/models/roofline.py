@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +20,3 @@ class RooflineModel(CostModel):
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """See `CostModel.predict`."""
         return -features[:, 0, SECONDS].astype(np.float64)
-
-    def save(self, path: Path) -> None:
-        """Writes the model's name."""
-        path.write_text("roofline\n")
-
-    def load(self, path: Path) -> None:
-        """Does nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.features import NAMES
+from costmodel.models.errors import ModelError
 
 Value = int | float | str | NDArray[Any] | list[Any]
 FEATURES = f"{len(NAMES)}:{zlib.crc32(' '.join(NAMES).encode()):08x}"
@@ -30,21 +31,30 @@ def write(path: Path, model: str, values: Mapping[str, Value]) -> None:
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def read(path: Path, model: str) -> dict[str, Any]:
+def read(path: Path, model: str, names: Collection[str] = ()) -> dict[str, Any]:
     """What `write` wrote, arrays as arrays.
 
+    Args:
+        path: the file.
+        model: name of its kind.
+        names: that must be in it.
+
     Raises:
-        ValueError: it is no such file, of another kind of model, or of other features.
+        ModelError: it is no such file, of another kind of model, or of other features.
     """
     try:
         values = json.loads(path.read_text())
         found = values.pop("model"), values.pop("features")
         read = {name: _load(value) for name, value in values.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: a saved model must be whole, but {error!r}") from None
+        raise ModelError(f"{path}: a saved model must be whole, but {error!r}") from None
     if found != (model, FEATURES):
-        raise ValueError(
+        raise ModelError(
             f"{path}: a saved model must be {model!r} on the features {FEATURES}, but got {found[0]!r} on {found[1]}"
+        )
+    if missing := [name for name in names if name not in read]:
+        raise ModelError(
+            f"{path}: a saved model must have {', '.join(missing)}, but got {', '.join(read) or 'nothing'}"
         )
     return read
 

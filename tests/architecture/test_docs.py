@@ -119,7 +119,7 @@ def test_the_definition_of_its_page_is_a_workload() -> None:
 
 
 def test_the_cost_model_of_its_page_learns(tmp_path: Path) -> None:
-    model = run(DOCS / "adding_a_cost_model.md")["Ridge"]()
+    model = run(DOCS / "adding_a_cost_model.md")["Linear"]()
     assert isinstance(model, CostModel)
     features = np.random.default_rng(0).random((40, 3, 5)).astype(np.float32)
     throughput = features.sum(axis=1) @ np.array([1.0, -1.0, 0.5, 0.0, 2.0])

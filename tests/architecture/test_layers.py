@@ -16,7 +16,7 @@ OUTSIDE = {
     "search_space": ("numpy", "ml_dtypes"),
     "targets": ("llvmlite",),
     "measure": ("grpc", "orjson", "ray"),
-    "costmodel": ("sklearn", "lightgbm", "pyarrow"),
+    "costmodel": ("sklearn", "lightgbm", "pyarrow", "threadpoolctl"),
 }
 """What each layer may import from outside the standard library, besides what those to its left may.
 
@@ -31,6 +31,7 @@ HEAVY = (
     "mlflow",
     "onnx",
     "onnxruntime",
+    "pyarrow",
     "pydantic",
     "ray",
     "rich",

@@ -48,7 +48,7 @@ def test_overrides_win_and_reach_any_key(write):
     [
         ("model: r\ntrails: 3", "job.yaml:trails: must be one of the known keys; did you mean 'trials'"),
         ("model: r\nsearch: {stratgy: x}", "job.yaml:search.stratgy: .*; did you mean 'strategy'"),
-        ("model: r\nzzz: 3", "job.yaml:zzz: must be one of the known keys name, model, workload, target"),
+        ("model: r\nzzz: 3", "job.yaml:zzz: must be one of the known keys name, model, workload, collect, target"),
         ("model: r\ntrials: 0", "job.yaml:trials: must be greater than or equal to 1, but got 0"),
         ("model: r\ntrials: '8'", "job.yaml:trials: must be a valid integer, but got '8'"),
         ("model: r\ntrials: 1.5", "job.yaml:trials: must be a valid integer.*but got 1.5"),
@@ -57,7 +57,7 @@ def test_overrides_win_and_reach_any_key(write):
         ("model: r\nname: a/b", "job.yaml:name: must match pattern"),
         ("workload: {m: 3}", "job.yaml:workload.operator: must be given"),
         ("trials: 3", "job.yaml: a run must have one of model, workload, collect, but got none"),
-        ("model: r\nworkload: {operator: x}", "job.yaml: a run must have one of .*, but got both"),
+        ("model: r\nworkload: {operator: x}", "job.yaml: a run must have one of .*, but got model and workload"),
         ("- 1", "job.yaml: a configuration must be a mapping of keys, but got list"),
         ("model: r\n  trials: {", "job.yaml:2: a configuration must be YAML"),
     ],
@@ -96,7 +96,7 @@ def test_the_published_schema_is_today_s():
     published = json.loads((ROOT / "docs" / "config.schema.json").read_text())
     assert published == json_schema(), "run `autotune schema --output docs/config.schema.json`"
     assert set(published["properties"]) == {
-        *("name", "model", "workload", "target", "trials", "seed", "search", "cost_model"),
+        *("name", "model", "workload", "collect", "target", "trials", "seed", "search", "cost_model"),
         *("measure", "network", "records", "output", "tracking"),
     }
     assert published["additionalProperties"] is False

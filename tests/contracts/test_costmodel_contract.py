@@ -1,21 +1,47 @@
-"""What every cost model promises; a model added to the registry is run through the same."""
+"""What every cost model promises: those of the registry, that of the page on adding one, and one of your own.
+
+AUTOTUNE_COST_MODEL=mine.py:Mine adds a model to them.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from costmodel import metrics
 from costmodel.features import NAMES
 from costmodel.models import registry
-from costmodel.models.base import CostModel
+from costmodel.models.base import CostModel, UncertainModel
+from costmodel.models.tunable import Choice, Range
 from tests.costmodel.data import population
 
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "adding_a_cost_model.md"
+OF_PAGE = "Linear of its page"
+OWN = [name for name in (os.environ.get("AUTOTUNE_COST_MODEL"),) if name]
+BLIND = ("random",)  # learn nothing, and see no roofline
+EXACT = tuple(registry.MODELS)  # scores do not depend on company to the last bit, rather than nearly
 
-@pytest.fixture(params=sorted(registry.MODELS))
-def kind(request: pytest.FixtureRequest) -> type[CostModel]:
-    return registry.get(request.param)
+
+def model_of_page(folder: Path) -> type[CostModel]:
+    """The model of the page, from a file of one's own."""
+    (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (folder / "mine.py").write_text(block)
+    return registry.get(f"{folder / 'mine.py'}:Linear")
+
+
+@pytest.fixture(params=[*sorted(registry.MODELS), OF_PAGE, *OWN])
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def kind(name: str, tmp_path: Path) -> type[CostModel]:
+    return model_of_page(tmp_path) if name == OF_PAGE else registry.get(name)
 
 
 def fitted(kind: type[CostModel], count: int = 40) -> CostModel:
@@ -23,6 +49,13 @@ def fitted(kind: type[CostModel], count: int = 40) -> CostModel:
     features, throughput = population(count)
     model.fit(list(features), throughput)
     return model
+
+
+def same(name: str, found: np.ndarray, expected: np.ndarray) -> None:
+    if name in EXACT:
+        np.testing.assert_array_equal(found, expected)
+    else:
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_one_finite_score_a_candidate(kind: type[CostModel]) -> None:
@@ -36,14 +69,15 @@ def test_no_candidates_no_scores(kind: type[CostModel]) -> None:
     assert fitted(kind).predict(np.empty((0, 2, len(NAMES)), np.float32)).shape == (0,)
 
 
-def test_scores_do_not_depend_on_company_or_layout(kind: type[CostModel]) -> None:
+def test_scores_do_not_depend_on_company_or_layout(name: str, kind: type[CostModel]) -> None:
     model, features = fitted(kind), population(100, seed=1)[0]
     scores = model.predict(features)
     assert len(np.unique(scores)) > 10
-    np.testing.assert_array_equal(model.predict(features[37:38]), scores[37:38])
-    np.testing.assert_array_equal(model.predict(features[::-3]), scores[::-3])
+    same(name, model.predict(features[37:38]), scores[37:38])
+    same(name, model.predict(features[::-3]), scores[::-3])
+    same(name, model.predict(np.concatenate([features] * 6)), np.concatenate([scores] * 6))
     columnwise = np.ascontiguousarray(features.transpose(2, 1, 0)).transpose(2, 1, 0)
-    np.testing.assert_array_equal(model.predict(columnwise), scores)
+    same(name, model.predict(columnwise), scores)
 
 
 def test_the_same_measurements_teach_the_same(kind: type[CostModel]) -> None:
@@ -68,6 +102,70 @@ def test_saved_and_loaded_models_agree(kind: type[CostModel], tmp_path: Path) ->
     assert (tmp_path / "again.txt").read_text() == (tmp_path / "model.txt").read_text()
 
 
+def test_what_is_saved_is_text_and_another_models_file_is_refused(kind: type[CostModel], tmp_path: Path) -> None:
+    fitted(kind).save(tmp_path / "model.txt")
+    text = (tmp_path / "model.txt").read_text(encoding="ascii")
+    assert text.isprintable() or set(text) - set(filter(str.isprintable, text)) <= {"\n"}
+    for wrong in ("", "{}", '{"model": "another", "features": "1:0"}', text[: len(text) // 3]):
+        (tmp_path / "wrong.txt").write_text(wrong)
+        with pytest.raises(ValueError, match=r"wrong\.txt: a saved (model|ensemble) must"):
+            kind().load(tmp_path / "wrong.txt")
+
+
+def test_learns_an_order(name: str, kind: type[CostModel]) -> None:
+    if name in BLIND:
+        return
+    features, throughput = population(300)
+    model, (new, truth) = kind(), population(300, seed=1)
+    model.fit(list(features), throughput)
+    assert metrics.pairwise_accuracy(model.predict(new), truth) > 0.75
+    assert metrics.pairwise_accuracy(-model.predict(new), truth) < 0.25
+
+
+def test_learns_from_many_tasks_whose_throughputs_do_not_compare(name: str, kind: type[CostModel]) -> None:
+    if name in BLIND:
+        return
+    parts = [population(40, seed=seed) for seed in range(4)]
+    features = [of for part in parts for of in part[0]]
+    throughput = np.concatenate([part[1] for part in parts])
+    groups = np.repeat(np.arange(4), 40)
+    model, again = kind(), kind()
+    model.fit_tasks(features, throughput, groups)
+    again.fit_tasks(features, throughput, groups + 7)  # they are names
+    new, truth = population(300, seed=9)
+    assert metrics.pairwise_accuracy(model.predict(new), truth) > 0.75
+    np.testing.assert_array_equal(again.predict(new), model.predict(new))
+
+
+def test_its_deviations_are_finite_and_its_scores_the_same(kind: type[CostModel], tmp_path: Path) -> None:
+    if not issubclass(kind, UncertainModel):
+        return
+    model, features = fitted(kind), population(130, seed=1)[0]
+    assert isinstance(model, UncertainModel)
+    scores, deviations = model.predict_with_deviation(features)
+    np.testing.assert_array_equal(scores, model.predict(features))
+    assert deviations.shape == scores.shape and np.isfinite(deviations).all() and (deviations >= 0).all()
+    assert len(np.unique(deviations)) > 10
+    np.testing.assert_array_equal(model.predict_with_deviation(features[5:8])[1], deviations[5:8])
+    model.save(tmp_path / "model.txt")
+    loaded = kind()
+    loaded.load(tmp_path / "model.txt")
+    assert isinstance(loaded, UncertainModel)
+    np.testing.assert_array_equal(loaded.predict_with_deviation(features)[1], deviations)
+    known, _ = population(40)
+    assert model.predict_with_deviation(known)[1].mean() < deviations.mean() * 1.2  # no surer of what it has not seen
+
+
+def test_it_can_be_made_with_what_it_says_may_be_varied(name: str, kind: type[CostModel]) -> None:
+    assert name != OF_PAGE or not kind.tunable
+    for option, over in kind.tunable.items():
+        values = over.values if isinstance(over, Choice) else (over.low, over.high)
+        assert isinstance(over, Choice) or over.low < over.high
+        assert not (isinstance(over, Range) and over.log) or over.low > 0
+        for value in values:
+            registry.make(name, {option: value}, seed=1)
+
+
 def test_programs_may_differ_in_statements_and_may_all_fail(kind: type[CostModel]) -> None:
     model = kind()
     mixed = [*population(12, statements=1)[0], *population(12, statements=4)[0]]
@@ -85,16 +183,52 @@ def test_features_are_left_as_they_were(kind: type[CostModel]) -> None:
     np.testing.assert_array_equal(features, before)
 
 
-def test_a_model_that_learns_says_so_when_it_has_not(tmp_path: Path) -> None:
-    model = registry.get("lightgbm")()
+@pytest.mark.parametrize("name", sorted(set(registry.MODELS) - {"roofline", "random"}))
+def test_a_model_that_learns_says_so_when_it_has_not(name: str, tmp_path: Path) -> None:
+    model = registry.get(name)()
+    model.fit([], np.empty(0))
     with pytest.raises(ValueError, match="must be fitted or loaded before it is used"):
         model.predict(population(1)[0])
     with pytest.raises(ValueError, match="must be fitted or loaded before it is used"):
         model.save(tmp_path / "model.txt")
+    with pytest.raises(ValueError, match="must have one entry a program, but got programs=2, throughput=1"):
+        model.fit(list(population(2)[0]), np.ones(1))
 
 
-def test_unknown_names_are_refused_with_the_nearest() -> None:
-    with pytest.raises(
-        ValueError, match="must be one of lightgbm, .*random, or module:Class, but got cost_model='lightgmb'; did"
+def test_names_that_are_no_models_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("Number = 3\n")
+    for wrong, said in (
+        ("lightgmb", r"must be one of lightgbm, .*, or module:Class, but got cost_model='lightgmb'; did you mean"),
+        ("none.py:Mine", "must name a file that exists, but got cost_model='none.py:Mine'"),
+        ("mine.py:Number", "must name a subclass of CostModel"),
+        ("mine.py:Mine", "must name a subclass of CostModel"),
+        ("no_such_module:Mine", "must name a module that can be imported"),
     ):
-        registry.get("lightgmb")
+        with pytest.raises(ValueError, match=said):
+            registry.get(wrong)
+
+
+def test_options_are_checked() -> None:
+    for options, said in (
+        ({"tree": 3}, "must have options among seed, .*, but got 'tree'; did you mean 'trees'"),
+        ({"trees": "many"}, "`trees` must be of type int, but got trees='many'"),
+        ({"prior": 1}, "`prior` must be of type bool, but got prior=1"),
+        ({"leaves": 99}, "`leaves` must be from 2 to 32, but got leaves=99"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            registry.make("lightgbm", options, 0)
+    with pytest.raises(ValueError, match="must have options among"):
+        registry.make("ensemble", {"tree": 3}, 0)
+    assert registry.make("ensemble", {"trees": 30}, 5).options == {"trees": 30}  # type: ignore[attr-defined]
+
+
+def test_a_file_does_not_make_its_reader_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("raise SystemExit('was run')\n")
+    for name in ("evil:Mine", f"{tmp_path}/evil.py:Mine"):
+        with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
+            registry.known(name)
+    assert registry.known("ridge") is registry.get("ridge")
+    (tmp_path / "good.py").write_text("from costmodel.models.roofline import RooflineModel as Mine\n")
+    assert registry.get("good:Mine") is registry.known("good:Mine") is registry.get("roofline")

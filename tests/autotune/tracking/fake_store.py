@@ -78,6 +78,10 @@ class FakeStore(Store):
     def log_model(self, run: str, path: Path, kind: str) -> None:
         self.log_file(run, path, f"model {kind}")
 
+    def register_model(self, run: str, name: str) -> str:
+        self.world.do(lambda: self.world.runs[run].update(registered=name))
+        return f"{name}/1"
+
     def log_input(self, run: str, data: Input) -> None:
         self.world.do(lambda: self.world.runs[run]["inputs"].add(data))
 

@@ -1,0 +1,136 @@
+"""Options of a cost model, searched for by Optuna: tree-structured Parzen estimators, with pruning between folds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from costmodel.dataset import Dataset, Part
+from costmodel.evaluate import Evaluation, evaluate, fitted, samples
+from costmodel.models import registry
+from costmodel.models.errors import ModelError
+from costmodel.models.tunable import Range, Tunable
+
+METRICS: Mapping[str, Callable[[Evaluation], float]] = {
+    "top1": lambda found: float(np.mean([one.best / one.found[1] for one in found.tasks])),
+    "top5": lambda found: float(np.mean([one.best / one.found[5] for one in found.tasks])),
+    "pairwise": lambda found: found.pairwise,
+    "recall": lambda found: found.recall,
+    "peak": lambda found: found.peak,
+}
+"""What may be searched for the most of. The top-k scores are means over tasks here: folds are no networks."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Options that were tried.
+
+    Attributes:
+        options: of the model.
+        value: of the metric, mean over the folds that were judged.
+        folds: of them.
+        pruned: whether the rest was left out, for it was worse than the median by then.
+    """
+
+    options: Mapping[str, Any]
+    value: float
+    folds: int
+    pruned: bool
+
+
+def folds_of(parts: Sequence[Part], count: int, seed: int) -> list[tuple[list[Part], list[Part]]]:
+    """What to learn from and what to be judged on, `count` times: whole workloads, each judged on once.
+
+    Raises:
+        ModelError: fewer workloads than folds.
+    """
+    workloads = sorted({part.task.workload.key for part in parts})
+    if not 2 <= count <= len(workloads):
+        raise ModelError(f"`folds` must be from 2 to the number of workloads, {len(workloads)}, but got folds={count}")
+    drawn = np.random.default_rng(seed).permutation(len(workloads))
+    fold = {workloads[place]: turn % count for turn, place in enumerate(drawn.tolist())}
+    return [
+        (
+            [part for part in parts if fold[part.task.workload.key] != turn],
+            [part for part in parts if fold[part.task.workload.key] == turn],
+        )
+        for turn in range(count)
+    ]
+
+
+def tune(
+    data: Dataset,
+    parts: Sequence[Part],
+    name: str,
+    trials: int,
+    metric: str = "top1",
+    folds: int = 3,
+    seed: int = 0,
+    fixed: Mapping[str, Any] | None = None,
+    progress: Callable[[Trial], None] = lambda trial: None,
+) -> list[Trial]:
+    """Tries options of a model, those it has by default first; the best of those that went through all folds is first.
+
+    Args:
+        data: measured programs.
+        parts: of the data, to learn from and be judged on in turn.
+        name: of the model.
+        trials: how many options to try.
+        metric: a name of `METRICS`.
+        folds: into which the tasks are split.
+        seed: of the folds, the draws and the models.
+        fixed: options that are not varied.
+        progress: called after each trial.
+
+    Raises:
+        ModelError: no such model or metric, or nothing about it can be varied.
+    """
+    import optuna
+
+    if metric not in METRICS:
+        raise ModelError(f"`metric` must be one of {', '.join(METRICS)}, but got metric={metric!r}")
+    given = dict(fixed or {})
+    space = {option: over for option, over in registry.get(name).tunable.items() if option not in given}
+    if not space:
+        raise ModelError(f"`model` must have options to vary, but got model={name!r} with none in its `tunable`")
+    split = folds_of(parts, folds, seed)
+    learned = [samples(data, train) for train, _ in split]
+    optuna.logging.set_verbosity(logging.WARNING)
+    study = optuna.create_study(
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=seed),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
+    )
+    found: list[Trial] = []
+
+    def judge(trial: Any) -> float:
+        # The first trial is what the model does by itself.
+        options = {} if not trial.number else {option: _draw(trial, option, over) for option, over in space.items()}
+        values: list[float] = []
+        for turn, (_, judged) in enumerate(split):
+            model = fitted(name, {**given, **options}, seed, learned[turn])
+            values.append(METRICS[metric](evaluate(model, data, judged, speed=False)))
+            trial.report(float(np.mean(values)), turn)
+            if turn + 1 < folds and trial.number and trial.should_prune():
+                break
+        pruned = len(values) < folds
+        found.append(Trial({**given, **options}, float(np.mean(values)), len(values), pruned))
+        progress(found[-1])
+        if pruned:
+            raise optuna.TrialPruned
+        return found[-1].value
+
+    study.optimize(judge, n_trials=trials)
+    return sorted(found, key=lambda one: (one.pruned, -one.value))
+
+
+def _draw(trial: Any, option: str, over: Tunable) -> Any:
+    if not isinstance(over, Range):
+        return trial.suggest_categorical(option, over.values)
+    if over.whole:
+        return trial.suggest_int(option, int(over.low), int(over.high), log=over.log)
+    return trial.suggest_float(option, over.low, over.high, log=over.log)
