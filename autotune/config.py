@@ -67,7 +67,7 @@ class SearchConfig(Section):
 class TransferConfig(Section):
     """What the search is told of other tasks, see docs/cost_model_lab.md."""
 
-    source: str = Field(description="A dataset's folder, a records file, or what `autotune transfer` wrote.")
+    source: str = Field(description="A dataset's folder, a records file, or what `autotune costmodel train` wrote.")
     method: str = Field(default="residual", description="residual, continued, fine_tune or joint.")
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the method.")
     model: str = Field(

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.result import TuneResult, peak_flops
+from costmodel.transfer import told
 
 _TITLES = ("times", "algorithm", "trials", "failed", "ms", "GFLOP/s", "of peak", "ORT ms", "ratio")
 
@@ -41,6 +42,8 @@ def print_results(
             console.print(f"{result.name}: {metrics_sentence(result.best.metrics)}", highlight=False, soft_wrap=True)
         if result.problem:
             console.print(f"{result.name}: {result.problem}", style="red", markup=False, highlight=False)
+    if (sentence := transfer_sentence(results)) is not None:
+        console.print(sentence, markup=False, highlight=False, soft_wrap=True)
     spent = sum(phases.values())
     if spent:
         shares = ", ".join(f"{name} {seconds / spent:.1%}" for name, seconds in phases.items())
@@ -49,6 +52,20 @@ def print_results(
             f"{measured} trials in {spent:.1f} s ({measured / spent:.1f} a second; {shares}), {wall:.1f} s in all",
             highlight=False,
         )
+
+
+def transfer_sentence(results: Sequence[TuneResult]) -> str | None:
+    """What other tasks' programs did for the searches; None where they were not used."""
+    reports = [result.transfer for result in results if result.transfer is not None]
+    if not reports:
+        return None
+    if len(reports) == 1:
+        return told(reports[0])
+    kept = sum(report["kept"] for report in reports)
+    return (
+        f"transfer from {reports[0]['source']} ({reports[0]['method']}): kept for {kept} tasks, "
+        f"dropped for {len(reports) - kept}"
+    )
 
 
 def metrics_sentence(metrics: Mapping[str, float]) -> str:

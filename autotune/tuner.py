@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from autotune import search
 from autotune.callbacks import Callback
 from autotune.guide import Guide
 from autotune.knob_guide import KnobGuide
+from autotune.lab import folder
 from autotune.loop import run_rounds
 from autotune.models import make_model
 from autotune.pools import make_pool
@@ -24,7 +26,8 @@ from autotune.search.sampling import LegalSampler
 from autotune.task import Task
 from autotune.tuning import Settings, TaskTuning
 from costmodel.features import FeatureExtractor
-from costmodel.transfer import Options, Source, TargetTask, TransferError
+from costmodel.transfer import Base, Options, Source, TargetTask, TransferError
+from costmodel.transfer.align import Unaligned
 from measure.database import Database
 from measure.host import describe_host
 from measure.pool import Cache, MeasurePool
@@ -176,11 +179,16 @@ def source_of(settings: Settings) -> Source | None:
     """What the searches are told of other tasks, opened; None where they are told nothing.
 
     Raises:
-        TransferError: it cannot be used.
+        TransferError, DatasetError, RecordError, ModelError: it cannot be used.
     """
     if settings.transfer is None:
         return None
-    source = Source.open(settings.transfer.source)
+    place = Path(settings.transfer.source)
+    if (place / folder.KIND).is_file():
+        name, model = folder.load(place)
+        source = Source(base=Base(name, {}, model, Unaligned()), name=str(place))
+    else:
+        source = Source.open(place)
     hardware = targets.get(settings.target).hardware
     if not source.knows(hardware):
         raise TransferError(f"`source` must hold tasks of machines like {hardware.name}, but {source.name} has none")

@@ -33,18 +33,18 @@ class Base:
         name: of the model, see `costmodel.models.registry`.
         options: that it was made with.
         model: learned.
-        align: name of the alignment.
         frame: that features are brought into.
-        tasks, programs: how many it was learned from.
+        align: name of the alignment.
+        tasks, programs: how many it was learned from; None where that is not known.
     """
 
     name: str
     options: Mapping[str, Any]
     model: CostModel
-    align: str
     frame: Alignment
-    tasks: int
-    programs: int
+    align: str = "none"
+    tasks: int | None = None
+    programs: int | None = None
 
     @staticmethod
     def learn(
@@ -86,7 +86,7 @@ class Base:
             groups.append(np.full(len(rows), number, np.int64))
         model = make(name, options or {}, seed)
         model.fit_tasks(features, np.concatenate(throughput), np.concatenate(groups))
-        return Base(name, dict(options or {}), model, alignment, frame, len(used), len(features))
+        return Base(name, dict(options or {}), model, frame, alignment, len(used), len(features))
 
     def save(self, path: Path) -> None:
         """Writes model and frame as one JSON file."""
@@ -127,7 +127,7 @@ class Base:
                 (Path(folder) / "model").write_text(document["text"])
                 model.load(Path(folder) / "model")
             frame = align.get(document["align"])(**document["frame"])
-            fields = (document["model"], document["options"], model, document["align"], frame)
+            fields = (document["model"], document["options"], model, frame, document["align"])
             return Base(*fields, document["tasks"], document["programs"])
         except (KeyError, TypeError, ValueError) as error:
             raise TransferError(f"{path}: a saved model must be whole, but {error}") from error

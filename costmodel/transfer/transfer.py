@@ -228,17 +228,25 @@ class Transfer:
             "rounds": [{name: _known(value) for name, value in vars(round_).items()} for round_ in rounds],
         }
 
-    def sentence(self) -> str:
-        """The same in a few words."""
-        what = f"transfer from {self.source} ({self.name}; {self.programs} programs of {self.tasks} tasks)"
-        if not self.active:
-            assert self.guard is not None
-            last = self.guard.rounds[-1]
-            return (
-                f"{what}: dropped after {self.guard.dropped_at} trials; it had ordered {last.source_accuracy:.0%} of "
-                f"the last round's pairs right, what the task knew by itself {last.local_accuracy:.0%}"
-            )
-        return f"{what}: kept, weight {self.weight:.2f}, share of the next round {self.share:.2f}"
+
+def told(report: Mapping[str, Any]) -> str:
+    """A report in one sentence."""
+    of = (
+        ""
+        if report["source_tasks"] is None
+        else f", {report['source_programs']} programs of {report['source_tasks']} tasks"
+    )
+    what = f"transfer from {report['source']} ({report['method']}{of})"
+    if report["kept"]:
+        return f"{what}: kept, its weight is {report['weight']:.2f} by now"
+    last = report["rounds"][-1]
+    reason = ""
+    if last["source_accuracy"] is not None:
+        reason = (
+            f"; of the last round's pairs it had ordered {last['source_accuracy']:.0%} right, and what the task "
+            f"itself had taught {last['local_accuracy']:.0%}"
+        )
+    return f"{what}: dropped after {report['dropped_at']} trials{reason}"
 
 
 def _is_saved(path: Path) -> bool:
