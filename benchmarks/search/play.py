@@ -22,6 +22,8 @@ UNIFORM = "uniform"
 """Name of the baseline: random search, uniform over the legal space."""
 BLIND = (UNIFORM, "random")
 """Strategies that ask no scorer, and so are played with no model."""
+DROWNED = 1e9
+"""Noise in which the roofline's order is lost."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +33,21 @@ class Method:
     Attributes:
         strategy: `uniform`, or a name of `autotune.search.STRATEGIES`, with its options.
         model: a name of `costmodel.models.registry`, with its options; empty for strategies that ask none.
+        estimate: whether the roofline orders candidates until the model has learned. Without, they come at random,
+            which shows what is learned from measurements alone.
     """
 
     strategy: str
     model: str = ""
     strategy_options: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
+    estimate: bool = True
 
     @property
     def name(self) -> str:
         """As results call it."""
-        return f"{self.strategy} + {self.model}" if self.model else self.strategy
+        name = f"{self.strategy} + {self.model}" if self.model else self.strategy
+        return name if self.estimate else f"{name}, no estimate"
 
     @property
     def guided(self) -> bool:
@@ -113,7 +119,8 @@ def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[Searc
     if not method.guided:
         return kind(table.space, _no_score, draws, **method.strategy_options), None
     model = make_model(method.model, method.model_options, settings.seed)
-    guide = Guide(table.space, model, settings.generator(key, "guide"), extractor=table.extractor)
+    noise = {} if method.estimate else {"noise": DROWNED}
+    guide = Guide(table.space, model, settings.generator(key, "guide"), extractor=table.extractor, **noise)
     return kind(table.space, guide, draws, **method.strategy_options), guide
 
 

@@ -34,7 +34,8 @@ def row_of(table: ReplayTable, played: Mapping[str, Sequence[Played]], trials: i
     found: dict[str, Any] = {}
     for name, runs in played.items():
         to = {_key(share): [trials_to(run.seconds, table.best, share) for run in runs] for share in SHARES}
-        most = max(len(run.seconds) for run in runs)
+        ended = all(np.nanmin(run.seconds, initial=np.inf) <= table.best for run in runs)  # there is nothing to come
+        most = size if ended else max(len(run.seconds) for run in runs)
         at = [p for p in points if p <= most] or [1]
         lines = np.stack([curve(run.seconds, table.best, at) for run in runs])  # (seeds, points)
         rng = np.random.default_rng(0)

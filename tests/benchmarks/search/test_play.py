@@ -11,6 +11,7 @@ from autotune.task import Task
 from autotune.tuner import prepare
 from autotune.tuning import Settings
 from benchmarks.search.play import UNIFORM, Method, play
+from benchmarks.search.restrict import legal_rows
 from benchmarks.search.uniform import UniformSearch
 from measure.replay import ReplayError, ReplayPool
 from tests.benchmarks.search import made_up
@@ -40,6 +41,24 @@ def test_every_strategy_stays_inside_and_is_the_same_for_a_seed(table, strategy)
     first, again, other = (play(table, method, seed, 100, 16) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.seconds, again.seconds)
     assert len(first.seconds) != len(other.seconds) or (first.seconds != other.seconds).any()
+
+
+def test_without_the_estimate_the_first_round_does_not_go_by_it(table):
+    estimate = np.concatenate(
+        [
+            table.extractor(sketch.program, sketch.columns, table.hardware).roofline(sketch.expand(rows))
+            for sketch, rows in ((sketch, legal_rows(sketch)) for sketch in table.space.sketches)
+        ]
+    )
+    right = made_up.table(seconds=estimate)  # as if the roofline told the truth
+    firsts = {
+        known: np.mean(
+            [play(right, Method("evolution", "lightgbm", estimate=known), seed, 8).seconds.mean() for seed in range(6)]
+        )
+        for known in (True, False)
+    }
+    assert firsts[True] < 0.8 * firsts[False]
+    assert Method("evolution", "lightgbm", estimate=False).name == "evolution + lightgbm, no estimate"
 
 
 def test_a_search_ends_at_the_best_or_with_its_trials(table):
