@@ -138,7 +138,7 @@ class Guide:
             self.rank_accuracy = _rank_accuracy(scores, measured) if self.fitted else math.nan
             if told is not None and self.transfer is not None and len(candidates):
                 chosen = np.array([candidate in self._chosen for candidate in candidates])
-                if self.transfer.share == 1.0:
+                if self.transfer.share > 0.5:
                     self.rank_accuracy = _rank_accuracy(told, measured)
                 self.transfer.observe(told, scores, measured, chosen)
             self._chosen -= {*candidates}

@@ -1,7 +1,7 @@
 """Trials that a search needs with what other tasks have taught, and without, on the programs of a dataset.
 
 `python -m benchmarks.transfer DATASET... [--across workloads|targets] [--target NAME] [--methods A,B]` prints
-a table and writes `benchmarks/results/transfer.json`. Searches are replayed: they choose among the programs that were
+a table and writes `transfer.json` among the results. Searches are replayed: they choose among the programs that were
 measured of a task, and nothing is measured anew. What is learned from never has the workload that is searched
 (`workloads`), or never the target (`targets`, where the same workload on another target may be in it).
 """
@@ -202,9 +202,9 @@ def run(
     return rows
 
 
-def summary(rows: Sequence[Row], batch: int) -> dict[str, Any]:
-    """Figures over all tasks of one method."""
-    hard = [row for row in rows if row.hard(batch)]
+def summary(rows: Sequence[Row], plan: Plan) -> dict[str, Any]:
+    """Figures over all tasks of one method; `censored` is the share of searches that never got there."""
+    hard = [row for row in rows if row.hard(plan.batch)]
     known = [row.correlation for row in rows if row.correlation is not None]
     return {
         "tasks": len(rows),
@@ -213,7 +213,7 @@ def summary(rows: Sequence[Row], batch: int) -> dict[str, Any]:
         "hard_cut": geometric_mean([row.cut for row in hard]) if hard else None,
         "worst": max(row.slower for row in rows),
         "dropped": float(np.mean([at is not None for row in rows for at in row.dropped])),
-        "censored": float(np.mean([told > max(row.plain) for row in rows for told in row.told])),
+        "censored": float(np.mean([told > plan.trials for row in rows for told in row.told])),
         "correlation": float(np.mean(known)) if known else None,
     }
 
@@ -226,7 +226,7 @@ def table(rows: Sequence[Row], plan: Plan) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for method in dict.fromkeys(row.method for row in rows):
-        found = summary([row for row in rows if row.method == method], plan.batch)
+        found = summary([row for row in rows if row.method == method], plan)
         hard = "–" if found["hard_cut"] is None else f"{found['hard_cut']:.2f}x"
         alike = "–" if found["correlation"] is None else f"{found['correlation']:.2f}"
         lines.append(
@@ -283,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "plan": asdict(plan),
         "align": given.align,
         "source_model": given.source_model,
-        "summary": {m: summary([r for r in rows if r.method == m], plan.batch) for m in given.methods.split(",")},
+        "summary": {m: summary([r for r in rows if r.method == m], plan) for m in given.methods.split(",")},
         "rows": {f"{row.target} {row.task} {row.method}": asdict(row) for row in rows},
     }
     print(results.save(given.name, document))

@@ -12,8 +12,10 @@ from costmodel.metrics import pairwise_accuracy
 
 Column = NDArray[np.float64]  # (candidates,)
 
-FIRST_SHARE = 0.5
+FIRST_SHARE = 0.75
 """Of a round, that the source chooses before there is any evidence."""
+MOST_SHARE = 0.875
+"""Of a round, that a source chooses which has proved itself: the rest goes on watching it."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class Round:
 
     Attributes:
         trials: measured of the task by its end.
-        source_accuracy, local_accuracy: share of the round's pairs that each ordered right before they were measured;
-            NaN where they cannot be told apart.
+        source_accuracy, local_accuracy: share of the pairs that each had ordered right, of the candidates that the
+            other chose; NaN where there are no such pairs.
         wins: share of the pairs of a candidate chosen by the source and one chosen without it, in which the former was
             faster; NaN where there are no such pairs.
         evidence: for the source up to here, in standard deviations.
@@ -39,14 +41,15 @@ class Round:
 class Guard:
     """Keeps the account of a source.
 
-    A round says two things: which of the two models had ordered its candidates better, and whose choices were faster.
-    Each difference is divided by the deviation that chance would give it (Kendall, 1938; Mann and Whitney, 1947), and
-    the sums over rounds, of which older ones count less, are the evidence. By it the source chooses a greater or
-    lesser share of the next round; a source that falls below `drop` is dropped for good.
+    A round says two things: whose choices were faster, and which of the two models ordered better what the other
+    chose; among its own choices, which it took for the best of many, no model can tell much apart. Each difference is
+    divided by the deviation that chance would give it (Mann and Whitney, 1947; Kendall, 1938); the sums over rounds,
+    older ones counting less, are the evidence. By it the source chooses a greater or lesser share of the next
+    round; a source that falls below `drop` is dropped for good.
 
     Args:
         drop: evidence below which the source is dropped, in standard deviations.
-        proved: evidence above which it chooses whole rounds.
+        proved: evidence above which it chooses `MOST_SHARE` of a round.
         memory: what an earlier round counts, relative to the one after it.
 
     Attributes:
@@ -54,7 +57,7 @@ class Guard:
         dropped_at: trials of the task at which the source was dropped; None where it is in use.
     """
 
-    def __init__(self, drop: float = -1.0, proved: float = 1.0, memory: float = 0.8) -> None:
+    def __init__(self, drop: float = -1.64, proved: float = 1.0, memory: float = 0.8) -> None:
         if not drop < 0 < proved or not 0 < memory <= 1:
             raise ValueError(
                 f"`drop` must be below 0, `proved` above it and `memory` in (0, 1], "
@@ -75,9 +78,9 @@ class Guard:
         """Of the next round, that the source chooses."""
         if self.dropped:
             return 0.0
-        if self._evidence >= self.proved:
-            return 1.0
-        return FIRST_SHARE * (1.0 + self._evidence / (self.proved if self._evidence > 0 else -self.drop))
+        if self._evidence > 0:
+            return FIRST_SHARE + (MOST_SHARE - FIRST_SHARE) * min(1.0, self._evidence / self.proved)
+        return FIRST_SHARE * (1.0 - self._evidence / self.drop)
 
     def observe(self, source: Column, local: Column, seconds: Column, chosen: NDArray[np.bool_]) -> None:
         """Takes a round in.
@@ -91,11 +94,12 @@ class Guard:
         if self.dropped:
             return
         speed = np.nan_to_num(1.0 / seconds, nan=0.0)
-        accuracies = (math.nan, math.nan)
+        theirs, ours = ~chosen, chosen if chosen.any() else ~chosen
+        accuracies = _accuracy(source[theirs], speed[theirs]), _accuracy(local[ours], speed[ours])
         terms: list[float] = []
-        if len(np.unique(speed)) > 1:
-            accuracies = pairwise_accuracy(source, speed), pairwise_accuracy(local, speed)
-            terms.append((accuracies[0] - accuracies[1]) / (math.sqrt(2.0) * _accuracy_deviation(len(speed))))
+        if not math.isnan(sum(accuracies)):
+            deviation = math.hypot(_deviation(int(theirs.sum())), _deviation(int(ours.sum())))
+            terms.append((accuracies[0] - accuracies[1]) / deviation)
         wins = _wins(speed[chosen], speed[~chosen])
         if not math.isnan(wins):
             first, second = int(chosen.sum()), int((~chosen).sum())
@@ -107,7 +111,12 @@ class Guard:
             self.dropped_at = self._trials
 
 
-def _accuracy_deviation(count: int) -> float:
+def _accuracy(scores: Column, speed: Column) -> float:
+    """Share of the pairs ordered right; NaN where they cannot be told apart."""
+    return pairwise_accuracy(scores, speed) if len(np.unique(speed)) > 1 else math.nan
+
+
+def _deviation(count: int) -> float:
     """Standard deviation of the pairwise accuracy of an order that means nothing, of `count` candidates."""
     return math.sqrt(2.0 * (2 * count + 5) / (9.0 * count * (count - 1))) / 2.0
 

@@ -241,11 +241,8 @@ def told(report: Mapping[str, Any]) -> str:
         return f"{what}: kept, its weight is {report['weight']:.2f} by now"
     last = report["rounds"][-1]
     reason = ""
-    if last["source_accuracy"] is not None:
-        reason = (
-            f"; of the last round's pairs it had ordered {last['source_accuracy']:.0%} right, and what the task "
-            f"itself had taught {last['local_accuracy']:.0%}"
-        )
+    if last["wins"] is not None:
+        reason = f"; in the last round what it chose was faster in {last['wins']:.0%} of the comparisons with the rest"
     return f"{what}: dropped after {report['dropped_at']} trials{reason}"
 
 

@@ -72,12 +72,13 @@ def test_a_good_source_finds_in_a_round_what_takes_a_search_many() -> None:
 
 @settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 10_000))
-def test_a_source_that_says_the_contrary_is_dropped_after_a_round_of_which_it_chose_half(seed: int) -> None:
-    told = searched(seed, -1.0, trials=2 * BATCH).result()
+def test_a_source_that_says_the_contrary_is_soon_dropped(seed: int) -> None:
+    told = searched(seed, -1.0, trials=3 * BATCH).result()
     assert told.transfer is not None
-    assert told.transfer["dropped_at"] == BATCH and not told.transfer["kept"] and told.transfer["weight"] == 0.0
+    at = told.transfer["dropped_at"]
+    assert at in (BATCH, 2 * BATCH) and not told.transfer["kept"] and told.transfer["weight"] == 0.0
     chosen = ["transfer" in record.provenance for record in told.records]
-    assert 0 < sum(chosen[:BATCH]) <= BATCH // 2 and not any(chosen[BATCH:])
+    assert 0 < sum(chosen[:at]) <= 0.75 * at and not any(chosen[at:])
 
 
 def test_a_false_source_costs_next_to_nothing_in_the_end() -> None:
@@ -91,9 +92,9 @@ def test_without_the_guard_a_false_source_ruins_the_search() -> None:
     assert np.exp(np.mean(np.log(ratios))) > 1.2
 
 
-def test_a_source_that_says_nothing_does_not_choose_whole_rounds() -> None:
-    task = searched(5, 0.0)
-    assert task.guide.transfer is not None and not task.guide.transfer.active
+def test_a_source_that_says_nothing_costs_little() -> None:
+    ratios = [searched(seed, 0.0).best_seconds / searched(seed).best_seconds for seed in range(4)]
+    assert np.exp(np.mean(np.log(ratios))) <= 1.1
 
 
 def test_records_are_resumed_with_what_they_say_of_the_source() -> None:
@@ -118,7 +119,7 @@ def test_a_tuning_run_on_a_dataset_says_what_it_did(tmp_path: Path) -> None:
     told = result.summary()["transfer"]
     assert told["source_tasks"] == 2 and told["source_programs"] == len(others) and told["method"] == "residual"
     assert [round_["trials"] for round_ in told["rounds"]] == [8, 16]
-    assert all(0 <= round_["source_accuracy"] <= 1 for round_ in told["rounds"])
+    assert 0 <= told["rounds"][0]["source_accuracy"] <= 1 and 0 <= told["rounds"][0]["wins"] <= 1
     assert {"transfer" in record.provenance for record in result.records[:8]} == {True, False}
 
 

@@ -59,11 +59,12 @@ def row(name: str, plain: float, told: float, slower: float = 1.0, correlation: 
 
 def test_figures_are_means_over_tasks_and_the_worst_of_them() -> None:
     rows = [row("a", 40, 10, 1.02, 0.8), row("b", 8, 16), row("c", 64, 65, 0.9)]
-    found = summary(rows, batch=8)
+    found = summary(rows, Plan(trials=64, batch=8))
     assert found["tasks"] == 3 and found["hard_tasks"] == 2
     assert found["cut"] == pytest.approx((4 * 0.5 * 64 / 65) ** (1 / 3))
     assert found["hard_cut"] == pytest.approx((4 * 64 / 65) ** 0.5)
     assert found["worst"] == 1.02 and found["dropped"] == 0.5 and found["correlation"] == 0.8
+    assert found["censored"] == pytest.approx(1 / 3)
     text = table(rows, Plan(batch=8))
     assert "| residual | 3 | 1.25x | 2 | 1.98x | +2.0% | 50% | 0.80 |" in text
 
