@@ -196,10 +196,7 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 def draw(points: Sequence[Point], path: Path) -> None:
     """Latency against memory, the best of each size joined."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # without pyplot, whose backend is the caller's
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Transfer across workloads and targets
 #
-# A search that begins with what other tasks have taught needs fewer trials. First searches are replayed on programs
-# that were measured already, with and without the other layers of a small dataset; then another design of the
-# accelerator is tuned with what is known of the first one.
+# A search that begins with what other tasks have taught can do with fewer trials. First searches are replayed on
+# programs that were measured already, with and without the other layers of a small dataset; then another design of
+# the accelerator is tuned with what is known of the first one.
 
 # %%
 import json
@@ -52,7 +52,7 @@ for curves, color, label in ((alone, "C0", "alone"), (told, "C1", "with the othe
     for curve in curves:
         axes.plot(trials, curve, color=color, alpha=0.2)
     axes.plot(trials, np.exp(np.mean(np.log(curves), axis=0)), color=color, label=label)
-axes.set(xlabel="trials", ylabel="best so far / best of all", ylim=(0.98, 1.25))
+axes.set(xlabel="trials", ylabel="best so far / best of all")
 axes.legend()
 plt.show()
 

@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 import jupytext
+import matplotlib
 import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+
+from autotune.sweep import Point, draw
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
@@ -49,6 +52,16 @@ def test_a_notebook_runs_in_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(cell.execution_count for cell in code(notebook))
     assert "best" in "".join(output.get("text", "") for output in outputs(notebook))
     assert drawn(notebook) == sum("plt.show()" in cell.source for cell in code(notebook)) > 0
+
+
+def test_a_sweep_draws_without_taking_the_notebooks_backend(tmp_path: Path) -> None:
+    before = matplotlib.get_backend()
+    try:
+        matplotlib.use("svg")
+        draw([Point({"log_inp_buffer": 15}, "design.json", 1024, 1e-3)], tmp_path / "sweep.png")
+        assert matplotlib.get_backend() == "svg" and (tmp_path / "sweep.png").stat().st_size > 0
+    finally:
+        matplotlib.use(before)
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
