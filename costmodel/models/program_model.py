@@ -129,5 +129,7 @@ class ProgramModel(CostModel):
         kept = kept if len(kept) else np.arange(1)
         standard = {"kept": kept, "mean": mean[kept], "deviation": np.maximum(deviation[kept], 1e-6), "prior": scale}
         rows = (rows[:, kept] - standard["mean"]) / standard["deviation"]
-        self._learned = {**standard, **self.learn(rows, target, weight)}
+        found = {**standard, **self.learn(rows, target, weight)}
+        # Laid out as they will be after loading: the order in which a matrix product adds up depends on that, too.
+        self._learned = {k: np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
         self.prepare(self._learned)

