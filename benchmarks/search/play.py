@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from autotune.search.base import SearchStrategy
 from autotune.tuning import Settings
 from benchmarks.search.replay import ReplayTable
 from benchmarks.search.uniform import UniformSearch
+from costmodel.models import registry
 
 UNIFORM = "uniform"
 """Name of the baseline: random search, uniform over the legal space."""
@@ -33,8 +35,9 @@ class Method:
     Attributes:
         strategy: `uniform`, or a name of `autotune.search.STRATEGIES`, with its options.
         model: a name of `costmodel.models.registry`, with its options; empty for strategies that ask none.
-        estimate: whether the roofline orders candidates until the model has learned. Without, they come at random,
-            which shows what is learned from measurements alone.
+        estimate: whether the roofline orders candidates until the model has learned, and is where the model's trees
+            begin, if it has an option `prior`. Without, candidates come at random first, and the roofline is one
+            feature among many, which shows what is learned from measurements.
     """
 
     strategy: str
@@ -118,7 +121,10 @@ def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[Searc
     draws = settings.generator(key, "search")
     if not method.guided:
         return kind(table.space, _no_score, draws, **method.strategy_options), None
-    model = make_model(method.model, method.model_options, settings.seed)
+    options = dict(method.model_options)
+    if not method.estimate and "prior" in inspect.signature(registry.get(method.model)).parameters:
+        options["prior"] = False
+    model = make_model(method.model, options, settings.seed)
     noise = {} if method.estimate else {"noise": DROWNED}
     guide = Guide(table.space, model, settings.generator(key, "guide"), extractor=table.extractor, **noise)
     return kind(table.space, guide, draws, **method.strategy_options), guide

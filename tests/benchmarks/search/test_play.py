@@ -10,7 +10,7 @@ from autotune.search import STRATEGIES
 from autotune.task import Task
 from autotune.tuner import prepare
 from autotune.tuning import Settings
-from benchmarks.search.play import UNIFORM, Method, play
+from benchmarks.search.play import UNIFORM, Method, _make, play
 from benchmarks.search.restrict import legal_rows
 from benchmarks.search.uniform import UniformSearch
 from measure.replay import ReplayError, ReplayPool
@@ -58,6 +58,9 @@ def test_without_the_estimate_the_first_round_does_not_go_by_it(table):
         for known in (True, False)
     }
     assert firsts[True] < 0.8 * firsts[False]
+    _, guide = _make(table, Method("evolution", "lightgbm", estimate=False), Settings())
+    assert not guide.model.prior and _make(table, Method("evolution", "lightgbm"), Settings())[1].model.prior
+    assert _make(table, Method("evolution", "random", estimate=False), Settings())[1] is not None
     assert Method("evolution", "lightgbm", estimate=False).name == "evolution + lightgbm, no estimate"
 
 
