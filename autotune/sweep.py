@@ -196,9 +196,6 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 def draw(points: Sequence[Point], path: Path) -> None:
     """Latency against memory, the best of each size joined."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")
