@@ -135,9 +135,6 @@ def draw_rooflines(results: Sequence[TuneResult], folder: Path) -> None:
 
 def draw_curves(results: Sequence[TuneResult], path: Path) -> None:
     """Draws the best figure after each trial of every task."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")

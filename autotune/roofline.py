@@ -81,9 +81,6 @@ def without_threads(trace: Trace) -> Trace | None:
 
 def draw(standings: Sequence[Standing], hardware: Hardware, path: Path) -> None:
     """Operations a second against operations a byte under the roof; hollow without virtual threads."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")

@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks import results, tables
 from benchmarks.interleave import FEWEST_ROUNDS, interleave
 from benchmarks.peers.base import PeerProcess
+from benchmarks.rows import pick
 from benchmarks.tuning import tuned
 from search_space import workloads
 from search_space.schedule.trace import Trace
@@ -74,19 +75,6 @@ def compare(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return row
 
 
-def select(names: str | None) -> list[str]:
-    """Names of a comma-separated list; all of them for None.
-
-    Raises:
-        ValueError: a name that is not in the list.
-    """
-    chosen = list(ROWS) if names is None else names.split(",")
-    for name in chosen:
-        if name not in ROWS:
-            raise ValueError(f"`rows` must be of {', '.join(ROWS)}, but got rows={name!r}")
-    return chosen
-
-
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quantized", description=__doc__)
@@ -102,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
     try:
-        chosen = select(options.rows)
+        chosen = pick(options.rows, ROWS)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from search_space import workloads
@@ -84,10 +84,19 @@ def select(names: str | None) -> Sequence[Row]:
     Raises:
         ValueError: a name that is not in the list.
     """
-    if names is None:
-        return ROWS
     known = {row.name: row for row in ROWS}
-    for name in names.split(","):
+    return [known[name] for name in pick(names, known)]
+
+
+def pick(names: str | None, known: Iterable[str]) -> list[str]:
+    """Names of a comma-separated list; all that are known for None.
+
+    Raises:
+        ValueError: a name that is not known.
+    """
+    known = list(known)
+    chosen = known if names is None else names.split(",")
+    for name in chosen:
         if name not in known:
             raise ValueError(f"`rows` must be of {', '.join(known)}, but got rows={name!r}")
-    return [known[name] for name in names.split(",")]
+    return chosen

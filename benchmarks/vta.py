@@ -20,6 +20,7 @@ from autotune.result import TuneResult
 from autotune.roofline import Standing, draw
 from autotune.tuner import tune
 from benchmarks import results, tables
+from benchmarks.rows import pick
 from search_space import workloads
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
@@ -134,19 +135,6 @@ def standings(document: Mapping[str, Any]) -> list[Standing]:
     return found
 
 
-def select(names: str | None) -> list[str]:
-    """Names of a comma-separated list; all of them for None.
-
-    Raises:
-        ValueError: a name that is not in the list.
-    """
-    chosen = list(ROWS) if names is None else names.split(",")
-    for name in chosen:
-        if name not in ROWS:
-            raise ValueError(f"`rows` must be of {', '.join(ROWS)}, but got rows={name!r}")
-    return chosen
-
-
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.vta", description=__doc__)
@@ -170,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
     try:
-        chosen = select(options.rows)
+        chosen = pick(options.rows, ROWS)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2

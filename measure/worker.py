@@ -39,8 +39,8 @@ _GRACE = 1.0
 """Seconds after which a worker ends itself, should the parent not have done it in time."""
 _MESSAGE = 1500
 _GARBAGE = 100_000
-"""Objects after which Python looks for cycles. Lowering makes many objects and hardly a cycle: with Python's own 700 a
-tenth of a build is spent looking."""
+"""Objects after which Python looks for cycles. Lowering makes many objects and hardly a cycle, so looking after
+every 700, as Python does by itself, is time lost."""
 _PR_SET_PDEATHSIG = 1
 
 Header = dict[str, Any]
