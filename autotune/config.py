@@ -216,6 +216,11 @@ class CollectConfig(Section):
         le=1,
         description="Share of the programs of a task that are drawn at random; a search proposes the rest.",
     )
+    passes: int = Field(
+        default=0,
+        ge=0,
+        description="Times that every program is timed again, task by task, once all are measured.",
+    )
 
 
 class TrackingConfig(Section):

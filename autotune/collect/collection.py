@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune import folder as run_folder
 from autotune.callbacks import Callback
+from autotune.collect.again import Pass
 from autotune.collect.items import Item, collect_of, items_of
 from autotune.config import ConfigError, RunConfig
 from autotune.guide import Guide
@@ -42,9 +43,9 @@ class Sitting:
     """What a sitting came to.
 
     Attributes:
-        measured: programs that it measured.
-        trials: programs that are in the records now.
-        total: programs that there are to measure in all.
+        measured: times that it measured a program.
+        trials: measurements that are in the records now, those of passes included.
+        total: measurements that there are to make in all, as far as is known yet.
         interrupted: whether Ctrl-C ended it.
         dataset: made of the records; None after Ctrl-C.
         folder: the run folder; the dataset is in `dataset` there.
@@ -105,7 +106,7 @@ def collect(
         MeasureError: records that cannot be used, or a pool that cannot start.
         DatasetError: no dataset can be made of the records.
     """
-    share = collect_of(config, where).random_share
+    wanted = collect_of(config, where)
     if config.search.strategy == RANDOM:
         raise ConfigError(f"{where}:search.strategy: a collection must have a guided strategy, but got {RANDOM!r}")
     settings = replace(settings_of(config, where), finalists=0)
@@ -120,20 +121,28 @@ def collect(
         tunings = [
             tuning
             for item, task in zip(items, tasks, strict=True)
-            for tuning in tunings_of(item, task, settings, share, known(database, item.workload, settings))
+            for tuning in tunings_of(
+                item, task, settings, wanted.random_share, known(database, item.workload, settings)
+            )
         ]
         before = len(database)
         results = run_rounds(tunings, pool, database, callbacks, Balanced(tunings, end))
+        passes: list[Pass] = []
+        if all(tuning.done for tuning in tunings):
+            passes = _passes(tunings, database, wanted.passes)
+            timed = run_rounds(passes, pool, database, callbacks, Balanced(passes, end))
+            results = [*results, *timed]
         interrupted, measured = any(result.interrupted for result in results), len(database) - before
         dataset = None
         if not interrupted and len(database):
             say("making the dataset")
             dataset = build(database, tasks)
             dataset.write(folder / "dataset")
+    trials, total = sum(len(tuning.records) for tuning in tunings), sum(tuning.total for tuning in tunings)
     return Sitting(
         measured,
-        sum(len(tuning.records) for tuning in tunings),
-        sum(tuning.total for tuning in tunings),
+        trials + sum(len(each.records) for each in passes),
+        total + (sum(each.total for each in passes) if passes else wanted.passes * total),
         interrupted,
         dataset,
         folder,
@@ -168,6 +177,13 @@ def tunings_of(
             tuning.replay(own)
             halves.append(tuning)
     return halves
+
+
+def _passes(tunings: Sequence[TaskTuning], database: Database, count: int) -> list[Pass]:
+    """Passes over all tasks, all of the first one before those of the next."""
+    tasks = {tuning.task.workload.key: tuning for tuning in tunings}
+    records = {key: known(database, tuning.task.workload, tuning.settings) for key, tuning in tasks.items()}
+    return [Pass(tasks[key], number + 1, records[key]) for number in range(count) for key in tasks]
 
 
 class _Unguided(Guide):

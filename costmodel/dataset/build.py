@@ -20,6 +20,8 @@ from targets import registry
 
 _CHOICES = re.compile(r"choices=([\d,]*)")
 _RANDOM = "random"
+_AGAIN = ("again ", "finals")
+"""How the provenance of a record begins that times a known program again."""
 
 Family = tuple[str, str, int, str]
 """Workload key, target, threads and cache state: what latencies compare within."""
@@ -28,7 +30,7 @@ Family = tuple[str, str, int, str]
 def build(records: Iterable[Record], tasks: Sequence[TaskData] = ()) -> Dataset:
     """The dataset of some records.
 
-    Each program is in it once: as it was measured first, or as it was measured right first; programs stand in the order
+    Each program is in it once, with the samples of every time that it was measured right; programs stand in the order
     of their searches' trials. Where the search space of
     its workload still gives a program from the choices in its record, only its decisions are kept; any other is kept
     with a schedule of its own.
@@ -56,7 +58,7 @@ def build(records: Iterable[Record], tasks: Sequence[TaskData] = ()) -> Dataset:
 
 
 def merge(datasets: Sequence[Dataset]) -> Dataset:
-    """One dataset of several; a program that stands in more than one is kept as `build` would.
+    """One dataset of several; a program that stands in more than one has the samples of all, the same ones once.
 
     Tasks of one key are one task, with the hardware of the first and the networks of all.
     """
@@ -88,6 +90,7 @@ class _Builder:
         self.task = task
         self._space: SearchSpace | None = None
         self._sketches: dict[str, int] = {}  # name in the space -> its place in `_of`
+        self._places: dict[int, int] = {}  # digest -> place of its first program in `_of`
         self._of = Measured()
 
     @property
@@ -102,6 +105,14 @@ class _Builder:
         return found
 
     def add(self, record: Record) -> None:
+        digest = _digest(record)
+        if record.provenance.startswith(_AGAIN) and digest in self._places:
+            known = self._of.programs[self._places[digest]]
+            if record.ok and known.ok:
+                samples = np.concatenate([known.latencies, np.array(record.latencies, np.float32)])
+                self._of.programs[self._places[digest]] = dataclasses.replace(known, latencies=samples)
+            return
+        self._places.setdefault(digest, len(self._of.programs))
         sketch, values = self._decisions(record) or self._concrete(record)
         self._of.programs.append(
             Program(
@@ -112,7 +123,7 @@ class _Builder:
                 _RANDOM if record.provenance.startswith(f"{_RANDOM} ") else "search",
                 record.order,
                 record.seed,
-                int.from_bytes(bytes.fromhex(record.trace_key[:16]), "big", signed=True),
+                digest,
             )
         )
 
@@ -140,19 +151,26 @@ class _Builder:
 
     def _concrete(self, record: Record) -> tuple[int, tuple[int, ...]]:
         trace = Trace.from_json(record.trace)
-        if digest_of(trace) != int.from_bytes(bytes.fromhex(record.trace_key[:16]), "big", signed=True):
+        if digest_of(trace) != _digest(record):
             raise DatasetError(f"`trace_key` must be that of the record's trace, but got {record.trace_key!r}")
         return self._of.sketch(SketchData(record.sketch, record.algorithm, symbolic.to_text(trace), ())), ()
 
 
 def _once(programs: Sequence[Program]) -> list[Program]:
-    """Each program once: the first that is fine, else the first."""
+    """Each program once: as the first that is fine stands, with the samples of all that are; else the first."""
     kept: dict[int, Program] = {}
     for program in programs:
         known = kept.get(program.digest)
         if known is None or (program.ok and not known.ok):
             kept[program.digest] = program
+        elif program.ok and not np.array_equal(program.latencies, known.latencies):
+            samples = np.concatenate([known.latencies, program.latencies])
+            kept[program.digest] = dataclasses.replace(known, latencies=samples)
     return list(kept.values())
+
+
+def _digest(record: Record) -> int:
+    return int.from_bytes(bytes.fromhex(record.trace_key[:16]), "big", signed=True)
 
 
 def _family_of_task(task: TaskData) -> Family:

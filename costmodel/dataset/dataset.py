@@ -244,8 +244,12 @@ class Dataset:
         return self._of(task).sketches
 
     def seconds(self, task: TaskData) -> NDArray[np.float64]:
-        """(programs,) medians of the latencies; NaN for a failure."""
-        return np.array([_median(program) for program in self.programs(task)])
+        """(programs,) fastest samples; NaN for a failure.
+
+        What disturbs a timing makes it longer. The medians of the two halves of a program's samples put fewer pairs of
+        programs in the same order than their minima do, see docs/cost_model_lab.md.
+        """
+        return np.array([_fastest(program) for program in self.programs(task)])
 
     def throughput(self, task: TaskData) -> NDArray[np.float64]:
         """(programs,) best seconds / seconds, as cost models learn it; 0 for a failure."""
@@ -322,8 +326,8 @@ class Dataset:
             yield Block(rows, what(extractor, columns))
 
 
-def _median(program: Program) -> float:
-    return float(np.median(program.latencies.astype(np.float64))) if program.ok else float("nan")
+def _fastest(program: Program) -> float:
+    return float(program.latencies.min()) if program.ok else float("nan")
 
 
 def task_to_json(task: TaskData) -> dict[str, Any]:

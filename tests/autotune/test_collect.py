@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,10 +16,12 @@ from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.collect import collection, items
+from autotune.collect.collection import tasks_beside
 from autotune.collect.random_programs import MOST_ELEMENTS, OPERATIONS, random_workload
 from autotune.config import ConfigError, check_config
 from autotune.search.base import NoLegalSchedule
 from costmodel.dataset import Dataset, DatasetError, Split
+from costmodel.dataset.build import build
 from measure.database import Database
 from measure.errors import ErrorClass
 from measure.pool import TrialResult
@@ -126,6 +129,48 @@ def test_it_goes_on_and_measures_nothing_twice(tmp_path, pools, monkeypatch):
     assert len(set(halves)) == 48
     again = collection.collect(config, "small.yaml")
     assert again.measured == 0 and len(again.dataset) == len(sitting.dataset)
+
+
+def test_passes_time_every_program_again_and_go_on_where_they_were(tmp_path, pools):
+    once = collection.collect(config_of(tmp_path), "small.yaml").dataset
+    programs = sum(int(np.isfinite(once.seconds(task)).sum()) for task in once.tasks)
+    config = config_of(tmp_path)
+    config = config.model_copy(update={"collect": config.collect.model_copy(update={"passes": 2})})
+    pools.planned.append(Pool(lambda done: os.kill(os.getpid(), signal.SIGINT) if done == programs + 3 else None))
+    assert collection.collect(config, "small.yaml").interrupted
+    sitting = collection.collect(config, "small.yaml")
+    assert sitting.complete and sitting.trials == sitting.total == 48 + 2 * programs
+    assert sitting.measured == 2 * programs - len(pools.made[1].measured)
+    for tag in ("again pass=1", "again pass=2"):
+        with Database(tmp_path / "records.jsonl", readonly=True) as database:
+            found = [(r.workload_key, r.trace_key) for r in database if r.provenance == tag]
+        assert len(found) == len(set(found)) == programs
+    named = [trial.workload_key.split("(")[0] for pool in pools.made[1:] for trial in pool.measured]
+    turns = [name for name, before in zip(named, [None, *named], strict=False) if name != before]
+    assert len(turns) == 5  # two passes over two tasks, one of them in two pieces
+    for task in once.tasks:
+        assert sitting.dataset.origin(task).tolist() == once.origin(task).tolist()
+        samples = [len(program.latencies) for program in sitting.dataset.programs(task) if program.ok]
+        assert min(samples) == 3 and max(samples) <= 4  # what both halves found was timed once more
+    assert collection.collect(config, "small.yaml").measured == 0
+
+
+def test_a_dataset_takes_the_fastest_sample_of_all_passes(tmp_path, pools):
+    config = config_of(tmp_path, {"workload": MATMUL}, programs=8)
+    collection.collect(config, "small.yaml")
+    with Database(tmp_path / "records.jsonl") as database:
+        known = next(record for record in database if record.ok)
+        slower, faster = known.seconds * 2, known.seconds / 2
+        for number, seconds in enumerate((slower, faster)):
+            tag = f"again pass={number + 1}"
+            database.append(replace(known, latencies=(seconds, slower), seconds=seconds, provenance=tag))
+        failed = replace(known, error=ErrorClass.crash, latencies=(), seconds=float("nan"), provenance="again pass=3")
+        database.append(failed)
+        data = build(database, tasks_beside(tmp_path / "records.jsonl"))
+    (task,) = data.tasks
+    row = [data.trace(task, row)[1].key for row in range(data.count(task))].index(known.trace_key)
+    assert data.seconds(task)[row] == pytest.approx(faster, rel=1e-6)
+    assert len(data.programs(task)[row].latencies) == len(known.latencies) + 4
 
 
 def test_a_collection_may_grow(tmp_path, pools):
