@@ -170,7 +170,7 @@ def test_a_dataset_takes_the_fastest_sample_of_all_passes(tmp_path, pools):
     (task,) = data.tasks
     row = [data.trace(task, row)[1].key for row in range(data.count(task))].index(known.trace_key)
     assert data.seconds(task)[row] == pytest.approx(faster, rel=1e-6)
-    assert len(data.programs(task)[row].latencies) == len(known.latencies) + 4
+    assert len(data.programs(task)[row].latencies) >= len(known.latencies) + 4
 
 
 def test_a_collection_may_grow(tmp_path, pools):
