@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from search_space.ir.expr import Expr, ceildiv, const, maximum, minimum, product, substitute, var, variables, walk
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.simplify import Simplifier, Unbounded, interval
-from search_space.ir.stmt import Constraint
+from search_space.ir.stmt import Constraint, is_thread
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import Axis, FuseRelation, SplitRelation, Stage, State
 
@@ -63,6 +63,7 @@ class Bounds:
         self.domains: dict[str, Domain] = {}
         self.nests: dict[str, Nest] = {}
         self.constraints: list[Constraint] = []
+        self.kinds = {loop_var(s.name, leaf): kind for s in state.stages for leaf, kind in s.kinds.items()}
         for stage in reversed(state.stages):
             domain = self._root(stage) if stage.attach.kind == "root" else self._attached(stage)
             self.domains[stage.name] = domain
@@ -81,7 +82,7 @@ class Bounds:
         return Domain(zeros, tuple(a.extent for a in stage.axes), frozenset())
 
     def _attached(self, stage: Stage) -> Domain:
-        outside = set(self.path(stage))
+        outside = self._outside(stage)
         lows: list[list[tuple[Expr, Expr]]] = [[] for _ in stage.axes]
         overrun: set[str] = set()
         for consumer in self.state.consumers(stage.name):
@@ -112,6 +113,16 @@ class Bounds:
             starts.append(first)
             extent.append(size)
         return Domain(tuple(starts), tuple(extent), frozenset(overrun))
+
+    def _outside(self, stage: Stage) -> set[str]:
+        """The loops that stand still where a stage is computed.
+
+        What is in shared memory is computed by all threads of a block together, for all of them: the loops of threads
+        around its place run, and virtual threads share it too.
+        """
+        if stage.scope != "shared":
+            return set(self.path(stage))
+        return {v for v in self.path(stage) if not is_thread(self.kinds.get(v, "serial"))}
 
     def _region(self, axis: Axis, index: Expr, relaxed: dict[str, Expr]) -> tuple[Expr, Expr]:
         """First index read and the width; the whole axis where arithmetic does not bound it."""
