@@ -34,3 +34,18 @@ def test_right_at_all_sizes(m: int, n: int, k: int) -> None:
     verify(program)
     arrays, out = run(program)
     np.testing.assert_allclose(out, np.maximum(arrays["a"] @ arrays["b"], 0), rtol=1e-5, atol=1e-5)
+
+
+def test_zeros_past_the_end_need_no_check_in_the_sum() -> None:
+    text = str(cleanup(lower(matmul(113, 128, 13).state)))
+    (update,) = [line for line in text.splitlines() if "product[product.i, product.j] +=" in line]
+    assert "select" not in update
+
+
+def test_the_lanes_of_a_vector_are_told_apart_by_one_index_alone() -> None:
+    """Divisions, remainders and conditions of a copy are the same for all lanes, and the last index moves by one."""
+    text = str(cleanup(lower(matmul(113, 128, 13, Tiles((1, 5, 1), (1, 7, 4), 8)).state)))
+    (copy,) = [line for line in text.splitlines() if "a.shared[" in line and "= select" in line]
+    assert copy.count("d0_d1.3") == 3  # the element written, the one read, and whether it is inside the row
+    (copy,) = [line for line in text.splitlines() if "b.shared[" in line and "= select" in line]
+    assert copy.count("d0_d1.3") == 2
