@@ -6,8 +6,54 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class GpuLimits:
+    """What blocks of threads may take of a GPU; the numbers are those of compute capability 9.0.
+
+    Attributes:
+        arch: what code is made for, such as `sm_90`.
+        sms: multiprocessors.
+        warp: threads that run together.
+        threads_block, threads_sm: threads of a block, and of all blocks on one multiprocessor.
+        blocks_sm: blocks on one multiprocessor.
+        shared_block, shared_sm: bytes of shared memory of a block, and of a multiprocessor.
+        registers_thread, registers_sm: 32-bit registers.
+        banks: of shared memory, 4 bytes wide.
+        sector: bytes of global memory that are fetched together.
+        shared_bandwidth: bytes a second from the shared memories, all together.
+        l2_bandwidth: bytes a second from the second-level cache.
+        tensor_flops: operations a second of the tensor cores, by the dtype of the factors.
+        launch_seconds: from one kernel to the next.
+    """
+
+    arch: str = "sm_90"
+    sms: int = 132
+    warp: int = 32
+    threads_block: int = 1024
+    threads_sm: int = 2048
+    blocks_sm: int = 32
+    shared_block: int = 227 * 1024
+    shared_sm: int = 228 * 1024
+    registers_thread: int = 255
+    registers_sm: int = 65536
+    banks: int = 32
+    sector: int = 32
+    shared_bandwidth: float = 33e12
+    l2_bandwidth: float = 5.5e12
+    tensor_flops: tuple[tuple[str, float], ...] = (
+        ("float16", 989e12),
+        ("bfloat16", 989e12),
+        ("tfloat32", 495e12),
+        ("int8", 1979e12),
+    )
+    launch_seconds: float = 2e-6
+
+
+@dataclass(frozen=True)
 class Hardware:
     """A machine's limits.
+
+    Of a GPU, `cores` are its multiprocessors, `vector_bytes` what a thread reads at once, `l1_bytes` what caches and
+    shared memory of one multiprocessor hold together; `l2_bytes` and `l3_bytes` are both its second-level cache.
 
     Attributes:
         peak_flops: float32 operations a second, all cores together.
@@ -19,6 +65,7 @@ class Hardware:
         fill: bytes a second into a memory on the chip, by its scope, where that is less than `bandwidth`.
         row_seconds: what each contiguous run of a copy takes on them besides its bytes.
         most_nests: innermost nests of loops that a program may run, where each is an instruction; 0: any number.
+        gpu: of a GPU, None for other machines.
     """
 
     name: str
@@ -36,6 +83,7 @@ class Hardware:
     fill: tuple[tuple[str, float], ...] = ()
     row_seconds: float = 0.0
     most_nests: int = 0
+    gpu: GpuLimits | None = None
 
     @property
     def float_lanes(self) -> int:

@@ -16,6 +16,13 @@ from search_space.ir.expr import Expr, lift, product, substitute
 
 THREAD_TAGS = tuple(f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz")
 KINDS = ("serial", "parallel", "vectorize", "unroll", "vthread", *THREAD_TAGS)
+
+
+def is_thread(kind: str) -> bool:
+    """Whether iterations of such a loop are threads of one block, virtual ones included."""
+    return kind == "vthread" or kind.startswith("threadIdx.")
+
+
 SCOPES = ("global", "shared", "local", "input", "weight", "accumulator")
 
 

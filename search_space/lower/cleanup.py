@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from search_space.ir.expr import Expr, const, load, select, substitute, transform
+from search_space.ir.regroup import Regrouping
 from search_space.ir.simplify import Simplifier
-from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, map_buffer, map_exprs, seq
+from search_space.ir.stmt import (
+    THREAD_TAGS,
+    Allocate,
+    For,
+    Intrinsic,
+    LoopProgram,
+    Seq,
+    Stmt,
+    Store,
+    map_buffer,
+    map_exprs,
+    seq,
+    walk_stmt,
+)
 
 
 def cleanup(program: LoopProgram) -> LoopProgram:
     """The same program without loops of extent 0 or 1, simplified under the ranges of the loops that stay."""
-    body = _tidy(program.body, {}, {})
+    threads = any(isinstance(s, For) and s.kind in THREAD_TAGS for s in walk_stmt(program.body))
+    body = _tidy(program.body, {}, {}, Regrouping if threads else Simplifier)
     params = tuple(map_buffer(b, Simplifier({})) for b in program.params)
     return LoopProgram(
         program.name,
@@ -22,12 +37,12 @@ def cleanup(program: LoopProgram) -> LoopProgram:
     )
 
 
-def _tidy(stmt: Stmt, ranges: dict[str, Expr], fixed: dict[str, Expr]) -> Stmt | None:
+def _tidy(stmt: Stmt, ranges: dict[str, Expr], fixed: dict[str, Expr], rules: type[Simplifier]) -> Stmt | None:
     """The statement tidied, None where nothing is left; `fixed` are the variables of loops of extent 1 around it."""
     if isinstance(stmt, Seq):
-        done = [t for t in [_tidy(s, ranges, fixed) for s in stmt.body] if t is not None]
+        done = [t for t in [_tidy(s, ranges, fixed, rules) for s in stmt.body] if t is not None]
         return seq(*done) if done else None
-    simplify = Simplifier(ranges)
+    simplify = rules(ranges)
 
     def put(e: Expr) -> Expr:
         return simplify(substitute(e, fixed) if fixed else e)
@@ -37,11 +52,11 @@ def _tidy(stmt: Stmt, ranges: dict[str, Expr], fixed: dict[str, Expr]) -> Stmt |
         if extent.is_const and extent.value <= 0:
             return None
         if extent.is_const and extent.value == 1:
-            return _tidy(stmt.body, ranges, {**fixed, stmt.var: const(0)})
-        body = _tidy(stmt.body, {**ranges, stmt.var: extent}, fixed)
+            return _tidy(stmt.body, ranges, {**fixed, stmt.var: const(0)}, rules)
+        body = _tidy(stmt.body, {**ranges, stmt.var: extent}, fixed, rules)
         return None if body is None else For(stmt.var, extent, stmt.kind, body, stmt.pragmas)
     if isinstance(stmt, Allocate):
-        body = _tidy(stmt.body, ranges, fixed)
+        body = _tidy(stmt.body, ranges, fixed, rules)
         return None if body is None else Allocate(map_buffer(stmt.buffer, put), body)
     if isinstance(stmt, Intrinsic):
         return map_exprs(stmt, put)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, ceildiv, const, maximum, minimum, product, substitute, var, variables, walk
 from search_space.ir.polynomial import canon, poly
+from search_space.ir.regroup import recombined
 from search_space.ir.simplify import Simplifier, Unbounded, interval
-from search_space.ir.stmt import Constraint
+from search_space.ir.stmt import Constraint, is_thread
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import Axis, FuseRelation, SplitRelation, Stage, State
 
@@ -63,6 +64,7 @@ class Bounds:
         self.domains: dict[str, Domain] = {}
         self.nests: dict[str, Nest] = {}
         self.constraints: list[Constraint] = []
+        self.kinds = {loop_var(s.name, leaf): kind for s in state.stages for leaf, kind in s.kinds.items()}
         for stage in reversed(state.stages):
             domain = self._root(stage) if stage.attach.kind == "root" else self._attached(stage)
             self.domains[stage.name] = domain
@@ -81,7 +83,7 @@ class Bounds:
         return Domain(zeros, tuple(a.extent for a in stage.axes), frozenset())
 
     def _attached(self, stage: Stage) -> Domain:
-        outside = set(self.path(stage))
+        outside = self._outside(stage)
         lows: list[list[tuple[Expr, Expr]]] = [[] for _ in stage.axes]
         overrun: set[str] = set()
         for consumer in self.state.consumers(stage.name):
@@ -96,7 +98,8 @@ class Bounds:
                 if node.op != "load" or node.args[0] != stage.name:
                     continue
                 for axis, index, found in zip(stage.axes, node.args[1:], lows, strict=True):
-                    low, width = self._region(axis, substitute(index, values), relaxed)
+                    at = substitute(index, values)
+                    low, width = self._region(axis, self.recombined(stage, at), relaxed)
                     found.append((low, width))
                     # a loop may overrun and what is made of its index stay inside: h // 4 of 7 rows in tiles of 4
                     if variables(index) & loose and not self.simplify.at_most_zero(
@@ -112,6 +115,21 @@ class Bounds:
             starts.append(first)
             extent.append(size)
         return Domain(tuple(starts), tuple(extent), frozenset(overrun))
+
+    def recombined(self, stage: Stage, index: Expr) -> Expr:
+        """The index at which an attached stage is read, put together again where fused loops took it apart."""
+        fused = any(isinstance(r, FuseRelation) for c in self.state.consumers(stage.name) for r in c.relations)
+        return recombined(self.simplify(index), self.simplify) if fused else index
+
+    def _outside(self, stage: Stage) -> set[str]:
+        """The loops that stand still where a stage is computed.
+
+        What is in shared memory is computed by all threads of a block together, for all of them: the loops of threads
+        around its place run, and virtual threads share it too.
+        """
+        if stage.scope != "shared":
+            return set(self.path(stage))
+        return {v for v in self.path(stage) if not is_thread(self.kinds.get(v, "serial"))}
 
     def _region(self, axis: Axis, index: Expr, relaxed: dict[str, Expr]) -> tuple[Expr, Expr]:
         """First index read and the width; the whole axis where arithmetic does not bound it."""
@@ -151,6 +169,12 @@ class Bounds:
 
     def _larger(self, a: Expr, b: Expr) -> Expr:
         return self.simplify.extremum("max", a, b)
+
+    def guarded_reduce_axes(self, stage: Stage) -> set[str] | None:
+        """Reduce axes that pass their end under a guard; None where it is a loop made of them that does."""
+        splits = [r for r in stage.relations if isinstance(r, SplitRelation) and r.tail == "guard"]
+        guarded = {r.parent for r in splits if stage.is_reduce(r.children[0])}
+        return guarded if guarded <= {a.name for a in stage.reduce_axes} else None
 
     def _overrun_axes(self, stage: Stage, whole: frozenset[str]) -> set[str]:
         """Axes of `stage` that run past their end at some point of its loops."""

@@ -160,10 +160,47 @@ class _Lowering:
     def update(self, stage: Stage, place: _Place) -> Store:
         nest = self.bounds.nests[stage.name]
         value = self.read(stage)
-        for guard in nest.reduce_guards:
+        for guard in () if self.sums_zeros(stage) else nest.reduce_guards:
             value = select(guard, value, const(identity_of(stage), stage.dtype))
         store = Store(stage.name, self.target(stage), value, stage.reducer, _predicate(nest.spatial_guards))
         return self.placed(store, place)
+
+    def filled(self, stage: Stage) -> bool:
+        """Whether a stage holds zeros where its axes overrun, and never anything that they are computed from."""
+        return stage.scope == "shared" and stage.attach.kind == "at" and stage.reducer is None
+
+    def zeros(self, stage: Stage) -> frozenset[str]:
+        """Axes past whose end a stage holds zeros."""
+        if self.filled(stage):
+            return self.bounds.domains[stage.name].overrun
+        if stage.body.op == "load" and stage.body.args[0] in self.stages and stage.attach.kind == "at":
+            source = self.stages[stage.body.args[0]]  # a copy of one that does
+            indices = dict(zip((a.name for a in source.axes), stage.body.args[1:], strict=True))
+            overrun = self.bounds.domains[stage.name].overrun
+            return frozenset(str(indices[a].args[0]) for a in self.zeros(source) if indices[a].op == "var") & overrun
+        return frozenset()
+
+    def sums_zeros(self, stage: Stage) -> bool:
+        """Whether a sum of products adds zeros times zeros where its reduce axes overrun, so that it needs no check."""
+        if stage.reducer != "sum" or not self.bounds.nests[stage.name].reduce_guards:
+            return False
+        open_axes = self.bounds.guarded_reduce_axes(stage)
+        factors = _factors(stage.body)
+        if open_axes is None or factors is None or len(factors) != 2:
+            return False
+        for factor in factors:
+            if factor.args[0] not in self.stages:
+                return False
+            source = self.stages[factor.args[0]]
+            zeros = self.zeros(source)
+            indices = {
+                i.args[0]
+                for a, i in zip(source.axes, factor.args[1:], strict=True)
+                if i.op == "var" and a.name in zeros
+            }
+            if not open_axes <= indices:
+                return False
+        return True
 
     def placed(self, store: Store, place: _Place) -> Store:
         """The store where it stands: under a peeled tail the outer indices are fixed."""
@@ -183,6 +220,9 @@ class _Lowering:
         Only a dimension indexed by an axis that may overrun needs a check.
         """
         values, loose = self.bounds.nests[stage.name].values, self.bounds.domains[stage.name].overrun
+        if self.filled(stage):  # one check of the whole value
+            inside = [self.simplify(values[a.name] < a.extent) for a in stage.axes if a.name in loose]
+            loose = frozenset()
 
         def visit(node: Expr) -> Expr | None:
             if node.op == "var":
@@ -196,6 +236,7 @@ class _Lowering:
                 producer = self.stages[name]
                 if producer.attach.kind == "at":
                     domain = self.bounds.domains[name]
+                    indices = [self.bounds.recombined(producer, i) for i in indices]
                     shifted = [self.simplify(canon(i - at)) for i, at in zip(indices, domain.low, strict=True)]
                     # an axis that overruns along with its reader holds every index that is read
                     cut = [d and a.name not in domain.overrun for d, a in zip(open_dims, producer.axes, strict=True)]
@@ -215,7 +256,10 @@ class _Lowering:
             ]
             return load(buffer.name, packed, node.dtype)
 
-        return self.indices_simplified(transform(stage.body, visit))
+        body = transform(stage.body, visit)
+        if self.filled(stage):
+            body = select(logical_and(*inside), body, const(0, stage.dtype))
+        return self.indices_simplified(body)
 
     def checked(self, node: Expr, shape: tuple[Expr, ...], open_dims: list[bool]) -> Expr:
         """The load, or zero where an index that may overrun has done so."""
@@ -228,6 +272,18 @@ class _Lowering:
 
     def indices_simplified(self, body: Expr) -> Expr:
         return simplify_value(body, self.simplify)
+
+
+def _factors(body: Expr) -> list[Expr] | None:
+    """The loads whose product `body` is, casts seen through; None where it is anything else."""
+    if body.op == "cast":
+        return _factors(body.args[0])
+    if body.op == "load":
+        return [body]
+    if body.op != "mul":
+        return None
+    left, right = (_factors(a) for a in body.args)
+    return None if left is None or right is None else left + right
 
 
 def _predicate(guards: tuple[Expr, ...]) -> Expr | None:

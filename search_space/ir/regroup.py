@@ -1,0 +1,105 @@
+"""Simplifications of concrete indices that threads and short vectors need.
+
+What a vector's lane adds to an index is taken out of divisions, remainders and comparisons wherever these cannot tell
+the lanes apart, so that a vector is seen to be contiguous, and its condition to be one for all lanes.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from search_space.ir.expr import Expr, const
+from search_space.ir.polynomial import Poly, canon, from_poly, poly, poly_add, poly_mul
+from search_space.ir.simplify import ONE, Simplifier
+
+
+class Regrouping(Simplifier):
+    """A simplifier that takes apart sums whose parts a division or a comparison cannot mix."""
+
+    def floordiv(self, a: Expr, b: Expr) -> Expr:
+        """(g q + r) // (g d) is q // d where 0 <= r < g."""
+        done = super().floordiv(a, b)
+        parts = self._parts(done.args[0], done.args[1]) if done.op == "floordiv" else None
+        if parts is None:
+            return done
+        factor, quotient, _ = parts
+        return self.floordiv(quotient, const(done.args[1].value // factor))
+
+    def mod(self, a: Expr, b: Expr) -> Expr:
+        """(g q + r) % (g d) is g (q % d) + r where 0 <= r < g."""
+        done = super().mod(a, b)
+        parts = self._parts(done.args[0], done.args[1]) if done.op == "mod" else None
+        if parts is None:
+            return done
+        factor, quotient, rest = parts
+        return canon(self.mod(quotient, const(done.args[1].value // factor)) * factor + rest)
+
+    def compare(self, op: str, a: Expr, b: Expr) -> Expr:
+        """g q + r < 0 is q < 0 where 0 <= r < g."""
+        done = super().compare(op, a, b)
+        if done.op not in ("lt", "le"):
+            return done
+        gap = poly_add(poly(done.args[0]), poly(done.args[1]), -1)
+        if done.op == "le":
+            gap = poly_add(gap, ONE, -1)
+        for factor in sorted({abs(c) for m, c in gap.items() if m}, reverse=True):
+            parts = self._split(gap, factor) if factor > 1 else None
+            if parts is not None:
+                left = {m: c for m, c in parts[0].items() if m and c > 0}
+                right = poly_add(left, parts[0], -1)
+                return super().compare("lt", from_poly(left), from_poly(right))
+        return done
+
+    def _parts(self, a: Expr, b: Expr) -> tuple[int, Expr, Expr] | None:
+        """`(g, q, r)` with a == g q + r, 0 <= r < g and g > 1 a divisor of the number b; None where there is none."""
+        if not b.is_const or b.value < 2:
+            return None
+        terms = poly(a)
+        for factor in sorted({gcd(abs(c), int(b.value)) for c in terms.values()}, reverse=True):
+            parts = self._split(terms, factor) if factor > 1 else None
+            if parts is not None:
+                return factor, from_poly(parts[0]), from_poly(parts[1])
+        return None
+
+    def _split(self, terms: Poly, factor: int) -> tuple[Poly, Poly] | None:
+        """The quotient and the rest by `factor`, if the rest is proved to lie below it."""
+        quotient = {m: c // factor for m, c in terms.items() if c % factor == 0 or not m}
+        rest = {m: c % factor if not m else c for m, c in terms.items() if c % factor}
+        quotient = {m: c for m, c in quotient.items() if c}
+        if not self.bounded(poly_add({}, rest, -1)) or not self.bounded(poly_add(rest, {(): factor - 1}, -1)):
+            return None
+        return quotient, rest
+
+
+def recombined(e: Expr, simplify: Simplifier) -> Expr:
+    """`e` with (x // b) b + x % b put together to x: what fusing two axes and ravelling their indices leaves."""
+    terms = dict(poly(e))
+    again = True
+    while again:
+        again = False
+        for monomial, c in list(terms.items()):
+            found = _whole(terms, monomial, c, simplify)
+            if found is not None:
+                terms, again = found, True
+                break
+    return from_poly(terms)
+
+
+def _whole(terms: Poly, monomial: tuple[Expr, ...], c: int, simplify: Simplifier) -> Poly | None:
+    """The terms with one remainder and its quotient put together, if this monomial holds such a remainder."""
+    for atom in monomial:
+        if atom.op != "mod" or not atom.args[1].is_const:
+            continue
+        x, b = atom.args
+        rest: Poly = {tuple(a for a in monomial if a is not atom): 1}
+        quotient = poly_mul(poly(simplify.floordiv(x, b)), rest)
+        if len(quotient) != 1 or () in quotient or monomial.count(atom) > 1:
+            continue
+        ((other, scale),) = quotient.items()
+        if scale == 1 and terms.get(other) == c * b.value:
+            left = {m: k for m, k in terms.items() if m not in (monomial, other)}
+            return poly_add(left, poly_mul(poly_mul(poly(x), rest), {(): c}))
+    return None
+
+
+__all__ = ["Regrouping", "recombined"]
