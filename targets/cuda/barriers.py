@@ -2,8 +2,12 @@
 
 Between two accesses of one buffer, one of them a write, all threads of the block must wait for each other. A barrier
 goes in front of the outermost statement that holds the second access and not the first, and at the end of a loop whose
-next iteration begins with an access that clashes with one of this iteration. Accesses to different parts of a buffer, told
-apart by the first index as double buffers are, do not clash. Nothing is inserted where nothing is shared.
+next iteration begins with an access that clashes with one of this iteration. Where nothing is shared there are none.
+What does not clash:
+
+- accesses to different parts of a buffer, told apart by the first index, as double buffers are;
+- accesses of elements that belong to one thread each;
+- a plain store and itself: an element written twice gets the same value twice, as long as nobody reads in between.
 """
 
 from __future__ import annotations
@@ -11,19 +15,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from search_space.ir.expr import Expr, substitute, variables
-from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Seq, Stmt, seq
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.ir.expr import FOLD, Expr, substitute, variables
+from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Seq, Stmt, Store, seq
 from targets.cuda.accesses import Access, accesses
 
 _MOST_POINTS = 4096
+_MOST_ELEMENTS = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Loop:
+    variable: str
+    extent: int
+    kind: str
 
 
 @dataclass(frozen=True)
 class _Pending:
-    """An access since the last barrier; `loops` were around it, outermost first, with their extents."""
+    """An access of a statement since the last barrier, with the loops around it, outermost first."""
 
     access: Access
-    loops: tuple[tuple[str, int], ...]
+    stmt: Stmt
+    loops: tuple[_Loop, ...]
 
 
 @dataclass(frozen=True)
@@ -36,12 +52,20 @@ class _Placed:
     separates: bool
 
 
+@dataclass(frozen=True)
+class _Carried:
+    """From one iteration of the loop `variable` to the one `step` later."""
+
+    variable: str
+    step: int
+
+
 def insert_barriers(body: Stmt, shared: frozenset[str]) -> Stmt:
     """The body of a kernel with the barriers that its buffers in shared memory need."""
     return _place(body, shared, ()).stmt if shared else body
 
 
-def _place(stmt: Stmt, shared: frozenset[str], loops: tuple[tuple[str, int], ...]) -> _Placed:
+def _place(stmt: Stmt, shared: frozenset[str], loops: tuple[_Loop, ...]) -> _Placed:
     if isinstance(stmt, Seq):
         return _sequence([_place(s, shared, loops) for s in stmt.body])
     if isinstance(stmt, Allocate):
@@ -51,7 +75,7 @@ def _place(stmt: Stmt, shared: frozenset[str], loops: tuple[tuple[str, int], ...
         return _loop(stmt, shared, loops)
     if isinstance(stmt, Barrier):
         return _Placed(stmt, (), (), True)
-    found = tuple(_Pending(a, loops) for a in dict.fromkeys(accesses(stmt)) if a.buffer in shared)
+    found = tuple(_Pending(a, stmt, loops) for a in dict.fromkeys(accesses(stmt)) if a.buffer in shared)
     return _Placed(stmt, found, found, False)
 
 
@@ -72,53 +96,51 @@ def _sequence(parts: Sequence[_Placed]) -> _Placed:
     return _Placed(seq(*out), first, pending, separated)
 
 
-def _loop(loop: For, shared: frozenset[str], loops: tuple[tuple[str, int], ...]) -> _Placed:
+def _loop(loop: For, shared: frozenset[str], loops: tuple[_Loop, ...]) -> _Placed:
     extent = int(loop.extent.value)
-    if loop.kind in THREAD_TAGS:
-        inner = _place(loop.body, shared, loops)
-        return replace(inner, stmt=replace(loop, body=inner.stmt))
-    inner = _place(loop.body, shared, (*loops, (loop.var, extent)))
+    inner = _place(loop.body, shared, (*loops, _Loop(loop.var, extent, loop.kind)))
     body, last, separates = inner.stmt, inner.last, inner.separates
-    # without a barrier inside, threads may be any number of iterations apart
-    steps = range(1, 2 if separates else extent)
-    if any(_clash(last, inner.first, _Carried(loop.var, step)) for step in steps if step < extent):
-        body, last, separates = seq(body, Barrier()), (), True
+    if loop.kind not in THREAD_TAGS:
+        # without a barrier inside, threads may be any number of iterations apart
+        steps = range(1, min(2, extent) if separates else extent)
+        if any(_clash(last, inner.first, _Carried(loop.var, step)) for step in steps):
+            body, last, separates = seq(body, Barrier()), (), True
     return _Placed(replace(loop, body=body), inner.first, last, separates)
-
-
-@dataclass(frozen=True)
-class _Carried:
-    """From one iteration of the loop `variable` to the one `step` later."""
-
-    variable: str
-    step: int
 
 
 def _clash(before: Sequence[_Pending], after: Sequence[_Pending], carried: _Carried | None = None) -> bool:
     """Whether two threads may be at one element, one of them writing."""
     return any(
-        a.access.buffer == b.access.buffer and (a.access.write or b.access.write) and not _apart(a, b, carried)
+        a.access.buffer == b.access.buffer
+        and (a.access.write or b.access.write)
+        and not _same_plain_store(a, b)
+        and not _apart(a, b, carried)
+        and not _own(a, b)
         for a in before
         for b in after
     )
 
 
+def _same_plain_store(a: _Pending, b: _Pending) -> bool:
+    both_write = a.access.write and b.access.write
+    return both_write and a.stmt is b.stmt and isinstance(a.stmt, Store) and a.stmt.reducer is None
+
+
 def _apart(a: _Pending, b: _Pending, carried: _Carried | None) -> bool:
     """Whether the first indices differ, whatever iteration of the loops around both it is."""
-    common = [x for x, y in zip(a.loops, b.loops, strict=False) if x == y]
+    common = [x for x, y in zip(a.loops, b.loops, strict=False) if x == y and x.kind not in THREAD_TAGS]
     if carried is not None:
-        depth = [name for name, _ in common].index(carried.variable)
-        common = common[: depth + 1]
+        common = common[: [loop.variable for loop in common].index(carried.variable) + 1]
     left, right = a.access.indices[0], b.access.indices[0]
     used = variables(left) | variables(right)
-    if used - {name for name, _ in common}:
+    if used - {loop.variable for loop in common}:
         return False
     points: list[dict[str, int]] = [{}]
-    for name, extent in common:
-        if carried is not None and name == carried.variable:
-            points = [{**p, name: i} for p in points for i in range(extent - carried.step)]
-        elif name in used:
-            points = [{**p, name: i} for p in points for i in range(extent)]
+    for loop in common:
+        if carried is not None and loop.variable == carried.variable:
+            points = [{**p, loop.variable: i} for p in points for i in range(loop.extent - carried.step)]
+        elif loop.variable in used:
+            points = [{**p, loop.variable: i} for p in points for i in range(loop.extent)]
         if len(points) > _MOST_POINTS:
             return False
     return all(_differ(left, p, right, _later(p, carried)) for p in points)
@@ -130,4 +152,57 @@ def _later(point: dict[str, int], carried: _Carried | None) -> dict[str, int]:
 
 def _differ(left: Expr, at: dict[str, int], right: Expr, then: dict[str, int]) -> bool:
     first, second = substitute(left, at), substitute(right, then)
-    return first.is_const and second.is_const and first.value != second.value
+    return first.is_const and second.is_const and bool(first.value != second.value)
+
+
+def _own(a: _Pending, b: _Pending) -> bool:
+    """Whether both go to the same elements, each of which belongs to one thread."""
+    if a.access.indices != b.access.indices:
+        return False
+    used = frozenset().union(*(variables(i) for i in a.access.indices))
+    tags = [{loop.variable: loop.kind for loop in p.loops if loop.kind in THREAD_TAGS} for p in (a, b)]
+    if any(tags[0].get(v) != tags[1].get(v) for v in used) or any(v.startswith("#") for v in used):
+        return False
+    return _belong_to_one(a, used)
+
+
+def _belong_to_one(a: _Pending, used: frozenset[str]) -> bool:
+    """Whether no two threads are at one element, over all iterations of the loops around."""
+    threads = {loop.kind: loop.extent for loop in a.loops if loop.kind.startswith("threadIdx")}
+    axes = [
+        *threads.items(),
+        *((x.variable, x.extent) for x in a.loops if x.variable in used and x.kind not in threads),
+    ]
+    if any(loop.kind.startswith("blockIdx") and loop.variable in used for loop in a.loops):
+        return False
+    if np.prod([float(n) for _, n in axes]) > _MOST_ELEMENTS:
+        return False
+    grids = dict(zip((name for name, _ in axes), np.indices([n for _, n in axes], sparse=True), strict=True))
+    values = {
+        x.variable: grids[x.kind] if x.kind in threads else grids[x.variable] for x in a.loops if x.variable in used
+    }
+    try:
+        indices = [_grid(i, values) for i in a.access.indices]
+    except KeyError:
+        return False
+    shape = [n for _, n in axes]
+    thread = np.zeros(shape, np.int64)
+    for kind, extent in threads.items():
+        thread = thread * extent + grids[kind]
+    rows = [np.broadcast_to(i, shape).reshape(-1) for i in indices]
+    owners = np.unique(np.stack([*rows, thread.reshape(-1)]), axis=1)
+    return bool(np.unique(owners[:-1], axis=1).shape[1] == owners.shape[1])
+
+
+def _grid(e: Expr, values: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """An index for all points at once; KeyError where it is no arithmetic over loops."""
+    if e.op == "const":
+        return np.asarray(e.value, np.int64)
+    if e.op == "var":
+        return values[e.args[0]]
+    left, right = (_grid(x, values) for x in e.args)
+    if e.op in ("min", "max"):
+        return np.minimum(left, right) if e.op == "min" else np.maximum(left, right)
+    if e.op not in ("add", "sub", "mul", "floordiv", "mod"):
+        raise KeyError(e.op)
+    return np.asarray(FOLD[e.op](left, right))

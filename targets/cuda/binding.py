@@ -67,7 +67,7 @@ def _independent(loop: For, known: Mapping[str, Buffer]) -> bool:
 
 
 def _moves_alone(index: Expr, loop: For) -> bool:
-    """Whether different iterations give different indices: index // c is the variable for what else there is below c."""
+    """Whether different iterations give different indices, wherever the loops inside are."""
     from search_space.ir.polynomial import poly
 
     terms = poly(index)

@@ -1,4 +1,4 @@
-"""From a loop program to a device program: kernels cut out, virtual threads injected, memory placed, barriers inserted."""
+"""From a loop program to a device program: kernels cut out, memory placed, virtual threads and barriers put in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from search_space.ir.expr import const, dtype_bytes
+from search_space.hardware import GpuLimits
 from search_space.ir.stmt import (
     THREAD_TAGS,
     Allocate,
@@ -16,18 +16,14 @@ from search_space.ir.stmt import (
     LoopProgram,
     Seq,
     Stmt,
-    Store,
-    map_exprs,
     seq,
     walk_stmt,
 )
-from search_space.ir.expr import substitute
 from search_space.ir.verify import verify
 from targets.base import BuildError
 from targets.cuda.accesses import all_accesses
 from targets.cuda.barriers import insert_barriers
 from targets.cuda.binding import bind_threads
-from targets.cuda.limits import DeviceLimits
 from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, allocated, buffer_bytes
 from targets.cuda.vthreads import inject_vthreads
 
@@ -36,7 +32,7 @@ MOST_THREADS = (1024, 1024, 64)
 PRIVATE = "local"
 
 
-def device_program(program: LoopProgram, limits: DeviceLimits, name: str = "kernel") -> DeviceProgram:
+def device_program(program: LoopProgram, limits: GpuLimits, name: str = "kernel") -> DeviceProgram:
     """Kernels that compute a concrete loop program.
 
     Every nest at the root becomes a kernel; what one leaves for the next lies in device memory. Nests with no thread
@@ -88,14 +84,14 @@ def _cut(stmt: Stmt, workspace: list[Buffer], nests: list[Stmt]) -> None:
         nests.append(stmt)
 
 
-def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: DeviceLimits) -> DeviceKernel:
+def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) -> DeviceKernel:
     if not any(isinstance(n, For) and n.kind in THREAD_TAGS for n in walk_stmt(nest)):
         nest = bind_threads(nest, known)
     nest = _scoped(nest, ())
     body = inject_vthreads(nest)
     touched = list(all_accesses(body))
     used = {a.buffer for a in touched}
-    sizes = {tag: 1 for tag in THREAD_TAGS}
+    sizes = dict.fromkeys(THREAD_TAGS, 1)
     for node in walk_stmt(body):
         if isinstance(node, For) and node.kind in THREAD_TAGS:
             sizes[node.kind] = max(sizes[node.kind], int(node.extent.value))
@@ -164,7 +160,7 @@ def _writer_tags(stmt: Stmt, name: str, tags: tuple[str, ...] = ()) -> Iterator[
         yield from tags
 
 
-def _check(kernel: DeviceKernel, limits: DeviceLimits) -> None:
+def _check(kernel: DeviceKernel, limits: GpuLimits) -> None:
     """Raises BuildError for a launch that the device refuses, or a barrier that not all threads reach."""
     for axis, size, most in zip("xyz", kernel.grid, MOST_BLOCKS, strict=True):
         if size > most:
@@ -174,9 +170,9 @@ def _check(kernel: DeviceKernel, limits: DeviceLimits) -> None:
             raise BuildError(f"threads along threadIdx.{axis} must be at most {most}, but got {size}")
     if kernel.threads > limits.threads_block:
         raise BuildError(f"threads of a block must be at most {limits.threads_block}, but got {kernel.threads}")
-    if kernel.shared_bytes > limits.shared_block_bytes:
+    if kernel.shared_bytes > limits.shared_block:
         raise BuildError(
-            f"shared memory of a block must be at most {limits.shared_block_bytes} bytes, but got {kernel.shared_bytes}"
+            f"shared memory of a block must be at most {limits.shared_block} bytes, but got {kernel.shared_bytes}"
         )
     _check_reached(kernel, kernel.body)
 

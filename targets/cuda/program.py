@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.printer import print_program
-from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, LoopProgram, Stmt, walk_stmt
+from search_space.ir.stmt import Allocate, Barrier, Buffer, LoopProgram, Stmt, walk_stmt
 
 Dim = tuple[int, int, int]
 ALIGNMENT = 16
@@ -113,6 +113,3 @@ def buffer_bytes(buffer: Buffer) -> int:
 def allocated(stmt: Stmt, scope: str) -> list[Buffer]:
     """Buffers of a scope that are allocated in a statement, in order."""
     return [n.buffer for n in walk_stmt(stmt) if isinstance(n, Allocate) and n.buffer.scope == scope]
-
-
-__all__ = ["ALIGNMENT", "THREAD_TAGS", "DeviceKernel", "DeviceProgram", "allocated", "buffer_bytes", "elements", "shape_of"]

@@ -1,0 +1,46 @@
+"""What the text of every kernel begins with: types and small functions, written out so that no header is read."""
+
+from __future__ import annotations
+
+_VECTORS = """template <class T, int N> struct alignas(sizeof(T) * N) Vec { T x[N]; };
+"""
+_DIVISION = """template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
+  T q = a / b;
+  return q - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0);
+}
+template <class T> __device__ __forceinline__ T floor_mod(T a, T b) { return a - floor_div(a, b) * b; }
+"""
+_SIGMOID = """__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+"""
+_HALF = """struct half_t { unsigned short bits; };
+__device__ __forceinline__ float from_half(half_t h) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h.bits));
+  return f;
+}
+__device__ __forceinline__ half_t to_half(float f) {
+  half_t h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(f));
+  return h;
+}
+"""
+_BFLOAT = """struct bfloat_t { unsigned short bits; };
+__device__ __forceinline__ float from_bfloat(bfloat_t h) { return __uint_as_float((unsigned)h.bits << 16); }
+__device__ __forceinline__ bfloat_t to_bfloat(float f) {
+  bfloat_t h;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h.bits) : "f"(f));
+  return h;
+}
+"""
+_PARTS = {
+    "Vec<": _VECTORS,
+    "floor_": _DIVISION,
+    "sigmoid(": _SIGMOID,
+    "half_t": _HALF,
+    "bfloat_t": _BFLOAT,
+}
+
+
+def prelude(text: str) -> str:
+    """The parts that `text` uses."""
+    return "".join(part for name, part in _PARTS.items() if name in text)
