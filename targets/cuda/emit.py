@@ -1,7 +1,7 @@
 """Device programs as CUDA C++ text for NVRTC.
 
-One function a kernel, no header. Buffers of a thread are arrays whose loops are unrolled, so that they become registers;
-vectorized loops over neighbouring elements become accesses of up to 16 bytes.
+One function a kernel, no header. Buffers of a thread are arrays whose loops are unrolled, so that they become
+registers; vectorized loops over neighbouring elements become accesses of up to 16 bytes.
 """
 
 from __future__ import annotations
@@ -206,7 +206,9 @@ class KernelText:
             self.open("{")
         wide = self.width(store.buffer, store.indices, loop) if uniform and store.reducer is None else 1
         loads = self._wide_loads(store.value, loop) if uniform else {}
-        texts = {serial: self._fetch(load, width, loop, conditions) for serial, (load, width, conditions) in loads.items()}
+        texts = {
+            serial: self._fetch(load, width, loop, conditions) for serial, (load, width, conditions) in loads.items()
+        }
         for start in range(0, lanes, wide):
             if wide > 1:
                 kind = f"Vec<{C_TYPES[target.dtype]}, {wide}>"
@@ -230,7 +232,9 @@ class KernelText:
                     self.store(one)
                 self.values.replaced.clear()
             if wide > 1:
-                place = self.values.offset(target, tuple(substitute(i, {loop.var: const(start)}) for i in store.indices))
+                place = self.values.offset(
+                    target, tuple(substitute(i, {loop.var: const(start)}) for i in store.indices)
+                )
                 self.line(f"*({kind}*)({self.name(store.buffer)} + {self.values.index(place)}) = {part};")
         self.close()
 
