@@ -5,7 +5,9 @@ from __future__ import annotations
 from search_space.sketch.base import SketchRule
 from search_space.sketch.rules.elementwise import Elementwise
 from search_space.sketch.rules.explicit_memory import ExplicitMemory
+from search_space.sketch.rules.gpu_elementwise import GpuElementwise
 from search_space.sketch.rules.gpu_inline import GpuInline, GpuRefusal
+from search_space.sketch.rules.gpu_rowwise import GpuRowWise
 from search_space.sketch.rules.gpu_tiling import GpuTiling
 from search_space.sketch.rules.inline import AlwaysInline
 from search_space.sketch.rules.library import LibraryCall
@@ -17,9 +19,11 @@ from search_space.sketch.rules.transformed import TransformedProducts
 RULES: list[SketchRule] = [
     GpuRefusal(),
     GpuInline(),
-    GpuTiling(),
-    PadHandling(),
     AlwaysInline(),
+    GpuRowWise(),
+    GpuTiling(),
+    GpuElementwise(),
+    PadHandling(),
     ExplicitMemory(),
     LibraryCall(),
     RowWise(),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import Expr, const, lift
 from search_space.ir.stmt import Constraint
+from search_space.schedule.state import Stage
 from search_space.schedule.steps import (
     Annotate,
     CacheRead,
@@ -56,10 +57,10 @@ def divided(draft: Draft, name: str, whole: Number, part: Number) -> Draft:
     return limited(draft, name, lift(whole) % part, const(0))
 
 
-def cached(draft: Draft, tensor: str, scope: str, reader: str) -> tuple[Draft, str]:
-    """The draft with a copy of a tensor for one reader, and the copy's name."""
+def cached(draft: Draft, tensor: str, scope: str, *readers: str) -> tuple[Draft, str]:
+    """The draft with a copy of a tensor for some of its readers, and the copy's name."""
     before = {s.name for s in draft.state.stages}
-    draft = draft.apply(CacheRead(tensor, scope, (reader,)))
+    draft = draft.apply(CacheRead(tensor, scope, readers))
     (copy,) = (s.name for s in draft.state.stages if s.name not in before)
     return draft, copy
 
@@ -130,3 +131,9 @@ def with_threads(draft: Draft, threads: Number, registers: Number, gpu: GpuLimit
 
 REGISTERS = 24
 """Registers a thread needs besides those that hold its arrays, for addresses and loop counters."""
+
+
+def ends_in(draft: Draft, producer: Stage, output: Stage) -> bool:
+    """Whether nothing but the output reads the producer, directly or by way of stages inlined into it."""
+    readers = draft.state.consumers(producer.name)
+    return all(r.name == output.name or (r.attach.kind == "inline" and ends_in(draft, r, output)) for r in readers)

@@ -33,6 +33,7 @@ from search_space.sketch.rules.gpu_common import (
     Threads,
     copied,
     divided,
+    ends_in,
     fragment,
     gpu_of,
     limited,
@@ -351,12 +352,6 @@ def two_factors(body: Expr) -> tuple[Expr, Expr] | None:
             return None
         found.append(side)
     return found[0], found[1]
-
-
-def ends_in(draft: Draft, producer: Stage, output: Stage) -> bool:
-    """Whether nothing but the output reads the producer, directly or by way of stages inlined into it."""
-    readers = draft.state.consumers(producer.name)
-    return all(r.name == output.name or (r.attach.kind == "inline" and ends_in(draft, r, output)) for r in readers)
 
 
 def side_tiles(extent: int, vectors: bool) -> list[tuple[int, int, int, int]]:
