@@ -81,7 +81,7 @@ class GpuRowWise(SketchRule):
         """Inputs read as whole rows by more than one stage."""
         readers: dict[str, int] = {}
         for stage in draft.state.stages:
-            for name in stage.reads() if stage.attach.kind != "inline" or stage.reducer is None else ():
+            for name in stage.reads():
                 source = draft.state.input(name)
                 if source is not None and len(source.shape) == rows + 1:
                     readers[name] = readers.get(name, 0) + 1
@@ -182,7 +182,7 @@ class GpuRowWise(SketchRule):
 
     def copy(self, draft: Draft, read: str, rows: int, row: _Row) -> Draft:
         """The rows of an input in shared memory, for all stages that read them."""
-        readers = [s.name for s in draft.state.stages if read in s.reads() and s.attach.kind != "inline"]
+        readers = [s.name for s in draft.state.stages if read in s.reads()]
         draft, copy = cached(draft, read, "shared", *readers)
         axis = draft.state.stage(copy).axes[row.axis].name
         draft = draft.apply(ComputeAt(copy, *row.place), Annotate(copy, axis, "threadIdx.y"))
