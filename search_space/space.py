@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.hardware import Hardware
+from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.columns import ColumnFunction, compile_columns
 from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.lower import cleanup, lower
+from search_space.lower.blocks import shared_limits
 from search_space.lower.memories import memory_limits, nest_limit, workspace_bytes
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
@@ -40,6 +41,7 @@ class Sketch:
         limits: constraints besides those found in lowering.
         memories: that programs fill, scope and bytes: what the buffers may take.
         most_nests: innermost nests that a program may run; 0: any number.
+        gpu: limits of a GPU.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Sketch:
     limits: tuple[Constraint, ...] = ()
     memories: tuple[tuple[str, int], ...] = ()
     most_nests: int = 0
+    gpu: GpuLimits | None = None
     _cache: dict[str, ColumnFunction] = field(default_factory=dict, repr=False)
 
     @property
@@ -73,6 +76,7 @@ class Sketch:
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
         found = (*memory_limits(self.program, self.memories), *nest_limit(self.program, self.most_nests))
+        found += shared_limits(self.program, self.gpu)
         return (*self.limits, *self.program.constraints, *found)
 
     def expand(self, choices: Choices) -> NDArray[np.float64]:
@@ -164,6 +168,7 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
                 d.constraints,
                 hardware.memories,
                 hardware.most_nests,
+                hardware.gpu,
             )
             for d in drafts
         ]

@@ -8,7 +8,7 @@ from search_space.ir.expr import Expr, ceildiv, const, maximum, minimum, product
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.regroup import recombined
 from search_space.ir.simplify import Simplifier, Unbounded, interval
-from search_space.ir.stmt import Constraint, is_thread
+from search_space.ir.stmt import THREAD_TAGS, Constraint, is_thread
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import Axis, FuseRelation, SplitRelation, Stage, State
 
@@ -65,6 +65,7 @@ class Bounds:
         self.nests: dict[str, Nest] = {}
         self.constraints: list[Constraint] = []
         self.kinds = {loop_var(s.name, leaf): kind for s in state.stages for leaf, kind in s.kinds.items()}
+        self.threaded = any(kind in THREAD_TAGS for kind in self.kinds.values())
         for stage in reversed(state.stages):
             domain = self._root(stage) if stage.attach.kind == "root" else self._attached(stage)
             self.domains[stage.name] = domain
@@ -86,6 +87,7 @@ class Bounds:
         outside = self._outside(stage)
         lows: list[list[tuple[Expr, Expr]]] = [[] for _ in stage.axes]
         overrun: set[str] = set()
+        inside_only = {a.name for a in stage.axes} if self.threaded else set()
         for consumer in self.state.consumers(stage.name):
             nest = self.nests[consumer.name]
             inside = self.path(consumer) + [loop_var(consumer.name, leaf) for leaf in consumer.leaves]
@@ -101,6 +103,8 @@ class Bounds:
                     at = substitute(index, values)
                     low, width = self._region(axis, self.recombined(stage, at), relaxed)
                     found.append((low, width))
+                    if not self._runs_inside(consumer, index, axis, loose):
+                        inside_only.discard(axis.name)
                     # a loop may overrun and what is made of its index stay inside: h // 4 of 7 rows in tiles of 4
                     if variables(index) & loose and not self.simplify.at_most_zero(
                         canon(low + width - axis.extent + 1)
@@ -109,7 +113,7 @@ class Bounds:
         starts, extent = [], []
         for axis, found in zip(stage.axes, lows, strict=True):
             first, size = self._union(stage, axis, found)
-            if axis.name not in overrun or not self.simplify.nonnegative(first):
+            if axis.name not in inside_only and (axis.name not in overrun or not self.simplify.nonnegative(first)):
                 first, size = self._moved_inside(axis, first, size)
                 overrun.discard(axis.name)
             starts.append(first)
@@ -130,6 +134,15 @@ class Bounds:
         if stage.scope != "shared":
             return set(self.path(stage))
         return {v for v in self.path(stage) if not is_thread(self.kinds.get(v, "serial"))}
+
+    def _runs_inside(self, consumer: Stage, index: Expr, axis: Axis, loose: set[str]) -> bool:
+        """Whether an index is an axis of the consumer that is as long and never overruns: then so is its region.
+
+        That exact splits reach no further than the extent is a limit on the decisions, which arithmetic does not know.
+        """
+        if index.op != "var" or index.args[0] in loose:
+            return False
+        return any(a.name == index.args[0] and a.extent is axis.extent for a in (*consumer.axes, *consumer.reduce_axes))
 
     def _region(self, axis: Axis, index: Expr, relaxed: dict[str, Expr]) -> tuple[Expr, Expr]:
         """First index read and the width; the whole axis where arithmetic does not bound it."""

@@ -81,7 +81,10 @@ class _Lowering:
         )
 
     def buffer(self, stage: Stage) -> Buffer:
-        return Buffer(stage.name, self.bounds.domains[stage.name].extent, stage.dtype, stage.scope)
+        shape = self.bounds.domains[stage.name].extent
+        if not (stage.pad.is_const and stage.pad.value == 0):
+            shape = (*shape[:-1], canon(shape[-1] + stage.pad))
+        return Buffer(stage.name, shape, stage.dtype, stage.scope)
 
     def build(self, stage: Stage) -> Stmt:
         return self.loops(stage, 0, _Place({}, {}))

@@ -22,6 +22,7 @@ from search_space.schedule.steps import (
     Fuse,
     Pack,
     Pragma,
+    Relayout,
     Reorder,
     Rfactor,
     SetScope,
@@ -207,6 +208,10 @@ class StageView:
 
     def set_scope(self, scope: str) -> None:
         self._schedule.apply(SetScope(self.name, scope))
+
+    def relayout(self, order: Sequence[int], pad: Factor = 0) -> None:
+        """See `Relayout`."""
+        self._schedule.apply(Relayout(self.name, tuple(order), pad))
 
     def tensorize(self, axis: Any, intrinsic: TensorIntrin) -> None:
         register_intrinsic(intrinsic)

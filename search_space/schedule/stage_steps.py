@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from search_space.ir.expr import Expr, ceildiv, const, lift, load, logical_and, product, select, substitute, var
+from search_space.ir.expr import (
+    Expr,
+    ceildiv,
+    const,
+    lift,
+    load,
+    logical_and,
+    product,
+    select,
+    substitute,
+    transform,
+    var,
+)
 from search_space.ir.stmt import SCOPES
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import (
@@ -148,6 +160,42 @@ class CacheRead(Step):
                 s = replace(s, body=rename_loads(s.body, {self.tensor: new}))
             stages.append(s)
         return replace(state, stages=tuple(stages))
+
+
+@dataclass(frozen=True)
+class Relayout(Step):
+    """Stores a stage's dimensions in another order, its rows `pad` elements further apart than they are long.
+
+    Before: `S[i, j]`. After, with order (1, 0): `S[j, i]`. The loops stay. Rows that lie apart keep the threads that
+    read a column of shared memory off each other's banks. TVM: transform_layout, storage_align.
+    """
+
+    stage: str
+    order: tuple[int, ...]
+    pad: Factor = 0
+    name: ClassVar[str] = "relayout"
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        if sorted(self.order) != list(range(len(stage.axes))):
+            raise ScheduleError(
+                f"`order` must name each of {len(stage.axes)} dimensions once, but got order={self.order}"
+            )
+        pad = lift(self.pad)
+        if pad.is_const and pad.value < 0:
+            raise ScheduleError(f"`pad` must not be negative, but got pad={pad.value}")
+        if self.stage in state.outputs:
+            raise ScheduleError(f"`stage` must not be an output, but got stage={self.stage!r}")
+        axes = tuple(stage.axes[d] for d in self.order)
+        state = state.update(replace(stage, axes=axes, pad=pad))
+
+        def visit(node: Expr) -> Expr | None:
+            if node.op != "load" or node.args[0] != self.stage:
+                return None
+            indices = [transform(i, visit) for i in node.args[1:]]
+            return load(self.stage, [indices[d] for d in self.order], node.dtype)
+
+        return replace(state, stages=tuple(replace(s, body=transform(s.body, visit)) for s in state.stages))
 
 
 @dataclass(frozen=True)

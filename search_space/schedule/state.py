@@ -15,6 +15,8 @@ from search_space.tags import CONSTANT
 TAILS = ("exact", "guard", "clamp", "peel")
 IDENTITY = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
 
+NO_PAD = const(0)
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -89,7 +91,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Stage:
-    """One computed tensor: its definition over `axes`, its loops (`leaves`), and its place."""
+    """One computed tensor: its definition over `axes`, its loops (`leaves`), and its place.
+
+    Its rows lie `pad` elements further apart than they are long.
+    """
 
     name: str
     dtype: str
@@ -105,6 +110,7 @@ class Stage:
     tensorized: tuple[str, str] | None = None
     pragmas: tuple[tuple[str, str, int], ...] = ()
     tag: str = ""
+    pad: Expr = NO_PAD
 
     @property
     def shape(self) -> tuple[Expr, ...]:

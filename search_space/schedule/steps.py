@@ -8,7 +8,16 @@ from typing import Any
 
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.loop_steps import Annotate, Fuse, Pragma, Reorder, Split, Tensorize
-from search_space.schedule.stage_steps import CacheRead, CacheWrite, ComputeAt, ComputeInline, Pack, Rfactor, SetScope
+from search_space.schedule.stage_steps import (
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    ComputeInline,
+    Pack,
+    Relayout,
+    Rfactor,
+    SetScope,
+)
 from search_space.schedule.step import Step
 
 STEPS: dict[str, type[Step]] = {
@@ -24,6 +33,7 @@ STEPS: dict[str, type[Step]] = {
         CacheWrite,
         CacheRead,
         Rfactor,
+        Relayout,
         Tensorize,
         Pack,
         Pragma,
@@ -61,6 +71,7 @@ __all__ = [
     "Fuse",
     "Pack",
     "Pragma",
+    "Relayout",
     "Reorder",
     "Rfactor",
     "SetScope",

@@ -5,6 +5,10 @@ from __future__ import annotations
 from search_space.sketch.base import SketchRule
 from search_space.sketch.rules.elementwise import Elementwise
 from search_space.sketch.rules.explicit_memory import ExplicitMemory
+from search_space.sketch.rules.gpu_elementwise import GpuElementwise
+from search_space.sketch.rules.gpu_inline import GpuInline, GpuRefusal
+from search_space.sketch.rules.gpu_rowwise import GpuRowWise
+from search_space.sketch.rules.gpu_tiling import GpuTiling
 from search_space.sketch.rules.inline import AlwaysInline
 from search_space.sketch.rules.library import LibraryCall
 from search_space.sketch.rules.pad import PadHandling
@@ -13,8 +17,13 @@ from search_space.sketch.rules.tiling import MultiLevelTiling
 from search_space.sketch.rules.transformed import TransformedProducts
 
 RULES: list[SketchRule] = [
-    PadHandling(),
+    GpuRefusal(),
+    GpuInline(),
     AlwaysInline(),
+    GpuRowWise(),
+    GpuTiling(),
+    GpuElementwise(),
+    PadHandling(),
     ExplicitMemory(),
     LibraryCall(),
     RowWise(),

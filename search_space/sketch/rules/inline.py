@@ -19,9 +19,17 @@ class AlwaysInline(SketchRule):
         if stage.reducer is not None or stage.name in draft.state.outputs or stage.tag in ("pad", TRANSFORM):
             return False
         consumers = draft.state.consumers(stage.name)
+        if hardware.gpu is not None and gathers(stage) and any(c.reducer is not None for c in consumers):
+            return False  # computed where it is copied into shared memory
         costly = any(n.op in ("call", "div") for n in walk(stage.body))
         repeated = any(len(c.axes) + len(c.reduce_axes) > len(stage.axes) for c in consumers)
         return not costly or (len(consumers) == 1 and not repeated)
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         return [draft.apply(ComputeInline(stage.name)).finish(stage.name)]
+
+
+def gathers(stage: Stage) -> bool:
+    """Whether a stage reads at indices that are divided, as the windows of a convolution are gathered."""
+    loads = [n for n in walk(stage.body) if n.op == "load"]
+    return any(part.op in ("floordiv", "mod") for n in loads for index in n.args[1:] for part in walk(index))

@@ -1,0 +1,139 @@
+"""What the rules for GPUs share: cooperative copies into shared memory, fragments in registers, limits, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from search_space.hardware import GpuLimits, Hardware
+from search_space.ir.expr import Expr, const, lift
+from search_space.ir.stmt import Constraint
+from search_space.schedule.state import Stage
+from search_space.schedule.steps import (
+    Annotate,
+    CacheRead,
+    ComputeAt,
+    Fuse,
+    Relayout,
+    Split,
+    Step,
+)
+from search_space.sketch.base import Draft
+
+Number = Expr | int
+
+VECTORS = (1, 2, 4)
+"""Elements of 4 bytes that a thread reads or writes at once: 16 bytes at most."""
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Threads of a block along y and x."""
+
+    y: Number
+    x: Number
+
+    @property
+    def count(self) -> Expr:
+        return lift(self.y) * self.x
+
+
+def gpu_of(hardware: Hardware) -> GpuLimits:
+    """The limits of a GPU, which rules for GPUs alone ask for."""
+    assert hardware.gpu is not None, hardware.name
+    return hardware.gpu
+
+
+def limited(draft: Draft, name: str, left: Number, right: Number) -> Draft:
+    """The draft under the limit left <= right, unless both are numbers that keep it."""
+    a, b = lift(left), lift(right)
+    if a.is_const and b.is_const and a.value <= b.value:
+        return draft
+    return replace(draft, constraints=(*draft.constraints, Constraint(name, a, b)))
+
+
+def divided(draft: Draft, name: str, whole: Number, part: Number) -> Draft:
+    """The draft under the limit that `part` divides `whole`."""
+    return limited(draft, name, lift(whole) % part, const(0))
+
+
+def cached(draft: Draft, tensor: str, scope: str, *readers: str) -> tuple[Draft, str]:
+    """The draft with a copy of a tensor for some of its readers, and the copy's name."""
+    before = {s.name for s in draft.state.stages}
+    draft = draft.apply(CacheRead(tensor, scope, readers))
+    (copy,) = (s.name for s in draft.state.stages if s.name not in before)
+    return draft, copy
+
+
+def copied(
+    draft: Draft,
+    tensor: str,
+    place: tuple[str, str],
+    threads: Threads,
+    vector: Number,
+    order: Sequence[int] | None = None,
+    pad: Number = 0,
+) -> tuple[Draft, str]:
+    """A copy in shared memory, made by all threads of a block together, in vectors along the tensor's last dimension.
+
+    Args:
+        place: the reader, and its loop at which the copy is made.
+        order, pad: how the copy is stored, see `Relayout`.
+    """
+    draft, copy = cached(draft, tensor, "shared", place[0])
+    stage = draft.state.stage(copy)
+    steps: list[Step] = [ComputeAt(copy, *place)]
+    natural = tuple(range(len(stage.axes)))
+    if (order is not None and tuple(order) != natural) or pad != 0:
+        steps.append(Relayout(copy, tuple(order or natural), pad))
+    draft = draft.apply(*steps)
+    return cooperative(draft, copy, stage.leaves, threads, vector).finish(copy), copy
+
+
+def cooperative(draft: Draft, name: str, leaves: Sequence[str], threads: Threads, vector: Number) -> Draft:
+    """The loops of a stage as one, dealt out to all threads of a block in vectors."""
+    fused = "_".join(leaves)
+    steps: list[Step] = [Fuse(name, tuple(leaves))] if len(leaves) > 1 else []
+    steps += [
+        Split(name, fused, (threads.y, threads.x, vector), "guard"),
+        Annotate(name, f"{fused}.1", "threadIdx.y"),
+        Annotate(name, f"{fused}.2", "threadIdx.x"),
+        Annotate(name, f"{fused}.3", "vectorize"),
+    ]
+    return draft.apply(*steps)
+
+
+def fragment(draft: Draft, tensor: str, place: tuple[str, str], vector: Number) -> Draft:
+    """A copy of what one thread reads of a shared tile, in registers."""
+    draft, copy = cached(draft, tensor, "local", place[0])
+    *outer, last = draft.state.stage(copy).leaves
+    return draft.apply(
+        ComputeAt(copy, *place),
+        Split(copy, last, (vector,), "exact"),
+        *(Annotate(copy, leaf, "unroll") for leaf in (*outer, f"{last}.0")),
+        Annotate(copy, f"{last}.1", "vectorize"),
+    ).finish(copy)
+
+
+def with_threads(draft: Draft, threads: Number, registers: Number, gpu: GpuLimits, most: int) -> Draft:
+    """Limits of a block: its threads, the registers of each and of all; no fewer threads than a warp has.
+
+    Args:
+        most: threads that a block of this kernel may have at most.
+        registers: those that a thread's arrays take.
+    """
+    used = lift(registers) + REGISTERS
+    draft = limited(draft, "threads of a block", threads, gpu.threads_block)
+    draft = limited(draft, "threads of a warp", min(most, gpu.warp), threads)
+    draft = limited(draft, "registers of a thread", used, gpu.registers_thread)
+    return limited(draft, "registers of a block", used * threads, gpu.registers_sm)
+
+
+REGISTERS = 24
+"""Registers a thread needs besides those that hold its arrays, for addresses and loop counters."""
+
+
+def ends_in(draft: Draft, producer: Stage, output: Stage) -> bool:
+    """Whether nothing but the output reads the producer, directly or by way of stages inlined into it."""
+    readers = draft.state.consumers(producer.name)
+    return all(r.name == output.name or (r.attach.kind == "inline" and ends_in(draft, r, output)) for r in readers)

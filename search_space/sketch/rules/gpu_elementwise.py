@@ -1,0 +1,123 @@
+"""GPUs, the fallback: an element or a short vector for each thread. Right for element-wise outputs, legal for all."""
+
+from __future__ import annotations
+
+from math import prod
+
+from search_space.hardware import Hardware
+from search_space.ir.expr import dtype_bytes, lift, product, var, variables, walk
+from search_space.lower.inline import inline_stages
+from search_space.schedule.state import Stage
+from search_space.schedule.steps import Annotate, CacheWrite, ComputeAt, Fuse, Reorder, SetScope, Split, Step
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.rules.gpu_common import ends_in, gpu_of
+from search_space.sketch.tables import DecisionGroup
+
+THREADS = (32, 64, 128, 256, 512, 1024)
+REPEATS = (1, 2, 4, 8)
+MAX_UNROLL = 32
+"""Steps of a reduction in one unrolled body."""
+
+
+class GpuElementwise(SketchRule):
+    """All elements dealt out to threads; a reduction is done by the thread whose elements it makes.
+
+    Vectors run along the last axis, or along all axes fused to one where every operand has the output's shape.
+    """
+
+    name = "gpu_elementwise"
+
+    def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
+        return hardware.gpu is not None
+
+    def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        name = stage.name
+        if not stage.axes:  # one thread
+            return [draft.finish(name)]
+        draft, sums = self.reduction(draft, stage)
+        leaves, last = [a.name for a in stage.axes], int(stage.axes[-1].extent.value)
+        count = prod(int(a.extent.value) for a in stage.axes)
+        flat = sums is None and self.same_places(draft, stage)
+        widths = [v for v in (1, 2, 4, 8, 16) if v <= 16 // widest(draft, stage) and (count if flat else last) % v == 0]
+        if sums is not None and not reads_along(draft.state.stage(sums), stage.axes[-1].name):
+            widths = [1]
+        draft, (vector,) = draft.decide(DecisionGroup.of(f"{name}.vector", (f"{name}.vector",), [(v,) for v in widths]))
+        rows = [
+            (t, u)
+            for t in THREADS
+            for u in (REPEATS if sums is None else (1,))
+            if t <= gpu_of(hardware).threads_block and (t * u == THREADS[0] or t * u <= count)
+        ]
+        columns = (f"{name}.threads", f"{name}.repeats")
+        draft, (threads, repeats) = draft.decide(DecisionGroup.of(f"{name}.threads", columns, rows))
+        steps: list[Step] = []
+        if flat:
+            whole = "_".join(leaves)
+            steps += [Fuse(name, tuple(leaves))] if len(leaves) > 1 else []
+            steps.append(Split(name, whole, (repeats, threads, vector), "guard"))
+            inner = f"{whole}.3"
+        else:
+            steps.append(Split(name, leaves[-1], (vector,), "exact"))
+            leaves[-1], inner = f"{leaves[-1]}.0", f"{leaves[-1]}.1"
+            whole = "_".join(leaves)
+            steps += [Fuse(name, tuple(leaves))] if len(leaves) > 1 else []
+            steps.append(Split(name, whole, (repeats, threads), "guard"))
+        block, repeat, thread = (f"{whole}.{level}" for level in range(3))
+        steps += [
+            Reorder(name, (block, thread, repeat)),
+            Annotate(name, block, "blockIdx.x"),
+            Annotate(name, thread, "threadIdx.x"),
+            Annotate(name, repeat, "unroll"),
+            Annotate(name, inner, "vectorize"),
+        ]
+        draft = draft.apply(*steps)
+        if sums is not None:
+            draft = self.accumulate(draft, sums, name, repeat)
+            draft = draft.finish(sums)
+        return [draft.finish(name)]
+
+    def reduction(self, draft: Draft, stage: Stage) -> tuple[Draft, str | None]:
+        """The draft with the stage's reduction, if there is one, in registers; and what does it."""
+        if stage.reducer is not None:
+            draft = draft.apply(CacheWrite(stage.name, "local"))
+            return draft, draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
+        found = [s for s in draft.producers(stage) if s.reducer is not None]
+        if len(found) == 1 and found[0].shape == stage.shape and ends_in(draft, found[0], stage):
+            return draft.apply(SetScope(found[0].name, "local")), found[0].name
+        return draft, None
+
+    def same_places(self, draft: Draft, stage: Stage) -> bool:
+        """Whether everything read has the stage's shape and is read at the stage's own indices."""
+        for node in walk(inline_stages(draft.state).stage(stage.name).body):
+            if node.op == "load":
+                source = draft.state.input(node.args[0]) or draft.state.stage(node.args[0])
+                if [lift(e) for e in source.shape] != [a.extent for a in stage.axes]:
+                    return False
+                if any(i is not var(a.name) for i, a in zip(node.args[1:], stage.axes, strict=True)):
+                    return False
+        return True
+
+    def accumulate(self, draft: Draft, sums: str, output: str, place: str) -> Draft:
+        """The reduction inside a thread's loops, short axes unrolled."""
+        stage = draft.state.stage(sums)
+        reduced, (*spatial, last) = [a.name for a in stage.reduce_axes], [a.name for a in stage.axes]
+        steps: list[Step] = [ComputeAt(sums, output, place), Reorder(sums, (*reduced, *spatial, last))]
+        body = lift(1)
+        for axis in reversed(stage.reduce_axes):
+            body = lift(product([body, axis.extent]))
+            if body.value > MAX_UNROLL:
+                break
+            steps.append(Annotate(sums, axis.name, "unroll"))
+        return draft.apply(*steps, Annotate(sums, last, "vectorize"))
+
+
+def widest(draft: Draft, stage: Stage) -> int:
+    """Bytes of the widest element read or written."""
+    found = [dtype_bytes(n.dtype) for n in walk(stage.body) if n.op == "load"]
+    return max([dtype_bytes(stage.dtype), *found])
+
+
+def reads_along(stage: Stage, last: str) -> bool:
+    """Whether all that depends on the axis `last` is read along it."""
+    loads = [n for n in walk(stage.body) if n.op == "load" and any(last in variables(i) for i in n.args[1:])]
+    return all(n.args[-1] is var(last) for n in loads)

@@ -1,0 +1,35 @@
+"""GPUs: what is computed on the way into shared memory or registers, and what no rule for GPUs knows."""
+
+from __future__ import annotations
+
+from search_space.hardware import Hardware
+from search_space.schedule.state import Stage
+from search_space.schedule.steps import ComputeInline
+from search_space.sketch.base import LIBRARY, Draft, SketchRule
+from search_space.tags import TRANSFORM
+
+
+class GpuInline(SketchRule):
+    """Padding and gathered windows are computed where they are read: as a rule by the copy into shared memory."""
+
+    name = "gpu_inline"
+
+    def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
+        if hardware.gpu is None or stage.reducer is not None or stage.name in draft.state.outputs:
+            return False
+        return stage.tag == "pad" or all(c.scope == "shared" for c in draft.state.consumers(stage.name))
+
+    def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        return [draft.apply(ComputeInline(stage.name)).finish(stage.name)]
+
+
+class GpuRefusal(SketchRule):
+    """Algorithms that have no schedule for GPUs: Winograd's transforms, calls of a library."""
+
+    name = "gpu_refusal"
+
+    def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
+        return hardware.gpu is not None and any(s.tag in (TRANSFORM, LIBRARY) for s in draft.state.stages)
+
+    def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        return []

@@ -1,0 +1,72 @@
+"""Random candidates of sketches for GPUs, and what they compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.ir.stmt import THREAD_TAGS, Allocate, For, LoopProgram, Seq, Stmt, walk_stmt
+from search_space.ir.verify import verify
+from search_space.space import Sketch, concrete, program_of
+from search_space.workloads import Workload
+from targets.registry import get
+from tests.properties.running import compiled
+
+
+def drawn(sketch: Sketch, count: int, seed: int = 0) -> NDArray[np.int32]:
+    """Random rows, legal or not."""
+    rng = np.random.default_rng(seed)
+    if not sketch.groups:
+        return np.zeros((1, 0), np.int32)
+    return np.stack([rng.integers(len(group.table), size=count) for group in sketch.groups], 1).astype(np.int32)
+
+
+def legal(sketch: Sketch, count: int, seed: int = 0) -> NDArray[np.int32]:
+    """`count` random rows that keep every limit."""
+    rows = drawn(sketch, 4000, seed)
+    rows = rows[sketch.legal(rows)]
+    assert len(rows) >= min(count, sketch.size), (sketch.name, sketch.violations(drawn(sketch, 4000, seed)))
+    return rows[:count]
+
+
+def check(workload: Workload, sketch: Sketch, row: NDArray[np.int32], seed: int = 0) -> LoopProgram:
+    """Holds one candidate against the reference, lowered from its trace and substituted into its sketch.
+
+    The loops run on the CPU as they stand, those of threads one iteration after another.
+    """
+    program, other = program_of(workload, sketch.algorithm, sketch.trace(row)), concrete(sketch, sketch.values(row))
+    verify(program)
+    shapes = [{b.name: b.shape for b in p.buffers.values()} for p in (program, other)]
+    assert shapes[0] == shapes[1]
+    assert_threads(program.body, {})
+    inputs = workload.make_inputs(seed)
+    named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
+    rtol, atol = workload.tolerance
+    wanted = workload.reference(*inputs).astype(np.float64)
+    for each in (program, other):
+        out = compiled(get("cpu"), plain(each), named)[workload.output.name].astype(np.float64)
+        np.testing.assert_allclose(out, wanted, rtol=rtol, atol=atol, err_msg=str(sketch.values(row)))
+    return program
+
+
+def plain(program: LoopProgram) -> LoopProgram:
+    """The same loops, none of them unrolled or a vector: quick to compile."""
+
+    def visit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Seq):
+            return Seq(tuple(visit(s) for s in stmt.body))
+        if isinstance(stmt, For):
+            return replace(stmt, kind="serial", body=visit(stmt.body))
+        return replace(stmt, body=visit(stmt.body)) if isinstance(stmt, Allocate) else stmt
+
+    return replace(program, body=visit(program.body))
+
+
+def assert_threads(stmt: Stmt, around: dict[str, int]) -> None:
+    """No loop of threads runs further than the block has threads: those of one tag around it are as many."""
+    for node in walk_stmt(stmt):
+        if isinstance(node, For) and node.kind in THREAD_TAGS:
+            found = around.setdefault(node.kind, int(node.extent.value))
+            assert found == int(node.extent.value) or node.kind.startswith("blockIdx"), node.var
