@@ -36,7 +36,7 @@ def _stmt(stmt: Stmt, indent: str) -> list[str]:
         guard = "" if stmt.predicate is None else f"  if {stmt.predicate}"
         return [f"{indent}{stmt.buffer}[{_list(stmt.indices)}] {update} {stmt.value}{guard}"]
     if isinstance(stmt, Barrier):
-        return [f"{indent}barrier"]
+        return [f"{indent}barrier{'' if stmt.pending is None else f' [pending={stmt.pending}]'}"]
     assert isinstance(stmt, Intrinsic), stmt
     operands = ", ".join(_operand(o) for o in (stmt.output, *stmt.inputs))
     return [f"{indent}{stmt.name}({operands})"]

@@ -118,8 +118,11 @@ class Intrinsic(Stmt):
 class Barrier(Stmt):
     """All threads of a block wait here for each other; what they wrote to shared memory before is seen after.
 
-    Targets whose threads run side by side insert it; loops that run one after another need none.
+    Targets whose threads run side by side insert it; loops that run one after another need none. With `pending`, each
+    thread first waits for its asynchronous copies, the latest so many groups left out.
     """
+
+    pending: int | None = None
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,16 @@ What does not clash:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.ir.expr import FOLD, Expr, substitute, variables
+from search_space.ir.expr import FOLD, Expr, variables
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Seq, Stmt, Store, seq
 from targets.cuda.accesses import Access, accesses
 
-_MOST_POINTS = 4096
 _MOST_ELEMENTS = 1 << 20
 
 
@@ -60,65 +59,72 @@ class _Carried:
     step: int
 
 
-def insert_barriers(body: Stmt, shared: frozenset[str]) -> Stmt:
-    """The body of a kernel with the barriers that its buffers in shared memory need."""
-    return _place(body, shared, ()).stmt if shared else body
+def insert_barriers(body: Stmt, shared: frozenset[str], block: tuple[int, int, int]) -> Stmt:
+    """The body of a kernel with the barriers that it needs.
+
+    Args:
+        shared: names of the buffers that threads share.
+        block: threads of a block along x, y and z.
+    """
+    return _Insertion(shared, block).place(body, ()).stmt if shared else body
 
 
-def _place(stmt: Stmt, shared: frozenset[str], loops: tuple[_Loop, ...]) -> _Placed:
-    if isinstance(stmt, Seq):
-        return _sequence([_place(s, shared, loops) for s in stmt.body])
-    if isinstance(stmt, Allocate):
-        inner = _place(stmt.body, shared, loops)
-        return replace(inner, stmt=replace(stmt, body=inner.stmt))
-    if isinstance(stmt, For):
-        return _loop(stmt, shared, loops)
-    if isinstance(stmt, Barrier):
-        return _Placed(stmt, (), (), True)
-    found = tuple(_Pending(a, stmt, loops) for a in dict.fromkeys(accesses(stmt)) if a.buffer in shared)
-    return _Placed(stmt, found, found, False)
+class _Insertion:
+    def __init__(self, shared: frozenset[str], block: tuple[int, int, int]) -> None:
+        self.shared = shared
+        self.threads = {f"threadIdx.{axis}": extent for axis, extent in zip("xyz", block, strict=True)}
 
+    def place(self, stmt: Stmt, loops: tuple[_Loop, ...]) -> _Placed:
+        if isinstance(stmt, Seq):
+            return self.sequence([self.place(s, loops) for s in stmt.body])
+        if isinstance(stmt, Allocate):
+            inner = self.place(stmt.body, loops)
+            return replace(inner, stmt=replace(stmt, body=inner.stmt))
+        if isinstance(stmt, For):
+            return self.loop(stmt, loops)
+        if isinstance(stmt, Barrier):
+            return _Placed(stmt, (), (), True)
+        found = tuple(_Pending(a, stmt, loops) for a in dict.fromkeys(accesses(stmt)) if a.buffer in self.shared)
+        return _Placed(stmt, found, found, False)
 
-def _sequence(parts: Sequence[_Placed]) -> _Placed:
-    out: list[Stmt] = []
-    first: tuple[_Pending, ...] = ()
-    pending: tuple[_Pending, ...] = ()
-    separated = False
-    for part in parts:
-        if _clash(pending, part.first):
-            out.append(Barrier())
-            separated, pending = True, ()
-        out.append(part.stmt)
-        if not separated:
-            first += part.first
-        pending = part.last if part.separates else pending + part.last
-        separated = separated or part.separates
-    return _Placed(seq(*out), first, pending, separated)
+    def sequence(self, parts: Sequence[_Placed]) -> _Placed:
+        out: list[Stmt] = []
+        first: tuple[_Pending, ...] = ()
+        pending: tuple[_Pending, ...] = ()
+        separated = False
+        for part in parts:
+            if self.clash(pending, part.first):
+                out.append(Barrier())
+                separated, pending = True, ()
+            out.append(part.stmt)
+            if not separated:
+                first += part.first
+            pending = part.last if part.separates else pending + part.last
+            separated = separated or part.separates
+        return _Placed(seq(*out), first, pending, separated)
 
+    def loop(self, loop: For, loops: tuple[_Loop, ...]) -> _Placed:
+        extent = int(loop.extent.value)
+        inner = self.place(loop.body, (*loops, _Loop(loop.var, extent, loop.kind)))
+        body, last, separates = inner.stmt, inner.last, inner.separates
+        if loop.kind not in THREAD_TAGS:
+            # without a barrier inside, threads may be any number of iterations apart
+            steps = range(1, min(2, extent) if separates else extent)
+            if any(self.clash(last, inner.first, _Carried(loop.var, step)) for step in steps):
+                body, last, separates = seq(body, Barrier()), (), True
+        return _Placed(replace(loop, body=body), inner.first, last, separates)
 
-def _loop(loop: For, shared: frozenset[str], loops: tuple[_Loop, ...]) -> _Placed:
-    extent = int(loop.extent.value)
-    inner = _place(loop.body, shared, (*loops, _Loop(loop.var, extent, loop.kind)))
-    body, last, separates = inner.stmt, inner.last, inner.separates
-    if loop.kind not in THREAD_TAGS:
-        # without a barrier inside, threads may be any number of iterations apart
-        steps = range(1, min(2, extent) if separates else extent)
-        if any(_clash(last, inner.first, _Carried(loop.var, step)) for step in steps):
-            body, last, separates = seq(body, Barrier()), (), True
-    return _Placed(replace(loop, body=body), inner.first, last, separates)
-
-
-def _clash(before: Sequence[_Pending], after: Sequence[_Pending], carried: _Carried | None = None) -> bool:
-    """Whether two threads may be at one element, one of them writing."""
-    return any(
-        a.access.buffer == b.access.buffer
-        and (a.access.write or b.access.write)
-        and not _same_plain_store(a, b)
-        and not _apart(a, b, carried)
-        and not _own(a, b)
-        for a in before
-        for b in after
-    )
+    def clash(self, before: Sequence[_Pending], after: Sequence[_Pending], carried: _Carried | None = None) -> bool:
+        """Whether two threads may be at one element, one of them writing."""
+        return any(
+            a.access.buffer == b.access.buffer
+            and (a.access.write or b.access.write)
+            and not _same_plain_store(a, b)
+            and not _apart(a, b, carried)
+            and not _own(a, b, self.threads)
+            for a in before
+            for b in after
+        )
 
 
 def _same_plain_store(a: _Pending, b: _Pending) -> bool:
@@ -135,27 +141,23 @@ def _apart(a: _Pending, b: _Pending, carried: _Carried | None) -> bool:
     used = variables(left) | variables(right)
     if used - {loop.variable for loop in common}:
         return False
-    points: list[dict[str, int]] = [{}]
-    for loop in common:
-        if carried is not None and loop.variable == carried.variable:
-            points = [{**p, loop.variable: i} for p in points for i in range(loop.extent - carried.step)]
-        elif loop.variable in used:
-            points = [{**p, loop.variable: i} for p in points for i in range(loop.extent)]
-        if len(points) > _MOST_POINTS:
-            return False
-    return all(_differ(left, p, right, _later(p, carried)) for p in points)
+    ranges = [
+        (loop.variable, loop.extent - (carried.step if carried and loop.variable == carried.variable else 0))
+        for loop in common
+        if loop.variable in used or (carried is not None and loop.variable == carried.variable)
+    ]
+    if np.prod([float(n) for _, n in ranges]) > _MOST_ELEMENTS:
+        return False
+    grids = np.indices([n for _, n in ranges], sparse=True) if ranges else ()
+    now = dict(zip((name for name, _ in ranges), grids, strict=True))
+    then = now if carried is None else {**now, carried.variable: now[carried.variable] + carried.step}
+    try:
+        return bool(np.all(_grid(left, now) != _grid(right, then)))
+    except KeyError:
+        return False
 
 
-def _later(point: dict[str, int], carried: _Carried | None) -> dict[str, int]:
-    return point if carried is None else {**point, carried.variable: point[carried.variable] + carried.step}
-
-
-def _differ(left: Expr, at: dict[str, int], right: Expr, then: dict[str, int]) -> bool:
-    first, second = substitute(left, at), substitute(right, then)
-    return first.is_const and second.is_const and bool(first.value != second.value)
-
-
-def _own(a: _Pending, b: _Pending) -> bool:
+def _own(a: _Pending, b: _Pending, threads: Mapping[str, int]) -> bool:
     """Whether both go to the same elements, each of which belongs to one thread."""
     if a.access.indices != b.access.indices:
         return False
@@ -163,24 +165,26 @@ def _own(a: _Pending, b: _Pending) -> bool:
     tags = [{loop.variable: loop.kind for loop in p.loops if loop.kind in THREAD_TAGS} for p in (a, b)]
     if any(tags[0].get(v) != tags[1].get(v) for v in used) or any(v.startswith("#") for v in used):
         return False
-    return _belong_to_one(a, used)
+    return _belong_to_one(a, used, threads)
 
 
-def _belong_to_one(a: _Pending, used: frozenset[str]) -> bool:
+def _belong_to_one(a: _Pending, used: frozenset[str], threads: Mapping[str, int]) -> bool:
     """Whether no two threads are at one element, over all iterations of the loops around."""
-    threads = {loop.kind: loop.extent for loop in a.loops if loop.kind.startswith("threadIdx")}
     axes = [
         *threads.items(),
         *((x.variable, x.extent) for x in a.loops if x.variable in used and x.kind not in threads),
     ]
-    if any(loop.kind.startswith("blockIdx") and loop.variable in used for loop in a.loops):
-        return False
+    blocks = [x for x in a.loops if x.kind.startswith("blockIdx") and x.variable in used]
+    axes = [(name, n) for name, n in axes if name not in {x.variable for x in blocks}]
     if np.prod([float(n) for _, n in axes]) > _MOST_ELEMENTS:
         return False
     grids = dict(zip((name for name, _ in axes), np.indices([n for _, n in axes], sparse=True), strict=True))
     values = {
-        x.variable: grids[x.kind] if x.kind in threads else grids[x.variable] for x in a.loops if x.variable in used
+        x.variable: grids[x.kind] if x.kind in threads else grids[x.variable]
+        for x in a.loops
+        if x.variable in used and x not in blocks
     }
+    values |= {x.variable: np.asarray(x.extent - 1, np.int64) for x in blocks}  # what holds in one block holds in each
     try:
         indices = [_grid(i, values) for i in a.access.indices]
     except KeyError:

@@ -16,6 +16,8 @@ from search_space.ir.regroup import Regrouping
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 from targets.cuda.accesses import all_accesses
+from targets.cuda.crossing import WARP_REDUCE, warp_reduce
+from targets.cuda.pipeline import ASYNC
 from targets.cuda.prelude import prelude
 from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, elements
 from targets.cuda.values import C_TYPES, Values
@@ -58,6 +60,7 @@ class KernelText:
         self.simplify = Regrouping(self.ranges)
         wide = any(elements(b) >= 2**31 for b in self.buffers.values())
         self.values = Values(self.name, self.buffers, self.simplify, wide)
+        self.asynchronous = False
         self._registers = {name for name, b in self.buffers.items() if b.scope == "local"}
 
     def name(self, name: str) -> str:
@@ -112,6 +115,8 @@ class KernelText:
         elif isinstance(stmt, Store):
             self.store(stmt)
         elif isinstance(stmt, Barrier):
+            if stmt.pending is not None:
+                self.line(f"copies_but<{stmt.pending}>();")
             self.line("__syncthreads();")
         else:
             assert isinstance(stmt, Intrinsic), stmt
@@ -138,6 +143,12 @@ class KernelText:
     def loop(self, loop: For) -> None:
         self.run_over(loop)
         name, extent, kind = self.name(loop.var), int(loop.extent.value), self.values.index_type
+        if ASYNC in dict(loop.pragmas):
+            self.asynchronous = True
+            self.stmt(loop.body)
+            self.line("end_of_copies();")
+            self.asynchronous = False
+            return
         if loop.kind in THREAD_TAGS:
             narrower = extent < self.kernel.extent(loop.kind)
             self.open(f"if ({loop.kind} < {extent}) {{" if narrower else "{")
@@ -170,6 +181,8 @@ class KernelText:
 
     # ------------------------------------------------------------------ stores
     def store(self, store: Store) -> None:
+        if self.copied(store, None):
+            return
         predicate = None if store.predicate is None else self.simplify(store.predicate)
         if predicate is not None and not (predicate.is_const and predicate.value):
             self.open(f"if ({self.values.condition(predicate)}) {{")
@@ -196,6 +209,8 @@ class KernelText:
     # ------------------------------------------------------------------ vectors
     def vector(self, loop: For, store: Store) -> None:
         """A vectorized loop around one store: wide accesses where neighbours are neighbours in memory."""
+        if self.copied(store, loop):
+            return
         lanes = int(loop.extent.value)
         target = self.buffers[store.buffer]
         predicate = None if store.predicate is None else self.simplify(store.predicate)
@@ -237,6 +252,43 @@ class KernelText:
                 )
                 self.line(f"*({kind}*)({self.name(store.buffer)} + {self.values.index(place)}) = {part};")
         self.close()
+
+    def copied(self, store: Store, loop: For | None) -> bool:
+        """Writes a store, or a vector of them, as an asynchronous copy from device to shared memory, if it can be one.
+
+        What is outside of the source is filled with zeros: `select(inside, source, 0)`.
+        """
+        if not self.asynchronous or store.reducer is not None or self.buffers[store.buffer].scope != "shared":
+            return False
+        value, tests = store.value, []
+        while value.op == "select" and value.args[2].op == "const" and value.args[2].value == 0:
+            tests.append(self.simplify(value.args[0]))
+            value = value.args[1]
+        if value.op != "load" or self.buffers[value.args[0]].scope in ("shared", "local"):
+            return False
+        source, target = self.buffers[value.args[0]], self.buffers[store.buffer]
+        conditions = [*tests, *(() if store.predicate is None else (self.simplify(store.predicate),))]
+        lanes = 1
+        if loop is not None:
+            lanes = int(loop.extent.value)
+            widths = (self.width(store.buffer, store.indices, loop), self.width(value.args[0], value.args[1:], loop))
+            if set(widths) != {lanes} or any(loop.var in variables(c) for c in conditions):
+                return False
+        size = lanes * dtype_bytes(source.dtype)
+        if size not in (4, 8, 16):
+            return False
+        at = {} if loop is None else {loop.var: const(0)}
+        places = []
+        for buffer, indices in ((target, store.indices), (source, value.args[1:])):
+            offset = self.values.offset(buffer, tuple(substitute(i, at) for i in indices))
+            places.append(f"{self.name(buffer.name)} + {self.values.index(offset)}")
+        inside = " && ".join(self.values.condition(substitute(t, at)) for t in tests) or "true"
+        copy = f"copy_async<{size}>({places[0]}, {places[1]}, {inside});"
+        if store.predicate is None:
+            self.line(copy)
+        else:
+            self.line(f"if ({self.values.condition(substitute(conditions[-1], at))}) {copy}")
+        return True
 
     def fresh(self, hint: str) -> str:
         return self.name(f"{hint}{len(self._names)}")
@@ -294,6 +346,23 @@ class KernelText:
                 self.line(f"if ({tests}) {access}")
             parts.append(part)
         return lambda lane: self.values.widened(f"{parts[lane // width]}.x[{lane % width}]", buffer.dtype)
+
+
+def _emit_warp_reduce(text: KernelText, call: Intrinsic) -> None:
+    """A butterfly: each lane takes the value of the one whose number differs in one bit."""
+    reducer, lanes = warp_reduce(call.name)
+    buffer = text.buffers[call.output.buffer]
+    place = text.values.element(buffer, call.output.indices)
+    threads = text.kernel.threads
+    mask = "0xffffffffu" if threads >= 32 else f"{hex((1 << threads) - 1)}u"
+    step = lanes // 2
+    while step:
+        other = f"__shfl_xor_sync({mask}, {place}, {step})"
+        text.line(f"{place} = {text.values.combine(_COMBINE[reducer], place, other, buffer.dtype)};")
+        step //= 2
+
+
+INTRINSIC_EMITTERS[WARP_REDUCE] = _emit_warp_reduce
 
 
 def dynamic_shared_bytes(kernel: DeviceKernel) -> int:

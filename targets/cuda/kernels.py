@@ -10,7 +10,6 @@ from search_space.hardware import GpuLimits
 from search_space.ir.stmt import (
     THREAD_TAGS,
     Allocate,
-    Barrier,
     Buffer,
     For,
     LoopProgram,
@@ -24,7 +23,9 @@ from targets.base import BuildError
 from targets.cuda.accesses import all_accesses
 from targets.cuda.barriers import insert_barriers
 from targets.cuda.binding import bind_threads
-from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, allocated, buffer_bytes
+from targets.cuda.crossing import reduce_across_threads, synchronises
+from targets.cuda.pipeline import pipelined
+from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, Dim, allocated, buffer_bytes
 from targets.cuda.vthreads import inject_vthreads
 
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
@@ -87,29 +88,37 @@ def _cut(stmt: Stmt, workspace: list[Buffer], nests: list[Stmt]) -> None:
 def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) -> DeviceKernel:
     if not any(isinstance(n, For) and n.kind in THREAD_TAGS for n in walk_stmt(nest)):
         nest = bind_threads(nest, known)
-    nest = _scoped(nest, ())
-    body = inject_vthreads(nest)
+    body = inject_vthreads(_scoped(nest, ()))
+    grid, block = _dims(body)
+    body = reduce_across_threads(body, tuple(known.values()), block)
+    body = pipelined(body)
     touched = list(all_accesses(body))
-    used = {a.buffer for a in touched}
-    sizes = dict.fromkeys(THREAD_TAGS, 1)
-    for node in walk_stmt(body):
-        if isinstance(node, For) and node.kind in THREAD_TAGS:
-            sizes[node.kind] = max(sizes[node.kind], int(node.extent.value))
-    grid, block = (tuple(sizes[f"{kind}Idx.{axis}"] for axis in "xyz") for kind in ("block", "thread"))
+    used, written = {a.buffer for a in touched}, {a.buffer for a in touched if a.write}
     shared = _placed(allocated(body, "shared"))
     if block != (1, 1, 1):
-        body = insert_barriers(body, frozenset(buffer.name for buffer, _ in shared))
+        both = {a.buffer for a in touched if not a.write} & written & known.keys()
+        body = insert_barriers(body, frozenset(buffer.name for buffer, _ in shared) | both, block)
     kernel = DeviceKernel(
         name,
-        (grid[0], grid[1], grid[2]),
-        (block[0], block[1], block[2]),
+        grid,
+        block,
         tuple(buffer for key, buffer in known.items() if key in used),
-        frozenset(a.buffer for a in touched if a.write and a.buffer in known),
+        frozenset(written & known.keys()),
         body,
         shared,
     )
     _check(kernel, limits)
     return kernel
+
+
+def _dims(body: Stmt) -> tuple[Dim, Dim]:
+    """Blocks, and threads of a block: of each tag, as many as its longest loop has."""
+    sizes = dict.fromkeys(THREAD_TAGS, 1)
+    for node in walk_stmt(body):
+        if isinstance(node, For) and node.kind in THREAD_TAGS:
+            sizes[node.kind] = max(sizes[node.kind], int(node.extent.value))
+    grid, block = ([sizes[f"{kind}Idx.{axis}"] for axis in "xyz"] for kind in ("block", "thread"))
+    return (grid[0], grid[1], grid[2]), (block[0], block[1], block[2])
 
 
 def _placed(buffers: list[Buffer]) -> tuple[tuple[Buffer, int], ...]:
@@ -185,10 +194,10 @@ def _check_reached(kernel: DeviceKernel, stmt: Stmt) -> None:
         _check_reached(kernel, stmt.body)
     elif isinstance(stmt, For):
         if stmt.kind in THREAD_TAGS and stmt.extent.value < kernel.extent(stmt.kind):
-            if any(isinstance(n, Barrier) for n in walk_stmt(stmt.body)):
+            if any(map(synchronises, walk_stmt(stmt.body))):
                 raise BuildError(
-                    f"threads that share memory must all reach its barriers, but loop {stmt.var} has {stmt.extent} of "
-                    f"{kernel.extent(stmt.kind)} along {stmt.kind}"
+                    f"threads that wait for each other must all come to the same place, but loop {stmt.var} has "
+                    f"{stmt.extent} of {kernel.extent(stmt.kind)} along {stmt.kind}"
                 )
         _check_reached(kernel, stmt.body)
 

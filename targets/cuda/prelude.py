@@ -32,12 +32,29 @@ __device__ __forceinline__ bfloat_t to_bfloat(float f) {
   return h;
 }
 """
+_COPIES = """template <int N> __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
+  unsigned place = (unsigned)__cvta_generic_to_shared(to);
+  if (N == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(inside ? 16 : 0)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(from), "n"(N), "r"(inside ? N : 0)
+                 : "memory");
+}
+"""
+_GROUPS = """__device__ __forceinline__ void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void copies_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+"""
 _PARTS = {
     "Vec<": _VECTORS,
     "floor_": _DIVISION,
     "sigmoid(": _SIGMOID,
     "half_t": _HALF,
     "bfloat_t": _BFLOAT,
+    "copy_async<": _COPIES,
+    "end_of_copies(": _GROUPS,
 }
 
 

@@ -98,7 +98,7 @@ class _Injection:
             shape = (self.loop.extent, *stmt.buffer.shape)
             if stmt.buffer.pitches is not None:
                 raise BuildError(f"a buffer of virtual threads must not be padded, but {stmt.buffer.name} is")
-            inner = _indexed(stmt.body, stmt.buffer.name, var(self.loop.var))
+            inner = indexed(stmt.body, stmt.buffer.name, var(self.loop.var))
             return Allocate(replace(stmt.buffer, shape=shape), self.sink(inner))
         if isinstance(stmt, For) and stmt.kind in _SUNK_THROUGH and self.loop.var not in variables(stmt.extent):
             return replace(stmt, body=self.sink(stmt.body))
@@ -111,7 +111,7 @@ class _Injection:
         return any(access.buffer in self.different for access in all_accesses(stmt))
 
 
-def _indexed(stmt: Stmt, name: str, index: Expr) -> Stmt:
+def indexed(stmt: Stmt, name: str, index: Expr) -> Stmt:
     """The statement with one more index, the first, wherever it reads or writes the buffer `name`."""
     memo: dict[int, Expr] = {}
 
@@ -137,4 +137,4 @@ def _indexed(stmt: Stmt, name: str, index: Expr) -> Stmt:
     return targets(map_exprs(stmt, lambda e: transform(e, visit, memo)))
 
 
-__all__ = ["inject_vthreads"]
+__all__ = ["indexed", "inject_vthreads"]

@@ -17,9 +17,11 @@ from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import Expr
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store
 from targets.base import RunError
+from targets.cuda.crossing import WARP_REDUCE, warp_reduce
 from targets.cuda.emulator.memory import DeviceMemory, Lanes, Mask, Memory, PrivateMemory, SharedMemory, undefined
 from targets.cuda.emulator.races import Clock, DivergenceError, Shadow
 from targets.cuda.emulator.values import COMBINE, combine, evaluate_call, evaluate_cast
+from targets.cuda.pipeline import ASYNC
 from targets.cuda.program import DeviceKernel, DeviceProgram, elements, shape_of
 
 Arrays = dict[str, NDArray[Any]]
@@ -118,6 +120,7 @@ class Launch:
         for buffer, _ in kernel.shared:
             self.memory[buffer.name] = SharedMemory(buffer, self.lanes, clock, kernel.block)
         self.env: dict[str, Any] = {}
+        self.copying = False
         self.tags = _coordinates("blockIdx", kernel.grid, blocks[:, None])
         self.tags |= _coordinates("threadIdx", kernel.block, np.arange(kernel.threads)[None, :])
 
@@ -144,6 +147,8 @@ class Launch:
                     f"a barrier must be reached by all threads of a block, but {self.kernel.name} has one in a branch"
                 )
             self.clock.now += 1
+            if stmt.pending is not None:
+                self.clock.arrived = self.clock.group - 1 - stmt.pending
         else:
             assert isinstance(stmt, Intrinsic), stmt
             family = stmt.name.partition(":")[0]
@@ -159,9 +164,13 @@ class Launch:
                 mask = both(mask, self.tags[loop.kind] < extent)
             self.stmt(loop.body, mask)
             return
+        self.copying = self.copying or ASYNC in dict(loop.pragmas)
         for i in range(extent):
             self.env[loop.var] = i
             self.stmt(loop.body, mask)
+        if ASYNC in dict(loop.pragmas):
+            self.copying = False
+            self.clock.group += 1
 
     def _store(self, store: Store, mask: Mask) -> None:
         if store.predicate is not None:
@@ -173,7 +182,7 @@ class Launch:
         value = self.value(store.value, mask)
         if store.reducer is not None:
             value = combine(COMBINE[store.reducer], target.read(at, mask), value, target.buffer.dtype)
-        target.write(at, value, mask)
+        target.write(at, value, mask, self.copying and target.buffer.scope == "shared")
 
     # ------------------------------------------------------------------ expressions
     def value(self, e: Expr, mask: Mask) -> Any:
@@ -199,6 +208,24 @@ class Launch:
         if not isinstance(test, np.ndarray):
             return self.value(e.args[1] if test else e.args[2], mask)
         return np.where(test, self.value(e.args[1], both(mask, test)), self.value(e.args[2], both(mask, ~test)))
+
+
+def _warp_reduce(launch: Launch, call: Intrinsic, mask: Mask) -> None:
+    """The butterfly of shuffles that devices run, lane by lane the same sums."""
+    if mask is not None and not mask.all():
+        raise DivergenceError(f"{call.name} must be reached by all threads of a warp, but is in a branch")
+    reducer, lanes = warp_reduce(call.name)
+    memory = launch.memory[call.output.buffer]
+    at = tuple(launch.value(i, mask) for i in call.output.indices)
+    value = np.broadcast_to(memory.read(at, mask), launch.lanes.shape)
+    numbers, step = np.arange(launch.lanes.threads), lanes // 2
+    while step:
+        value = combine(COMBINE[reducer], value, value[:, numbers ^ step], memory.buffer.dtype)
+        step //= 2
+    memory.write(at, value, mask)
+
+
+INTRINSICS[WARP_REDUCE] = _warp_reduce
 
 
 def both(mask: Mask, test: Any) -> NDArray[np.bool_]:

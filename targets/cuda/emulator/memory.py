@@ -84,14 +84,16 @@ class Memory:
             self.shadow.reads(at[chosen], self.lanes.number[chosen])
         return self.get(place)
 
-    def write(self, indices: tuple[Index, ...], values: Any, mask: Mask) -> None:
-        """Sets elements, all threads at once."""
+    def write(self, indices: tuple[Index, ...], values: Any, mask: Mask, copied: bool = False) -> None:
+        """Sets elements, all threads at once; `copied`: by copies that arrive later."""
         place = self.place(indices, mask)
         if self.shadow is not None:
             at, chosen = self._flat(place), self.lanes.chosen(mask)
             at, threads = at[chosen], self.lanes.number[chosen]
             new = np.broadcast_to(np.asarray(values, numpy_dtype(self.buffer.dtype)), self.lanes.shape)[chosen]
             self.shadow.writes(at, threads, self.flat()[at], new)
+            if copied:
+                self.shadow.copies(at)
         self.put(place, values, mask)
 
     def get(self, place: Index) -> Any:

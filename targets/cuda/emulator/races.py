@@ -25,9 +25,17 @@ class DivergenceError(RuntimeError):
 
 @dataclass
 class Clock:
-    """Counts barriers; it never goes back, over all blocks of a launch."""
+    """Counts barriers; it never goes back, over all blocks of a launch. Groups of asynchronous copies are counted too.
+
+    Attributes:
+        now: barriers so far.
+        group: of the copies that begin now.
+        arrived: the last group that is known to have arrived.
+    """
 
     now: int = 1
+    group: int = 1
+    arrived: int = 0
 
 
 class Shadow:
@@ -49,6 +57,7 @@ class Shadow:
         self.written = np.zeros(size, np.int64)
         self.reader = np.full(size, _NOBODY, np.int64)
         self.read = np.zeros(size, np.int64)
+        self.copied: NDArray[np.int64] | None = None  # group of the copy that fills an element
 
     def reads(self, elements: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
         """Threads read elements, side by side.
@@ -60,12 +69,26 @@ class Shadow:
         clash = (writer != _NOBODY) & (writer != threads) & self._unordered(writer, self.written[elements], threads)
         if clash.any():
             self._report(elements, threads, writer, clash, "reads", "writes")
+        self._arrived(elements, threads)
         fresh = self.read[elements] != self.clock.now
         first = elements[fresh]
         self.reader[first] = threads[fresh]
         self.read[first] = self.clock.now
         others = self.reader[elements] != threads
         self.reader[elements[others]] = _MANY
+
+    def copies(self, elements: NDArray[np.int64]) -> None:
+        """Elements are filled by asynchronous copies of the group that is being made."""
+        if self.copied is None:
+            self.copied = np.zeros(self.writer.size, np.int64)
+        self.copied[elements] = self.clock.group
+
+    def _arrived(self, elements: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
+        if self.copied is None:
+            return
+        early = self.copied[elements] > self.clock.arrived
+        if early.any():
+            self._report(elements, threads, self.writer[elements], early, "uses", "still copies")
 
     def writes(
         self, elements: NDArray[np.int64], threads: NDArray[np.int64], old: NDArray[Any], new: NDArray[Any]
@@ -75,6 +98,7 @@ class Shadow:
         Raises:
             RaceError: another thread has read one of them, or has written something else.
         """
+        self._arrived(elements, threads)
         reader = self.reader[elements]
         clash = (reader != _NOBODY) & (reader != threads) & self._unordered(reader, self.read[elements], threads)
         if clash.any():
