@@ -198,6 +198,14 @@ class Target(ABC):
         """Fields of the design, which a file `NAME:FILE.json` may set; None for a machine that is what it is."""
         return None
 
+    def unavailable(self) -> str:
+        """Why this machine cannot run what is built, as a sentence; empty where it can."""
+        return ""
+
+    def listings(self, module: Module) -> dict[str, str]:
+        """Texts of a module besides its assembly, by what they are."""
+        return {"llvm": module.llvm_ir} if module.llvm_ir else {}
+
     @abstractmethod
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         """Machine code for a concrete loop program.
