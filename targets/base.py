@@ -22,7 +22,13 @@ class BuildError(RuntimeError):
 
 
 class RunError(RuntimeError):
-    """Arguments a kernel cannot be run on."""
+    """Arguments a kernel cannot be run on, or a kernel that cannot be run.
+
+    Attributes:
+        fatal: whether this process can run nothing any more.
+    """
+
+    fatal = False
 
 
 @dataclass(frozen=True)
