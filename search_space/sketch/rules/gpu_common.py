@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from search_space.hardware import GpuLimits, Hardware
-from search_space.ir.expr import Expr, const, lift
+from search_space.ir.expr import Expr, const, lift, var, walk
+from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Constraint
-from search_space.schedule.state import Stage
+from search_space.lower.inline import inline_stages
+from search_space.schedule.state import Axis, Stage
 from search_space.schedule.steps import (
     Annotate,
     CacheRead,
@@ -137,3 +139,26 @@ def ends_in(draft: Draft, producer: Stage, output: Stage) -> bool:
     """Whether nothing but the output reads the producer, directly or by way of stages inlined into it."""
     readers = draft.state.consumers(producer.name)
     return all(r.name == output.name or (r.attach.kind == "inline" and ends_in(draft, r, output)) for r in readers)
+
+
+def same_elements(draft: Draft, sums: Stage, output: Stage) -> bool:
+    """Whether the output has the elements of `sums` in the same order, its leading axes maybe taken apart."""
+    if sums.shape == output.shape:
+        return True
+    if len(sums.axes) != 2 or sums.shape[-1] != output.shape[-1]:
+        return False
+    flat: Expr = lift(0)
+    for axis in output.axes[:-1]:
+        flat = flat * axis.extent + variable(axis)
+    reads = list(reads_of(draft, output, sums.name))
+    return bool(reads) and all(canon(r[0]) is canon(flat) and r[1] is variable(output.axes[-1]) for r in reads)
+
+
+def reads_of(draft: Draft, stage: Stage, name: str) -> list[tuple[Expr, ...]]:
+    """The indices at which `stage` reads another, seen through the stages that are inlined into it."""
+    body = inline_stages(draft.state).stage(stage.name).body
+    return [tuple(n.args[1:]) for n in walk(body) if n.op == "load" and n.args[0] == name]
+
+
+def variable(axis: Axis) -> Expr:
+    return var(axis.name)

@@ -8,12 +8,12 @@ convolution are gathered by the copy, so that its `im2col` definition is an impl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, dtype_bytes, lift, var, variables, walk
+from search_space.ir.expr import Expr, dtype_bytes, lift, var, variables
 from search_space.ir.polynomial import canon
 from search_space.lower.blocks import PIPELINE
-from search_space.lower.inline import inline_stages
 from search_space.schedule.state import Axis, Stage
 from search_space.schedule.steps import (
     Annotate,
@@ -21,7 +21,9 @@ from search_space.schedule.steps import (
     ComputeAt,
     Fuse,
     Pragma,
+    Relayout,
     Reorder,
+    Rfactor,
     SetScope,
     Split,
     Step,
@@ -37,6 +39,7 @@ from search_space.sketch.rules.gpu_common import (
     fragment,
     gpu_of,
     limited,
+    same_elements,
     with_threads,
 )
 from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv, divisors
@@ -55,6 +58,12 @@ MAX_UNROLL = 1024
 DEPTHS = (4, 8, 16, 32, 64)
 UNROLLS = (1, 2, 4, 8)
 PADS = (0, 4, 8)
+PARTS = (2, 4, 8, 16, 32)
+"""Into how many parts a reduction is split, each in blocks of its own."""
+LEAST_PART = 128
+"""Products that a part adds up at least."""
+FEW_TILES = 2
+"""Tiles of 64x64 for each multiprocessor, below which reductions are split."""
 FEW = 8
 """Where an extent has fewer ways to divide it, tiles that do not divide it are tried, too."""
 SHORT = 8
@@ -111,16 +120,16 @@ class _Depth:
 
     Attributes:
         outer: the loop over steps; inner: loops of a step, the unrolled one last.
-        tile, unroll, vector: elements of the split axis in a step, in an unrolled body, and in a vector of it.
-        size: elements of a step in all.
+        axis: the one that is split over steps; others are part of a step as a whole, or stand still in it.
+        tile, unroll, vector: elements of that axis in a step, in an unrolled body, and in a vector of it.
     """
 
     outer: str
     inner: tuple[str, ...]
+    axis: str
     tile: Expr
     unroll: Number
     vector: Number
-    size: Expr
 
 
 class GpuTiling(SketchRule):
@@ -141,7 +150,7 @@ class GpuTiling(SketchRule):
         if stage.reducer is None:
             found = [r for r in draft.producers(stage) if r.reducer is not None]
             sums = found[0] if len(found) == 1 and ends_in(draft, found[0], stage) else None
-            if sums is not None and not self.same_elements(draft, sums, stage):
+            if sums is not None and not same_elements(draft, sums, stage):
                 sums = None
         if sums is None or sums.reducer != "sum" or not sums.axes or not sums.reduce_axes:
             return None
@@ -160,32 +169,17 @@ class GpuTiling(SketchRule):
         batch = tuple(a for a in sums.axes[:-1] if a not in rows)
         if any(a.name not in used[left] for a in (*rows, *batch)) or (rows and sums.axes[-2] is not rows[-1]):
             return None
-        plain = [all(i.op == "var" for i in f.args[1:]) for f in factors]
-        if len(rows) > 1 or not all(plain) or factors[left].args[0] == factors[right].args[0]:
+        moving = {a.name for a in (*rows, sums.axes[-1], *sums.reduce_axes)}
+        plain = all(one_axis(i, moving) for f in factors for i in f.args[1:])
+        if len(rows) > 1 or not plain or factors[left].args[0] == factors[right].args[0]:
             return None
         return Product(sums, stage, str(factors[left].args[0]), str(factors[right].args[0]), batch, rows)
-
-    def same_elements(self, draft: Draft, sums: Stage, output: Stage) -> bool:
-        """Whether the output has the elements of `sums` in the same order, its leading axes maybe taken apart."""
-        if sums.shape == output.shape:
-            return True
-        if len(sums.axes) != 2 or sums.shape[-1] != output.shape[-1]:
-            return False
-        flat: Expr = lift(0)
-        for axis in output.axes[:-1]:
-            flat = flat * axis.extent + variable(axis)
-        reads = list(self.reads(draft, output, sums.name))
-        return bool(reads) and all(canon(r[0]) is canon(flat) and r[1] is variable(output.axes[-1]) for r in reads)
-
-    def reads(self, draft: Draft, stage: Stage, name: str) -> list[tuple[Expr, ...]]:
-        """The indices at which `stage` reads another, seen through the stages that are inlined into it."""
-        body = inline_stages(draft.state).stage(stage.name).body
-        return [tuple(n.args[1:]) for n in walk(body) if n.op == "load" and n.args[0] == name]
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         found = self.product(draft, stage)
         assert found is not None
         gpu = gpu_of(hardware)
+        split = self.split(draft, found, hardware)
         if found.sums is stage:
             draft = draft.apply(CacheWrite(stage.name, "local"))
             sums = draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
@@ -201,14 +195,38 @@ class GpuTiling(SketchRule):
         draft = limited(draft, "accumulators", accumulators, MAX_SUMS)
         draft = limited(draft, "unrolled operations", accumulators * depth.unroll, MAX_UNROLL)
         draft = with_threads(draft, threads.count, accumulators + fragments, gpu, most)
-        out = []
-        for by_columns in (False, True) if found.rows else (False,):
+        out: list[Draft] = split
+        for by_columns in (False, True) if found.rows and found.rows[0].extent.value > 1 else (False,):
             done = self.factors(draft, found, sums, (row, column), depth, by_columns, hardware)
             label = "columns" if by_columns else "rows"
             out.append(done.variant(label).finish(stage.name, sums))
             doubled = done.apply(Pragma(sums, depth.outer, PIPELINE, 2))
             out.append(doubled.variant(f"{label}/double").finish(stage.name, sums))
         return out
+
+    def split(self, draft: Draft, found: Product, hardware: Hardware) -> list[Draft]:
+        """Where the output has too few tiles to go round: parts of the reduction, added up by a second kernel.
+
+        The parts become a product of their own, with the part as one more axis of it.
+        """
+        if not all(a.extent.is_const for a in (*found.sums.axes, *found.sums.reduce_axes)):
+            return []  # parts themselves
+        axis = max(found.sums.reduce_axes, key=lambda a: int(a.extent.value))
+        extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in found.sums.reduce_axes)
+        count = prod(int(a.extent.value) for a in found.sums.axes)
+        lengths = [
+            (extent // p,) for p in PARTS if extent % p == 0 and depth // p >= LEAST_PART and extent // p >= SHORT
+        ]
+        if not lengths or count > FEW_TILES * gpu_of(hardware).sms * 64 * 64:
+            return []
+        name = found.sums.name
+        group = DecisionGroup.of(f"{name}.{axis.name}.part", (f"{name}.{axis.name}.part",), lengths)
+        draft, (length,) = draft.decide(group)
+        before = {s.name for s in draft.state.stages}
+        draft = draft.apply(Split(name, axis.name, (length,), "exact"), Rfactor(name, f"{axis.name}.0"))
+        (partial,) = (s.name for s in draft.state.stages if s.name not in before)
+        dims = len(found.sums.axes)
+        return [draft.apply(Relayout(partial, (dims, *range(dims)))).variant("split")]
 
     # ------------------------------------------------------------------ the output
     def sides(self, draft: Draft, found: Product) -> tuple[Draft, _Side, _Side, int]:
@@ -256,10 +274,10 @@ class GpuTiling(SketchRule):
         draft = draft.apply(ComputeAt(sums, name, place))
         reduced = list(stage.reduce_axes)
         whole: list[Axis] = []
-        while len(reduced) > 1 and int(reduced[-1].extent.value) < SHORT:
+        while len(reduced) > 1 and reduced[-1].extent.is_const and int(reduced[-1].extent.value) < SHORT:
             whole.insert(0, reduced.pop())
         axis = reduced.pop()
-        extent = int(axis.extent.value)
+        extent = longest_extent(draft, axis)
         rows = depth_tiles(extent)
         columns = tuple(f"{name}.{axis.name}.{x}" for x in ("steps", "vectors", "vector"))
         draft, (steps, vectors, vector) = draft.decide(DecisionGroup.of(f"{name}.{axis.name}", columns, rows))
@@ -273,10 +291,7 @@ class GpuTiling(SketchRule):
             draft = draft.apply(Fuse(sums, outer))
         draft = draft.apply(*(Annotate(sums, leaf, "unroll") for leaf in (inner[-1], *spatial)))
         tile = lift(steps) * unroll
-        size = tile
-        for other in whole:
-            size = size * other.extent
-        return draft, _Depth("_".join(outer), inner, tile, unroll, vector, size)
+        return draft, _Depth("_".join(outer), inner, axis.name, tile, unroll, vector)
 
     def factors(
         self,
@@ -304,9 +319,8 @@ class GpuTiling(SketchRule):
             order = None
             turned = by_columns and label == "left"
             if turned:
-                dims = len(shape)
-                first = len(found.batch)  # the rows' dimension becomes the last one
-                order = (*range(first), *range(first + 1, dims), first)
+                first = row_dimension(found)  # it becomes the last one
+                order = (*range(first), *range(first + 1, len(shape)), first)
             draft, copy = copied(draft, tensor, place, threads, vector, order, pad)
             inner = depth.inner[-1] if by_columns or label == "right" else depth.inner[-2]
             if label == "right":
@@ -325,17 +339,40 @@ class GpuTiling(SketchRule):
         factors = two_factors(found.sums.body)
         assert factors is not None
         (index,) = {f.args[-1] for f in factors if f.args[0] == tensor}
-        if index is variable(found.columns):
+        along = variables(index)
+        if found.columns.name in along:
             return column.tile
-        axis = next((a for a in found.sums.reduce_axes if variable(a) is index), None)
+        axis = next((a for a in found.sums.reduce_axes if a.name in along), None)
         if axis is None:
             return lift(1)
-        inner = {leaf.split(".")[0] for leaf in depth.inner if leaf.endswith((".1", ".2"))}
-        return depth.tile if axis.name in inner else axis.extent
+        if axis.name == depth.axis:
+            return depth.tile
+        return axis.extent if axis.name in depth.inner else lift(1)
 
 
-def variable(axis: Axis) -> Expr:
-    return var(axis.name)
+def row_dimension(found: Product) -> int:
+    """The dimension of the left factor along which the rows run."""
+    factors = two_factors(found.sums.body)
+    assert factors is not None
+    (left,) = (f for f in factors if f.args[0] == found.left)
+    return next(d for d, i in enumerate(left.args[1:]) if found.rows[0].name in variables(i))
+
+
+def one_axis(index: Expr, others: set[str]) -> bool:
+    """Whether an index is one of the axes `others`, maybe after a start that none of them changes."""
+    axes = variables(index) & others
+    if len(axes) != 1:
+        return index.op == "var"
+    (axis,) = axes
+    return axis not in variables(canon(index - var(axis)))
+
+
+def longest_extent(draft: Draft, axis: Axis) -> int:
+    """An axis's extent; the longest of it where it is a decision."""
+    if axis.extent.is_const:
+        return int(axis.extent.value)
+    tables = {c: g.table[:, i] for g in draft.groups for i, c in enumerate(g.columns)}
+    return int(max(tables[str(axis.extent.args[0])]))
 
 
 def two_factors(body: Expr) -> tuple[Expr, Expr] | None:
