@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype as numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS, FOLD, Expr
-from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store
+from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -81,7 +81,7 @@ def _run(stmt: Stmt, env: dict[str, int], memory: Arrays) -> None:
             memory[stmt.buffer.name] = outer
     elif isinstance(stmt, Store):
         _store(stmt, env, memory)
-    else:
+    elif not isinstance(stmt, Barrier):
         assert isinstance(stmt, Intrinsic), stmt
         from search_space.schedule.intrinsics import get_intrinsic
 

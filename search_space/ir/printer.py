@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_space.ir.expr import Expr
-from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
+from search_space.ir.stmt import Allocate, Barrier, Buffer, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
 
 _UPDATE = {"sum": "+=", "prod": "*=", "max": "max=", "min": "min="}
 
@@ -35,6 +35,8 @@ def _stmt(stmt: Stmt, indent: str) -> list[str]:
         update = _UPDATE[stmt.reducer] if stmt.reducer else "="
         guard = "" if stmt.predicate is None else f"  if {stmt.predicate}"
         return [f"{indent}{stmt.buffer}[{_list(stmt.indices)}] {update} {stmt.value}{guard}"]
+    if isinstance(stmt, Barrier):
+        return [f"{indent}barrier{'' if stmt.pending is None else f' [pending={stmt.pending}]'}"]
     assert isinstance(stmt, Intrinsic), stmt
     operands = ", ".join(_operand(o) for o in (stmt.output, *stmt.inputs))
     return [f"{indent}{stmt.name}({operands})"]

@@ -3,7 +3,7 @@
 Grammar:
     program := params buffers, body
     stmt    := Seq stmt* | For var extent kind stmt | Allocate buffer stmt | Store buffer[indices] (reducer=) value
-               | Intrinsic name operands
+               | Intrinsic name operands | Barrier
     kind    := serial | parallel | vectorize | unroll | vthread | a thread tag (blockIdx.x, threadIdx.x, ...)
 """
 
@@ -114,6 +114,17 @@ class Intrinsic(Stmt):
     reset: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Barrier(Stmt):
+    """All threads of a block wait here for each other; what they wrote to shared memory before is seen after.
+
+    Targets whose threads run side by side insert it; loops that run one after another need none. With `pending`, each
+    thread first waits for its asynchronous copies, the latest so many groups left out.
+    """
+
+    pending: int | None = None
+
+
 @dataclass(frozen=True)
 class Constraint:
     """A legality rule `left <= right` under a name that error messages can show."""
@@ -201,6 +212,8 @@ def map_exprs(stmt: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
     if isinstance(stmt, Store):
         predicate = None if stmt.predicate is None else function(stmt.predicate)
         return Store(stmt.buffer, each(stmt.indices), function(stmt.value), stmt.reducer, predicate)
+    if isinstance(stmt, Barrier):
+        return stmt
     assert isinstance(stmt, Intrinsic), stmt
     return replace(stmt, output=operand(stmt.output), inputs=tuple(operand(o) for o in stmt.inputs))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_space.ir.expr import BOOL, DTYPES, INT, Expr, variables, walk
-from search_space.ir.stmt import KINDS, SCOPES, Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
+from search_space.ir.stmt import KINDS, SCOPES, Allocate, Barrier, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
 REDUCERS = (None, "sum", "max", "min", "prod")
 
@@ -104,7 +104,7 @@ class _Scope:
             for operand in (stmt.output, *stmt.inputs):
                 for indices in (operand.indices, operand.elements):
                     self.access(operand.buffer, indices, None, f"operand of {stmt.name}")
-        else:
+        elif not isinstance(stmt, Barrier):
             raise VerifyError(f"a statement of {self.name} must be in the grammar, but got {stmt!r}")
 
     def loop(self, loop: For) -> None:

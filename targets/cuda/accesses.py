@@ -1,0 +1,66 @@
+"""What statements read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from search_space.ir.expr import Expr, walk
+from search_space.ir.stmt import For, Intrinsic, Stmt, Store, walk_stmt
+
+
+@dataclass(frozen=True)
+class Access:
+    """One read or write of a buffer.
+
+    Attributes:
+        indices: of the element; those of an instruction's tile, where `#` variables run over it.
+    """
+
+    buffer: str
+    write: bool
+    indices: tuple[Expr, ...]
+
+
+def accesses(stmt: Stmt) -> Iterator[Access]:
+    """Accesses of one statement, those of statements inside it not included."""
+    if isinstance(stmt, Store):
+        yield from _loads(stmt.value, *stmt.indices, *(() if stmt.predicate is None else (stmt.predicate,)))
+        if stmt.reducer is not None:
+            yield Access(stmt.buffer, False, stmt.indices)
+        yield Access(stmt.buffer, True, stmt.indices)
+    elif isinstance(stmt, Intrinsic):
+        for operand in stmt.inputs:
+            yield Access(operand.buffer, False, operand.elements)
+        if not stmt.reset:
+            yield Access(stmt.output.buffer, False, stmt.output.elements)
+        yield Access(stmt.output.buffer, True, stmt.output.elements)
+    elif isinstance(stmt, For):
+        yield from _loads(stmt.extent)
+
+
+def all_accesses(stmt: Stmt) -> Iterator[Access]:
+    """Accesses of a statement and those inside it."""
+    for node in walk_stmt(stmt):
+        yield from accesses(node)
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """Expressions of a statement and of those inside it, indices of tiles included."""
+    for node in walk_stmt(stmt):
+        if isinstance(node, Store):
+            yield node.value
+            yield from node.indices
+            if node.predicate is not None:
+                yield node.predicate
+        elif isinstance(node, Intrinsic):
+            for operand in (node.output, *node.inputs):
+                yield from operand.indices
+                yield from operand.elements
+
+
+def _loads(*exprs: Expr) -> Iterator[Access]:
+    for e in exprs:
+        for node in walk(e):
+            if node.op == "load":
+                yield Access(node.args[0], False, node.args[1:])

@@ -1,0 +1,116 @@
+"""Threads for nests that have none: independent iterations of the outer loops are spread over blocks and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from search_space.ir.expr import Expr, const, substitute, var, variables
+from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, Seq, Stmt, Store, map_exprs, walk_stmt
+
+THREADS = 256
+"""Of a block, where there is work for as many."""
+
+
+def bind_threads(nest: Stmt, known: Mapping[str, Buffer]) -> Stmt:
+    """The nest with its outer loops bound, as far as each of their iterations writes elements of its own.
+
+    Args:
+        nest: has no thread tags.
+        known: buffers in device memory.
+    """
+    loops: list[For] = []
+    inner = nest
+    while isinstance(inner, For) and inner.kind != "vectorize" and _independent(inner, known):
+        loops.append(inner)
+        inner = inner.body
+    total = prod(int(loop.extent.value) for loop in loops)
+    if total <= 1:
+        return nest
+    threads = min(THREADS, total)
+    block, thread = (f"{nest_name(loops)}.{part}" for part in ("block", "thread"))
+    place = var(block) * threads + var(thread)
+    values: dict[str, Expr] = {}
+    rest = place
+    for loop in reversed(loops[1:]):
+        values[loop.var] = rest % loop.extent
+        rest = rest // loop.extent
+    values[loops[0].var] = rest
+    memo: dict[int, Expr] = {}
+    body = map_exprs(inner, lambda e: substitute(e, values, memo))
+    if total % threads:
+        body = _guarded(body, place < total)
+    blocks = -(-total // threads)
+    return For(block, const(blocks), "blockIdx.x", For(thread, const(threads), "threadIdx.x", body))
+
+
+def nest_name(loops: list[For]) -> str:
+    return loops[0].var.partition(".")[0]
+
+
+def _independent(loop: For, known: Mapping[str, Buffer]) -> bool:
+    """Whether every write to device memory inside has an index that is the loop's variable, or moves with it alone.
+
+    That holds for the loops of a stage that are axes of its output as they stand, and for tiles of them; what is not
+    seen to be independent runs in one thread.
+    """
+    writes = 0
+    for node in walk_stmt(loop.body):
+        if isinstance(node, Intrinsic):
+            return False
+        if isinstance(node, Store) and node.buffer in known:
+            writes += 1
+            if not any(_moves_alone(i, loop) for i in node.indices):
+                return False
+    return writes > 0 and not _reads_own_writes(loop, known)
+
+
+def _moves_alone(index: Expr, loop: For) -> bool:
+    """Whether different iterations give different indices, wherever the loops inside are."""
+    from search_space.ir.polynomial import poly
+
+    terms = poly(index)
+    scale = terms.get((var(loop.var),), 0)
+    if not scale or any(loop.var in variables(a) for m in terms for a in m if m != (var(loop.var),)):
+        return False
+    inner = {n.var: int(n.extent.value) for n in walk_stmt(loop.body) if isinstance(n, For)}
+    reach = 0
+    for monomial, c in terms.items():
+        if not monomial or monomial == (var(loop.var),):
+            continue
+        if len(monomial) == 1 and monomial[0].op == "var":
+            name = monomial[0].args[0]
+            reach += abs(c) * (inner[name] - 1) if name in inner else 0
+        elif any(variables(a) & inner.keys() for a in monomial):
+            return False
+    return reach < abs(scale)
+
+
+def _reads_own_writes(loop: For, known: Mapping[str, Buffer]) -> bool:
+    """Whether the nest reads, other than to add to it, a buffer in device memory that it writes."""
+    from targets.cuda.accesses import all_accesses
+
+    nodes = [n for n in walk_stmt(loop) if isinstance(n, Store)]
+    written = {n.buffer for n in nodes if n.buffer in known}
+    for node in nodes:
+        reads = [a for a in all_accesses(node) if not a.write and a.buffer in written]
+        if any(a.indices != node.indices or a.buffer != node.buffer for a in reads):
+            return True
+    return False
+
+
+def _guarded(stmt: Stmt, condition: Expr) -> Stmt:
+    """The statement where every store is skipped if the condition does not hold."""
+    from search_space.ir.expr import logical_and
+
+    if isinstance(stmt, Seq):
+        return Seq(tuple(_guarded(s, condition) for s in stmt.body))
+    if isinstance(stmt, (For, Allocate)):
+        return replace(stmt, body=_guarded(stmt.body, condition))
+    assert isinstance(stmt, Store), stmt
+    predicate = condition if stmt.predicate is None else logical_and(condition, stmt.predicate)
+    return replace(stmt, predicate=predicate)
+
+
+__all__ = ["bind_threads"]

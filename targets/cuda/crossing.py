@@ -1,0 +1,201 @@
+"""Reductions across threads: every thread has a part of a sum, and all that share a row add theirs up.
+
+Before: `threadIdx.x t: out[i] += part`, where no index of `out` tells the threads apart, so that each would add to the
+same element. After: shuffles within warps, sums of warps by way of shared memory where a row is longer than a warp, and
+one thread that adds the sum to what was there; where that is the initial value, all threads store the sum. Rows that no
+power of two threads make are added up by one thread. TVM: LowerThreadAllreduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from search_space.ir.expr import Expr, const, eq, load, logical_and, select, var, variables
+from search_space.ir.stmt import Allocate, Barrier, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, seq, walk_stmt
+from search_space.schedule.state import IDENTITY
+from targets.base import BuildError
+
+WARP = 32
+WARP_REDUCE = "warp_reduce"
+"""Family of instructions `warp_reduce:REDUCER:LANES`: values of neighbouring lanes reduced, the result in each."""
+SHUFFLED = ("float32", "int32")
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What is around a statement: loops over threads, and buffers with the number of such loops around each."""
+
+    loops: tuple[For, ...]
+    buffers: tuple[tuple[Buffer, int], ...]
+
+
+def reduce_across_threads(stmt: Stmt, known: Sequence[Buffer], block: tuple[int, int, int]) -> Stmt:
+    """The body of a kernel with its reductions across threads lowered.
+
+    Args:
+        known: buffers in device memory.
+        block: threads along x, y and z.
+
+    Raises:
+        BuildError: a reduction across threads along y or z, or across some of those along x.
+    """
+    return _Crossing(block).stmt(stmt, _Around((), tuple((b, 0) for b in known)))
+
+
+class _Crossing:
+    def __init__(self, block: tuple[int, int, int]) -> None:
+        self.block = block
+        self.made = 0
+        self.fresh: set[int] = set()  # reductions that begin with the initial value
+
+    def stmt(self, stmt: Stmt, around: _Around) -> Stmt:
+        if isinstance(stmt, Seq):
+            return seq(*self.sequence(stmt.body, around))
+        if isinstance(stmt, For):
+            if stmt.kind.startswith("threadIdx") and stmt.extent.value > 1:
+                around = replace(around, loops=(*around.loops, stmt))
+            return replace(stmt, body=self.stmt(stmt.body, around))
+        if isinstance(stmt, Allocate):
+            inner = replace(around, buffers=(*around.buffers, (stmt.buffer, len(around.loops))))
+            return replace(stmt, body=self.stmt(stmt.body, inner))
+        if isinstance(stmt, Store) and stmt.reducer is not None:
+            return self.store(stmt, around)
+        return stmt
+
+    def sequence(self, stmts: Sequence[Stmt], around: _Around) -> list[Stmt]:
+        """The statements; an initial value that a reduction across threads begins with is left out."""
+        out: list[Stmt] = []
+        for init, stmt in zip((None, *stmts), stmts, strict=False):
+            found = _only_reduction(stmt)
+            if found is not None and _is_init(init, found) and self.shuffles(found, around, stmt):
+                out.pop()
+                self.fresh.add(id(found))
+            out.append(self.stmt(stmt, around))
+        return out
+
+    def shuffles(self, store: Store, around: _Around, stmt: Stmt) -> bool:
+        """Whether a store inside `stmt` is a reduction across threads that ends with the result in each of them."""
+        dtype = next(b.dtype for b, _ in reversed(around.buffers) if b.name == store.buffer)
+        used = frozenset().union(*(variables(i) for i in store.indices))
+        inside = [n for n in walk_stmt(stmt) if isinstance(n, For) and n.extent.value > 1]
+        loops = [loop for loop in (*around.loops, *inside) if loop.kind == "threadIdx.x"]
+        crossed = bool(loops) and loops[-1] in inside and not any(loop.var in used for loop in loops)
+        return crossed and dtype in SHUFFLED and self.block[0] & (self.block[0] - 1) == 0
+
+    def store(self, store: Store, around: _Around) -> Stmt:
+        buffer, depth = next((b, d) for b, d in reversed(around.buffers) if b.name == store.buffer)
+        used = frozenset().union(*(variables(i) for i in store.indices))
+        inside = around.loops[depth:]
+        told_apart = {loop.kind for loop in inside if loop.var in used}
+        crossed = [loop for loop in inside if loop.kind not in told_apart]
+        if not crossed:
+            return store
+        kinds = {loop.kind for loop in crossed}
+        if kinds != {"threadIdx.x"}:
+            raise BuildError(
+                f"a reduction across threads must run along threadIdx.x, but {store.buffer} is reduced along "
+                f"{', '.join(sorted(kinds))}"
+            )
+        threads = int(crossed[0].extent.value)
+        if threads != self.block[0]:
+            raise BuildError(
+                f"a reduction across threads must run over all of a block's {self.block[0]} along threadIdx.x, but "
+                f"loop {crossed[0].var} has {threads}"
+            )
+        return self.lowered(store, buffer, threads)
+
+    def lowered(self, store: Store, buffer: Buffer, threads: int) -> Stmt:
+        self.made += 1
+        name = f"{store.buffer}.across{self.made}"
+        y, z = self.block[1:]
+        tx, ty, tz = (var(f"{name}.{axis}") for axis in "xyz")
+        row = ty + tz * y
+        assert store.reducer is not None
+        identity = const(IDENTITY[store.reducer], buffer.dtype)
+        value = store.value if store.predicate is None else select(store.predicate, store.value, identity)
+        first = eq(tx, const(0))
+        alone = first if store.predicate is None else logical_and(first, store.predicate)
+        power = threads & (threads - 1) == 0
+        if power and buffer.dtype in SHUFFLED:
+            body = self._shuffled(store, buffer, name, threads, value, (tx, row), alone)
+        else:
+            shared = Buffer(f"{name}.parts", (const(y * z), const(threads)), buffer.dtype, "shared")
+            each = var(f"{name}.i")
+            part = load(shared.name, [row, each], buffer.dtype)
+            last = Store(store.buffer, store.indices, part, store.reducer, alone)
+            body = Allocate(
+                shared,
+                seq(Store(shared.name, (row, tx), value), For(f"{name}.i", const(threads), "serial", last)),
+            )
+        for axis, extent in zip("xyz", self.block, strict=True):
+            body = For(f"{name}.{axis}", const(extent), f"threadIdx.{axis}", body)
+        return body
+
+    def _shuffled(
+        self,
+        store: Store,
+        buffer: Buffer,
+        name: str,
+        threads: int,
+        value: Expr,
+        place: tuple[Expr, Expr],
+        alone: Expr,
+    ) -> Stmt:
+        tx, row = place
+        mine = Buffer(name, (const(1),), buffer.dtype, "local")
+        zero = (const(0),)
+        operand = Operand(name, zero, zero)
+        total = load(name, [0], buffer.dtype)
+        fresh = id(store) in self.fresh
+
+        def across(lanes: int) -> Stmt:
+            return Intrinsic(f"{WARP_REDUCE}:{store.reducer}:{lanes}", operand, (operand,))
+
+        steps: list[Stmt] = [Store(name, zero, value), across(min(threads, WARP))]
+        last = Store(store.buffer, store.indices, total, None if fresh else store.reducer, None if fresh else alone)
+        if threads <= WARP:
+            return Allocate(mine, seq(*steps, last))
+        warps = threads // WARP
+        shared = Buffer(f"{name}.warps", (const(self.block[1] * self.block[2]), const(warps)), buffer.dtype, "shared")
+        steps += [
+            Store(shared.name, (row, tx // WARP), total, None, eq(tx % WARP, const(0))),
+            Store(name, zero, load(shared.name, [row, tx % warps], buffer.dtype)),
+            across(warps),
+            last,
+        ]
+        return Allocate(mine, Allocate(shared, seq(*steps)))
+
+
+def _only_reduction(stmt: Stmt) -> Store | None:
+    """The one reducing store to a buffer from outside, where nothing but loops over threads is around it."""
+    if isinstance(stmt, (For, Allocate)):
+        if isinstance(stmt, For) and not stmt.kind.startswith("threadIdx"):
+            return None
+        return _only_reduction(stmt.body)
+    if isinstance(stmt, Seq):
+        return _only_reduction(stmt.body[-1])
+    return stmt if isinstance(stmt, Store) and stmt.reducer is not None else None
+
+
+def _is_init(stmt: Stmt | None, reduction: Store) -> bool:
+    if not isinstance(stmt, Store) or stmt.buffer != reduction.buffer or stmt.indices != reduction.indices:
+        return False
+    if stmt.reducer is not None or stmt.predicate is not None or not stmt.value.is_const:
+        return False
+    assert reduction.reducer is not None
+    return bool(stmt.value.value == IDENTITY[reduction.reducer])
+
+
+def warp_reduce(name: str) -> tuple[str, int]:
+    """Reducer and lanes of an instruction."""
+    _, reducer, lanes = name.split(":")
+    return reducer, int(lanes)
+
+
+def synchronises(stmt: Stmt) -> bool:
+    """Whether all threads must come to a statement together."""
+    return isinstance(stmt, Barrier) or (isinstance(stmt, Intrinsic) and stmt.name.startswith(f"{WARP_REDUCE}:"))
+
+
+__all__ = ["SHUFFLED", "WARP", "WARP_REDUCE", "reduce_across_threads", "synchronises", "warp_reduce"]

@@ -1,0 +1,373 @@
+"""Device programs as CUDA C++ text for NVRTC.
+
+One function a kernel, no header. Buffers of a thread are arrays whose loops are unrolled, so that they become
+registers; vectorized loops over neighbouring elements become accesses of up to 16 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import chain, count
+
+from search_space.ir.expr import Expr, const, dtype_bytes, substitute, var, variables
+from search_space.ir.polynomial import poly
+from search_space.ir.regroup import Regrouping
+from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
+from targets.base import BuildError
+from targets.cuda.accesses import all_accesses
+from targets.cuda.crossing import WARP_REDUCE, warp_reduce
+from targets.cuda.pipeline import ASYNC
+from targets.cuda.prelude import prelude
+from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, elements
+from targets.cuda.values import C_TYPES, Values
+
+STATIC_SHARED = 48 * 1024
+"""Bytes of shared memory that a kernel may declare; more is asked for at the launch."""
+IntrinsicEmitter = Callable[["KernelText", Intrinsic], None]
+INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
+_COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def emit_program(program: DeviceProgram) -> str:
+    """The text of all kernels, prologues first.
+
+    Raises:
+        BuildError: an expression or an instruction that there is no text for.
+    """
+    kernels = [kernel for prologue in program.prologues for kernel in prologue.kernels] + list(program.kernels)
+    text = "\n".join(KernelText(kernel).function() for kernel in kernels)
+    return prelude(text) + text
+
+
+class KernelText:
+    """One kernel being written.
+
+    Attributes:
+        kernel: what is written.
+        values: writes expressions.
+        simplify: under the ranges of the loops around.
+    """
+
+    def __init__(self, kernel: DeviceKernel) -> None:
+        self.kernel = kernel
+        self.lines: list[str] = []
+        self.depth = 1
+        self._names: dict[str, str] = {}
+        self.buffers: dict[str, Buffer] = {b.name: b for b in kernel.params}
+        self.buffers |= {n.buffer.name: n.buffer for n in walk_stmt(kernel.body) if isinstance(n, Allocate)}
+        self.ranges: dict[str, Expr] = {}
+        self.simplify = Regrouping(self.ranges)
+        wide = any(elements(b) >= 2**31 for b in self.buffers.values())
+        self.values = Values(self.name, self.buffers, self.simplify, wide)
+        self.asynchronous = False
+        self._registers = {name for name, b in self.buffers.items() if b.scope == "local"}
+
+    def name(self, name: str) -> str:
+        """The C identifier of a variable or a buffer."""
+        if name not in self._names:
+            plain = re.sub(r"\W", "_", name)
+            taken = set(self._names.values())
+            candidates = chain([plain], (f"{plain}_{i}" for i in count(1)))
+            self._names[name] = next(n for n in candidates if n not in taken)
+        return self._names[name]
+
+    def line(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    def function(self) -> str:
+        """The text of the function."""
+        kernel = self.kernel
+        params = [self._parameter(b) for b in kernel.params]
+        head = f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {kernel.name}({", ".join(params)}) {{'
+        dynamic = dynamic_shared_bytes(kernel)
+        if dynamic:
+            self.line(f"extern __shared__ __align__({ALIGNMENT}) unsigned char shared_memory[];")
+        for buffer, start in kernel.shared:
+            kind = C_TYPES[buffer.dtype]
+            if dynamic:
+                self.line(f"{kind}* const {self.name(buffer.name)} = ({kind}*)(shared_memory + {start});")
+            else:
+                self.line(f"__shared__ __align__({ALIGNMENT}) {kind} {self.name(buffer.name)}[{elements(buffer)}];")
+        self.stmt(kernel.body)
+        return "\n".join([head, *self.lines, "}\n"])
+
+    def _parameter(self, buffer: Buffer) -> str:
+        constant = "" if buffer.name in self.kernel.writes else "const "
+        return f"{constant}{C_TYPES[buffer.dtype]}* __restrict__ {self.name(buffer.name)}"
+
+    # ------------------------------------------------------------------ statements
+    def stmt(self, stmt: Stmt) -> None:
+        if isinstance(stmt, Seq):
+            for s in stmt.body:
+                self.stmt(s)
+        elif isinstance(stmt, For):
+            self.loop(stmt)
+        elif isinstance(stmt, Allocate):
+            buffer = stmt.buffer
+            if buffer.scope == "shared":
+                self.stmt(stmt.body)
+                return
+            self.open("{")
+            self.line(f"{C_TYPES[buffer.dtype]} {self.name(buffer.name)}[{elements(buffer)}];")
+            self.stmt(stmt.body)
+            self.close()
+        elif isinstance(stmt, Store):
+            self.store(stmt)
+        elif isinstance(stmt, Barrier):
+            if stmt.pending is not None:
+                self.line(f"copies_but<{stmt.pending}>();")
+            self.line("__syncthreads();")
+        else:
+            assert isinstance(stmt, Intrinsic), stmt
+            family = stmt.name.partition(":")[0]
+            if family not in INTRINSIC_EMITTERS:
+                known = ", ".join(INTRINSIC_EMITTERS) or "none"
+                raise BuildError(f"`intrinsic` must be one of {known}, but got {stmt.name}")
+            INTRINSIC_EMITTERS[family](self, stmt)
+
+    def open(self, text: str) -> None:
+        self.line(text)
+        self.depth += 1
+
+    def close(self) -> None:
+        self.depth -= 1
+        self.line("}")
+
+    def run_over(self, loop: For) -> None:
+        """Enters a loop; what was concluded under another extent of its variable is forgotten."""
+        if self.ranges.get(loop.var) is not loop.extent:
+            self.ranges[loop.var] = loop.extent
+            self.simplify.forget()
+
+    def loop(self, loop: For) -> None:
+        self.run_over(loop)
+        name, extent, kind = self.name(loop.var), int(loop.extent.value), self.values.index_type
+        if ASYNC in dict(loop.pragmas):
+            self.asynchronous = True
+            self.stmt(loop.body)
+            self.line("end_of_copies();")
+            self.asynchronous = False
+            return
+        if loop.kind in THREAD_TAGS:
+            narrower = extent < self.kernel.extent(loop.kind)
+            self.open(f"if ({loop.kind} < {extent}) {{" if narrower else "{")
+            self.line(f"const {kind} {name} = {loop.kind};")
+            self.stmt(loop.body)
+            self.close()
+            return
+        if loop.kind == "vectorize" and isinstance(loop.body, Store):
+            self.vector(loop, loop.body)
+            return
+        pragma = self._unrolling(loop)
+        if pragma:
+            self.line(pragma)
+        self.open(f"for ({kind} {name} = 0; {name} < {extent}; ++{name}) {{")
+        self.stmt(loop.body)
+        self.close()
+
+    def _unrolling(self, loop: For) -> str:
+        """Registers have no addresses: a loop whose variable chooses one is written out."""
+        if loop.kind in ("unroll", "vectorize", "vthread"):
+            return "#pragma unroll"
+        steps = dict(loop.pragmas).get("unroll")
+        if steps:
+            return f"#pragma unroll {steps}"
+        chooses = any(
+            a.buffer in self._registers and any(loop.var in variables(i) for i in a.indices)
+            for a in all_accesses(loop.body)
+        )
+        return "#pragma unroll" if chooses else "#pragma unroll 1"
+
+    # ------------------------------------------------------------------ stores
+    def store(self, store: Store) -> None:
+        if self.copied(store, None):
+            return
+        predicate = None if store.predicate is None else self.simplify(store.predicate)
+        if predicate is not None and not (predicate.is_const and predicate.value):
+            self.open(f"if ({self.values.condition(predicate)}) {{")
+            self.assign(store, self.values.element(self.buffers[store.buffer], store.indices))
+            self.close()
+        else:
+            self.assign(store, self.values.element(self.buffers[store.buffer], store.indices))
+
+    def assign(self, store: Store, target: str) -> None:
+        self.line(f"{target} = {self.assigned(store, target)};")
+
+    def assigned(self, store: Store, target: str) -> str:
+        """The value as it is kept in memory, what was there before taken in where the store reduces."""
+        values, dtype = self.values, self.buffers[store.buffer].dtype
+        text = values.value(store.value)
+        if store.reducer is not None:
+            old = values.widened(target, dtype)
+            if dtype == "bool":
+                text = f"({old} {'||' if store.reducer == 'max' else '&&'} {text})"
+            else:
+                text = values.combine(_COMBINE[store.reducer], old, text, dtype)
+        return values.stored(text, dtype)
+
+    # ------------------------------------------------------------------ vectors
+    def vector(self, loop: For, store: Store) -> None:
+        """A vectorized loop around one store: wide accesses where neighbours are neighbours in memory."""
+        if self.copied(store, loop):
+            return
+        lanes = int(loop.extent.value)
+        target = self.buffers[store.buffer]
+        predicate = None if store.predicate is None else self.simplify(store.predicate)
+        uniform = predicate is None or loop.var not in variables(predicate)
+        if predicate is not None and uniform:
+            self.open(f"if ({self.values.condition(predicate)}) {{")
+        else:
+            self.open("{")
+        wide = self.width(store.buffer, store.indices, loop) if uniform and store.reducer is None else 1
+        loads = self._wide_loads(store.value, loop) if uniform else {}
+        texts = {
+            serial: self._fetch(load, width, loop, conditions) for serial, (load, width, conditions) in loads.items()
+        }
+        for start in range(0, lanes, wide):
+            if wide > 1:
+                kind = f"Vec<{C_TYPES[target.dtype]}, {wide}>"
+                part = self.fresh("v")
+                self.line(f"{kind} {part};")
+            for lane in range(start, start + wide):
+                at = {loop.var: const(lane)}
+                for serial, text in texts.items():
+                    copy = substitute(loads[serial][0], at)
+                    self.values.replaced[copy.serial] = text(lane)
+                one = Store(
+                    store.buffer,
+                    tuple(substitute(i, at) for i in store.indices),
+                    substitute(store.value, at),
+                    store.reducer,
+                    None if uniform or predicate is None else substitute(predicate, at),
+                )
+                if wide > 1:
+                    self.line(f"{part}.x[{lane - start}] = {self.assigned(one, '')};")
+                else:
+                    self.store(one)
+                self.values.replaced.clear()
+            if wide > 1:
+                place = self.values.offset(
+                    target, tuple(substitute(i, {loop.var: const(start)}) for i in store.indices)
+                )
+                self.line(f"*({kind}*)({self.name(store.buffer)} + {self.values.index(place)}) = {part};")
+        self.close()
+
+    def copied(self, store: Store, loop: For | None) -> bool:
+        """Writes a store, or a vector of them, as an asynchronous copy from device to shared memory, if it can be one.
+
+        What is outside of the source is filled with zeros: `select(inside, source, 0)`.
+        """
+        if not self.asynchronous or store.reducer is not None or self.buffers[store.buffer].scope != "shared":
+            return False
+        value, tests = store.value, []
+        while value.op == "select" and value.args[2].op == "const" and value.args[2].value == 0:
+            tests.append(self.simplify(value.args[0]))
+            value = value.args[1]
+        if value.op != "load" or self.buffers[value.args[0]].scope in ("shared", "local"):
+            return False
+        source, target = self.buffers[value.args[0]], self.buffers[store.buffer]
+        conditions = [*tests, *(() if store.predicate is None else (self.simplify(store.predicate),))]
+        lanes = 1
+        if loop is not None:
+            lanes = int(loop.extent.value)
+            widths = (self.width(store.buffer, store.indices, loop), self.width(value.args[0], value.args[1:], loop))
+            if set(widths) != {lanes} or any(loop.var in variables(c) for c in conditions):
+                return False
+        size = lanes * dtype_bytes(source.dtype)
+        if size not in (4, 8, 16):
+            return False
+        at = {} if loop is None else {loop.var: const(0)}
+        places = []
+        for buffer, indices in ((target, store.indices), (source, value.args[1:])):
+            offset = self.values.offset(buffer, tuple(substitute(i, at) for i in indices))
+            places.append(f"{self.name(buffer.name)} + {self.values.index(offset)}")
+        inside = " && ".join(self.values.condition(substitute(t, at)) for t in tests) or "true"
+        copy = f"copy_async<{size}>({places[0]}, {places[1]}, {inside});"
+        if store.predicate is None:
+            self.line(copy)
+        else:
+            self.line(f"if ({self.values.condition(substitute(conditions[-1], at))}) {copy}")
+        return True
+
+    def fresh(self, hint: str) -> str:
+        return self.name(f"{hint}{len(self._names)}")
+
+    def width(self, name: str, indices: tuple[Expr, ...], loop: For) -> int:
+        """How many lanes are one access: neighbours in memory that begin at a multiple of their size."""
+        buffer = self.buffers[name]
+        if buffer.scope == "local":
+            return 1
+        lanes = int(loop.extent.value)
+        place = self.values.offset(buffer, indices)
+        terms = dict(poly(place))
+        if terms.pop((var(loop.var),), 0) != 1 or any(loop.var in variables(a) for m in terms for a in m):
+            return 1
+        most = ALIGNMENT // dtype_bytes(buffer.dtype)
+        widths = [w for w in (16, 8, 4, 2) if w <= most and lanes % w == 0 and all(c % w == 0 for c in terms.values())]
+        return widths[0] if widths else 1
+
+    def _wide_loads(self, value: Expr, loop: For) -> dict[int, tuple[Expr, int, tuple[Expr, ...]]]:
+        """Loads of a value that are done several lanes at a time: expression, lanes, and conditions under which."""
+        found: dict[int, tuple[Expr, int, tuple[Expr, ...]]] = {}
+        self._collect(value, loop, (), found)
+        return found
+
+    def _collect(
+        self, e: Expr, loop: For, conditions: tuple[Expr, ...], found: dict[int, tuple[Expr, int, tuple[Expr, ...]]]
+    ) -> None:
+        if e.op == "load":
+            width = self.width(e.args[0], e.args[1:], loop)
+            if width > 1 and e.serial not in found:
+                if not any(loop.var in variables(c) for c in conditions):
+                    found[e.serial] = (e, width, conditions)
+            return
+        if e.op == "select":
+            test = self.simplify(e.args[0])
+            self._collect(e.args[0], loop, conditions, found)
+            self._collect(e.args[1], loop, (*conditions, test), found)
+            # of the other branch the negation would be needed; there are hardly any loads there
+            return
+        for a in e.operands:
+            self._collect(a, loop, conditions, found)
+
+    def _fetch(self, load: Expr, width: int, loop: For, conditions: tuple[Expr, ...]) -> Callable[[int], str]:
+        """Writes the accesses of a load; the text of each lane."""
+        buffer, lanes = self.buffers[load.args[0]], int(loop.extent.value)
+        parts: list[str] = []
+        for start in range(0, lanes, width):
+            at = {loop.var: const(start)}
+            place = self.values.index(self.values.offset(buffer, tuple(substitute(i, at) for i in load.args[1:])))
+            kind, part = f"Vec<{C_TYPES[buffer.dtype]}, {width}>", self.fresh("v")
+            access = f"{part} = *(const {kind}*)({self.name(buffer.name)} + {place});"
+            tests = " && ".join(self.values.condition(substitute(c, at)) for c in conditions)
+            self.line(f"{kind} {part}{{}};" if tests else f"const {kind} {access}")
+            if tests:
+                self.line(f"if ({tests}) {access}")
+            parts.append(part)
+        return lambda lane: self.values.widened(f"{parts[lane // width]}.x[{lane % width}]", buffer.dtype)
+
+
+def _emit_warp_reduce(text: KernelText, call: Intrinsic) -> None:
+    """A butterfly: each lane takes the value of the one whose number differs in one bit."""
+    reducer, lanes = warp_reduce(call.name)
+    buffer = text.buffers[call.output.buffer]
+    place = text.values.element(buffer, call.output.indices)
+    threads = text.kernel.threads
+    mask = "0xffffffffu" if threads >= 32 else f"{hex((1 << threads) - 1)}u"
+    step = lanes // 2
+    while step:
+        other = f"__shfl_xor_sync({mask}, {place}, {step})"
+        text.line(f"{place} = {text.values.combine(_COMBINE[reducer], place, other, buffer.dtype)};")
+        step //= 2
+
+
+INTRINSIC_EMITTERS[WARP_REDUCE] = _emit_warp_reduce
+
+
+def dynamic_shared_bytes(kernel: DeviceKernel) -> int:
+    """Bytes of shared memory that a launch must ask for; 0 where the kernel declares what it needs."""
+    return kernel.shared_bytes if kernel.shared_bytes > STATIC_SHARED else 0
+
+
+__all__ = ["INTRINSIC_EMITTERS", "KernelText", "dynamic_shared_bytes", "emit_program"]

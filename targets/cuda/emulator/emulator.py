@@ -1,0 +1,245 @@
+"""The emulator: device programs on the host, every statement for all threads of many blocks at once, in NumPy.
+
+Between two barriers the order in which threads run decides nothing unless two of them reach one element, one of them
+writing. Each access is checked for that, of shared and of device memory, so a program that runs to its end gives on a
+device what it gives here, in whatever order its threads come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.dtypes import numpy_dtype
+from search_space.ir.expr import Expr
+from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store
+from targets.base import RunError
+from targets.cuda.crossing import WARP_REDUCE, warp_reduce
+from targets.cuda.emulator.memory import DeviceMemory, Lanes, Mask, Memory, PrivateMemory, SharedMemory, undefined
+from targets.cuda.emulator.races import Clock, DivergenceError, Shadow
+from targets.cuda.emulator.values import COMBINE, combine, evaluate_call, evaluate_cast
+from targets.cuda.pipeline import ASYNC
+from targets.cuda.program import DeviceKernel, DeviceProgram, elements, shape_of
+
+Arrays = dict[str, NDArray[Any]]
+LANES = 1 << 14
+"""Threads that run side by side, as far as there are as many: whole blocks."""
+INTRINSICS: dict[str, Callable[[Launch, Intrinsic, Mask], None]] = {}  # by name, or what stands before the colon
+
+
+def emulate(program: DeviceProgram, arrays: Mapping[str, NDArray[Any]], seed: int = 0) -> Arrays:
+    """Runs a device program.
+
+    Args:
+        program: what to run.
+        arrays: inputs by the name of the original (unpacked) parameter.
+        seed: of the order in which blocks run.
+
+    Returns:
+        Every parameter by name, the outputs computed.
+
+    Raises:
+        RaceError: threads that reach one element with no barrier in between, one of them writing.
+        DivergenceError: a barrier that not all threads of a block reach.
+        IndexError: an access out of bounds.
+        RunError: inputs of other shapes than the program takes.
+    """
+    memory: Arrays = dict(arrays)
+    for prologue in program.prologues:
+        memory |= emulate(prologue, {b.name: memory[b.name] for b in prologue.program.inputs}, seed)
+    for buffer in (*program.program.params, *program.workspace):
+        if buffer.name not in memory:
+            memory[buffer.name] = undefined(shape_of(buffer), buffer.dtype)
+        elif memory[buffer.name].shape != shape_of(buffer):
+            raise RunError(
+                f"`{buffer.name}` must have shape {shape_of(buffer)}, but got shape={memory[buffer.name].shape}"
+            )
+    rng = np.random.default_rng(seed)
+    flat = {b.name: _flattened(b, memory[b.name]) for b in (*program.program.params, *program.workspace)}
+    with np.errstate(all="ignore"):
+        for kernel in program.kernels:
+            launch(kernel, flat, rng)
+    for buffer in program.program.params:
+        if buffer.name in program.program.outputs:
+            memory[buffer.name] = _shaped(buffer, flat[buffer.name])
+    return memory
+
+
+def _flattened(buffer: Buffer, array: NDArray[Any]) -> NDArray[Any]:
+    """A copy of the elements as they lie in memory."""
+    out = undefined((elements(buffer),), buffer.dtype)
+    _shaped(buffer, out)[...] = array
+    return out
+
+
+def _shaped(buffer: Buffer, flat: NDArray[Any]) -> NDArray[Any]:
+    """The buffer's view of its memory."""
+    strides = [int(s.value) * flat.itemsize for s in buffer.strides]
+    return np.lib.stride_tricks.as_strided(flat, shape_of(buffer), strides)
+
+
+def launch(kernel: DeviceKernel, arrays: Arrays, rng: np.random.Generator) -> None:
+    """Runs one kernel on flat arrays, blocks in random order, as many side by side as `LANES` holds."""
+    clock = Clock()
+    order = rng.permutation(kernel.blocks)
+    shadows = {
+        b.name: Shadow(b, arrays[b.name].size, clock, kernel.block) for b in kernel.params if b.name in kernel.writes
+    }
+    step = max(1, LANES // kernel.threads)
+    for start in range(0, kernel.blocks, step):
+        blocks = np.sort(order[start : start + step])
+        Launch(kernel, blocks, arrays, shadows, clock).run()
+        clock.now += 1
+
+
+class Launch:
+    """Some blocks of a kernel, running side by side.
+
+    Attributes:
+        memory: by name of the buffer.
+        env: loop variables: numbers, or an array of one row or one column.
+        lanes: the threads.
+    """
+
+    def __init__(
+        self,
+        kernel: DeviceKernel,
+        blocks: NDArray[np.int64],
+        arrays: Arrays,
+        shadows: Mapping[str, Shadow],
+        clock: Clock,
+    ) -> None:
+        self.kernel, self.clock = kernel, clock
+        self.lanes = Lanes(blocks, kernel.threads)
+        self.memory: dict[str, Memory] = {
+            b.name: DeviceMemory(b, self.lanes, arrays[b.name], shadows.get(b.name)) for b in kernel.params
+        }
+        for buffer, _ in kernel.shared:
+            self.memory[buffer.name] = SharedMemory(buffer, self.lanes, clock, kernel.block)
+        self.env: dict[str, Any] = {}
+        self.copying = False
+        self.tags = _coordinates("blockIdx", kernel.grid, blocks[:, None])
+        self.tags |= _coordinates("threadIdx", kernel.block, np.arange(kernel.threads)[None, :])
+
+    def run(self) -> None:
+        self.stmt(self.kernel.body, None)
+
+    # ------------------------------------------------------------------ statements
+    def stmt(self, stmt: Stmt, mask: Mask) -> None:
+        """Runs a statement for the threads that `mask` lets."""
+        if isinstance(stmt, Seq):
+            for s in stmt.body:
+                self.stmt(s, mask)
+        elif isinstance(stmt, For):
+            self._loop(stmt, mask)
+        elif isinstance(stmt, Allocate):
+            if stmt.buffer.scope != "shared":
+                self.memory[stmt.buffer.name] = PrivateMemory(stmt.buffer, self.lanes)
+            self.stmt(stmt.body, mask)
+        elif isinstance(stmt, Store):
+            self._store(stmt, mask)
+        elif isinstance(stmt, Barrier):
+            if mask is not None and not mask.all():
+                raise DivergenceError(
+                    f"a barrier must be reached by all threads of a block, but {self.kernel.name} has one in a branch"
+                )
+            self.clock.now += 1
+            if stmt.pending is not None:
+                self.clock.arrived = self.clock.group - 1 - stmt.pending
+        else:
+            assert isinstance(stmt, Intrinsic), stmt
+            family = stmt.name.partition(":")[0]
+            if family not in INTRINSICS:
+                raise RunError(f"`intrinsic` must be one of {', '.join(INTRINSICS) or 'none'}, but got {stmt.name}")
+            INTRINSICS[family](self, stmt, mask)
+
+    def _loop(self, loop: For, mask: Mask) -> None:
+        extent = int(loop.extent.value)
+        if loop.kind in THREAD_TAGS:
+            self.env[loop.var] = self.tags[loop.kind]
+            if extent < self.kernel.extent(loop.kind):
+                mask = both(mask, self.tags[loop.kind] < extent)
+            self.stmt(loop.body, mask)
+            return
+        self.copying = self.copying or ASYNC in dict(loop.pragmas)
+        for i in range(extent):
+            self.env[loop.var] = i
+            self.stmt(loop.body, mask)
+        if ASYNC in dict(loop.pragmas):
+            self.copying = False
+            self.clock.group += 1
+
+    def _store(self, store: Store, mask: Mask) -> None:
+        if store.predicate is not None:
+            mask = both(mask, self.value(store.predicate, mask))
+            if not mask.any():
+                return
+        target = self.memory[store.buffer]
+        at = tuple(self.value(i, mask) for i in store.indices)
+        value = self.value(store.value, mask)
+        if store.reducer is not None:
+            value = combine(COMBINE[store.reducer], target.read(at, mask), value, target.buffer.dtype)
+        target.write(at, value, mask, self.copying and target.buffer.scope == "shared")
+
+    # ------------------------------------------------------------------ expressions
+    def value(self, e: Expr, mask: Mask) -> Any:
+        """The value of an expression for every thread; what masked ones get means nothing."""
+        op = e.op
+        if op == "const":
+            return e.value if e.dtype == "int64" else numpy_dtype(e.dtype).type(e.value)
+        if op == "var":
+            return self.env[e.args[0]]
+        if op == "load":
+            return self.memory[e.args[0]].read(tuple(self.value(i, mask) for i in e.args[1:]), mask)
+        if op == "select":
+            return self._select(e, mask)
+        if op == "cast":
+            return evaluate_cast(self.value(e.args[0], mask), e.dtype)
+        if op == "call":
+            return evaluate_call(e.args[0], self.value(e.args[1], mask), e.dtype)
+        a, b = (self.value(x, mask) for x in e.args)
+        return combine(op, a, b, e.args[0].dtype)
+
+    def _select(self, e: Expr, mask: Mask) -> Any:
+        test = self.value(e.args[0], mask)
+        if not isinstance(test, np.ndarray):
+            return self.value(e.args[1] if test else e.args[2], mask)
+        return np.where(test, self.value(e.args[1], both(mask, test)), self.value(e.args[2], both(mask, ~test)))
+
+
+def _warp_reduce(launch: Launch, call: Intrinsic, mask: Mask) -> None:
+    """The butterfly of shuffles that devices run, lane by lane the same sums."""
+    if mask is not None and not mask.all():
+        raise DivergenceError(f"{call.name} must be reached by all threads of a warp, but is in a branch")
+    reducer, lanes = warp_reduce(call.name)
+    memory = launch.memory[call.output.buffer]
+    at = tuple(launch.value(i, mask) for i in call.output.indices)
+    value = np.broadcast_to(memory.read(at, mask), launch.lanes.shape)
+    numbers, step = np.arange(launch.lanes.threads), lanes // 2
+    while step:
+        value = combine(COMBINE[reducer], value, value[:, numbers ^ step], memory.buffer.dtype)
+        step //= 2
+    memory.write(at, value, mask)
+
+
+INTRINSICS[WARP_REDUCE] = _warp_reduce
+
+
+def both(mask: Mask, test: Any) -> NDArray[np.bool_]:
+    """Threads that a mask lets and a condition holds for."""
+    test = np.asarray(test, bool)
+    if test.ndim == 0:
+        test = test.reshape(1, 1)
+    return test if mask is None else np.asarray(mask & test)
+
+
+def _coordinates(kind: str, dim: tuple[int, int, int], linear: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Along x, y and z, of numbers that count x fastest."""
+    x, y, _ = dim
+    return {f"{kind}.x": linear % x, f"{kind}.y": linear // x % y, f"{kind}.z": linear // (x * y)}
+
+
+__all__ = ["INTRINSICS", "LANES", "Launch", "both", "emulate", "launch"]

@@ -1,0 +1,191 @@
+"""Memory of an emulated launch: of the device, of each block and of each thread, for many threads at a time.
+
+Values have one row a block and one column a thread, and a single row or column where all agree.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.dtypes import numpy_dtype
+from search_space.ir.expr import BOOL, FLOATS
+from search_space.ir.stmt import Buffer
+from targets.cuda.emulator.races import Clock, Shadow
+from targets.cuda.program import elements, shape_of
+
+Index = int | NDArray[np.int64]
+Mask = NDArray[np.bool_] | None
+
+
+class Lanes:
+    """Threads that run side by side: all of some blocks.
+
+    Attributes:
+        blocks, threads: rows and columns.
+        number: of each thread across all blocks of the launch.
+        rows, columns: indices that broadcast.
+    """
+
+    def __init__(self, blocks: NDArray[np.int64], threads: int) -> None:
+        self.blocks, self.threads = blocks.size, threads
+        self.rows = np.arange(blocks.size)[:, None]
+        self.columns = np.arange(threads)[None, :]
+        self.number = blocks[:, None] * threads + self.columns
+        self.shape = (blocks.size, threads)
+
+    def chosen(self, mask: Mask) -> NDArray[np.bool_]:
+        return np.ones(self.shape, bool) if mask is None else np.broadcast_to(mask, self.shape)
+
+
+class Memory:
+    """One buffer.
+
+    Args:
+        buffer: of it.
+        lanes: that reach it.
+        shadow: finds races; None where there can be none.
+    """
+
+    def __init__(self, buffer: Buffer, lanes: Lanes, shadow: Shadow | None = None) -> None:
+        self.buffer, self.lanes, self.shadow = buffer, lanes, shadow
+        self.size = elements(buffer)
+        self.extents = shape_of(buffer)
+        self.strides = tuple(int(s.value) for s in buffer.strides)
+
+    def place(self, indices: tuple[Index, ...], mask: Mask) -> Index:
+        """The element at indices, 0 for threads that are masked out.
+
+        Raises:
+            IndexError: an index outside of the buffer.
+        """
+        place: Index = 0
+        for index, extent, stride in zip(indices, self.extents, self.strides, strict=True):
+            if isinstance(index, np.ndarray):
+                if mask is not None:
+                    index = np.where(mask, index, 0)
+                low, high = int(index.min()), int(index.max())
+            else:
+                low = high = int(index)
+            if (low < 0 or high >= extent) and (mask is None or mask.any()):
+                raise IndexError(
+                    f"an index of {self.buffer.name} must lie in shape {self.extents}, but got {low} to {high}"
+                )
+            place = place + index * stride
+        return place if mask is None or mask.any() else 0
+
+    def read(self, indices: tuple[Index, ...], mask: Mask) -> Any:
+        """Elements at indices, for every thread."""
+        place = self.place(indices, mask)
+        if self.shadow is not None:
+            at, chosen = self._flat(place), self.lanes.chosen(mask)
+            self.shadow.reads(at[chosen], self.lanes.number[chosen])
+        return self.get(place)
+
+    def write(self, indices: tuple[Index, ...], values: Any, mask: Mask, copied: bool = False) -> None:
+        """Sets elements, all threads at once; `copied`: by copies that arrive later."""
+        place = self.place(indices, mask)
+        if self.shadow is not None:
+            at, chosen = self._flat(place), self.lanes.chosen(mask)
+            at, threads = at[chosen], self.lanes.number[chosen]
+            new = np.broadcast_to(np.asarray(values, numpy_dtype(self.buffer.dtype)), self.lanes.shape)[chosen]
+            self.shadow.writes(at, threads, self.flat()[at], new)
+            if copied:
+                self.shadow.copies(at)
+        self.put(place, values, mask)
+
+    def get(self, place: Index) -> Any:
+        raise NotImplementedError
+
+    def put(self, place: Index, values: Any, mask: Mask) -> None:
+        raise NotImplementedError
+
+    def flat(self) -> NDArray[Any]:
+        """All elements of all blocks, where races are looked for."""
+        raise NotImplementedError
+
+    def _flat(self, place: Index) -> NDArray[np.int64]:
+        """Where in `flat` each thread is."""
+        raise NotImplementedError
+
+
+class DeviceMemory(Memory):
+    """A buffer that all blocks see."""
+
+    def __init__(self, buffer: Buffer, lanes: Lanes, data: NDArray[Any], shadow: Shadow | None = None) -> None:
+        super().__init__(buffer, lanes, shadow)
+        self.data = data
+
+    def get(self, place: Index) -> Any:
+        return self.data[place]
+
+    def put(self, place: Index, values: Any, mask: Mask) -> None:
+        chosen = self.lanes.chosen(mask)
+        at = np.broadcast_to(np.asarray(place), self.lanes.shape)[chosen]
+        self.data[at] = np.broadcast_to(values, self.lanes.shape)[chosen]
+
+    def flat(self) -> NDArray[Any]:
+        return self.data
+
+    def _flat(self, place: Index) -> NDArray[np.int64]:
+        return np.broadcast_to(np.asarray(place, np.int64), self.lanes.shape)
+
+
+class SharedMemory(Memory):
+    """A buffer of each block, undefined at first."""
+
+    def __init__(self, buffer: Buffer, lanes: Lanes, clock: Clock, block: tuple[int, int, int]) -> None:
+        size = elements(buffer)
+        shadow = Shadow(buffer, lanes.blocks * size, clock, block)
+        super().__init__(buffer, lanes, shadow)
+        self.data = undefined((lanes.blocks, size), buffer.dtype)
+
+    def get(self, place: Index) -> Any:
+        if not isinstance(place, np.ndarray):
+            return self.data[:, place : place + 1]
+        if place.shape[0] == 1:
+            return self.data[:, place[0]]
+        return self.data[self.lanes.rows, place]
+
+    def put(self, place: Index, values: Any, mask: Mask) -> None:
+        chosen = self.lanes.chosen(mask)
+        at = self._flat(place)[chosen]
+        self.data.reshape(-1)[at] = np.broadcast_to(values, self.lanes.shape)[chosen]
+
+    def flat(self) -> NDArray[Any]:
+        return self.data.reshape(-1)
+
+    def _flat(self, place: Index) -> NDArray[np.int64]:
+        return np.broadcast_to(self.lanes.rows * self.size + np.asarray(place, np.int64), self.lanes.shape)
+
+
+class PrivateMemory(Memory):
+    """A buffer of each thread, undefined at first."""
+
+    def __init__(self, buffer: Buffer, lanes: Lanes) -> None:
+        super().__init__(buffer, lanes)
+        self.data = undefined((self.size, *lanes.shape), buffer.dtype)
+
+    def get(self, place: Index) -> Any:
+        if not isinstance(place, np.ndarray):
+            return self.data[place]
+        return self.data[place, self.lanes.rows, self.lanes.columns]
+
+    def put(self, place: Index, values: Any, mask: Mask) -> None:
+        if not isinstance(place, np.ndarray):
+            if mask is None:
+                self.data[place] = values
+            else:
+                np.copyto(self.data[place], values, where=np.broadcast_to(mask, self.lanes.shape))
+            return
+        chosen = self.lanes.chosen(mask)
+        rows, columns = np.nonzero(chosen)
+        at = np.broadcast_to(place, self.lanes.shape)[chosen]
+        self.data[at, rows, columns] = np.broadcast_to(values, self.lanes.shape)[chosen]
+
+
+def undefined(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Contents that nobody has written: NaN, or a number that shows."""
+    return np.full(shape, np.nan if dtype in FLOATS else 77 % (2 if dtype == BOOL else 128), numpy_dtype(dtype))

@@ -1,0 +1,169 @@
+"""Races: who was at an element last, and whether a barrier came in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.ir.stmt import Buffer
+from targets.cuda.program import elements as sizes
+
+_MANY = -2
+_NOBODY = -1
+
+
+class RaceError(RuntimeError):
+    """Two threads reach one element, one of them writing, with no barrier in between."""
+
+
+class DivergenceError(RuntimeError):
+    """A barrier that not all threads of a block reach."""
+
+
+@dataclass
+class Clock:
+    """Counts barriers; it never goes back, over all blocks of a launch. Groups of asynchronous copies are counted too.
+
+    Attributes:
+        now: barriers so far.
+        group: of the copies that begin now.
+        arrived: the last group that is known to have arrived.
+    """
+
+    now: int = 1
+    group: int = 1
+    arrived: int = 0
+
+
+class Shadow:
+    """What is known of each element of one buffer.
+
+    Args:
+        buffer: of it.
+        size: elements of all blocks that run side by side.
+        clock: of the launch.
+        block: threads of a block along x, y and z.
+
+    Threads are numbered across blocks; those of one block are ordered by barriers, those of different ones by nothing.
+    """
+
+    def __init__(self, buffer: Buffer, size: int, clock: Clock, block: tuple[int, int, int]) -> None:
+        self.buffer, self.clock, self.block = buffer, clock, block
+        self.threads = int(np.prod(block))
+        self.writer = np.full(size, _NOBODY, np.int64)
+        self.written = np.zeros(size, np.int64)
+        self.reader = np.full(size, _NOBODY, np.int64)
+        self.read = np.zeros(size, np.int64)
+        self.copied: NDArray[np.int64] | None = None  # group of the copy that fills an element
+
+    def reads(self, elements: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
+        """Threads read elements, side by side.
+
+        Raises:
+            RaceError: another thread has written one of them.
+        """
+        writer = self.writer[elements]
+        clash = (writer != _NOBODY) & (writer != threads) & self._unordered(writer, self.written[elements], threads)
+        if clash.any():
+            self._report(elements, threads, writer, clash, "reads", "writes")
+        self._arrived(elements, threads)
+        fresh = self.read[elements] != self.clock.now
+        first = elements[fresh]
+        self.reader[first] = threads[fresh]
+        self.read[first] = self.clock.now
+        others = self.reader[elements] != threads
+        self.reader[elements[others]] = _MANY
+
+    def copies(self, elements: NDArray[np.int64]) -> None:
+        """Elements are filled by asynchronous copies of the group that is being made."""
+        if self.copied is None:
+            self.copied = np.zeros(self.writer.size, np.int64)
+        self.copied[elements] = self.clock.group
+
+    def _arrived(self, elements: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
+        if self.copied is None:
+            return
+        early = self.copied[elements] > self.clock.arrived
+        if early.any():
+            self._report(elements, threads, self.writer[elements], early, "uses", "still copies")
+
+    def writes(
+        self, elements: NDArray[np.int64], threads: NDArray[np.int64], old: NDArray[Any], new: NDArray[Any]
+    ) -> None:
+        """Threads write values over old ones, side by side.
+
+        Raises:
+            RaceError: another thread has read one of them, or has written something else.
+        """
+        self._arrived(elements, threads)
+        reader = self.reader[elements]
+        clash = (reader != _NOBODY) & (reader != threads) & self._unordered(reader, self.read[elements], threads)
+        if clash.any():
+            self._report(elements, threads, reader, clash, "writes", "reads")
+        differs = _bits(old) != _bits(new)
+        writer = self.writer[elements]
+        clash = differs & (writer != _NOBODY) & (writer != threads)
+        clash &= self._unordered(writer, self.written[elements], threads)
+        if clash.any():
+            self._report(elements, threads, writer, clash, "writes", "writes")
+        self.writer[elements] = threads
+        self.written[elements] = self.clock.now
+        winner = self.writer[elements]
+        lost = winner != threads
+        if lost.any():
+            order = np.argsort(elements, kind="stable")
+            same = elements[order][1:] == elements[order][:-1]
+            unequal = same & (_bits(new)[order][1:] != _bits(new)[order][:-1])
+            if unequal.any():
+                clash = np.zeros(elements.size, bool)
+                clash[order[1:][unequal]] = True
+                other = np.zeros(elements.size, np.int64)
+                other[order[1:]] = threads[order[:-1]]
+                self._report(elements, threads, other, clash, "writes", "writes")
+
+    def _unordered(
+        self, other: NDArray[np.int64], when: NDArray[np.int64], threads: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Whether no barrier of a block stands between what another thread did and now."""
+        elsewhere = (other >= 0) & (other // self.threads != threads // self.threads)
+        return np.asarray((when == self.clock.now) | elsewhere)
+
+    def _report(
+        self,
+        elements: NDArray[np.int64],
+        threads: NDArray[np.int64],
+        others: NDArray[np.int64],
+        clash: NDArray[np.bool_],
+        does: str,
+        did: str,
+    ) -> None:
+        at = int(np.flatnonzero(clash)[0])
+        element = f"{self.buffer.name}[{', '.join(map(str, self._indices(int(elements[at]))))}]"
+        raise RaceError(
+            f"two threads must not reach an element with no barrier in between, one of them writing, but "
+            f"{self._thread(int(threads[at]))} {does} and {self._thread(int(others[at]))} {did} {element}"
+        )
+
+    def _indices(self, place: int) -> list[int]:
+        """Of an element of one of the blocks."""
+        rest, out = place % sizes(self.buffer), []
+        for stride in (int(s.value) for s in self.buffer.strides):
+            out.append(rest // stride)
+            rest %= stride
+        return out
+
+    def _thread(self, thread: int) -> str:
+        if thread < 0:
+            return "more than one other thread"
+        x, y, _ = self.block
+        local = thread % self.threads
+        return f"thread ({local % x}, {local // x % y}, {local // (x * y)}) of block {thread // self.threads}"
+
+
+def _bits(values: NDArray[Any]) -> NDArray[Any]:
+    """The same as integers, so that NaN equals itself."""
+    kind = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[values.dtype.itemsize]
+    return np.ascontiguousarray(values).view(kind)

@@ -1,0 +1,205 @@
+"""From a loop program to a device program: kernels cut out, memory placed, virtual threads and barriers put in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from search_space.hardware import GpuLimits
+from search_space.ir.stmt import (
+    THREAD_TAGS,
+    Allocate,
+    Buffer,
+    For,
+    LoopProgram,
+    Seq,
+    Stmt,
+    seq,
+    walk_stmt,
+)
+from search_space.ir.verify import verify
+from targets.base import BuildError
+from targets.cuda.accesses import all_accesses
+from targets.cuda.barriers import insert_barriers
+from targets.cuda.binding import bind_threads
+from targets.cuda.crossing import reduce_across_threads, synchronises
+from targets.cuda.pipeline import pipelined
+from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, Dim, allocated, buffer_bytes
+from targets.cuda.vthreads import inject_vthreads
+
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+MOST_THREADS = (1024, 1024, 64)
+PRIVATE = "local"
+
+
+def device_program(program: LoopProgram, limits: GpuLimits, name: str = "kernel") -> DeviceProgram:
+    """Kernels that compute a concrete loop program.
+
+    Every nest at the root becomes a kernel; what one leaves for the next lies in device memory. Nests with no thread
+    tags are spread over threads where their iterations are independent.
+
+    Raises:
+        BuildError: what no GPU, or not this one, can run.
+        VerifyError: the program breaks the grammar of loop programs.
+    """
+    verify(program)
+    body = _pruned(program.body)
+    workspace: list[Buffer] = []
+    nests: list[Stmt] = []
+    _cut(body, workspace, nests)
+    known = {b.name: b for b in (*program.params, *workspace)}
+    kernels = tuple(_kernel(nest, f"{_identifier(name)}_{i}", known, limits) for i, nest in enumerate(nests))
+    prologues = tuple(device_program(p, limits, f"{name}_pack{i}") for i, p in enumerate(program.prologues))
+    return DeviceProgram(program, kernels, tuple(workspace), prologues)
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W", "_", name)
+
+
+def _pruned(stmt: Stmt) -> Stmt:
+    """The statement without loops that never run."""
+    if isinstance(stmt, Seq):
+        return seq(*(_pruned(s) for s in stmt.body))
+    if isinstance(stmt, Allocate):
+        return replace(stmt, body=_pruned(stmt.body))
+    if isinstance(stmt, For):
+        return replace(stmt, body=_pruned(stmt.body)) if stmt.extent.value else Seq(())
+    return stmt
+
+
+def _cut(stmt: Stmt, workspace: list[Buffer], nests: list[Stmt]) -> None:
+    """Collects the nests at the root, and the buffers around them."""
+    if isinstance(stmt, Seq):
+        for s in stmt.body:
+            _cut(s, workspace, nests)
+    elif isinstance(stmt, Allocate):
+        if stmt.buffer.scope != "global":
+            raise BuildError(
+                f"a buffer between kernels must be of scope global, but {stmt.buffer.name} is {stmt.buffer.scope}"
+            )
+        workspace.append(stmt.buffer)
+        _cut(stmt.body, workspace, nests)
+    else:
+        nests.append(stmt)
+
+
+def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) -> DeviceKernel:
+    if not any(isinstance(n, For) and n.kind in THREAD_TAGS for n in walk_stmt(nest)):
+        nest = bind_threads(nest, known)
+    body = inject_vthreads(_scoped(nest, ()))
+    grid, block = _dims(body)
+    body = reduce_across_threads(body, tuple(known.values()), block)
+    body = pipelined(body)
+    touched = list(all_accesses(body))
+    used, written = {a.buffer for a in touched}, {a.buffer for a in touched if a.write}
+    shared = _placed(allocated(body, "shared"))
+    if block != (1, 1, 1):
+        both = {a.buffer for a in touched if not a.write} & written & known.keys()
+        body = insert_barriers(body, frozenset(buffer.name for buffer, _ in shared) | both, block)
+    kernel = DeviceKernel(
+        name,
+        grid,
+        block,
+        tuple(buffer for key, buffer in known.items() if key in used),
+        frozenset(written & known.keys()),
+        body,
+        shared,
+    )
+    _check(kernel, limits)
+    return kernel
+
+
+def _dims(body: Stmt) -> tuple[Dim, Dim]:
+    """Blocks, and threads of a block: of each tag, as many as its longest loop has."""
+    sizes = dict.fromkeys(THREAD_TAGS, 1)
+    for node in walk_stmt(body):
+        if isinstance(node, For) and node.kind in THREAD_TAGS:
+            sizes[node.kind] = max(sizes[node.kind], int(node.extent.value))
+    grid, block = ([sizes[f"{kind}Idx.{axis}"] for axis in "xyz"] for kind in ("block", "thread"))
+    return (grid[0], grid[1], grid[2]), (block[0], block[1], block[2])
+
+
+def _placed(buffers: list[Buffer]) -> tuple[tuple[Buffer, int], ...]:
+    """Buffers in shared memory one after another."""
+    out: list[tuple[Buffer, int]] = []
+    start = 0
+    for buffer in buffers:
+        out.append((buffer, start))
+        start += -(-buffer_bytes(buffer) // ALIGNMENT) * ALIGNMENT
+    return tuple(out)
+
+
+def _scoped(stmt: Stmt, around: tuple[str, ...]) -> Stmt:
+    """The statement with buffers that are not shared made private to a thread.
+
+    Raises:
+        BuildError: such a buffer that several threads write.
+    """
+    if isinstance(stmt, Seq):
+        return Seq(tuple(_scoped(s, around) for s in stmt.body))
+    if isinstance(stmt, For):
+        return replace(stmt, body=_scoped(stmt.body, (*around, stmt.kind)))
+    if not isinstance(stmt, Allocate):
+        return stmt
+    buffer = stmt.buffer
+    if buffer.scope not in ("shared", PRIVATE):
+        buffer = replace(buffer, scope=PRIVATE)
+    if buffer.scope == PRIVATE:
+        for kind in _writer_tags(stmt.body, buffer.name):
+            raise BuildError(
+                f"a buffer that several threads fill must be of scope shared, but {buffer.name} is "
+                f"{stmt.buffer.scope} and filled by threads of {kind}"
+            )
+    return Allocate(buffer, _scoped(stmt.body, around))
+
+
+def _writer_tags(stmt: Stmt, name: str, tags: tuple[str, ...] = ()) -> Iterator[str]:
+    """Thread tags between a buffer's allocation and statements that write it."""
+    if isinstance(stmt, Seq):
+        for s in stmt.body:
+            yield from _writer_tags(s, name, tags)
+    elif isinstance(stmt, Allocate):
+        yield from _writer_tags(stmt.body, name, tags)
+    elif isinstance(stmt, For):
+        own = (stmt.kind,) if stmt.kind in THREAD_TAGS and stmt.extent.value > 1 else ()
+        yield from _writer_tags(stmt.body, name, tags + own)
+    elif any(a.write and a.buffer == name for a in all_accesses(stmt)):
+        yield from tags
+
+
+def _check(kernel: DeviceKernel, limits: GpuLimits) -> None:
+    """Raises BuildError for a launch that the device refuses, or a barrier that not all threads reach."""
+    for axis, size, most in zip("xyz", kernel.grid, MOST_BLOCKS, strict=True):
+        if size > most:
+            raise BuildError(f"blocks along blockIdx.{axis} must be at most {most}, but got {size}")
+    for axis, size, most in zip("xyz", kernel.block, MOST_THREADS, strict=True):
+        if size > most:
+            raise BuildError(f"threads along threadIdx.{axis} must be at most {most}, but got {size}")
+    if kernel.threads > limits.threads_block:
+        raise BuildError(f"threads of a block must be at most {limits.threads_block}, but got {kernel.threads}")
+    if kernel.shared_bytes > limits.shared_block:
+        raise BuildError(
+            f"shared memory of a block must be at most {limits.shared_block} bytes, but got {kernel.shared_bytes}"
+        )
+    _check_reached(kernel, kernel.body)
+
+
+def _check_reached(kernel: DeviceKernel, stmt: Stmt) -> None:
+    if isinstance(stmt, Seq):
+        for s in stmt.body:
+            _check_reached(kernel, s)
+    elif isinstance(stmt, Allocate):
+        _check_reached(kernel, stmt.body)
+    elif isinstance(stmt, For):
+        if stmt.kind in THREAD_TAGS and stmt.extent.value < kernel.extent(stmt.kind):
+            if any(map(synchronises, walk_stmt(stmt.body))):
+                raise BuildError(
+                    f"threads that wait for each other must all come to the same place, but loop {stmt.var} has "
+                    f"{stmt.extent} of {kernel.extent(stmt.kind)} along {stmt.kind}"
+                )
+        _check_reached(kernel, stmt.body)
+
+
+__all__ = ["device_program"]

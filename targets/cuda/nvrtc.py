@@ -1,0 +1,139 @@
+"""CUDA C++ to machine code with NVRTC, which needs no GPU and no driver, and what each kernel takes by its report."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from targets.base import BuildError
+
+_FUNCTION = re.compile(r"Compiling entry function '([^']+)'")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+class MissingCompiler(BuildError):
+    """NVRTC or its Python binding is not installed."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a thread or a block of a kernel takes.
+
+    Attributes:
+        registers: of a thread.
+        shared_bytes: declared by the kernel.
+        stack_bytes: of a thread, in local memory.
+        spill_bytes: stored and loaded because registers did not suffice.
+    """
+
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_bytes: int
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Machine code, and what each kernel takes, by name."""
+
+    cubin: bytes
+    resources: dict[str, Resources]
+
+
+@cache
+def _binding() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+    except ImportError as error:
+        raise MissingCompiler(
+            f"target cuda must have the packages of the extra `gpu` (pip install 'autotune-tensor[gpu]'), but {error}"
+        ) from error
+    return nvrtc
+
+
+def compile_cubin(text: str, arch: str) -> Compiled:
+    """Machine code of `text` for `arch`, such as sm_90.
+
+    Raises:
+        BuildError: NVRTC does not take the text; MissingCompiler where it is not installed.
+    """
+    program, log = _compile(text, [f"--gpu-architecture={arch}", "--ptxas-options=-v"])
+    try:
+        return Compiled(_result(program, "CUBIN"), read_report(log))
+    finally:
+        _destroy(program)
+
+
+def compile_ptx(text: str, arch: str) -> str:
+    """The text as PTX for `arch`.
+
+    Raises:
+        BuildError: NVRTC does not take the text.
+    """
+    program, _ = _compile(text, [f"--gpu-architecture={arch.replace('sm_', 'compute_')}"])
+    try:
+        return _result(program, "PTX").decode().rstrip("\0")
+    finally:
+        _destroy(program)
+
+
+def version() -> str:
+    """Of NVRTC."""
+    major, minor = _checked(_binding().nvrtcVersion())
+    return f"{major}.{minor}"
+
+
+def read_report(log: str) -> dict[str, Resources]:
+    """What the assembler says of each kernel."""
+    found: dict[str, Resources] = {}
+    name, stack = "", (0, 0, 0)
+    for line in log.splitlines():
+        if entry := _FUNCTION.search(line):
+            name, stack = entry[1], (0, 0, 0)
+        elif frame := _STACK.search(line):
+            stack = (int(frame[1]), int(frame[2]), int(frame[3]))
+        elif name and (used := _USED.search(line)):
+            shared = _SHARED.search(line)
+            found[name] = Resources(int(used[1]), int(shared[1]) if shared else 0, stack[0], stack[1] + stack[2])
+            name = ""
+    return found
+
+
+def _compile(text: str, options: list[str]) -> tuple[Any, str]:
+    """The compiled program, to be destroyed by the caller, and the log."""
+    nvrtc = _binding()
+    try:
+        (program,) = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], []))
+    except RuntimeError as error:
+        raise MissingCompiler(f"target cuda must have nvidia-cuda-nvrtc installed, but {error}") from error
+    flags = [option.encode() for option in (*options, "--std=c++17", "--no-source-include", "-default-device")]
+    status = nvrtc.nvrtcCompileProgram(program, len(flags), flags)[0]
+    log = _result(program, "ProgramLog").decode(errors="replace").rstrip("\0")
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        _destroy(program)
+        raise BuildError(f"NVRTC must accept the emitted code, but said: {log.strip() or status.name}")
+    return program, log
+
+
+def _result(program: Any, what: str) -> bytes:
+    nvrtc = _binding()
+    (size,) = _checked(getattr(nvrtc, f"nvrtcGet{what}Size")(program))
+    data = b" " * size
+    _checked(getattr(nvrtc, f"nvrtcGet{what}")(program, data))
+    return data
+
+
+def _destroy(program: Any) -> None:
+    _checked(_binding().nvrtcDestroyProgram(program))
+
+
+def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The results of a call, its status taken off."""
+    status, *results = answer
+    if status != _binding().nvrtcResult.NVRTC_SUCCESS:
+        raise BuildError(f"NVRTC must answer, but said {status.name}")
+    return tuple(results)

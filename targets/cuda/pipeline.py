@@ -1,0 +1,121 @@
+"""Pipelined loops: tiles of the next steps are copied into shared memory while one is worked on.
+
+Before: `for k [pipeline=n]: {fill tile from k; work on tile}`. After: n tiles, the first n - 1 filled in front of the
+loop. Every step waits until its tile is there and nobody works on the one before any more, starts to fill that one for
+n - 1 steps later, and works: one barrier a step. Copies from device memory are asynchronous (`cp.async`), each step's a
+group of its own. TVM: InjectSoftwarePipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from search_space.ir.expr import Expr, const, logical_and, substitute, var
+from search_space.ir.stmt import Allocate, Barrier, Buffer, For, Seq, Stmt, Store, map_exprs, seq, walk_stmt
+from search_space.lower.blocks import PIPELINE
+from targets.base import BuildError
+from targets.cuda.accesses import all_accesses
+from targets.cuda.vthreads import indexed
+
+ASYNC = "async"
+"""Pragma of a statement's loop: copies inside may come later; when it ends, so does a group of them."""
+
+
+def pipelined(stmt: Stmt) -> Stmt:
+    """The statement with its pipelined loops rewritten.
+
+    Raises:
+        BuildError: tiles that are made of other tiles, or used before they are filled.
+    """
+    if isinstance(stmt, Seq):
+        return seq(*(pipelined(s) for s in stmt.body))
+    if isinstance(stmt, Allocate):
+        return replace(stmt, body=pipelined(stmt.body))
+    if not isinstance(stmt, For):
+        return stmt
+    loop = replace(stmt, body=pipelined(stmt.body))
+    stages = dict(loop.pragmas).get(PIPELINE, 1)
+    if stages < 2:
+        return loop
+    loop = replace(loop, pragmas=tuple((k, v) for k, v in loop.pragmas if k != PIPELINE))
+    return _rewritten(loop, stages) if loop.extent.value > 1 else loop
+
+
+def _rewritten(loop: For, stages: int) -> Stmt:
+    tiles: list[Buffer] = []
+    others: list[Buffer] = []
+    parts = _flat(loop.body, tiles, others)
+    if not tiles:
+        return loop
+    names = {tile.name for tile in tiles}
+    fills = [s for s in parts if any(a.write and a.buffer in names for a in all_accesses(s))]
+    work = [s for s in parts if s not in fills]
+    if any(a.buffer in names for s in fills for a in all_accesses(s) if not a.write) or parts[: len(fills)] != fills:
+        raise BuildError(f"tiles of the pipelined loop {loop.var} must be filled first, from memory, in each step")
+    step = var(loop.var)
+    ahead = stages - 1
+    prefill = [
+        _group(_at(fills, loop, const(i), names, const(i), i < int(loop.extent.value)), f"{loop.var}.fill{i}")
+        for i in range(ahead)
+    ]
+    later = step + ahead
+    inside = later < loop.extent
+    following = _group(_at(fills, loop, later, names, later % stages, inside), f"{loop.var}.fill")
+    working = [_tiled(s, names, step % stages) for s in work]
+    body: Stmt = seq(Barrier(pending=stages - 2), following, *working)
+    for buffer in reversed(others):
+        body = Allocate(buffer, body)
+    out = seq(*prefill, replace(loop, body=body))
+    for tile in reversed(tiles):
+        out = Allocate(replace(tile, shape=(const(stages), *tile.shape)), out)
+    return out
+
+
+def _flat(stmt: Stmt, tiles: list[Buffer], others: list[Buffer]) -> list[Stmt]:
+    """The statements of a loop's body in order, what is allocated around them taken out."""
+    if isinstance(stmt, Seq):
+        return [p for s in stmt.body for p in _flat(s, tiles, others)]
+    if isinstance(stmt, Allocate) and (stmt.buffer.scope == "shared" or not _only_around_one(stmt)):
+        (tiles if stmt.buffer.scope == "shared" else others).append(stmt.buffer)
+        return _flat(stmt.body, tiles, others)
+    return [stmt]
+
+
+def _only_around_one(stmt: Allocate) -> bool:
+    """Whether no tile is allocated inside."""
+    return not any(isinstance(n, Allocate) and n.buffer.scope == "shared" for n in walk_stmt(stmt.body))
+
+
+def _group(stmt: Stmt, name: str) -> Stmt:
+    return For(name, const(1), "serial", stmt, ((ASYNC, 1),))
+
+
+def _at(fills: Sequence[Stmt], loop: For, step: Expr, names: set[str], tile: Expr, inside: Expr | bool) -> Stmt:
+    """The fills of a step into a tile, where there is such a step."""
+    memo: dict[int, Expr] = {}
+    out = seq(*(_tiled(map_exprs(f, lambda e: substitute(e, {loop.var: step}, memo)), names, tile) for f in fills))
+    if isinstance(inside, bool):
+        return out if inside else Seq(())
+    return _only_where(out, inside)
+
+
+def _only_where(stmt: Stmt, condition: Expr) -> Stmt:
+    if isinstance(stmt, Seq):
+        return Seq(tuple(_only_where(s, condition) for s in stmt.body))
+    if isinstance(stmt, (For, Allocate)):
+        return replace(stmt, body=_only_where(stmt.body, condition))
+    if not isinstance(stmt, Store):
+        raise BuildError(f"a tile of a pipelined loop must be filled by stores, but got {stmt}")
+    return replace(stmt, predicate=condition if stmt.predicate is None else logical_and(condition, stmt.predicate))
+
+
+def _tiled(stmt: Stmt, names: set[str], tile: Expr) -> Stmt:
+    """The statement with one more index, the tile's number, wherever it is at one of the tiles."""
+
+    for name in sorted(names):
+        stmt = indexed(stmt, name, tile)
+    return stmt
+
+
+__all__ = ["ASYNC", "pipelined"]

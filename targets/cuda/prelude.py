@@ -1,0 +1,63 @@
+"""What the text of every kernel begins with: types and small functions, written out so that no header is read."""
+
+from __future__ import annotations
+
+_VECTORS = """template <class T, int N> struct alignas(sizeof(T) * N) Vec { T x[N]; };
+"""
+_DIVISION = """template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
+  T q = a / b;
+  return q - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0);
+}
+template <class T> __device__ __forceinline__ T floor_mod(T a, T b) { return a - floor_div(a, b) * b; }
+"""
+_SIGMOID = """__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+"""
+_HALF = """struct half_t { unsigned short bits; };
+__device__ __forceinline__ float from_half(half_t h) {
+  float f;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h.bits));
+  return f;
+}
+__device__ __forceinline__ half_t to_half(float f) {
+  half_t h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h.bits) : "f"(f));
+  return h;
+}
+"""
+_BFLOAT = """struct bfloat_t { unsigned short bits; };
+__device__ __forceinline__ float from_bfloat(bfloat_t h) { return __uint_as_float((unsigned)h.bits << 16); }
+__device__ __forceinline__ bfloat_t to_bfloat(float f) {
+  bfloat_t h;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h.bits) : "f"(f));
+  return h;
+}
+"""
+_COPIES = """template <int N> __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
+  unsigned place = (unsigned)__cvta_generic_to_shared(to);
+  if (N == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(inside ? 16 : 0)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(from), "n"(N), "r"(inside ? N : 0)
+                 : "memory");
+}
+"""
+_GROUPS = """__device__ __forceinline__ void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void copies_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+"""
+_PARTS = {
+    "Vec<": _VECTORS,
+    "floor_": _DIVISION,
+    "sigmoid(": _SIGMOID,
+    "half_t": _HALF,
+    "bfloat_t": _BFLOAT,
+    "copy_async<": _COPIES,
+    "end_of_copies(": _GROUPS,
+}
+
+
+def prelude(text: str) -> str:
+    """The parts that `text` uses."""
+    return "".join(part for name, part in _PARTS.items() if name in text)

@@ -1,0 +1,115 @@
+"""Device programs: a loop program cut into kernels, each with its grid, its block and its barriers.
+
+A kernel's body is a statement of `search_space.ir.stmt`. A loop with a thread tag does not iterate: its variable is the
+index of the thread or block that runs it, the same for all loops with that tag, and threads past its extent skip its
+body. Buffers of scope `shared` belong to a block, `local` ones to a thread, all others are device memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from search_space.ir.expr import dtype_bytes
+from search_space.ir.printer import print_program
+from search_space.ir.stmt import Allocate, Barrier, Buffer, LoopProgram, Stmt, walk_stmt
+
+Dim = tuple[int, int, int]
+ALIGNMENT = 16
+"""Bytes: the widest access of one thread; every buffer begins at a multiple of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceKernel:
+    """One launch.
+
+    Attributes:
+        name: a C identifier, unique in the program.
+        grid: blocks along x, y and z.
+        block: threads of a block along x, y and z.
+        params: buffers in device memory that it takes pointers of, in order.
+        writes: names of those that it writes.
+        body: what every thread runs; holds the barriers.
+        shared: its buffers in shared memory, and the byte where each begins.
+    """
+
+    name: str
+    grid: Dim
+    block: Dim
+    params: tuple[Buffer, ...]
+    writes: frozenset[str]
+    body: Stmt
+    shared: tuple[tuple[Buffer, int], ...]
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return math.prod(self.block)
+
+    @property
+    def blocks(self) -> int:
+        return math.prod(self.grid)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of a block."""
+        return max((start + buffer_bytes(buffer) for buffer, start in self.shared), default=0)
+
+    @property
+    def barriers(self) -> int:
+        """Barriers in the text of the body, not those that are run."""
+        return sum(isinstance(node, Barrier) for node in walk_stmt(self.body))
+
+    def extent(self, tag: str) -> int:
+        """Blocks or threads along the axis of a thread tag."""
+        return (self.grid if tag.startswith("block") else self.block)["xyz".index(tag[-1])]
+
+    def __str__(self) -> str:
+        head = f"# grid {_dim(self.grid)}, block {_dim(self.block)}, {self.shared_bytes} bytes of shared memory"
+        outputs = tuple(b.name for b in self.params if b.name in self.writes)
+        return f"{head}\n{print_program(LoopProgram(self.name, self.params, self.body, outputs))}"
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceProgram:
+    """What computes a loop program on a device.
+
+    Attributes:
+        program: that it was made of.
+        kernels: launched one after another; each sees what those before it wrote.
+        workspace: buffers in device memory that one kernel writes for another.
+        prologues: make packed constants before the first launch.
+    """
+
+    program: LoopProgram
+    kernels: tuple[DeviceKernel, ...]
+    workspace: tuple[Buffer, ...]
+    prologues: tuple[DeviceProgram, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [str(kernel) for prologue in self.prologues for kernel in prologue.kernels]
+        return "\n\n".join([*parts, *map(str, self.kernels)])
+
+
+def _dim(dim: Dim) -> str:
+    return "x".join(map(str, dim))
+
+
+def shape_of(buffer: Buffer) -> tuple[int, ...]:
+    """Extents as numbers."""
+    return tuple(int(e.value) for e in buffer.shape)
+
+
+def elements(buffer: Buffer) -> int:
+    """Elements from the first to the last, gaps of padded rows included; at least 1."""
+    strides = [int(s.value) for s in buffer.strides]
+    return 1 + sum((n - 1) * s for n, s in zip(shape_of(buffer), strides, strict=True))
+
+
+def buffer_bytes(buffer: Buffer) -> int:
+    return elements(buffer) * dtype_bytes(buffer.dtype)
+
+
+def allocated(stmt: Stmt, scope: str) -> list[Buffer]:
+    """Buffers of a scope that are allocated in a statement, in order."""
+    return [n.buffer for n in walk_stmt(stmt) if isinstance(n, Allocate) and n.buffer.scope == scope]

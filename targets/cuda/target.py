@@ -1,0 +1,143 @@
+"""The CUDA target: loop programs become cubins with no GPU at hand; loading them takes one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+from search_space.hardware import GpuLimits, Hardware
+from search_space.ir.stmt import Buffer, LoopProgram
+from targets.base import Kernel, Module, Parameter, Target
+from targets.cuda.emit import dynamic_shared_bytes, emit_program
+from targets.cuda.hardware import DEFAULT_ARCH, GPUS
+from targets.cuda.kernels import device_program
+from targets.cuda.nvrtc import Resources, compile_cubin, compile_ptx, version
+from targets.cuda.program import DeviceKernel, DeviceProgram, buffer_bytes
+
+
+class CudaTarget(Target):
+    """Code for one architecture of NVIDIA GPUs.
+
+    Args:
+        arch: as NVRTC names it.
+        name: of the target, as records have it.
+    """
+
+    def __init__(self, arch: str = DEFAULT_ARCH, name: str = "cuda") -> None:
+        self.name, self.arch = name, arch
+        self.hardware: Hardware = GPUS[arch]
+        assert self.hardware.gpu is not None
+        self.limits: GpuLimits = self.hardware.gpu
+
+    def device_program(self, program: LoopProgram, name: str = "kernel") -> DeviceProgram:
+        """The program as kernels with their barriers, from which text is written and which the emulator runs.
+
+        Raises:
+            BuildError: what this GPU cannot run.
+        """
+        return device_program(program, self.limits, name)
+
+    def build(self, program: LoopProgram, name: str = "kernel") -> Module:
+        made = self.device_program(program, name)
+        text = emit_program(made)
+        compiled = compile_cubin(text, self.arch)
+        packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
+        return Module(
+            name,
+            self.name,
+            compiled.cubin,
+            "",
+            tuple(_parameter(b, packed.get(b.name, ())) for b in program.params),
+            program.outputs,
+            tuple(_parameter(b) for b in program.inputs),
+            {
+                "arch": self.arch,
+                "nvrtc": version(),
+                "source": text,
+                "launches": launches(made, compiled.resources),
+                "prologues": [launches(p, compiled.resources) for p in made.prologues],
+            },
+        )
+
+    def load(self, module: Module) -> Kernel:
+        """The module on the first GPU of this machine.
+
+        Raises:
+            RunError: there is none, or it does not take the module.
+        """
+        from targets.cuda.kernel import CudaKernel
+
+        return CudaKernel(module)
+
+    def unavailable(self) -> str:
+        from targets.cuda.driver import missing_device
+
+        return missing_device()
+
+    def listings(self, module: Module) -> dict[str, str]:
+        return {"cuda": module.metadata["source"], "resources": resources_table(module)}
+
+    def assembly(self, module: Module) -> str:
+        """PTX of the kernels."""
+        return compile_ptx(module.metadata["source"], module.metadata["arch"])
+
+    def export(self, module: Module, folder: Any, name: str) -> list[str]:
+        """Writes `name`.cubin, .cu and .json, which says how to launch; the files' names."""
+        from targets.cuda.export import export
+
+        return export(module, folder, name)
+
+
+def launches(program: DeviceProgram, resources: dict[str, Resources]) -> dict[str, Any]:
+    """What a program's launches are, as plain data."""
+    return {
+        "kernels": [_launch(kernel, resources[kernel.name]) for kernel in program.kernels],
+        "workspace": [[buffer.name, buffer_bytes(buffer)] for buffer in program.workspace],
+    }
+
+
+def _launch(kernel: DeviceKernel, resources: Resources) -> dict[str, Any]:
+    dynamic = dynamic_shared_bytes(kernel)
+    facts = asdict(resources)
+    facts["shared_bytes"] += dynamic
+    return {
+        "name": kernel.name,
+        "grid": list(kernel.grid),
+        "block": list(kernel.block),
+        "arguments": [b.name for b in kernel.params],
+        "dynamic_shared_bytes": dynamic,
+        "barriers": kernel.barriers,
+        **facts,
+    }
+
+
+def resources_table(module: Module) -> str:
+    """What each kernel takes, a line each."""
+    lines = [f"# compiled for {module.metadata['arch']} by NVRTC {module.metadata['nvrtc']}"]
+    programs = [*module.metadata["prologues"], module.metadata["launches"]]
+    for kernel in (k for p in programs for k in p["kernels"]):
+        grid, block = ("x".join(map(str, kernel[key])) for key in ("grid", "block"))
+        lines.append(
+            f"{kernel['name']}: grid {grid}, block {block}, {kernel['registers']} registers, "
+            f"{kernel['shared_bytes']} bytes of shared memory, {kernel['spill_bytes']} bytes spilled"
+        )
+    return "\n".join(lines)
+
+
+def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
+    shape = tuple(int(e.value) for e in buffer.shape)
+    return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
+
+
+@cache
+def get_target(spec: str = "cuda") -> CudaTarget:
+    """`cuda` (an H200) or `cuda:ARCH`, such as `cuda:sm_90`.
+
+    Raises:
+        ValueError: an architecture that is not known here.
+    """
+    _, _, arch = spec.partition(":")
+    if arch and arch not in GPUS:
+        raise ValueError(f"`target` cuda must be followed by one of {', '.join(GPUS)}, but got {spec}")
+    return CudaTarget(arch or DEFAULT_ARCH, spec)

@@ -1,0 +1,206 @@
+"""Expressions as CUDA C++ text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from search_space.ir.expr import BOOL, FLOATS, Expr, total
+from search_space.ir.polynomial import Poly, poly
+from search_space.ir.regroup import Regrouping
+from search_space.ir.stmt import Buffer
+from targets.base import BuildError
+
+C_TYPES = {
+    "float32": "float",
+    "float16": "half_t",
+    "bfloat16": "bfloat_t",
+    "int8": "signed char",
+    "uint8": "unsigned char",
+    "int32": "int",
+    "int64": "long long",
+    "bool": "bool",
+}
+"""How elements are kept in memory; 16-bit floats are computed in float and rounded after every operation."""
+_CALLS = {
+    "exp": "expf",
+    "log": "logf",
+    "tanh": "tanhf",
+    "erf": "erff",
+    "sigmoid": "sigmoid",
+    "sqrt": "sqrtf",
+    "rsqrt": "rsqrtf",
+    "abs": "fabsf",
+    "floor": "floorf",
+}
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
+_SYMBOLS |= {"and": "&&", "or": "||"}
+HALVES = ("float16", "bfloat16")
+
+
+class Values:
+    """Writes expressions.
+
+    Args:
+        names: C name of every loop variable and buffer.
+        buffers: by name.
+        simplify: knows the ranges of the loops around.
+        wide: whether an index may pass 2^31.
+    """
+
+    def __init__(
+        self, names: Callable[[str], str], buffers: Mapping[str, Buffer], simplify: Regrouping, wide: bool
+    ) -> None:
+        self.names, self.buffers, self.simplify = names, buffers, simplify
+        self.index_type = "long long" if wide else "int"
+        self.suffix = "ll" if wide else ""
+        self.replaced: dict[int, str] = {}  # loads that are at hand already, by serial
+
+    # ------------------------------------------------------------------ integers
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        """Elements from the buffer's first one."""
+        place = total(i * s for i, s in zip(indices, buffer.strides, strict=True))
+        return self.simplify(place)
+
+    def index(self, e: Expr) -> str:
+        """Text of an integer expression."""
+        if e.op == "const":
+            return f"{int(e.value)}{self.suffix}"
+        if e.op == "var":
+            return self.names(e.args[0])
+        if e.op in ("add", "sub", "mul"):
+            return self._sum(poly(e))
+        if e.op in ("floordiv", "mod"):
+            return self._division(e)
+        if e.op in ("min", "max"):
+            a, b = (self.index(x) for x in e.args)
+            return f"{e.op}({a}, {b})"
+        if e.op == "select":
+            return f"({self.condition(e.args[0])} ? {self.index(e.args[1])} : {self.index(e.args[2])})"
+        if e.op == "load":
+            return f"({self.index_type}){self.load(e)}"
+        if e.op == "cast":
+            return f"({self.index_type}){self.value(e.args[0])}"
+        raise BuildError(f"an index must be arithmetic over loop variables, but got {e}")
+
+    def _sum(self, terms: Poly) -> str:
+        out = ""
+        for monomial, c in terms.items():
+            factors = [self.index(a) for a in monomial]
+            if abs(c) != 1 or not factors:
+                factors.append(f"{abs(c)}{self.suffix}")
+            sign = ("-" if c < 0 else "") if not out else (" - " if c < 0 else " + ")
+            out += sign + " * ".join(factors)
+        return f"({out})" if out else "0"
+
+    def _division(self, e: Expr) -> str:
+        a, b = e.args
+        symbol = "/" if e.op == "floordiv" else "%"
+        if self.simplify.nonnegative(a) and b.is_const and b.value > 0:
+            unsigned = "unsigned long long" if self.suffix else "unsigned"
+            return f"({self.index_type})(({unsigned}){self.index(a)} {symbol} {b.value}u{self.suffix})"
+        function = "floor_div" if e.op == "floordiv" else "floor_mod"
+        return f"{function}({self.index(a)}, {self.index(b)})"
+
+    def condition(self, e: Expr) -> str:
+        """Text of a bool."""
+        if e.op == "const":
+            return "true" if e.value else "false"
+        if e.op in ("and", "or"):
+            return f"({self.condition(e.args[0])} {_SYMBOLS[e.op]} {self.condition(e.args[1])})"
+        if e.op in ("lt", "le", "eq", "ne"):
+            a, b = (self.value(x) for x in e.args)
+            return f"({a} {_SYMBOLS[e.op]} {b})"
+        return self.value(e)
+
+    # ------------------------------------------------------------------ values
+    def value(self, e: Expr) -> str:
+        """Text of an expression; 16-bit floats are held in float."""
+        if e.op == "const":
+            return self.literal(e)
+        if e.op == "load":
+            return self.load(e)
+        if e.dtype == "int64" and e.op != "cast":
+            return self.index(e)
+        if e.op == "select":
+            return f"({self.condition(e.args[0])} ? {self.value(e.args[1])} : {self.value(e.args[2])})"
+        if e.op == "cast":
+            return self.cast(self.value(e.args[0]), e.args[0].dtype, e.dtype)
+        if e.op == "call":
+            return self.rounded(f"{_CALLS[e.args[0]]}({self.value(e.args[1])})", e.dtype)
+        if e.dtype == BOOL and e.op not in ("min", "max"):
+            return self.condition(e)
+        return self.combine(e.op, self.value(e.args[0]), self.value(e.args[1]), e.dtype)
+
+    def load(self, e: Expr) -> str:
+        if e.serial in self.replaced:
+            return self.replaced[e.serial]
+        buffer = self.buffers[e.args[0]]
+        return self.widened(self.element(buffer, e.args[1:]), buffer.dtype)
+
+    def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        return f"{self.names(buffer.name)}[{self.index(self.offset(buffer, indices))}]"
+
+    def widened(self, text: str, dtype: str) -> str:
+        """A value as it is computed with, of one as it is kept in memory."""
+        return {"float16": f"from_half({text})", "bfloat16": f"from_bfloat({text})"}.get(dtype, text)
+
+    def stored(self, text: str, dtype: str) -> str:
+        """A value as it is kept in memory."""
+        return {"float16": f"to_half({text})", "bfloat16": f"to_bfloat({text})"}.get(dtype, text)
+
+    def rounded(self, text: str, dtype: str) -> str:
+        """The result of an operation with the rounding of its dtype."""
+        return self.widened(self.stored(text, dtype), dtype)
+
+    def literal(self, e: Expr) -> str:
+        if e.dtype == "int64":
+            return self.index(e)
+        if e.dtype == BOOL:
+            return "true" if e.value else "false"
+        if e.dtype not in FLOATS:
+            return f"({C_TYPES[e.dtype]}){int(e.value)}" if e.dtype != "int32" else _int32(int(e.value))
+        bits = np.float32(e.value)
+        if not math.isfinite(bits):
+            return f"__int_as_float({_int32(int(bits.view(np.int32)))})"
+        text = repr(float(bits)) if abs(bits) < 1e16 else f"{float(bits):.17g}"
+        literal = f"{text if '.' in text or 'e' in text else text + '.0'}f"
+        return self.rounded(literal, e.dtype) if e.dtype in HALVES else literal
+
+    def cast(self, text: str, source: str, dtype: str) -> str:
+        if dtype == "float32":
+            return f"(float)({text})" if source not in FLOATS else text
+        if dtype in HALVES:
+            return self.rounded(text if source in FLOATS else f"(float)({text})", dtype)
+        if dtype == BOOL:
+            return f"({text} != 0)"
+        if source in FLOATS and dtype in ("int8", "uint8"):
+            return f"({C_TYPES[dtype]})(int)({text})"
+        return f"({self.index_type if dtype == 'int64' else C_TYPES[dtype]})({text})"
+
+    def combine(self, op: str, a: str, b: str, dtype: str) -> str:
+        """A binary operation on two values of one dtype."""
+        if dtype in FLOATS:
+            if op in ("min", "max"):
+                return f"f{op}f({a}, {b})"
+            if op not in ("add", "sub", "mul", "div"):
+                raise BuildError(f"`{op}` must be used on integers, but got dtype={dtype}")
+            return self.rounded(f"({a} {_SYMBOLS[op]} {b})", dtype)
+        kind = C_TYPES[dtype]
+        if op in ("min", "max"):
+            return f"({kind}){op}((int)({a}), (int)({b}))"
+        if op in ("add", "sub", "mul"):  # unsigned, so that an overflow wraps around
+            return f"({kind})((unsigned)({a}) {_SYMBOLS[op]} (unsigned)({b}))"
+        if op == "shl":
+            return f"(int)((unsigned)({a}) << ({b} & 31))"
+        if op == "shr":
+            return f"(({a}) >> ({b} & 31))"
+        if op in ("floordiv", "mod"):
+            return f"({kind}){'floor_div' if op == 'floordiv' else 'floor_mod'}((int)({a}), (int)({b}))"
+        raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
+
+
+def _int32(value: int) -> str:
+    return str(value) if value > -(2**31) else "(-2147483647 - 1)"
