@@ -71,7 +71,7 @@ def test_skinny_products_are_split_over_their_reduction() -> None:
 
 def test_limits_hold_of_legal_candidates_alone() -> None:
     """Bytes of shared memory that a limit counts are those of the program, one buffer twice where it is pipelined."""
-    workload = workloads.matmul(m=512, n=512, k=512)
+    workload = workloads.matmul(m=2048, n=2048, k=512)
     for sketch in generate(workload, H200, ["direct"]).sketches:
         rows = drawn(sketch, 200)
         for row, keeps in zip(rows, sketch.legal(rows), strict=True):

@@ -17,6 +17,7 @@ from search_space.schedule.steps import (
     ComputeAt,
     Fuse,
     Relayout,
+    Reorder,
     Split,
     Step,
 )
@@ -30,14 +31,21 @@ VECTORS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of a block along y and x."""
+    """Threads of a block along y and x, and along z where there are some."""
 
     y: Number
     x: Number
+    z: Number | None = None
 
     @property
     def count(self) -> Expr:
-        return lift(self.y) * self.x
+        return lift(self.y) * self.x * (1 if self.z is None else self.z)
+
+    @property
+    def tags(self) -> tuple[tuple[str, Number], ...]:
+        """Tags and extents, the slowest first."""
+        found = (("threadIdx.z", self.z), ("threadIdx.y", self.y), ("threadIdx.x", self.x))
+        return tuple((tag, extent) for tag, extent in found if extent is not None)
 
 
 def gpu_of(hardware: Hardware) -> GpuLimits:
@@ -75,12 +83,14 @@ def copied(
     vector: Number,
     order: Sequence[int] | None = None,
     pad: Number = 0,
+    loops: Sequence[int] | None = None,
 ) -> tuple[Draft, str]:
-    """A copy in shared memory, made by all threads of a block together, in vectors along the tensor's last dimension.
+    """A copy in shared memory, made by all threads of a block together, in vectors along its last dimension.
 
     Args:
         place: the reader, and its loop at which the copy is made.
         order, pad: how the copy is stored, see `Relayout`.
+        loops: the order in which the tensor's dimensions lie in memory, the last fastest; as they are by default.
     """
     draft, copy = cached(draft, tensor, "shared", place[0])
     stage = draft.state.stage(copy)
@@ -88,20 +98,20 @@ def copied(
     natural = tuple(range(len(stage.axes)))
     if (order is not None and tuple(order) != natural) or pad != 0:
         steps.append(Relayout(copy, tuple(order or natural), pad))
+    leaves = stage.leaves if loops is None else tuple(stage.leaves[d] for d in loops)
+    steps += [Reorder(copy, leaves)] if leaves != stage.leaves else []
     draft = draft.apply(*steps)
-    return cooperative(draft, copy, stage.leaves, threads, vector).finish(copy), copy
+    return cooperative(draft, copy, leaves, threads, vector).finish(copy), copy
 
 
 def cooperative(draft: Draft, name: str, leaves: Sequence[str], threads: Threads, vector: Number) -> Draft:
     """The loops of a stage as one, dealt out to all threads of a block in vectors."""
     fused = "_".join(leaves)
     steps: list[Step] = [Fuse(name, tuple(leaves))] if len(leaves) > 1 else []
-    steps += [
-        Split(name, fused, (threads.y, threads.x, vector), "guard"),
-        Annotate(name, f"{fused}.1", "threadIdx.y"),
-        Annotate(name, f"{fused}.2", "threadIdx.x"),
-        Annotate(name, f"{fused}.3", "vectorize"),
-    ]
+    tags = threads.tags
+    steps.append(Split(name, fused, (*(extent for _, extent in tags), vector), "guard"))
+    steps += [Annotate(name, f"{fused}.{i + 1}", tag) for i, (tag, _) in enumerate(tags)]
+    steps.append(Annotate(name, f"{fused}.{len(tags) + 1}", "vectorize"))
     return draft.apply(*steps)
 
 
