@@ -101,12 +101,18 @@ def split_parts(draft: Draft, found: Product, hardware: Hardware) -> list[Draft]
     return [draft.apply(Relayout(partial, (dims, *range(dims)))).variant("split")]
 
 
-def row_dimension(found: Product) -> int:
-    """The dimension of the left factor along which the rows run."""
+def factor_of(found: Product, tensor: str) -> tuple[Expr, list[frozenset[str]]]:
+    """The read of a factor, and the names in each of its indices."""
     factors = two_factors(found.sums.body)
     assert factors is not None
-    (left,) = (f for f in factors if f.args[0] == found.left)
-    return next(d for d, i in enumerate(left.args[1:]) if found.rows[0].name in variables(i))
+    (read,) = (f for f in factors if f.args[0] == tensor)
+    return read, [frozenset(variables(i)) for i in read.args[1:]]
+
+
+def row_dimension(found: Product) -> int:
+    """The dimension of the left factor along which the rows run."""
+    _, along = factor_of(found, found.left)
+    return next(d for d, names in enumerate(along) if found.rows[0].name in names)
 
 
 def one_axis(index: Expr, others: set[str]) -> bool:
