@@ -64,7 +64,7 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
     tape, statement, gpu = nest.tape, nest.statement, _gpu(hardware)
     lanes = nest.extent_of("vectorize").most(1)
     tensor = nest.extent_of("tensor")
-    is_tensor = any(loop.kind == "tensor" for loop in statement.loops)
+    is_tensor = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
     work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items())
     arithmetic = nest.iterations * work / LANES
     if is_tensor:
@@ -87,6 +87,8 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
         unique / hardware.bandwidth * hertz,
     )
     tile = nest.product(lambda loop: loop.kind in ("unroll", "vthread") and statement.output.depends(loop.var))
+    if is_tensor:
+        tile = tile * gpu.warp
     body = nest.extent_of("unroll").most(1)
     issue = instructions / ISSUE
     slowest = arithmetic.most(issue)
@@ -115,7 +117,7 @@ def gpu_seconds(
     """The terms with their kernel's share of the machine in them, and seconds of the whole program."""
     gpu, tape = _gpu(hardware), nests[0].tape
     done, seconds = list(terms), tape.const(0)
-    for kernel in _kernels(program, nests):
+    for kernel in _kernels(program, nests, gpu):
         mine = [terms[i] for i in kernel.nests]
         if not mine:
             continue
@@ -165,7 +167,7 @@ def _gpu(hardware: Hardware) -> GpuLimits:
     return hardware.gpu
 
 
-def _kernels(program: LoopProgram, nests: Sequence[Nest]) -> list[_Kernel]:
+def _kernels(program: LoopProgram, nests: Sequence[Nest], gpu: GpuLimits) -> list[_Kernel]:
     """What each kernel takes; statements are known by the loops around them."""
     columns, tape = nests[0].columns, nests[0].tape
     bodies = list(kernels(program.body))
@@ -183,7 +185,9 @@ def _kernels(program: LoopProgram, nests: Sequence[Nest]) -> list[_Kernel]:
                 steps = steps * columns(node.extent)
                 waiting = STEP_CYCLES if dict(node.pragmas).get(PIPELINE, 1) > 1 else LATENCY_CYCLES
                 break
-        out.append(_Kernel(mine, columns(shared_bytes(body)), tape.total(_registers(body, nests[0])), steps, waiting))
+        out.append(
+            _Kernel(mine, columns(shared_bytes(body)), tape.total(_registers(body, nests[0], gpu)), steps, waiting)
+        )
     return out
 
 
@@ -192,7 +196,7 @@ def _copies_in(stmt: Stmt) -> bool:
     return isinstance(stmt, Allocate) and stmt.buffer.scope == "shared"
 
 
-def _registers(stmt: Stmt, nest: Nest) -> list[Value]:
+def _registers(stmt: Stmt, nest: Nest, gpu: GpuLimits) -> list[Value]:
     """32-bit registers of the arrays that each thread has, those of virtual threads included."""
     found: list[Value] = []
 
@@ -200,9 +204,10 @@ def _registers(stmt: Stmt, nest: Nest) -> list[Value]:
         if isinstance(node, For):
             visit(node.body, times * nest.columns(node.extent) if node.kind == "vthread" else times)
             return
-        if isinstance(node, Allocate) and node.buffer.scope == "local":
+        if isinstance(node, Allocate) and node.buffer.scope in ("local", "warp"):
             size = nest.tape.product(nest.columns(e) for e in node.buffer.shape)
-            found.append(size * times * (dtype_bytes(node.buffer.dtype) / 4))
+            lanes = gpu.warp if node.buffer.scope == "warp" else 1
+            found.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / lanes))
         body = getattr(node, "body", ())
         for child in body if isinstance(body, tuple) else (body,):
             visit(child, times)
@@ -240,6 +245,8 @@ def _vector(nest: Nest, access: Access) -> tuple[Value, Value]:
 def _wavefronts(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
     """Passes through the banks of shared memory that all executions take."""
     tape = nest.tape
+    if any(loop.kind == "tensor" for loop in nest.statement.loops):  # whole rows of a tile, by a warp together
+        return nest.iterations * dtype_bytes(access.buffer.dtype) / (gpu.banks * 4)
     width, moves = _vector(nest, access)
     words = dtype_bytes(access.buffer.dtype) / 4
     lanes, distinct, conflict = tape.const(gpu.warp), tape.const(1), tape.const(1)

@@ -40,7 +40,7 @@ class Access:
     @property
     def memory(self) -> bool:
         """Whether it goes to memory rather than registers."""
-        return self.buffer.scope != "local"
+        return self.buffer.scope not in ("local", "warp")
 
     def depends(self, var: str) -> bool:
         return any(var in variables(index) for index in self.indices)
@@ -197,12 +197,13 @@ def _of_intrinsic(
 ) -> Statement:
     from search_space.schedule.intrinsics import get_intrinsic
 
-    extents = get_intrinsic(stmt.name).extents
-    tile = tuple(Loop(f"#{i}", const(e), "tensor") for i, e in enumerate(extents))
-    output = Access(program.buffers[stmt.output.buffer], stmt.output.elements, True, True)
+    intrinsic = get_intrinsic(stmt.name)
+    computes = intrinsic.reducer is not None  # rather than copies
+    tile = tuple(Loop(f"#{i}", const(e), "tensor") for i, e in enumerate(intrinsic.extents))
+    output = Access(program.buffers[stmt.output.buffer], stmt.output.elements, computes, True)
     inputs = tuple(Access(program.buffers[o.buffer], o.elements, True, False) for o in stmt.inputs)
     loops, depth = _threads_once(loops, output.buffer, allocated.get(stmt.output.buffer, 0))
-    return Statement((*loops, *tile), output, inputs, {"fma": 1}, True, depth)
+    return Statement((*loops, *tile), output, inputs, {"fma": 1} if computes else {}, computes, depth)
 
 
 def _threads_once(loops: tuple[Loop, ...], output: Buffer, depth: int) -> tuple[tuple[Loop, ...], int]:

@@ -67,7 +67,7 @@ def check(workload: Workload, sketch: Sketch, row: NDArray[np.int32], seed: int 
 
 
 def plain(program: LoopProgram) -> LoopProgram:
-    """The same loops, none of them unrolled or a vector, instructions as loops of what they compute: quick to compile."""
+    """The same loops, none unrolled or a vector, instructions as loops of what they compute: quick to compile."""
 
     def visit(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Seq):

@@ -51,6 +51,7 @@ def test_work_is_counted_once() -> None:
     [
         MATMUL,
         workloads.conv2d(1, 56, 56, 64, 64, kernel=3, padding=1),
+        workloads.matmul(512, 512, 512, dtype="float16"),
         workloads.softmax(512, 1000),
         workloads.elementwise("relu", (64, 1000)),
         workloads.max_pool2d(1, 112, 112, 64, kernel=3, stride=2, padding=1),
@@ -88,3 +89,14 @@ def test_the_estimate_prefers_what_gpus_prefer() -> None:
     by_name = {s.name: FeatureExtractor(s.program, s.columns, H200).roofline(s.expand(rows)).min() for s in softmax}
     assert min(by_name.values()) > 2 * 4 * 4096 * 1024 / H200.bandwidth
     assert min(by_name.values()) < 20 * 4 * 4096 * 1024 / H200.bandwidth
+
+
+def test_tensor_cores_are_estimated_by_their_own_rate() -> None:
+    """Large tiles approach neither more than the peak nor less than what plain threads could do."""
+    workload = workloads.matmul(4096, 4096, 4096, dtype="float16")
+    best = np.inf
+    for sketch in generate(workload, H200, ["direct"]).sketches:
+        rows = legal(sketch, 3000)
+        extractor = FeatureExtractor(sketch.program, sketch.columns, H200)
+        best = min(best, float(extractor.roofline(sketch.expand(rows)).min()))
+    assert workload.flops / 989e12 < best < workload.flops / H200.peak_flops

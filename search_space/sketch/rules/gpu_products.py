@@ -78,17 +78,24 @@ def product_of(draft: Draft, stage: Stage) -> Product | None:
     return Product(sums, stage, str(factors[left].args[0]), str(factors[right].args[0]), batch, rows)
 
 
-def split_parts(draft: Draft, found: Product, hardware: Hardware) -> list[Draft]:
+def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int = 1) -> list[Draft]:
     """Where the output has too few tiles to go round: parts of the reduction, added up by a second kernel.
 
     The parts become a product of their own, with the part as one more axis of it.
+
+    Args:
+        multiple: of what parts must be as long.
     """
-    if not all(a.extent.is_const for a in (*found.sums.axes, *found.sums.reduce_axes)):
+    if found.sums.name.endswith(".rf") or not all(a.extent.is_const for a in found.sums.reduce_axes):
         return []  # parts themselves
     axis = max(found.sums.reduce_axes, key=lambda a: int(a.extent.value))
     extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in found.sums.reduce_axes)
     count = prod(int(a.extent.value) for a in found.sums.axes)
-    lengths = [(extent // p,) for p in PARTS if extent % p == 0 and depth // p >= LEAST_PART and extent // p >= SHORT]
+    lengths = [
+        (extent // p,)
+        for p in PARTS
+        if extent % p == 0 and depth // p >= LEAST_PART and extent // p >= SHORT and extent // p % multiple == 0
+    ]
     if not lengths or count > FEW_TILES * gpu_of(hardware).sms * 64 * 64:
         return []
     name = found.sums.name

@@ -92,7 +92,7 @@ class GpuTensorCores(SketchRule):
         assert found is not None
         mma = self.instruction(draft, found, hardware)
         assert mma is not None
-        out = split_parts(draft, found, hardware)
+        out = split_parts(draft, found, hardware, mma.depth)
         if found.sums is stage:
             draft = draft.apply(CacheWrite(stage.name, "warp"))
             sums = draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
