@@ -120,8 +120,9 @@ def lower(
     ] = None,
     stage: Annotated[
         list[str] | None,
-        typer.Option(help="schedule, program, llvm or assembly; again for more; all by default."),
+        typer.Option(help="schedule, program, llvm, cuda, resources or assembly; again for more; by default all there are."),
     ] = None,
+    target: Annotated[str | None, typer.Option(help="For another target than the configuration's.")] = None,
     task: Annotated[str | None, typer.Option(help="Task of a model; the first by default.")] = None,
     overrides: Overrides = None,
 ) -> None:
@@ -134,7 +135,7 @@ def lower(
         for name in stage or ():
             if name not in stages.STAGES:
                 raise ConfigError(f"`--stage` must be one of {', '.join(stages.STAGES)}, but got {name!r}")
-        loaded = _load(config, overrides)
+        loaded = _load(config, overrides, {} if target is None else {"target": target})
         settings = settings_of(loaded, str(config))
         chosen = stages.task_named(tasks_of(loaded, str(config)), task)
         if trace:

@@ -106,6 +106,10 @@ def _run(
         settings = replace(settings, batch=round_size(settings.batch, settings.trials, len(tasks)))
     with blamed(f"{where}:cost_model.transfer"):
         source = source_of(settings)
+    if config.measure.pool == "local":
+        for target in dict.fromkeys(settings.of(task).target for task in tasks):
+            if why := registry.get(target).unavailable():
+                raise ConfigError(f"{where}:target: {why}")
     folder = run_folder.make_folder(config)
     notes: list[str] = []
     wrong = ""

@@ -24,7 +24,7 @@ from search_space.space import SearchSpace, generate, program_of
 from targets import registry
 from targets.base import BuildError
 
-STAGES = ("schedule", "program", "llvm", "assembly")
+STAGES = ("schedule", "program", "llvm", "cuda", "resources", "assembly")
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,12 @@ def stages(scheduled: Scheduled, target: str, wanted: Sequence[str] = STAGES) ->
         program = program_of(workload, scheduled.algorithm, scheduled.trace)
         if "program" in wanted:
             yield "program", str(program)
-        if {"llvm", "assembly"} & set(wanted):
+        if set(wanted) - {"schedule", "program"}:
             on = registry.get(target)
             module = on.build(program)
-            if "llvm" in wanted and module.llvm_ir:
-                yield "llvm", module.llvm_ir
+            for name, text in on.listings(module).items():
+                if name in wanted:
+                    yield name, text
             if "assembly" in wanted:
                 yield "assembly", on.assembly(module)
     except (ScheduleError, BuildError) as error:

@@ -48,4 +48,6 @@ class KernelExecutor:
         try:
             return registry.get(trial.target).load(Module.from_bytes(module)).bind(task.inputs, copies)
         except RunError as error:
+            if error.fatal:
+                raise
             raise TrialFailure(ErrorClass.crash, str(error)) from error

@@ -194,6 +194,9 @@ def _outcome(worker: Builder | Runner, request: Header, blob: bytes, prepared: C
     except TrialFailure as failure:
         header = {"error": failure.error, "message": failure.message[:_MESSAGE]}
     except RunError as error:
+        if error.fatal:  # as if the kernel had killed it: the next trial gets a fresh process
+            print(error, file=sys.stderr, flush=True)
+            os._exit(1)
         header = {"error": ErrorClass.crash, "message": str(error)[:_MESSAGE]}
     except MemoryError as error:
         header = {"error": ErrorClass.out_of_memory, "message": f"ran out of memory: {error}"[:_MESSAGE]}

@@ -22,7 +22,13 @@ class BuildError(RuntimeError):
 
 
 class RunError(RuntimeError):
-    """Arguments a kernel cannot be run on."""
+    """Arguments a kernel cannot be run on, or a kernel that cannot be run.
+
+    Attributes:
+        fatal: whether this process can run nothing any more.
+    """
+
+    fatal = False
 
 
 @dataclass(frozen=True)
@@ -197,6 +203,14 @@ class Target(ABC):
     def configuration(self) -> dict[str, Any] | None:
         """Fields of the design, which a file `NAME:FILE.json` may set; None for a machine that is what it is."""
         return None
+
+    def unavailable(self) -> str:
+        """Why this machine cannot run what is built, as a sentence; empty where it can."""
+        return ""
+
+    def listings(self, module: Module) -> dict[str, str]:
+        """Texts of a module besides its assembly, by what they are."""
+        return {"llvm": module.llvm_ir} if module.llvm_ir else {}
 
     @abstractmethod
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:

@@ -7,7 +7,11 @@ from collections.abc import Callable
 
 from targets.base import Target
 
-TARGETS: dict[str, str] = {"cpu": "targets.cpu.target:get_target", "vta": "targets.vta.target:get_target"}
+TARGETS: dict[str, str] = {
+    "cpu": "targets.cpu.target:get_target",
+    "cuda": "targets.cuda.target:get_target",
+    "vta": "targets.vta.target:get_target",
+}
 
 
 class UnknownTarget(ValueError):

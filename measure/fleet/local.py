@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from measure.errors import PoolError
 from measure.fleet.endpoint import EndpointLost
 from measure.fleet.scheduler import Fleet
 from measure.host import allowed_cores, describe_host, machine_name
@@ -144,6 +145,9 @@ class LocalDevice:
         settings: executor, timing, limits of time and memory, the file of the host's lock.
         name: unique in the fleet.
 
+    Raises:
+        PoolError: this host cannot run the target's kernels.
+
     Attributes:
         spec: the target.
         name, host, targets, exclusive, description: see `measure.fleet.endpoint.Device`.
@@ -151,11 +155,14 @@ class LocalDevice:
 
     def __init__(self, spec: str = "cpu", settings: LocalSettings | None = None, name: str = "") -> None:
         self.spec = spec
+        target = registry.get(spec)
+        if why := target.unavailable():
+            raise PoolError(why)
         self.settings = settings or LocalSettings()
         self.host = machine_name()
         self.name = name or f"{spec} on {platform.node()}"
         self.targets = frozenset({spec.partition(":")[0]})
-        self.exclusive = not registry.get(spec).simulated
+        self.exclusive = not target.simulated
         self.description: Mapping[str, Any] = {**describe_host(), "device": self.name, "target": spec}
         self._calls = _Calls(self.name, 1)
         self._workplace = Workplace("run", self.settings)

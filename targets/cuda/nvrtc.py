@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from targets.base import BuildError
+from targets.cuda.driver import missing_packages
 
 _FUNCTION = re.compile(r"Compiling entry function '([^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -49,9 +50,7 @@ def _binding() -> Any:
     try:
         from cuda.bindings import nvrtc
     except ImportError as error:
-        raise MissingCompiler(
-            f"target cuda must have the packages of the extra `gpu` (pip install 'autotune-tensor[gpu]'), but {error}"
-        ) from error
+        raise MissingCompiler(missing_packages(error)) from error
     return nvrtc
 
 
@@ -122,7 +121,7 @@ def _compile(text: str, options: list[str]) -> tuple[Any, str]:
 def _result(program: Any, what: str) -> bytes:
     nvrtc = _binding()
     (size,) = _checked(getattr(nvrtc, f"nvrtcGet{what}Size")(program))
-    data = b" " * size
+    data: bytes = b" " * size
     _checked(getattr(nvrtc, f"nvrtcGet{what}")(program, data))
     return data
 

@@ -1,0 +1,178 @@
+"""The GPU of this machine, through `cuda.core`: memory, modules, launches, events. As small as kernels need it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from targets.base import RunError
+from targets.cuda.driver import missing_device, missing_packages
+from targets.cuda.telemetry import telemetry
+
+
+class DeviceLost(RunError):
+    """The device refuses all further work of this process: an address out of bounds, a fault, a reset."""
+
+    fatal = True
+
+
+class Device(Protocol):
+    """What a kernel needs of a GPU. Work is queued in order; `sync` waits for it.
+
+    Attributes:
+        arch: such as sm_90.
+        l2_bytes: of its second-level cache.
+    """
+
+    arch: str
+    l2_bytes: int
+
+    def allocate(self, size: int) -> Any:
+        """Memory of so many bytes, freed with the object that stands for it."""
+
+    def upload(self, memory: Any, array: NDArray[Any]) -> None:
+        """Copies a contiguous array to the device."""
+
+    def download(self, memory: Any, array: NDArray[Any]) -> None:
+        """Copies memory to a contiguous array, after all work before."""
+
+    def fill(self, memory: Any, value: int) -> None:
+        """Sets every byte."""
+
+    def load(self, cubin: bytes) -> Any:
+        """A module.
+
+        Raises:
+            RunError: the device does not take it.
+        """
+
+    def kernel(self, module: Any, name: str, dynamic_shared_bytes: int) -> Any:
+        """A kernel of a module, which may ask for so much shared memory at its launch."""
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: Sequence[int],
+        block: Sequence[int],
+        dynamic_shared_bytes: int,
+        arguments: Sequence[Any],
+    ) -> None:
+        """Queues a launch; its arguments are memory."""
+
+    def record(self) -> Any:
+        """A mark in the queue."""
+
+    def seconds(self, first: Any, second: Any) -> float:
+        """Time between two marks that were passed."""
+
+    def sync(self) -> None:
+        """Waits until the queue is empty.
+
+        Raises:
+            DeviceLost: something in it failed.
+        """
+
+    def telemetry(self) -> dict[str, float]:
+        """Clock, temperature, power and reasons of slowing down, as far as the driver says."""
+
+
+class CudaDevice:
+    """A GPU through `cuda.core` and, for copies and attributes, the driver's binding.
+
+    Raises:
+        RunError: there is no GPU, or the packages are missing.
+    """
+
+    def __init__(self, number: int = 0) -> None:
+        if why := missing_device():
+            raise RunError(why)
+        try:
+            from cuda import core
+            from cuda.bindings import driver
+        except ImportError as error:
+            raise RunError(missing_packages(error)) from error
+        self._core, self._driver, self.number = core, driver, number
+        self._device = core.Device(number)
+        self._device.set_current()
+        self._stream = self._device.create_stream()
+        self.arch = f"sm_{self._device.arch}"
+        self.l2_bytes = int(self._device.properties.l2_cache_size)
+
+    def allocate(self, size: int) -> Any:
+        try:
+            return self._device.allocate(max(size, 16), stream=self._stream)
+        except Exception as error:
+            raise RunError(f"device memory must hold {size} bytes more, but {error}") from error
+
+    def upload(self, memory: Any, array: NDArray[Any]) -> None:
+        assert array.flags.c_contiguous
+        self.sync()  # the memory is there, and nothing reads it any more
+        self._checked(self._driver.cuMemcpyHtoD(int(memory.handle), array.ctypes.data, array.nbytes))
+
+    def download(self, memory: Any, array: NDArray[Any]) -> None:
+        assert array.flags.c_contiguous
+        self.sync()
+        self._checked(self._driver.cuMemcpyDtoH(array.ctypes.data, int(memory.handle), array.nbytes))
+
+    def fill(self, memory: Any, value: int) -> None:
+        memory.fill(value, stream=self._stream)
+
+    def load(self, cubin: bytes) -> Any:
+        return self._core.ObjectCode.from_cubin(cubin)
+
+    def kernel(self, module: Any, name: str, dynamic_shared_bytes: int) -> Any:
+        try:
+            kernel = module.get_kernel(name)
+        except Exception as error:
+            raise RunError(f"a module must be for {self.arch}, but the driver says: {error}") from error
+        if dynamic_shared_bytes:
+            attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._checked(
+                self._driver.cuKernelSetAttribute(attribute, dynamic_shared_bytes, kernel.handle, self.number)
+            )
+        return kernel
+
+    def launch(
+        self,
+        kernel: Any,
+        grid: Sequence[int],
+        block: Sequence[int],
+        dynamic_shared_bytes: int,
+        arguments: Sequence[Any],
+    ) -> None:
+        config = self._core.LaunchConfig(grid=tuple(grid), block=tuple(block), shmem_size=dynamic_shared_bytes)
+        try:
+            self._core.launch(self._stream, config, kernel, *arguments)
+        except Exception as error:
+            raise DeviceLost(f"a launch must be accepted, but the driver says: {error}") from error
+
+    def record(self) -> Any:
+        return self._stream.record(options=self._core.EventOptions(timing_enabled=True))
+
+    def seconds(self, first: Any, second: Any) -> float:
+        return float(second - first) * 1e-3
+
+    def sync(self) -> None:
+        try:
+            self._stream.sync()
+        except Exception as error:
+            raise DeviceLost(f"a kernel must run to its end, but the driver says: {error}") from error
+
+    def telemetry(self) -> dict[str, float]:
+        return telemetry(self.number)
+
+    def _checked(self, answer: tuple[Any, ...]) -> None:
+        if answer[0] != self._driver.CUresult.CUDA_SUCCESS:
+            raise DeviceLost(f"a call of the driver must succeed, but it says {answer[0].name}")
+
+
+@cache
+def first_device() -> Device:
+    """The first GPU of this machine; one for the whole process."""
+    return CudaDevice()
+
+
+__all__ = ["CudaDevice", "Device", "DeviceLost", "first_device"]

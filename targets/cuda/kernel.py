@@ -1,0 +1,185 @@
+"""Loaded modules on a GPU: arrays in device memory, constants packed there, launches timed by events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.dtypes import numpy_dtype
+from targets.base import Bound, Kernel, Module, Parameter, RunError
+from targets.cuda.device import Device, first_device
+
+AT_ONCE = 64
+"""Marks that are queued before the device may pass the first of them: fewer than its queue holds."""
+GROUP_SECONDS = 50e-6
+"""A warm sample is the mean of runs that take about so long, as marks cost a microsecond themselves."""
+MOST_RUNS = 16
+LEAD_BYTES = 512 << 20
+LEAD_SECONDS = 100e-6
+"""How long the device takes at least to fill `LEAD_BYTES`: meanwhile the host queues runs with no gap between them."""
+QUEUE_SECONDS = 8e-6
+"""The host's time for one launch or mark."""
+
+
+class CudaKernel(Kernel):
+    """A module on a device.
+
+    Raises:
+        RunError: the device does not take it.
+    """
+
+    def __init__(self, module: Module, device: Device | None = None) -> None:
+        self.module = module
+        self.device: Device = first_device() if device is None else device
+        self._code = self.device.load(module.object_code)
+        facts = module.metadata
+        self.launches = self._prepared(facts["launches"])
+        self.prologues = [self._prepared(p) for p in facts["prologues"]]
+
+    def _prepared(self, program: Mapping[str, Any]) -> list[tuple[Any, Mapping[str, Any]]]:
+        """Kernels of a program, and how each is launched."""
+        return [
+            (self.device.kernel(self._code, launch["name"], launch["dynamic_shared_bytes"]), launch)
+            for launch in program["kernels"]
+        ]
+
+    def start(self, launches: Sequence[tuple[Any, Mapping[str, Any]]], memory: Mapping[str, Any]) -> None:
+        """Queues the launches of a program on buffers by name."""
+        for kernel, facts in launches:
+            arguments = [memory[name] for name in facts["arguments"]]
+            self.device.launch(kernel, facts["grid"], facts["block"], facts["dynamic_shared_bytes"], arguments)
+
+    def __call__(self, *arrays: NDArray[Any]) -> None:
+        split = len(self.module.sources)
+        if len(arrays) != split + len(self.module.outputs):
+            names = ", ".join([p.name for p in self.module.sources] + list(self.module.outputs))
+            raise RunError(f"a kernel must be given its inputs and outputs ({names}), but got {len(arrays)} arrays")
+        by_name = {p.name: p for p in self.module.parameters}
+        for array, name in zip(arrays[split:], self.module.outputs, strict=True):
+            _check(array, by_name[name], "output")
+        bound = self.bind(arrays[:split])
+        bound.run()
+        for mine, theirs in zip(bound.outputs, arrays[split:], strict=True):
+            theirs[...] = mine
+
+    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> CudaBound:
+        if len(inputs) != len(self.module.sources):
+            names = ", ".join(p.name for p in self.module.sources)
+            raise RunError(
+                f"a kernel must be given its {len(self.module.sources)} inputs ({names}), but got {len(inputs)}"
+            )
+        for array, parameter in zip(inputs, self.module.sources, strict=True):
+            _check(array, parameter, "input")
+        return CudaBound(self, inputs, copies > 1)
+
+
+def _check(array: NDArray[Any], parameter: Parameter, what: str) -> None:
+    if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
+        raise RunError(
+            f"{what} `{parameter.name}` must be {parameter.dtype} of shape {parameter.shape}, "
+            f"but got {array.dtype} of shape {array.shape}"
+        )
+
+
+class CudaBound(Bound):
+    """Arrays on the device.
+
+    Args:
+        cold: whether timed runs find the second-level cache filled with something else.
+
+    Attributes:
+        outputs: on the host; what they hold is copied to the device before a run, so that elements which no kernel
+            writes are seen to keep it.
+    """
+
+    def __init__(self, kernel: CudaKernel, inputs: Sequence[NDArray[Any]], cold: bool) -> None:
+        self.kernel, self.device, self.cold = kernel, kernel.device, cold
+        module = kernel.module
+        given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
+        by_name = {p.name: p for p in module.parameters}
+        self.outputs = [np.zeros(by_name[n].shape, numpy_dtype(by_name[n].dtype)) for n in module.outputs]
+        self.memory: dict[str, Any] = {p.name: self.device.allocate(_bytes(p)) for p in module.parameters}
+        self.memory |= self._workspace(module.metadata["launches"])
+        for parameter in module.parameters:
+            if not parameter.packed_from and parameter.name not in module.outputs:
+                self.device.upload(self.memory[parameter.name], np.ascontiguousarray(given[parameter.name]))
+        self._pack(given)
+        self._flushed: Any = None
+        self._runs = 1
+
+    def _workspace(self, program: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self.device.allocate(size) for name, size in program["workspace"]}
+
+    def _pack(self, given: Mapping[str, NDArray[Any]]) -> None:
+        """Makes packed constants of their sources, which are gone from the device afterwards."""
+        module = self.kernel.module
+        packed = [p for p in module.parameters if p.packed_from]
+        for parameter, launches, facts in zip(packed, self.kernel.prologues, module.metadata["prologues"], strict=True):
+            memory = {parameter.name: self.memory[parameter.name], **self._workspace(facts)}
+            for name in parameter.packed_from:
+                memory[name] = self.device.allocate(given[name].nbytes)
+                self.device.upload(memory[name], np.ascontiguousarray(given[name]))
+            self.kernel.start(launches, memory)
+            self.device.sync()
+
+    def _start(self) -> None:
+        self.kernel.start(self.kernel.launches, self.memory)
+
+    def run(self, threads: int | None = None) -> NDArray[Any]:
+        names = self.kernel.module.outputs
+        for name, output in zip(names, self.outputs, strict=True):
+            self.device.upload(self.memory[name], output)
+        self._start()
+        for name, output in zip(names, self.outputs, strict=True):
+            self.device.download(self.memory[name], output)
+        return self.outputs[0]
+
+    def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
+        """Seconds between marks around each run, by the device's clock; for short warm kernels, means of several runs."""
+        parts = [self._timed(min(AT_ONCE, iterations - start)) for start in range(0, iterations, AT_ONCE)]
+        seconds = np.concatenate(parts)
+        if not self.cold:
+            typical = max(float(np.median(seconds)), 1e-9)
+            self._runs = max(1, min(MOST_RUNS, round(GROUP_SECONDS / typical)))
+        return seconds
+
+    def _timed(self, samples: int) -> NDArray[np.float64]:
+        device, runs = self.device, 1 if self.cold else self._runs
+        marks: list[tuple[Any, Any]] = []
+        if not self.cold:
+            self._lead(samples * (runs * len(self.kernel.launches) + 1) * QUEUE_SECONDS)
+            self._start()  # what the lead has driven out of the caches comes back
+        for _ in range(samples):
+            if self.cold:
+                device.fill(self._scratch(), 0)
+            first = device.record()
+            for _ in range(runs):
+                self._start()
+            marks.append((first, device.record()))
+        device.sync()
+        return np.array([device.seconds(a, b) / runs for a, b in marks], np.float64)
+
+    def _scratch(self) -> Any:
+        """Memory that fills the second-level cache."""
+        if self._flushed is None:
+            self._flushed = self.device.allocate(max(LEAD_BYTES, 2 * self.device.l2_bytes))
+        return self._flushed
+
+    def _lead(self, seconds: float) -> None:
+        """Keeps the device busy while the host queues what is to be timed."""
+        for _ in range(int(seconds / LEAD_SECONDS) + 1):
+            self.device.fill(self._scratch(), 0)
+
+    def metrics(self) -> dict[str, float]:
+        """What the kernels take, the most of them, and the state of the device after the runs."""
+        kernels = self.kernel.module.metadata["launches"]["kernels"]
+        keys = ("registers", "shared_bytes", "spill_bytes")
+        most = {key: float(max(k[key] for k in kernels)) for key in keys}
+        return {**most, "kernels": float(len(kernels)), **self.device.telemetry()}
+
+
+def _bytes(parameter: Parameter) -> int:
+    return int(np.prod(parameter.shape)) * numpy_dtype(parameter.dtype).itemsize
