@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from costmodel.columns import ColumnProgram, Tape
 from costmodel.features.columns_of import Columns
 from costmodel.features.explicit import explicit_seconds, explicit_terms
+from costmodel.features.gpu import gpu_seconds, gpu_terms
 from costmodel.features.groups import COUNTS, NAMES, describe
 from costmodel.features.nest import Nest
 from costmodel.features.roofline import estimate
@@ -46,6 +47,10 @@ class FeatureExtractor:
         if hardware.memories:
             self._terms = [explicit_terms(n, hardware) for n in self._nests]
             self._seconds = explicit_seconds(self._nests, self._terms, hardware)
+        elif hardware.gpu is not None:
+            self._terms, self._seconds = gpu_seconds(
+                program, self._nests, [gpu_terms(n, hardware) for n in self._nests], hardware
+            )
         else:
             self._terms = [estimate(n, hardware, cold_constants) for n in self._nests]
             self._seconds = self._tape.total(t.seconds for t in self._terms)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from search_space.ir.expr import Expr, const, substitute, variables, walk
-from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
+from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
 INLINE_KINDS = ("unroll", "vectorize", "tensor")  # loops that are gone in machine code
 MAX_COPIES = 64
@@ -40,7 +40,7 @@ class Access:
     @property
     def memory(self) -> bool:
         """Whether it goes to memory rather than registers."""
-        return self.buffer.scope != "local"
+        return self.buffer.scope not in ("local", "warp")
 
     def depends(self, var: str) -> bool:
         return any(var in variables(index) for index in self.indices)
@@ -108,6 +108,8 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
             key = (node.args[0], tuple(i.serial for i in node.args[1:]))
             inputs.setdefault(key, Access(program.buffers[node.args[0]], node.args[1:], True, False))
     operations = _operations(stmt.value, loops)
+    if program.buffers[stmt.buffer].scope == "shared":
+        operations.pop("select", None)  # the ends of a tile, which a copy fills with zeros
     reads_itself = inputs.pop(here, None) is not None or stmt.reducer is not None
     output = Access(program.buffers[stmt.buffer], stmt.indices, reads_itself, True)
     if stmt.reducer == "sum" and operations.get("mul", 0) >= 1:
@@ -116,7 +118,7 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
     elif stmt.reducer:
         kind = {"sum": "add", "prod": "mul"}.get(stmt.reducer, stmt.reducer)
         operations[kind] = operations.get(kind, 0) + 1
-    depth = allocated.get(stmt.buffer, 0)
+    loops, depth = _threads_once(loops, output.buffer, allocated.get(stmt.buffer, 0))
     return Statement(loops, output, tuple(inputs.values()), operations, stmt.reducer is not None, depth)
 
 
@@ -195,8 +197,27 @@ def _of_intrinsic(
 ) -> Statement:
     from search_space.schedule.intrinsics import get_intrinsic
 
-    extents = get_intrinsic(stmt.name).extents
-    tile = tuple(Loop(f"#{i}", const(e), "tensor") for i, e in enumerate(extents))
-    output = Access(program.buffers[stmt.output.buffer], stmt.output.elements, True, True)
+    intrinsic = get_intrinsic(stmt.name)
+    computes = intrinsic.reducer is not None  # rather than copies
+    tile = tuple(Loop(f"#{i}", const(e), "tensor") for i, e in enumerate(intrinsic.extents))
+    output = Access(program.buffers[stmt.output.buffer], stmt.output.elements, computes, True)
     inputs = tuple(Access(program.buffers[o.buffer], o.elements, True, False) for o in stmt.inputs)
-    return Statement((*loops, *tile), output, inputs, {"fma": 1}, True, allocated.get(stmt.output.buffer, 0))
+    loops, depth = _threads_once(loops, output.buffer, allocated.get(stmt.output.buffer, 0))
+    return Statement((*loops, *tile), output, inputs, {"fma": 1} if computes else {}, computes, depth)
+
+
+def _threads_once(loops: tuple[Loop, ...], output: Buffer, depth: int) -> tuple[tuple[Loop, ...], int]:
+    """Without the loops of threads that a loop of the same threads inside of them stands for, and where depth is then.
+
+    What is written to shared memory is made by a block's threads together, and once for all virtual threads.
+    """
+    if not any(loop.kind in THREAD_TAGS for loop in loops):
+        return loops, depth
+    last = {loop.kind: i for i, loop in enumerate(loops)}
+    kept = [
+        i
+        for i, loop in enumerate(loops)
+        if not (loop.kind in THREAD_TAGS and last[loop.kind] != i)
+        and not (loop.kind == "vthread" and output.scope == "shared")
+    ]
+    return tuple(loops[i] for i in kept), sum(i < depth for i in kept)

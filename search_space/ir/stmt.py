@@ -23,12 +23,12 @@ def is_thread(kind: str) -> bool:
     return kind == "vthread" or kind.startswith("threadIdx.")
 
 
-SCOPES = ("global", "shared", "local", "input", "weight", "accumulator")
+SCOPES = ("global", "shared", "local", "warp", "input", "weight", "accumulator")
 
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """An array; `scope` says in which memory: local is registers on a CPU or a GPU thread.
+    """An array; `scope` says in which memory: local is registers on a CPU or a GPU thread, warp those of all its lanes.
 
     It is dense and row-major unless `pitches` says how many elements lie between neighbours along each dimension.
     """

@@ -9,11 +9,27 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from search_space import te
-from search_space.ir.expr import substitute, var, walk
+from search_space.ir.expr import Expr, substitute, var, walk
 from search_space.schedule.errors import ScheduleError
 
 if TYPE_CHECKING:
     from search_space.ir.stmt import Intrinsic
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """How the lanes of a warp hold a tile of a matrix in their registers.
+
+    Attributes:
+        shape: rows and columns of the tile.
+        lane: the lane that holds the element (row, column), as an expression in these; register: its place there.
+        registers: elements that each lane holds.
+    """
+
+    shape: tuple[int, int]
+    lane: Callable[[Expr, Expr], Expr]
+    register: Callable[[Expr, Expr], Expr]
+    registers: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +41,15 @@ class TensorIntrin:
         op: the computation on one tile; the order of its inputs is the order of the operands.
         emit: target name → the function that emits it (set by the target that has the instruction).
         feature: the hardware feature it needs (`avx512_vnni`), or "".
+        fragments: how warps hold the operands that are in their registers: the inputs', then the output's; None for
+            others. Empty for instructions of one thread; the lanes of a warp execute the others together.
     """
 
     name: str
     op: te.Operation
     feature: str = ""
     emit: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    fragments: tuple[Fragment | None, ...] = ()
 
     @property
     def loops(self) -> list[str]:
@@ -143,4 +162,4 @@ def get_intrinsic(name: str) -> TensorIntrin:
     return _INTRINSICS[name]
 
 
-__all__ = ["TensorIntrin", "get_intrinsic", "register_family", "register_intrinsic", "substitute", "var"]
+__all__ = ["Fragment", "TensorIntrin", "get_intrinsic", "register_family", "register_intrinsic", "substitute", "var"]

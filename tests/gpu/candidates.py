@@ -7,8 +7,22 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.ir.stmt import THREAD_TAGS, Allocate, For, LoopProgram, Seq, Stmt, walk_stmt
+from search_space.ir.expr import Expr, const, load, substitute, transform, var
+from search_space.ir.stmt import (
+    THREAD_TAGS,
+    Allocate,
+    For,
+    Intrinsic,
+    LoopProgram,
+    Operand,
+    Seq,
+    Stmt,
+    Store,
+    walk_stmt,
+)
 from search_space.ir.verify import verify
+from search_space.lower.blocks import kernels
+from search_space.schedule.intrinsics import get_intrinsic
 from search_space.space import Sketch, concrete, program_of
 from search_space.workloads import Workload
 from targets.registry import get
@@ -40,7 +54,8 @@ def check(workload: Workload, sketch: Sketch, row: NDArray[np.int32], seed: int 
     verify(program)
     shapes = [{b.name: b.shape for b in p.buffers.values()} for p in (program, other)]
     assert shapes[0] == shapes[1]
-    assert_threads(program.body, {})
+    for kernel in kernels(program.body):
+        assert_threads(kernel, {})
     inputs = workload.make_inputs(seed)
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     rtol, atol = workload.tolerance
@@ -52,14 +67,37 @@ def check(workload: Workload, sketch: Sketch, row: NDArray[np.int32], seed: int 
 
 
 def plain(program: LoopProgram) -> LoopProgram:
-    """The same loops, none of them unrolled or a vector: quick to compile."""
+    """The same loops, none unrolled or a vector, instructions as loops of what they compute: quick to compile."""
 
     def visit(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Seq):
             return Seq(tuple(visit(s) for s in stmt.body))
         if isinstance(stmt, For):
             return replace(stmt, kind="serial", body=visit(stmt.body))
+        if isinstance(stmt, Intrinsic):
+            return spelled_out(stmt)
         return replace(stmt, body=visit(stmt.body)) if isinstance(stmt, Allocate) else stmt
+
+    def spelled_out(call: Intrinsic) -> Stmt:
+        intrinsic = get_intrinsic(call.name)
+        assert not call.reset and intrinsic.op.body is not None
+        loops = {f"#{i}": var(f"{call.output.buffer}.#{i}") for i in range(len(intrinsic.extents))}
+        operands = dict(zip(intrinsic.op.inputs, call.inputs, strict=True))
+
+        def element(operand: Operand) -> list[Expr]:
+            return [substitute(e, loops) for e in operand.elements]
+
+        def read(node: Expr) -> Expr | None:
+            if node.op != "load":
+                return None
+            operand = operands[node.args[0]]
+            return load(operand.buffer, element(operand), node.dtype)
+
+        value = transform(intrinsic.op.body, read)
+        body: Stmt = Store(call.output.buffer, tuple(element(call.output)), value, intrinsic.reducer)
+        for i, extent in reversed(list(enumerate(intrinsic.extents))):
+            body = For(f"{call.output.buffer}.#{i}", const(extent), "serial", body)
+        return body
 
     return replace(program, body=visit(program.body))
 

@@ -15,5 +15,6 @@ H200 = Hardware(
     peak_flops=66.9e12,
     bandwidth=4.8e12,
     clock_hz=1.98e9,
+    features=("mma",),
     gpu=GpuLimits(),
 )

@@ -19,6 +19,8 @@ SMALL: tuple[tuple[Workload, str], ...] = (
     (workloads.dense(batch=1, in_features=24, out_features=40, bias=True, activation="relu"), "direct"),
     (workloads.conv2d(1, 5, 5, 8, 12, kernel=3, padding=1, stride=2, bias=True, activation="relu"), "im2col"),
     (workloads.conv2d(2, 9, 9, 3, 8, kernel=5, padding=2, stride=2), "im2col"),
+    (workloads.matmul(m=5, n=12, k=256), "direct"),
+    (workloads.conv2d(1, 3, 3, 64, 8, kernel=2, bias=True, activation="relu"), "im2col"),
     (workloads.conv2d(1, 4, 4, 16, 8, kernel=1, activation="relu"), "im2col"),
 )
 
@@ -49,13 +51,27 @@ def test_layers_of_resnet50_have_legal_candidates_that_lower(workload: Workload)
         rows = rows[sketch.legal(rows)]
         assert len(rows) > 100, sketch.violations(drawn(sketch, 4000))
         program = concrete(sketch, sketch.values(rows[0]))
-        (kernel,) = kernels(program.body)
-        assert shared_bytes(kernel).value <= H200.gpu.shared_block  # type: ignore[union-attr]
+        found = list(kernels(program.body))
+        assert len(found) == (2 if "split" in sketch.name else 1)
+        assert all(shared_bytes(kernel).value <= H200.gpu.shared_block for kernel in found)  # type: ignore[union-attr]
+
+
+def test_skinny_products_are_split_over_their_reduction() -> None:
+    """Parts are added up by a second kernel, in one order: the result is the same each time."""
+    workload = workloads.dense(batch=1, in_features=2048, out_features=1000, bias=True)
+    found = {s.name: s for s in generate(workload, H200).sketches}
+    assert {"direct:rows", "direct:rows/double", "direct:split/rows", "direct:split/rows/double"} == set(found)
+    sketch = found["direct:split/rows"]
+    program = concrete(sketch, sketch.values(legal(sketch, 1)[0]))
+    assert len(list(kernels(program.body))) == 2
+    assert program.buffers["dense.rf"].scope == "global"
+    large = generate(workloads.matmul(m=2048, n=2048, k=2048), H200, ["direct"]).sketches
+    assert not any("split" in s.name for s in large)
 
 
 def test_limits_hold_of_legal_candidates_alone() -> None:
     """Bytes of shared memory that a limit counts are those of the program, one buffer twice where it is pipelined."""
-    workload = workloads.matmul(m=512, n=512, k=512)
+    workload = workloads.matmul(m=2048, n=2048, k=512)
     for sketch in generate(workload, H200, ["direct"]).sketches:
         rows = drawn(sketch, 200)
         for row, keeps in zip(rows, sketch.legal(rows), strict=True):

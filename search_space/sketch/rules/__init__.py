@@ -8,6 +8,7 @@ from search_space.sketch.rules.explicit_memory import ExplicitMemory
 from search_space.sketch.rules.gpu_elementwise import GpuElementwise
 from search_space.sketch.rules.gpu_inline import GpuInline, GpuRefusal
 from search_space.sketch.rules.gpu_rowwise import GpuRowWise
+from search_space.sketch.rules.gpu_tensor import GpuTensorCores
 from search_space.sketch.rules.gpu_tiling import GpuTiling
 from search_space.sketch.rules.inline import AlwaysInline
 from search_space.sketch.rules.library import LibraryCall
@@ -21,6 +22,7 @@ RULES: list[SketchRule] = [
     GpuInline(),
     AlwaysInline(),
     GpuRowWise(),
+    GpuTensorCores(),
     GpuTiling(),
     GpuElementwise(),
     PadHandling(),

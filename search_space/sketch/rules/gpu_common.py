@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from search_space.hardware import GpuLimits, Hardware
-from search_space.ir.expr import Expr, const, lift
+from search_space.ir.expr import Expr, const, lift, var, walk
+from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Constraint
-from search_space.schedule.state import Stage
+from search_space.lower.inline import inline_stages
+from search_space.schedule.state import Axis, Stage
 from search_space.schedule.steps import (
     Annotate,
     CacheRead,
     ComputeAt,
     Fuse,
     Relayout,
+    Reorder,
     Split,
     Step,
 )
@@ -28,14 +31,21 @@ VECTORS = (1, 2, 4)
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of a block along y and x."""
+    """Threads of a block along y and x, and along z where there are some."""
 
     y: Number
     x: Number
+    z: Number | None = None
 
     @property
     def count(self) -> Expr:
-        return lift(self.y) * self.x
+        return lift(self.y) * self.x * (1 if self.z is None else self.z)
+
+    @property
+    def tags(self) -> tuple[tuple[str, Number], ...]:
+        """Tags and extents, the slowest first."""
+        found = (("threadIdx.z", self.z), ("threadIdx.y", self.y), ("threadIdx.x", self.x))
+        return tuple((tag, extent) for tag, extent in found if extent is not None)
 
 
 def gpu_of(hardware: Hardware) -> GpuLimits:
@@ -73,12 +83,14 @@ def copied(
     vector: Number,
     order: Sequence[int] | None = None,
     pad: Number = 0,
+    loops: Sequence[int] | None = None,
 ) -> tuple[Draft, str]:
-    """A copy in shared memory, made by all threads of a block together, in vectors along the tensor's last dimension.
+    """A copy in shared memory, made by all threads of a block together, in vectors along its last dimension.
 
     Args:
         place: the reader, and its loop at which the copy is made.
         order, pad: how the copy is stored, see `Relayout`.
+        loops: the order in which the tensor's dimensions lie in memory, the last fastest; as they are by default.
     """
     draft, copy = cached(draft, tensor, "shared", place[0])
     stage = draft.state.stage(copy)
@@ -86,20 +98,20 @@ def copied(
     natural = tuple(range(len(stage.axes)))
     if (order is not None and tuple(order) != natural) or pad != 0:
         steps.append(Relayout(copy, tuple(order or natural), pad))
+    leaves = stage.leaves if loops is None else tuple(stage.leaves[d] for d in loops)
+    steps += [Reorder(copy, leaves)] if leaves != stage.leaves else []
     draft = draft.apply(*steps)
-    return cooperative(draft, copy, stage.leaves, threads, vector).finish(copy), copy
+    return cooperative(draft, copy, leaves, threads, vector).finish(copy), copy
 
 
 def cooperative(draft: Draft, name: str, leaves: Sequence[str], threads: Threads, vector: Number) -> Draft:
     """The loops of a stage as one, dealt out to all threads of a block in vectors."""
     fused = "_".join(leaves)
     steps: list[Step] = [Fuse(name, tuple(leaves))] if len(leaves) > 1 else []
-    steps += [
-        Split(name, fused, (threads.y, threads.x, vector), "guard"),
-        Annotate(name, f"{fused}.1", "threadIdx.y"),
-        Annotate(name, f"{fused}.2", "threadIdx.x"),
-        Annotate(name, f"{fused}.3", "vectorize"),
-    ]
+    tags = threads.tags
+    steps.append(Split(name, fused, (*(extent for _, extent in tags), vector), "guard"))
+    steps += [Annotate(name, f"{fused}.{i + 1}", tag) for i, (tag, _) in enumerate(tags)]
+    steps.append(Annotate(name, f"{fused}.{len(tags) + 1}", "vectorize"))
     return draft.apply(*steps)
 
 
@@ -137,3 +149,26 @@ def ends_in(draft: Draft, producer: Stage, output: Stage) -> bool:
     """Whether nothing but the output reads the producer, directly or by way of stages inlined into it."""
     readers = draft.state.consumers(producer.name)
     return all(r.name == output.name or (r.attach.kind == "inline" and ends_in(draft, r, output)) for r in readers)
+
+
+def same_elements(draft: Draft, sums: Stage, output: Stage) -> bool:
+    """Whether the output has the elements of `sums` in the same order, its leading axes maybe taken apart."""
+    if sums.shape == output.shape:
+        return True
+    if len(sums.axes) != 2 or sums.shape[-1] != output.shape[-1]:
+        return False
+    flat: Expr = lift(0)
+    for axis in output.axes[:-1]:
+        flat = flat * axis.extent + variable(axis)
+    reads = list(reads_of(draft, output, sums.name))
+    return bool(reads) and all(canon(r[0]) is canon(flat) and r[1] is variable(output.axes[-1]) for r in reads)
+
+
+def reads_of(draft: Draft, stage: Stage, name: str) -> list[tuple[Expr, ...]]:
+    """The indices at which `stage` reads another, seen through the stages that are inlined into it."""
+    body = inline_stages(draft.state).stage(stage.name).body
+    return [tuple(n.args[1:]) for n in walk(body) if n.op == "load" and n.args[0] == name]
+
+
+def variable(axis: Axis) -> Expr:
+    return var(axis.name)

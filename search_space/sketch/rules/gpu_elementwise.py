@@ -10,7 +10,7 @@ from search_space.lower.inline import inline_stages
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, CacheWrite, ComputeAt, Fuse, Reorder, SetScope, Split, Step
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import ends_in, gpu_of
+from search_space.sketch.rules.gpu_common import ends_in, gpu_of, same_elements
 from search_space.sketch.tables import DecisionGroup
 
 THREADS = (32, 64, 128, 256, 512, 1024)
@@ -82,7 +82,7 @@ class GpuElementwise(SketchRule):
             draft = draft.apply(CacheWrite(stage.name, "local"))
             return draft, draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
         found = [s for s in draft.producers(stage) if s.reducer is not None]
-        if len(found) == 1 and found[0].shape == stage.shape and ends_in(draft, found[0], stage):
+        if len(found) == 1 and same_elements(draft, found[0], stage) and ends_in(draft, found[0], stage):
             return draft.apply(SetScope(found[0].name, "local")), found[0].name
         return draft, None
 
@@ -105,7 +105,7 @@ class GpuElementwise(SketchRule):
         body = lift(1)
         for axis in reversed(stage.reduce_axes):
             body = lift(product([body, axis.extent]))
-            if body.value > MAX_UNROLL:
+            if not body.is_const or body.value > MAX_UNROLL:
                 break
             steps.append(Annotate(sums, axis.name, "unroll"))
         return draft.apply(*steps, Annotate(sums, last, "vectorize"))

@@ -10,10 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, dtype_bytes, lift, var, variables, walk
-from search_space.ir.polynomial import canon
+from search_space.ir.expr import Expr, dtype_bytes, lift, variables
 from search_space.lower.blocks import PIPELINE
-from search_space.lower.inline import inline_stages
 from search_space.schedule.state import Axis, Stage
 from search_space.schedule.steps import (
     Annotate,
@@ -33,11 +31,19 @@ from search_space.sketch.rules.gpu_common import (
     Threads,
     copied,
     divided,
-    ends_in,
     fragment,
     gpu_of,
     limited,
     with_threads,
+)
+from search_space.sketch.rules.gpu_products import (
+    SHORT,
+    Product,
+    longest_extent,
+    product_of,
+    row_dimension,
+    split_parts,
+    two_factors,
 )
 from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv, divisors
 
@@ -57,30 +63,6 @@ UNROLLS = (1, 2, 4, 8)
 PADS = (0, 4, 8)
 FEW = 8
 """Where an extent has fewer ways to divide it, tiles that do not divide it are tried, too."""
-SHORT = 8
-"""A reduce axis shorter than this is part of a step as a whole."""
-
-
-@dataclass(frozen=True)
-class Product:
-    """A sum of products of two factors, and the output it ends in.
-
-    Attributes:
-        sums: the reduction; output: what its end is computed into, maybe itself.
-        left, right: names of the factors; the columns of the output run along the right one's.
-        batch, rows: axes of the reduction that both factors have, and that the left one has alone; the last is columns.
-    """
-
-    sums: Stage
-    output: Stage
-    left: str
-    right: str
-    batch: tuple[Axis, ...]
-    rows: tuple[Axis, ...]
-
-    @property
-    def columns(self) -> Axis:
-        return self.sums.axes[-1]
 
 
 @dataclass(frozen=True)
@@ -111,16 +93,16 @@ class _Depth:
 
     Attributes:
         outer: the loop over steps; inner: loops of a step, the unrolled one last.
-        tile, unroll, vector: elements of the split axis in a step, in an unrolled body, and in a vector of it.
-        size: elements of a step in all.
+        axis: the one that is split over steps; others are part of a step as a whole, or stand still in it.
+        tile, unroll, vector: elements of that axis in a step, in an unrolled body, and in a vector of it.
     """
 
     outer: str
     inner: tuple[str, ...]
+    axis: str
     tile: Expr
     unroll: Number
     vector: Number
-    size: Expr
 
 
 class GpuTiling(SketchRule):
@@ -133,59 +115,13 @@ class GpuTiling(SketchRule):
     name = "gpu_tiling"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return hardware.gpu is not None and self.product(draft, stage) is not None
-
-    def product(self, draft: Draft, stage: Stage) -> Product | None:
-        """The product that `stage` ends; None where it is something else."""
-        sums: Stage | None = stage
-        if stage.reducer is None:
-            found = [r for r in draft.producers(stage) if r.reducer is not None]
-            sums = found[0] if len(found) == 1 and ends_in(draft, found[0], stage) else None
-            if sums is not None and not self.same_elements(draft, sums, stage):
-                sums = None
-        if sums is None or sums.reducer != "sum" or not sums.axes or not sums.reduce_axes:
-            return None
-        factors = two_factors(sums.body)
-        if factors is None:
-            return None
-        used = [{v for i in f.args[1:] for v in variables(i)} for f in factors]
-        columns = sums.axes[-1].name
-        if (columns in used[0]) == (columns in used[1]):
-            return None
-        right = 0 if columns in used[0] else 1
-        left = 1 - right
-        if any(a.name not in used[0] | used[1] for a in sums.reduce_axes):
-            return None
-        rows = tuple(a for a in sums.axes[:-1] if a.name not in used[right])
-        batch = tuple(a for a in sums.axes[:-1] if a not in rows)
-        if any(a.name not in used[left] for a in (*rows, *batch)) or (rows and sums.axes[-2] is not rows[-1]):
-            return None
-        plain = [all(i.op == "var" for i in f.args[1:]) for f in factors]
-        if len(rows) > 1 or not all(plain) or factors[left].args[0] == factors[right].args[0]:
-            return None
-        return Product(sums, stage, str(factors[left].args[0]), str(factors[right].args[0]), batch, rows)
-
-    def same_elements(self, draft: Draft, sums: Stage, output: Stage) -> bool:
-        """Whether the output has the elements of `sums` in the same order, its leading axes maybe taken apart."""
-        if sums.shape == output.shape:
-            return True
-        if len(sums.axes) != 2 or sums.shape[-1] != output.shape[-1]:
-            return False
-        flat: Expr = lift(0)
-        for axis in output.axes[:-1]:
-            flat = flat * axis.extent + variable(axis)
-        reads = list(self.reads(draft, output, sums.name))
-        return bool(reads) and all(canon(r[0]) is canon(flat) and r[1] is variable(output.axes[-1]) for r in reads)
-
-    def reads(self, draft: Draft, stage: Stage, name: str) -> list[tuple[Expr, ...]]:
-        """The indices at which `stage` reads another, seen through the stages that are inlined into it."""
-        body = inline_stages(draft.state).stage(stage.name).body
-        return [tuple(n.args[1:]) for n in walk(body) if n.op == "load" and n.args[0] == name]
+        return hardware.gpu is not None and product_of(draft, stage) is not None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        found = self.product(draft, stage)
+        found = product_of(draft, stage)
         assert found is not None
         gpu = gpu_of(hardware)
+        split = split_parts(draft, found, hardware)
         if found.sums is stage:
             draft = draft.apply(CacheWrite(stage.name, "local"))
             sums = draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
@@ -201,8 +137,8 @@ class GpuTiling(SketchRule):
         draft = limited(draft, "accumulators", accumulators, MAX_SUMS)
         draft = limited(draft, "unrolled operations", accumulators * depth.unroll, MAX_UNROLL)
         draft = with_threads(draft, threads.count, accumulators + fragments, gpu, most)
-        out = []
-        for by_columns in (False, True) if found.rows else (False,):
+        out: list[Draft] = split
+        for by_columns in (False, True) if found.rows and found.rows[0].extent.value > 1 else (False,):
             done = self.factors(draft, found, sums, (row, column), depth, by_columns, hardware)
             label = "columns" if by_columns else "rows"
             out.append(done.variant(label).finish(stage.name, sums))
@@ -256,10 +192,10 @@ class GpuTiling(SketchRule):
         draft = draft.apply(ComputeAt(sums, name, place))
         reduced = list(stage.reduce_axes)
         whole: list[Axis] = []
-        while len(reduced) > 1 and int(reduced[-1].extent.value) < SHORT:
+        while len(reduced) > 1 and reduced[-1].extent.is_const and int(reduced[-1].extent.value) < SHORT:
             whole.insert(0, reduced.pop())
         axis = reduced.pop()
-        extent = int(axis.extent.value)
+        extent = longest_extent(draft, axis)
         rows = depth_tiles(extent)
         columns = tuple(f"{name}.{axis.name}.{x}" for x in ("steps", "vectors", "vector"))
         draft, (steps, vectors, vector) = draft.decide(DecisionGroup.of(f"{name}.{axis.name}", columns, rows))
@@ -273,10 +209,7 @@ class GpuTiling(SketchRule):
             draft = draft.apply(Fuse(sums, outer))
         draft = draft.apply(*(Annotate(sums, leaf, "unroll") for leaf in (inner[-1], *spatial)))
         tile = lift(steps) * unroll
-        size = tile
-        for other in whole:
-            size = size * other.extent
-        return draft, _Depth("_".join(outer), inner, tile, unroll, vector, size)
+        return draft, _Depth("_".join(outer), inner, axis.name, tile, unroll, vector)
 
     def factors(
         self,
@@ -304,9 +237,8 @@ class GpuTiling(SketchRule):
             order = None
             turned = by_columns and label == "left"
             if turned:
-                dims = len(shape)
-                first = len(found.batch)  # the rows' dimension becomes the last one
-                order = (*range(first), *range(first + 1, dims), first)
+                first = row_dimension(found)  # it becomes the last one
+                order = (*range(first), *range(first + 1, len(shape)), first)
             draft, copy = copied(draft, tensor, place, threads, vector, order, pad)
             inner = depth.inner[-1] if by_columns or label == "right" else depth.inner[-2]
             if label == "right":
@@ -325,33 +257,15 @@ class GpuTiling(SketchRule):
         factors = two_factors(found.sums.body)
         assert factors is not None
         (index,) = {f.args[-1] for f in factors if f.args[0] == tensor}
-        if index is variable(found.columns):
+        along = variables(index)
+        if found.columns.name in along:
             return column.tile
-        axis = next((a for a in found.sums.reduce_axes if variable(a) is index), None)
+        axis = next((a for a in found.sums.reduce_axes if a.name in along), None)
         if axis is None:
             return lift(1)
-        inner = {leaf.split(".")[0] for leaf in depth.inner if leaf.endswith((".1", ".2"))}
-        return depth.tile if axis.name in inner else axis.extent
-
-
-def variable(axis: Axis) -> Expr:
-    return var(axis.name)
-
-
-def two_factors(body: Expr) -> tuple[Expr, Expr] | None:
-    """The loads whose product `body` is, casts seen through."""
-    while body.op == "cast":
-        body = body.args[0]
-    if body.op != "mul":
-        return None
-    found = []
-    for side in body.args:
-        while side.op == "cast":
-            side = side.args[0]
-        if side.op != "load":
-            return None
-        found.append(side)
-    return found[0], found[1]
+        if axis.name == depth.axis:
+            return depth.tile
+        return axis.extent if axis.name in depth.inner else lift(1)
 
 
 def side_tiles(extent: int, vectors: bool) -> list[tuple[int, int, int, int]]:

@@ -1,0 +1,307 @@
+"""The estimate for GPUs: what each kernel computes and moves, how well it fills the machine, what nothing hides.
+
+Traffic is counted where it goes through: wavefronts of shared memory with their bank conflicts, sectors from the
+second-level cache by what a warp reads at once, and what a kernel must bring from memory once. The slowest of these
+sets the pace, as far as the blocks are many enough to keep all multiprocessors busy and their threads enough to hide
+latency; every step that waits for its own copies adds the time of the way to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from costmodel.columns import Value
+from costmodel.features.nest import Nest
+from costmodel.features.roofline import COST, OVERLAP, Terms
+from costmodel.features.statement import Access, Loop
+from search_space.hardware import GpuLimits, Hardware
+from search_space.ir.expr import dtype_bytes
+from search_space.ir.stmt import Allocate, For, LoopProgram, Stmt, walk_stmt
+from search_space.lower.blocks import PIPELINE, kernels, shared_bytes
+
+LATENCY_CYCLES = 800.0
+"""From a multiprocessor to memory and back."""
+STEP_CYCLES = 60.0
+"""What a step costs besides, in barriers and in starting its copies."""
+FLIGHT_BYTES = 32768.0
+"""Bytes on their way to one multiprocessor that keep the memory busy."""
+FMA_IN_FLIGHT = 512.0
+"""Multiply-adds of one multiprocessor that keep its pipelines busy."""
+LANES = 128
+"""Multiply-adds a multiprocessor starts in a cycle."""
+ISSUE = 128
+"""Instructions of threads that it issues in a cycle."""
+REGISTERS = 24
+"""Those that a thread needs besides its arrays."""
+THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """One kernel: its statements, and what its blocks take.
+
+    Attributes:
+        nests: of its statements.
+        shared: bytes of shared memory of a block; registers: 32-bit ones of a thread's arrays.
+        steps: how often a block waits for copies; waiting: cycles each time.
+    """
+
+    nests: tuple[int, ...]
+    shared: Value
+    registers: Value
+    steps: Value
+    waiting: float
+
+
+def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
+    """The terms of one statement.
+
+    Traffic is in bytes: through shared memory, from the second-level cache, from memory; misses and arithmetic are
+    cycles of one multiprocessor doing all of it.
+    """
+    tape, statement, gpu = nest.tape, nest.statement, _gpu(hardware)
+    lanes = nest.extent_of("vectorize").most(1)
+    tensor = nest.extent_of("tensor")
+    is_tensor = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
+    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items())
+    arithmetic = nest.iterations * work / LANES
+    if is_tensor:
+        rate = _tensor_rate(nest, gpu)
+        arithmetic = nest.iterations * 2 / rate * hardware.cores * hardware.clock_hz
+    shared, sectors, unique = tape.const(0), tape.const(0), tape.const(0)
+    accesses = 0
+    for access in nest.accesses:
+        if access.buffer.scope == "shared":
+            shared = shared + _wavefronts(nest, access, gpu) * (gpu.banks * 4)
+        else:
+            sectors = sectors + _requested(nest, access, gpu)
+            unique = unique + nest.elements(access)[0] * dtype_bytes(access.buffer.dtype)
+        accesses += 1
+    instructions = nest.iterations * work / tensor + nest.iterations / lanes / tensor * accesses
+    hertz = hardware.clock_hz * hardware.cores
+    misses = (
+        shared / gpu.shared_bandwidth * hertz,
+        sectors / gpu.l2_bandwidth * hertz,
+        unique / hardware.bandwidth * hertz,
+    )
+    tile = nest.product(lambda loop: loop.kind in ("unroll", "vthread") and statement.output.depends(loop.var))
+    if is_tensor:
+        tile = tile * gpu.warp
+    body = nest.extent_of("unroll").most(1)
+    issue = instructions / ISSUE
+    slowest = arithmetic.most(issue)
+    for term in misses:
+        slowest = slowest.most(term)
+    one = tape.const(1)
+    return Terms(
+        instructions,
+        tile,
+        tile,
+        body,
+        nest.iterations / lanes * accesses / nest.trips[-1].most(1),
+        arithmetic,
+        issue,
+        tape.const(0),
+        (shared, sectors, unique),
+        misses,
+        one,
+        slowest / hertz,
+    )
+
+
+def gpu_seconds(
+    program: LoopProgram, nests: Sequence[Nest], terms: Sequence[Terms], hardware: Hardware
+) -> tuple[list[Terms], Value]:
+    """The terms with their kernel's share of the machine in them, and seconds of the whole program."""
+    gpu, tape = _gpu(hardware), nests[0].tape
+    done, seconds = list(terms), tape.const(0)
+    for kernel in _kernels(program, nests, gpu):
+        mine = [terms[i] for i in kernel.nests]
+        if not mine:
+            continue
+        blocks, threads = (_largest([nests[i] for i in kernel.nests], kinds) for kinds in (BLOCKS, THREADS))
+        taken = (kernel.registers + REGISTERS).least(gpu.registers_thread) * threads
+        resident = (tape.const(gpu.threads_sm) // threads).least(gpu.blocks_sm)
+        resident = resident.least(tape.const(gpu.registers_sm) // taken.most(1))
+        resident = resident.least(tape.const(gpu.shared_sm) // (kernel.shared + 1024)).most(1)
+        waves = blocks.ceildiv(resident * gpu.sms)
+        active = blocks.ceildiv(gpu.sms).least(resident) * threads  # threads at work on one multiprocessor
+        balance = blocks / (blocks.ceildiv(gpu.sms) * gpu.sms)
+        sums = tape.const(1)
+        for term in mine:
+            sums = sums.most(term.accumulators)
+        flight = active * sums / FMA_IN_FLIGHT
+        computing = balance * flight.least(1)
+        wide = tape.const(4)
+        for i in kernel.nests:
+            wide = wide.most(_in_flight(nests[i]))
+        moving = balance * (active * wide / FLIGHT_BYTES).least(1)
+        hertz = hardware.clock_hz * hardware.cores
+        work = tape.total(t.arithmetic.most(t.loading) for t in mine) / computing
+        parts = [work, tape.total(t.misses[0] for t in mine) / balance]
+        parts += [tape.total(t.misses[level] for t in mine) / moving for level in (1, 2)]
+        slowest = parts[0]
+        for part in parts[1:]:
+            slowest = slowest.most(part)
+        cycles = slowest + (tape.total(parts) - slowest) * (OVERLAP * OVERLAP)
+        waiting = waves * kernel.steps * kernel.waiting + LATENCY_CYCLES
+        whole = cycles / hertz + waiting / hardware.clock_hz + gpu.launch_seconds
+        seconds = seconds + whole
+        total = tape.total(t.seconds for t in mine).most(1e-12)
+        for i in kernel.nests:
+            share = terms[i].seconds / total
+            done[i] = replace(
+                terms[i],
+                registers=kernel.registers,
+                overhead=waiting * hardware.cores * share,
+                balance=computing,
+                seconds=whole * share,
+            )
+    return done, seconds
+
+
+def _gpu(hardware: Hardware) -> GpuLimits:
+    assert hardware.gpu is not None, hardware.name
+    return hardware.gpu
+
+
+def _kernels(program: LoopProgram, nests: Sequence[Nest], gpu: GpuLimits) -> list[_Kernel]:
+    """What each kernel takes; statements are known by the loops around them."""
+    columns, tape = nests[0].columns, nests[0].tape
+    bodies = list(kernels(program.body))
+    out = []
+    for body in bodies:
+        loops = {node.var for node in walk_stmt(body) if isinstance(node, For)}
+        mine = tuple(
+            i
+            for i, nest in enumerate(nests)
+            if len(bodies) == 1 or any(loop.var in loops for loop in nest.statement.loops)
+        )
+        steps, waiting = tape.const(1), 0.0
+        for node in walk_stmt(body):
+            if isinstance(node, For) and node.kind == "serial" and _copies_in(node.body):
+                steps = steps * columns(node.extent)
+                waiting = STEP_CYCLES if dict(node.pragmas).get(PIPELINE, 1) > 1 else LATENCY_CYCLES
+                break
+        out.append(
+            _Kernel(mine, columns(shared_bytes(body)), tape.total(_registers(body, nests[0], gpu)), steps, waiting)
+        )
+    return out
+
+
+def _copies_in(stmt: Stmt) -> bool:
+    """Whether a loop's body begins with a buffer in shared memory."""
+    return isinstance(stmt, Allocate) and stmt.buffer.scope == "shared"
+
+
+def _registers(stmt: Stmt, nest: Nest, gpu: GpuLimits) -> list[Value]:
+    """32-bit registers of the arrays that each thread has, those of virtual threads included."""
+    found: list[Value] = []
+
+    def visit(node: Stmt, times: Value) -> None:
+        if isinstance(node, For):
+            visit(node.body, times * nest.columns(node.extent) if node.kind == "vthread" else times)
+            return
+        if isinstance(node, Allocate) and node.buffer.scope in ("local", "warp"):
+            size = nest.tape.product(nest.columns(e) for e in node.buffer.shape)
+            lanes = gpu.warp if node.buffer.scope == "warp" else 1
+            found.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / lanes))
+        body = getattr(node, "body", ())
+        for child in body if isinstance(body, tuple) else (body,):
+            visit(child, times)
+
+    visit(stmt, nest.tape.const(1))
+    return found
+
+
+def _largest(nests: Sequence[Nest], kinds: tuple[str, ...]) -> Value:
+    """The most blocks, or threads, of the statements of a kernel."""
+    out = nests[0].tape.const(1)
+    for nest in nests:
+        out = out.most(nest.extent_of(*kinds))
+    return out
+
+
+def _thread_loops(nest: Nest, access: Access) -> list[tuple[Loop, Value, Value]]:
+    """The loops of threads, x first: each with its extent and how far an access moves along it."""
+    found = {loop.kind: (loop, e) for loop, e in zip(nest.statement.loops, nest.extents, strict=True)}
+    return [(*found[kind], nest.stride(access, found[kind][0].var)) for kind in THREADS if kind in found]
+
+
+def _vector(nest: Nest, access: Access) -> tuple[Value, Value]:
+    """Elements of an access that a thread moves at once, and how many such moves one execution of the vector takes."""
+    one = nest.tape.const(1)
+    for loop, extent in zip(nest.statement.loops, nest.extents, strict=True):
+        if loop.kind == "vectorize":
+            if not access.depends(loop.var):
+                return one, one
+            together = nest.stride(access, loop.var).equals(1)
+            return together.otherwise(extent, one), together.otherwise(one, extent)
+    return one, one
+
+
+def _wavefronts(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
+    """Passes through the banks of shared memory that all executions take."""
+    tape = nest.tape
+    if any(loop.kind == "tensor" for loop in nest.statement.loops):  # whole rows of a tile, by a warp together
+        return nest.iterations * dtype_bytes(access.buffer.dtype) / (gpu.banks * 4)
+    width, moves = _vector(nest, access)
+    words = dtype_bytes(access.buffer.dtype) / 4
+    lanes, distinct, conflict = tape.const(gpu.warp), tape.const(1), tape.const(1)
+    for _, extent, stride in _thread_loops(nest, access):
+        along = extent.least(lanes)
+        lanes = (lanes // along).most(1)
+        still = stride <= 0
+        distinct = distinct * still.otherwise(1, along)
+        apart = stride / width
+        degree = tape.const(1)
+        for power in (2, 4, 8, 16, 32):
+            whole = ((apart / power) // 1).equals(apart / power)
+            degree = whole.otherwise((tape.const(power) / 1).least(along), degree)
+        conflict = conflict.most(still.otherwise(1, (degree * width * words / 4).most(1).least(along)))
+    passes = (distinct * width * words / gpu.banks).most(1)
+    lanes_of = nest.extent_of("vectorize").most(1)
+    warps = nest.iterations / lanes_of / gpu.warp
+    unrolled = _reused(nest, access)
+    return warps * moves * passes.most(conflict) / unrolled
+
+
+def _requested(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
+    """Bytes of the sectors that all executions ask for."""
+    tape, size = nest.tape, dtype_bytes(access.buffer.dtype)
+    width, _ = _vector(nest, access)
+    run, lanes, shared = width, tape.const(gpu.warp), tape.const(1)
+    for _, extent, stride in _thread_loops(nest, access):
+        along = extent.least(lanes)
+        lanes = (lanes // along).most(1)
+        shared = shared * (stride <= 0).otherwise(along, 1)
+        run = stride.equals(run).otherwise(run * along, run)
+    row = nest.dims(access)[-1][1][0] + 1 if access.indices else tape.const(1)
+    run = run.least(row) * size
+    sectors = run.ceildiv(gpu.sector) * gpu.sector
+    return nest.iterations / shared * size * sectors / run / _reused(nest, access)
+
+
+def _reused(nest: Nest, access: Access) -> Value:
+    """Executions of an unrolled body for which one read serves."""
+    if access.writes and access.reads:
+        return nest.tape.const(1)
+    return nest.product(lambda loop: loop.kind in ("unroll", "vectorize") and not access.depends(loop.var))
+
+
+def _in_flight(nest: Nest) -> Value:
+    """Bytes that a thread asks memory for before it waits."""
+    reads = [a for a in nest.statement.inputs if a.buffer.scope == "global"]
+    if not reads:
+        return nest.tape.const(0)
+    return nest.extent_of("vectorize", "unroll").most(1) * dtype_bytes(reads[0].buffer.dtype)
+
+
+def _tensor_rate(nest: Nest, gpu: GpuLimits) -> float:
+    """Operations a second of the tensor cores for the statement's operands."""
+    rates = dict(gpu.tensor_flops)
+    dtypes = [a.buffer.dtype for a in nest.statement.inputs]
+    found = [rates.get("tfloat32" if d == "float32" else d) for d in dtypes]
+    return min((r for r in found if r is not None), default=rates["float16"])

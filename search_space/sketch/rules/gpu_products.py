@@ -1,0 +1,155 @@
+"""GPUs: sums of products of two factors, what rules that tile them have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from search_space.hardware import Hardware
+from search_space.ir.expr import Expr, var, variables
+from search_space.ir.polynomial import canon
+from search_space.schedule.state import Axis, Stage
+from search_space.schedule.steps import Relayout, Rfactor, Split
+from search_space.sketch.base import Draft
+from search_space.sketch.rules.gpu_common import ends_in, gpu_of, same_elements
+from search_space.sketch.tables import DecisionGroup
+
+PARTS = (2, 4, 8, 16, 32)
+"""Into how many parts a reduction is split, each in blocks of its own."""
+LEAST_PART = 128
+"""Products that a part adds up at least."""
+FEW_TILES = 2
+"""Tiles of 64x64 for each multiprocessor, below which reductions are split."""
+SHORT = 8
+"""A reduce axis shorter than this is part of a step as a whole."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A sum of products of two factors, and the output it ends in.
+
+    Attributes:
+        sums: the reduction; output: what its end is computed into, maybe itself.
+        left, right: names of the factors; the columns of the output run along the right one's.
+        batch, rows: axes of the reduction that both factors have, and that the left one has alone; the last is columns.
+    """
+
+    sums: Stage
+    output: Stage
+    left: str
+    right: str
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+
+    @property
+    def columns(self) -> Axis:
+        return self.sums.axes[-1]
+
+
+def product_of(draft: Draft, stage: Stage) -> Product | None:
+    """The product that `stage` ends; None where it is something else."""
+    sums: Stage | None = stage
+    if stage.reducer is None:
+        found = [r for r in draft.producers(stage) if r.reducer is not None]
+        sums = found[0] if len(found) == 1 and ends_in(draft, found[0], stage) else None
+        if sums is not None and not same_elements(draft, sums, stage):
+            sums = None
+    if sums is None or sums.reducer != "sum" or not sums.axes or not sums.reduce_axes:
+        return None
+    factors = two_factors(sums.body)
+    if factors is None:
+        return None
+    used = [{v for i in f.args[1:] for v in variables(i)} for f in factors]
+    columns = sums.axes[-1].name
+    if (columns in used[0]) == (columns in used[1]):
+        return None
+    right = 0 if columns in used[0] else 1
+    left = 1 - right
+    if any(a.name not in used[0] | used[1] for a in sums.reduce_axes):
+        return None
+    rows = tuple(a for a in sums.axes[:-1] if a.name not in used[right])
+    batch = tuple(a for a in sums.axes[:-1] if a not in rows)
+    if any(a.name not in used[left] for a in (*rows, *batch)) or (rows and sums.axes[-2] is not rows[-1]):
+        return None
+    moving = {a.name for a in (*rows, sums.axes[-1], *sums.reduce_axes)}
+    plain = all(one_axis(i, moving) for f in factors for i in f.args[1:])
+    if len(rows) > 1 or not plain or factors[left].args[0] == factors[right].args[0]:
+        return None
+    return Product(sums, stage, str(factors[left].args[0]), str(factors[right].args[0]), batch, rows)
+
+
+def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int = 1) -> list[Draft]:
+    """Where the output has too few tiles to go round: parts of the reduction, added up by a second kernel.
+
+    The parts become a product of their own, with the part as one more axis of it.
+
+    Args:
+        multiple: of what parts must be as long.
+    """
+    if found.sums.name.endswith(".rf") or not all(a.extent.is_const for a in found.sums.reduce_axes):
+        return []  # parts themselves
+    axis = max(found.sums.reduce_axes, key=lambda a: int(a.extent.value))
+    extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in found.sums.reduce_axes)
+    count = prod(int(a.extent.value) for a in found.sums.axes)
+    lengths = [
+        (extent // p,)
+        for p in PARTS
+        if extent % p == 0 and depth // p >= LEAST_PART and extent // p >= SHORT and extent // p % multiple == 0
+    ]
+    if not lengths or count > FEW_TILES * gpu_of(hardware).sms * 64 * 64:
+        return []
+    name = found.sums.name
+    group = DecisionGroup.of(f"{name}.{axis.name}.part", (f"{name}.{axis.name}.part",), lengths)
+    draft, (length,) = draft.decide(group)
+    before = {s.name for s in draft.state.stages}
+    draft = draft.apply(Split(name, axis.name, (length,), "exact"), Rfactor(name, f"{axis.name}.0"))
+    (partial,) = (s.name for s in draft.state.stages if s.name not in before)
+    dims = len(found.sums.axes)
+    return [draft.apply(Relayout(partial, (dims, *range(dims)))).variant("split")]
+
+
+def factor_of(found: Product, tensor: str) -> tuple[Expr, list[frozenset[str]]]:
+    """The read of a factor, and the names in each of its indices."""
+    factors = two_factors(found.sums.body)
+    assert factors is not None
+    (read,) = (f for f in factors if f.args[0] == tensor)
+    return read, [frozenset(variables(i)) for i in read.args[1:]]
+
+
+def row_dimension(found: Product) -> int:
+    """The dimension of the left factor along which the rows run."""
+    _, along = factor_of(found, found.left)
+    return next(d for d, names in enumerate(along) if found.rows[0].name in names)
+
+
+def one_axis(index: Expr, others: set[str]) -> bool:
+    """Whether an index is one of the axes `others`, maybe after a start that none of them changes."""
+    axes = variables(index) & others
+    if len(axes) != 1:
+        return index.op == "var"
+    (axis,) = axes
+    return axis not in variables(canon(index - var(axis)))
+
+
+def longest_extent(draft: Draft, axis: Axis) -> int:
+    """An axis's extent; the longest of it where it is a decision."""
+    if axis.extent.is_const:
+        return int(axis.extent.value)
+    tables = {c: g.table[:, i] for g in draft.groups for i, c in enumerate(g.columns)}
+    return int(max(tables[str(axis.extent.args[0])]))
+
+
+def two_factors(body: Expr) -> tuple[Expr, Expr] | None:
+    """The loads whose product `body` is, casts seen through."""
+    while body.op == "cast":
+        body = body.args[0]
+    if body.op != "mul":
+        return None
+    found = []
+    for side in body.args:
+        while side.op == "cast":
+            side = side.args[0]
+        if side.op != "load":
+            return None
+        found.append(side)
+    return found[0], found[1]

@@ -1,0 +1,246 @@
+"""GPUs: products by the tensor cores, tiled over blocks, warps and the tiles of one instruction.
+
+A warp accumulates a tile of the output in fragments that its lanes hold together (scope `warp`). A step of the
+reduction copies tiles of both factors into shared memory; of these a warp loads fragments, each for many instructions.
+The epilogue is done by the lanes, each on the elements that it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search_space.hardware import Hardware
+from search_space.ir.expr import Expr, dtype_bytes, lift
+from search_space.lower.blocks import PIPELINE
+from search_space.schedule.state import Stage
+from search_space.schedule.steps import (
+    Annotate,
+    CacheWrite,
+    ComputeAt,
+    Fuse,
+    Pack,
+    Pragma,
+    Reorder,
+    SetScope,
+    Split,
+    Step,
+    Tensorize,
+)
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.rules.gpu_common import Number, Threads, cached, copied, divided, gpu_of, limited, with_threads
+from search_space.sketch.rules.gpu_products import (
+    Product,
+    factor_of,
+    longest_extent,
+    product_of,
+    row_dimension,
+    split_parts,
+)
+from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
+from search_space.warp_intrinsics import COLUMNS, ROWS, Mma, mma_for
+
+WARPS = (1, 2, 4)
+ROW_TILES = (1, 2, 4, 8)
+COLUMN_TILES = (1, 2, 4, 8)
+STEPS = (1, 2, 4)
+PADS = (0, 1)
+"""Vectors of 16 bytes between the rows of a tile in shared memory."""
+MAX_TILES = 32
+"""Instructions' tiles that a warp accumulates."""
+GROUPS, LANES = 8, 4
+"""Lanes along the rows of an instruction's output, and along its columns; each has two columns, and rows 8 apart."""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Warps of a block and instructions of a warp along one side."""
+
+    warps: Number
+    tiles: Number
+
+    def extent(self, tile: int) -> Expr:
+        return lift(self.warps) * self.tiles * tile
+
+
+class GpuTensorCores(SketchRule):
+    """Tiles a product of operands that the tensor cores take, together with its epilogue."""
+
+    name = "gpu_tensor_cores"
+
+    def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
+        if hardware.gpu is None:
+            return False
+        found = product_of(draft, stage)
+        return found is not None and self.instruction(draft, found, hardware) is not None
+
+    def instruction(self, draft: Draft, found: Product, hardware: Hardware) -> Mma | None:
+        """The instruction; None where there is none, or it would mostly multiply zeros."""
+        sources = [draft.state.input(t) or draft.state.stage(t) for t in (found.left, found.right)]
+        mma = mma_for(hardware, sources[0].dtype, sources[1].dtype, found.sums.dtype)
+        axis = found.sums.reduce_axes[-1]
+        if mma is None or not found.rows or longest_extent(draft, axis) < mma.depth // 2:
+            return None
+        if axis.name not in factor_of(found, found.left)[1][-1]:
+            return None  # the reduction runs along the left operand in memory
+        constant = draft.state.input(found.right)
+        if mma.turned and (constant is None or not constant.constant or constant.layout is not None):
+            return None
+        return mma
+
+    def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        found = product_of(draft, stage)
+        assert found is not None
+        mma = self.instruction(draft, found, hardware)
+        assert mma is not None
+        out = split_parts(draft, found, hardware, mma.depth)
+        if found.sums is stage:
+            draft = draft.apply(CacheWrite(stage.name, "warp"))
+            sums = draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
+        else:
+            draft = draft.apply(SetScope(found.sums.name, "warp"))
+            sums = found.sums.name
+        draft, row, column = self.sides(draft, found)
+        draft, place = self.output(draft, found, row, column)
+        draft, outer, inner, depth = self.reduction(draft, found, sums, mma, place)
+        tiles = lift(row.tiles) * column.tiles
+        held = tiles * 4 + lift(row.tiles) * 4 + lift(column.tiles) * 2
+        draft = limited(draft, "tiles of a warp", tiles, MAX_TILES)
+        warps = Threads(column.warps, gpu_of(hardware).warp, row.warps)
+        draft = with_threads(draft, warps.count, held, gpu_of(hardware), gpu_of(hardware).warp)
+        draft = self.factors(draft, found, sums, mma, (row, column), warps, (outer, inner), depth)
+        out.append(draft.variant("tensor").finish(stage.name, sums))
+        for stages in (2, 3):
+            piped = draft.apply(Pragma(sums, outer, PIPELINE, stages))
+            out.append(piped.variant(f"tensor/{stages}").finish(stage.name, sums))
+        return out
+
+    # ------------------------------------------------------------------ the output
+    def sides(self, draft: Draft, found: Product) -> tuple[Draft, _Side, _Side]:
+        name, sides = found.output.name, []
+        for label, axis, tile, counts in (
+            ("rows", found.rows[0], ROWS, ROW_TILES),
+            ("columns", found.columns, COLUMNS, COLUMN_TILES),
+        ):
+            group = (f"{name}.{label}.warps", f"{name}.{label}.tiles")
+            table = side_tiles(int(axis.extent.value), tile, counts)
+            draft, values = draft.decide(DecisionGroup.of(f"{name}.{label}", group, table))
+            sides.append(_Side(*values))
+        return draft, sides[0], sides[1]
+
+    def output(self, draft: Draft, found: Product, row: _Side, column: _Side) -> tuple[Draft, str]:
+        """The output's loops, the lanes on the elements that they hold; and the loop of warps around a warp's tile."""
+        name, axes = found.output.name, [a.name for a in found.output.axes]
+        batch, rows, j = axes[: len(found.batch)], axes[len(found.batch) : -1], axes[-1]
+        i = "_".join(rows)
+        steps: list[Step] = [Fuse(name, tuple(rows))] if len(rows) > 1 else []
+        steps += [
+            Split(name, i, (row.warps, row.tiles, ROWS // GROUPS, GROUPS), "guard"),
+            Split(name, j, (column.warps, column.tiles, LANES, COLUMNS // LANES), "guard"),
+        ]
+        outer, lanes = (*batch, f"{i}.0", f"{j}.0"), (f"{i}.4", f"{j}.3")
+        inner = (f"{i}.2", f"{j}.2", f"{i}.3")
+        steps += [
+            Reorder(name, (*outer, f"{i}.1", f"{j}.1", *lanes, *inner, f"{j}.4")),
+            Fuse(name, outer),
+            Fuse(name, lanes),
+            Annotate(name, "_".join(outer), "blockIdx.x"),
+            Annotate(name, f"{i}.1", "threadIdx.z"),
+            Annotate(name, f"{j}.1", "threadIdx.y"),
+            Annotate(name, "_".join(lanes), "threadIdx.x"),
+            *(Annotate(name, leaf, "unroll") for leaf in inner),
+            Annotate(name, f"{j}.4", "vectorize"),
+        ]
+        return draft.apply(*steps), f"{j}.1"
+
+    # ------------------------------------------------------------------ the sum
+    def reduction(self, draft: Draft, found: Product, sums: str, mma: Mma, place: str) -> tuple[Draft, str, str, Expr]:
+        """The loops of the sum: over steps, over the instructions' depths in a step; and how deep a step is."""
+        name, stage = found.output.name, draft.state.stage(sums)
+        draft = draft.apply(ComputeAt(sums, name, place))
+        *others, axis = stage.reduce_axes
+        extent = longest_extent(draft, axis)
+        table = [(s,) for s in STEPS if s == 1 or ceildiv(extent, s * mma.depth) * s * mma.depth <= extent * MAX_WASTE]
+        group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.steps",), table)
+        draft, (steps,) = draft.decide(group)
+        exact = not axis.extent.is_const or all(extent % (s * mma.depth) == 0 for (s,) in table)
+        *batch, i, j = (a.name for a in stage.axes)
+        outer = (*(a.name for a in others), f"{axis.name}.0")
+        inner, depth = f"{axis.name}.1", f"{axis.name}.2"
+        draft = draft.apply(
+            Split(sums, axis.name, (steps, mma.depth), "exact" if exact else "guard"),
+            Split(sums, i, (ROWS,), "exact"),
+            Split(sums, j, (COLUMNS,), "exact"),
+            Reorder(sums, (*outer, inner, *batch, f"{i}.0", f"{j}.0", f"{i}.1", f"{j}.1", depth)),
+            *([Fuse(sums, outer)] if len(outer) > 1 else []),
+            *(Annotate(sums, leaf, "unroll") for leaf in (inner, f"{i}.0", f"{j}.0")),
+            Tensorize(sums, f"{i}.1", mma.product.name),
+        )
+        return draft, "_".join(outer), inner, lift(steps) * mma.depth
+
+    def factors(
+        self,
+        draft: Draft,
+        found: Product,
+        sums: str,
+        mma: Mma,
+        sides: tuple[_Side, _Side],
+        warps: Threads,
+        loops: tuple[str, str],
+        depth: Expr,
+    ) -> Draft:
+        """Copies of both factors in shared memory, and fragments of these."""
+        name, (row, column), (outer, inner) = found.output.name, sides, loops
+        rows = row_dimension(found)
+        for label, tensor in (("left", found.left), ("right", found.right)):
+            source = draft.state.input(tensor) or draft.state.stage(tensor)
+            along = factor_of(found, tensor)[1]
+            dims = len(along)
+            turned = label == "right" and mma.turned
+            k = next(d for d in range(dims) if found.sums.reduce_axes[-1].name in along[d])
+            across = rows if label == "left" else next(d for d in range(dims) if found.columns.name in along[d])
+            rest = tuple(d for d in range(dims) if d not in (k, across))
+            order = (*rest, across, k) if label == "left" or turned else (*rest, k, across)
+            if turned:  # a constant, laid out as the instruction wants it
+                draft = draft.apply(Pack(tensor, ((),) * dims, tuple((d, 0) for d in order)))
+            last = order[-1] if turned else dims - 1
+            shape = [int(e) if isinstance(e, int) else int(e.value) for e in source.shape]
+            widest = 16 // dtype_bytes(source.dtype)
+            vectors = [(v,) for v in (1, 2, 4, 8, 16) if v <= widest and shape[last] % v == 0][-2:]
+            group = f"{name}.{label}.vector"
+            draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors))
+            group = f"{name}.{label}.pad"
+            draft, (pad,) = draft.decide(DecisionGroup.of(group, (group,), [(p * widest,) for p in PADS]))
+            tile = depth if last == k else column.extent(COLUMNS) if label == "right" else row.extent(ROWS)
+            draft = divided(draft, f"vectors of {tensor}", tile, vector)
+            in_memory = order if turned else None
+            draft, copy = copied(draft, tensor, (sums, outer), warps, vector, order, pad, in_memory)
+            load, spans = (mma.left, (ROWS, mma.depth)) if label == "left" else (mma.right, None)
+            draft = self.fragments(draft, copy, (sums, inner), load.name, load.extents if spans is None else spans)
+        return draft
+
+    def fragments(
+        self, draft: Draft, tensor: str, place: tuple[str, str], load: str, extents: tuple[int, ...]
+    ) -> Draft:
+        """What a warp loads of a shared tile for the instructions of one depth."""
+        draft, copy = cached(draft, tensor, "warp", place[0])
+        *rest, a, b = draft.state.stage(copy).leaves
+        steps: list[Step] = [ComputeAt(copy, *place)]
+        steps += [Split(copy, leaf, (extent,), "exact") for leaf, extent in zip((a, b), extents, strict=True)]
+        steps += [
+            Reorder(copy, (*rest, f"{a}.0", f"{b}.0", f"{a}.1", f"{b}.1")),
+            *(Annotate(copy, leaf, "unroll") for leaf in (*rest, f"{a}.0", f"{b}.0")),
+            Tensorize(copy, f"{a}.1", load),
+        ]
+        return draft.apply(*steps).finish(copy)
+
+
+def side_tiles(extent: int, tile: int, counts: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(warps, instructions of a warp) along one side of the output, little of which lies outside of it."""
+    whole = ceildiv(extent, tile)
+    found = [
+        (warps, count)
+        for warps in WARPS
+        for count in counts
+        if ceildiv(whole, warps * count) * warps * count <= max(1, whole * MAX_WASTE)
+    ]
+    return found or [(1, 1)]

@@ -1,0 +1,119 @@
+"""Instructions of a GPU's tensor cores: products of small matrices that the lanes of a warp hold together.
+
+The layouts are those of PTX's `mma.sync` (PTX ISA, "Matrix fragments for mma.m16n8k16" and "mma.m16n8k32"). A tile in
+buffers of scope `warp` is a whole number of fragments, each held as its layout says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search_space import te
+from search_space.hardware import Hardware
+from search_space.ir.expr import Expr, dtype_bytes
+from search_space.schedule.intrinsics import Fragment, TensorIntrin, register_intrinsic
+
+MMA = "mma"
+"""Hardware feature of the instructions here."""
+ROWS, COLUMNS = 16, 8
+"""Of the tile of the output."""
+
+
+@dataclass(frozen=True)
+class Mma:
+    """A product of tiles, and the loads that bring its operands from shared memory into the registers of a warp.
+
+    Attributes:
+        depth: elements along the reduction.
+        turned: whether the right operand's tile lies in shared memory with the reduction along its rows.
+        left, right: loads; product: out (16, 8) += left (16, depth) right (depth, 8), or right (8, depth) if turned.
+    """
+
+    dtypes: tuple[str, str, str]
+    depth: int
+    turned: bool
+    left: TensorIntrin
+    right: TensorIntrin
+    product: TensorIntrin
+
+
+def left_fragment(depth: int) -> Fragment:
+    """16 rows by `depth`: two rows of each lane, in runs of 4 bytes, the halves of the depth one after the other."""
+    run, half = depth // 8, depth // 2
+
+    def lane(row: Expr, column: Expr) -> Expr:
+        return row % 8 * 4 + column % half // run
+
+    def register(row: Expr, column: Expr) -> Expr:
+        return column // half * (2 * run) + row // 8 * run + column % run
+
+    return Fragment((ROWS, depth), lane, register, 4 * run)
+
+
+def right_fragment(depth: int, turned: bool) -> Fragment:
+    """`depth` by 8 columns, or turned: 8 by `depth`."""
+    run, half = depth // 8, depth // 2
+
+    def lane(k: Expr, column: Expr) -> Expr:
+        return column * 4 + k % half // run
+
+    def register(k: Expr, column: Expr) -> Expr:
+        return k // half * run + k % run
+
+    if turned:
+        return Fragment((COLUMNS, depth), lambda n, k: lane(k, n), lambda n, k: register(k, n), 2 * run)
+    return Fragment((depth, COLUMNS), lane, register, 2 * run)
+
+
+SUMS = Fragment(
+    (ROWS, COLUMNS),
+    lambda row, column: row % 8 * 4 + column // 2,
+    lambda row, column: row // 8 * 2 + column % 2,
+    4,
+)
+"""The output: rows 8 apart, two columns next to each other."""
+
+
+def _load(name: str, dtype: str, fragment: Fragment) -> TensorIntrin:
+    """A tile from shared memory into the registers of a warp."""
+    tile = te.placeholder(fragment.shape, dtype, name="tile")
+    copy = te.compute(fragment.shape, lambda i, j: tile[i, j], name="fragment")
+    return register_intrinsic(TensorIntrin(name, copy.op, MMA, fragments=(None, fragment)))
+
+
+def _mma(left: str, right: str, out: str) -> Mma:
+    """16-bit operands are read as they lie, transposed on the way; of bytes the right one must be turned before."""
+    depth = 32 // dtype_bytes(left)
+    turned = dtype_bytes(left) == 1
+    a = te.placeholder((ROWS, depth), left, name="a")
+    b = te.placeholder((COLUMNS, depth) if turned else (depth, COLUMNS), right, name="b")
+    r = te.reduce_axis((0, depth), "r")
+
+    def product(i: te.IterVar, j: te.IterVar) -> te.Reduction:
+        return te.sum(a[i, r].astype(out) * (b[j, r] if turned else b[r, j]).astype(out), axis=r)
+
+    c = te.compute((ROWS, COLUMNS), product, name="c")
+    shape = f"m16n8k{depth}"
+    held = left_fragment(depth), right_fragment(depth, turned)
+    return Mma(
+        (left, right, out),
+        depth,
+        turned,
+        _load(f"load_left_{shape}_{left}", left, held[0]),
+        _load(f"load_right_{shape}_{right}", right, held[1]),
+        register_intrinsic(TensorIntrin(f"mma_{shape}_{left}_{right}", c.op, MMA, fragments=(*held, SUMS))),
+    )
+
+
+MMAS: tuple[Mma, ...] = (
+    _mma("float16", "float16", "float32"),
+    _mma("bfloat16", "bfloat16", "float32"),
+    _mma("uint8", "int8", "int32"),
+)
+
+
+def mma_for(hardware: Hardware, left: str, right: str, out: str) -> Mma | None:
+    """The instruction that multiplies such operands; None where the machine has none."""
+    if MMA not in hardware.features:
+        return None
+    return next((m for m in MMAS if m.dtypes == (left, right, out)), None)

@@ -1,0 +1,102 @@
+"""Features and the roofline of programs for GPUs: threads counted once, amounts right, better tiles preferred."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from costmodel.features.extractor import FeatureExtractor
+from costmodel.features.groups import NAMES
+from search_space import workloads
+from search_space.ir.stmt import substitute_program
+from search_space.space import Sketch, generate
+from search_space.workloads import Workload
+from tests.gpu.candidates import drawn, legal
+from tests.gpu.machines import H200
+
+MATMUL = workloads.matmul(1024, 1024, 1024)
+
+
+def features(sketch: Sketch, rows: np.ndarray) -> tuple[FeatureExtractor, np.ndarray]:
+    extractor = FeatureExtractor(sketch.program, sketch.columns, H200)
+    return extractor, np.array(extractor(sketch.expand(rows)))
+
+
+def row_of(sketch: Sketch, **values: tuple[int, ...]) -> np.ndarray:
+    """The candidate of given choices by the last part of a group's name; others are the first of their table."""
+    found = []
+    for group in sketch.groups:
+        wanted = values.get(group.name.split(".", 1)[1].replace(".", "_"))
+        table = [tuple(int(v) for v in row) for row in group.table]
+        found.append(table.index(wanted) if wanted else 0)
+    return np.array([found], np.int32)
+
+
+def test_work_is_counted_once() -> None:
+    """Copies are made by all threads together, so every element of a tile is copied once in a step."""
+    sketch = generate(MATMUL, H200, ["direct"]).sketches[0]
+    row = row_of(sketch, rows=(2, 8, 1, 4), columns=(2, 8, 1, 4), r=(8, 1, 1), left_vector=(4,), right_vector=(4,))
+    assert sketch.legal(row)[0]
+    extractor, found = features(sketch, row)
+    names = [s.output.buffer.name for s in extractor.statements]
+    iterations = np.exp2(found[0, :, NAMES.index("iterations")]) - 1
+    assert iterations[names.index("a.shared")] == pytest.approx(16 * 16 * 128 * 64 * 8, rel=1e-3)
+    assert iterations[names.index("matmul.local")] == pytest.approx(1024**3, rel=1e-3)
+    threads = np.exp2(found[0, :, NAMES.index("thread.product")]) - 1
+    np.testing.assert_allclose(threads, 64, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        MATMUL,
+        workloads.conv2d(1, 56, 56, 64, 64, kernel=3, padding=1),
+        workloads.matmul(512, 512, 512, dtype="float16"),
+        workloads.softmax(512, 1000),
+        workloads.elementwise("relu", (64, 1000)),
+        workloads.max_pool2d(1, 112, 112, 64, kernel=3, stride=2, padding=1),
+    ],
+    ids=str,
+)
+def test_features_are_finite_and_the_same_with_numbers_put_in(workload: Workload) -> None:
+    for sketch in generate(workload, H200).sketches:
+        if sketch.algorithm.startswith("winograd"):
+            continue
+        rows = legal(sketch, 20)
+        extractor, found = features(sketch, rows)
+        assert np.isfinite(found).all()
+        seconds = extractor.roofline(sketch.expand(rows))
+        assert np.isfinite(seconds).all() and (seconds > 1e-7).all() and (seconds < 10).all()
+        alone = FeatureExtractor(substitute_program(sketch.program, sketch.values(rows[0])), (), H200)
+        np.testing.assert_array_equal(alone(np.empty((0, 1)))[0], found[0])
+
+
+def test_the_estimate_prefers_what_gpus_prefer() -> None:
+    sketch = generate(MATMUL, H200, ["direct"]).sketches[0]
+    extractor = FeatureExtractor(sketch.program, sketch.columns, H200)
+
+    def seconds(**values: tuple[int, ...]) -> float:
+        row = row_of(sketch, **values)
+        assert sketch.legal(row)[0], sketch.violations(row)
+        return float(extractor.roofline(sketch.expand(row))[0])
+
+    good = {"rows": (2, 16, 1, 4), "columns": (2, 8, 1, 4), "r": (8, 1, 2), "left_vector": (4,), "right_vector": (4,)}
+    assert seconds(**good) < seconds(**{**good, "rows": (1, 32, 1, 1), "columns": (1, 8, 1, 1)})  # no reuse
+    assert seconds(**good) < seconds(**{**good, "left_vector": (1,), "right_vector": (1,)})
+    assert seconds(**good) > MATMUL.flops / H200.peak_flops
+    softmax = generate(workloads.softmax(4096, 1024), H200).sketches
+    rows = drawn(softmax[0], 200)
+    by_name = {s.name: FeatureExtractor(s.program, s.columns, H200).roofline(s.expand(rows)).min() for s in softmax}
+    assert min(by_name.values()) > 2 * 4 * 4096 * 1024 / H200.bandwidth
+    assert min(by_name.values()) < 20 * 4 * 4096 * 1024 / H200.bandwidth
+
+
+def test_tensor_cores_are_estimated_by_their_own_rate() -> None:
+    """Large tiles approach neither more than the peak nor less than what plain threads could do."""
+    workload = workloads.matmul(4096, 4096, 4096, dtype="float16")
+    best = np.inf
+    for sketch in generate(workload, H200, ["direct"]).sketches:
+        rows = legal(sketch, 3000)
+        extractor = FeatureExtractor(sketch.program, sketch.columns, H200)
+        best = min(best, float(extractor.roofline(sketch.expand(rows)).min()))
+    assert workload.flops / 989e12 < best < workload.flops / H200.peak_flops
