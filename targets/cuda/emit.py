@@ -16,14 +16,16 @@ from search_space.ir.regroup import Regrouping
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 from targets.cuda.accesses import all_accesses
-from targets.cuda.crossing import WARP_REDUCE, warp_reduce
+from targets.cuda.crossing import WARP_REDUCE, synchronises, warp_reduce
 from targets.cuda.pipeline import ASYNC
-from targets.cuda.prelude import prelude
+from targets.cuda.prelude import RESERVED, prelude
 from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, elements
 from targets.cuda.values import C_TYPES, Values
 
 STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a kernel may declare; more is asked for at the launch."""
+MOST_UNROLLED = 32
+"""Statements of an unrolled loop, where nothing but the latency of memory asks for it."""
 IntrinsicEmitter = Callable[["KernelText", Intrinsic], None]
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
@@ -68,8 +70,8 @@ class KernelText:
     def name(self, name: str) -> str:
         """The C identifier of a variable or a buffer."""
         if name not in self._names:
-            plain = re.sub(r"\W", "_", name)
-            taken = set(self._names.values())
+            plain = re.sub(r"^(?=\d)|\W", "_", name)
+            taken = {*RESERVED, *self._names.values()}
             candidates = chain([plain], (f"{plain}_{i}" for i in count(1)))
             self._names[name] = next(n for n in candidates if n not in taken)
         return self._names[name]
@@ -179,7 +181,9 @@ class KernelText:
             a.buffer in self._registers and any(loop.var in variables(i) for i in a.indices)
             for a in all_accesses(loop.body)
         )
-        return "#pragma unroll" if chooses else "#pragma unroll 1"
+        if chooses:
+            return "#pragma unroll"
+        return unrolling(loop)
 
     # ------------------------------------------------------------------ stores
     def store(self, store: Store) -> None:
@@ -348,6 +352,28 @@ class KernelText:
                 self.line(f"if ({tests}) {access}")
             parts.append(part)
         return lambda lane: self.values.widened(f"{parts[lane // width]}.x[{lane % width}]", buffer.dtype)
+
+
+def unrolling(loop: For) -> str:
+    """How far a loop that is a loop is written out: as far as loads that wait for nothing can be under way together."""
+    extent, size = int(loop.extent.value), statements(loop.body)
+    if any(map(synchronises, walk_stmt(loop.body))):
+        return "#pragma unroll 1"
+    if extent * size <= MOST_UNROLLED:
+        return "#pragma unroll"
+    return "#pragma unroll 4" if size <= MOST_UNROLLED // 8 else "#pragma unroll 1"
+
+
+def statements(stmt: Stmt) -> int:
+    """Stores that a statement comes to where its loops are written out; a vector counts once."""
+    if isinstance(stmt, Seq):
+        return sum(map(statements, stmt.body))
+    if isinstance(stmt, Allocate):
+        return statements(stmt.body)
+    if isinstance(stmt, For):
+        alone = stmt.kind in ("vectorize", *THREAD_TAGS)
+        return statements(stmt.body) * (1 if alone else int(stmt.extent.value))
+    return 1
 
 
 def _emit_warp_reduce(text: KernelText, call: Intrinsic) -> None:

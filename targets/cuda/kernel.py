@@ -138,7 +138,7 @@ class CudaBound(Bound):
         return self.outputs[0]
 
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
-        """Seconds between marks around each run, by the device's clock; for short warm kernels, means of several runs."""
+        """Seconds between marks around each run, by the device's clock; means of several for short ones."""
         parts = [self._timed(min(AT_ONCE, iterations - start)) for start in range(0, iterations, AT_ONCE)]
         seconds = np.concatenate(parts)
         if not self.cold:

@@ -73,6 +73,19 @@ _PARTS = {
     "load_matrices4(": _MATRICES,
     "end_of_copies(": _GROUPS,
 }
+_WORDS = (
+    "Vec alignas alignof and and_eq asm auto bfloat_t bitand bitor blockDim blockIdx bool break case "
+    "catch char class compl const const_cast constexpr continue copies_but copy_async decltype default "
+    "delete do double dynamic_cast else end_of_copies enum erff expf explicit export extern fabsf false "
+    "float floor_div floor_mod floorf fmaxf fminf for friend from_bfloat from_half goto gridDim half_t if "
+    "inline int logf long max min mutable namespace new noexcept not not_eq nullptr operator or or_eq "
+    "private protected public register reinterpret_cast return rsqrtf shared_memory short sigmoid signed "
+    "sizeof sqrtf static static_assert static_cast struct switch tanhf template this threadIdx "
+    "thread_local throw to_bfloat to_half true try typedef typeid typename union unsigned using virtual "
+    "void volatile warpSize wchar_t while xor xor_eq "
+)
+RESERVED = frozenset(_WORDS.split())
+"""Names that no variable may have: C++ keywords, and what the text calls."""
 
 
 def prelude(text: str) -> str:

@@ -1,0 +1,96 @@
+template <class T, int N> struct alignas(sizeof(T) * N) Vec { T x[N]; };
+extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out) {
+  __shared__ __align__(16) float a_shared[64];
+  __shared__ __align__(16) float b_shared[256];
+  {
+    const int out_i_0_j_0 = blockIdx.x;
+    {
+      const int out_i_2 = threadIdx.y;
+      {
+        const int out_j_2 = threadIdx.x;
+        {
+          float product[16];
+          #pragma unroll
+          for (int out_j_1 = 0; out_j_1 < 2; ++out_j_1) {
+            #pragma unroll
+            for (int product_i = 0; product_i < 2; ++product_i) {
+              #pragma unroll
+              for (int product_j = 0; product_j < 4; ++product_j) {
+                product[(out_j_1 * 8 + product_i * 4 + product_j)] = 0.0f;
+              }
+            }
+          }
+          #pragma unroll 1
+          for (int product_r_0 = 0; product_r_0 < 4; ++product_r_0) {
+            {
+              const int a_shared_d0_d1_1 = threadIdx.y;
+              {
+                const int a_shared_d0_d1_2 = threadIdx.x;
+                {
+                  Vec<float, 4> v16{};
+                  if ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60)) v16 = *(const Vec<float, 4>*)(a + ((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) % 2u) * 4 + (int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 256 + product_r_0 * 8));
+                  Vec<float, 4> v17;
+                  v17.x[0] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[0] : 0.0f);
+                  v17.x[1] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[1] : 0.0f);
+                  v17.x[2] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[2] : 0.0f);
+                  v17.x[3] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[3] : 0.0f);
+                  *(Vec<float, 4>*)(a_shared + ((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) % 2u) * 4 + (int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) * 8)) = v17;
+                }
+              }
+            }
+            #pragma unroll
+            for (int b_shared_d0_d1_0 = 0; b_shared_d0_d1_0 < 4; ++b_shared_d0_d1_0) {
+              {
+                const int b_shared_d0_d1_1 = threadIdx.y;
+                {
+                  const int b_shared_d0_d1_2 = threadIdx.x;
+                  {
+                    const Vec<float, 4> v22 = *(const Vec<float, 4>*)(b + ((int)((unsigned)(b_shared_d0_d1_0 * 4 + b_shared_d0_d1_1) % 2u) * 16 + (int)((unsigned)(b_shared_d0_d1_0 * 4 + b_shared_d0_d1_1) / 2u) * 64 + b_shared_d0_d1_2 * 4 + (int)((unsigned)out_i_0_j_0 % 2u) * 32 + product_r_0 * 512));
+                    Vec<float, 4> v23;
+                    v23.x[0] = v22.x[0];
+                    v23.x[1] = v22.x[1];
+                    v23.x[2] = v22.x[2];
+                    v23.x[3] = v22.x[3];
+                    *(Vec<float, 4>*)(b_shared + ((int)((unsigned)(b_shared_d0_d1_0 * 4 + b_shared_d0_d1_1) % 2u) * 16 + (int)((unsigned)(b_shared_d0_d1_0 * 4 + b_shared_d0_d1_1) / 2u) * 32 + b_shared_d0_d1_2 * 4)) = v23;
+                  }
+                }
+              }
+            }
+            __syncthreads();
+            #pragma unroll 1
+            for (int product_r_1 = 0; product_r_1 < 4; ++product_r_1) {
+              #pragma unroll
+              for (int out_j_1 = 0; out_j_1 < 2; ++out_j_1) {
+                #pragma unroll
+                for (int product_r_2 = 0; product_r_2 < 2; ++product_r_2) {
+                  #pragma unroll
+                  for (int product_i = 0; product_i < 2; ++product_i) {
+                    #pragma unroll
+                    for (int product_j = 0; product_j < 4; ++product_j) {
+                      product[(out_j_1 * 8 + product_i * 4 + product_j)] = (product[(out_j_1 * 8 + product_i * 4 + product_j)] + (a_shared[(out_i_2 * 16 + product_i * 8 + product_r_1 * 2 + product_r_2)] * b_shared[(out_j_1 * 16 + out_j_2 * 4 + product_j + product_r_1 * 64 + product_r_2 * 32)]));
+                    }
+                  }
+                }
+              }
+            }
+            __syncthreads();
+          }
+          #pragma unroll
+          for (int out_j_1 = 0; out_j_1 < 2; ++out_j_1) {
+            #pragma unroll
+            for (int out_i_3 = 0; out_i_3 < 2; ++out_i_3) {
+              if ((((int)((unsigned)out_i_0_j_0 / 2u) * 4 + out_i_2) < 30)) {
+                Vec<float, 4> v28;
+                v28.x[0] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8)], 0.0f);
+                v28.x[1] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 1)], 0.0f);
+                v28.x[2] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 2)], 0.0f);
+                v28.x[3] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 3)], 0.0f);
+                *(Vec<float, 4>*)(out + ((int)((unsigned)out_i_0_j_0 % 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 512 + out_i_2 * 128 + out_i_3 * 64 + out_j_1 * 16 + out_j_2 * 4)) = v28;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}

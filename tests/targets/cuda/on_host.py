@@ -1,0 +1,168 @@
+"""CUDA text on the host: the same C++ with a prelude of its own, threads as coroutines that switch at barriers.
+
+The emulator runs what the text is written from; this runs the text, so that a wrong index, type or cast in it shows.
+Threads of a block run one after another from barrier to barrier, the last one first; blocks run in turn.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from targets.cuda.emit import KernelText, dynamic_shared_bytes
+from targets.cuda.program import DeviceKernel, DeviceProgram, buffer_bytes
+
+PRELUDE = r"""
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <ucontext.h>
+#include <vector>
+#define __global__
+#define __launch_bounds__(n)
+#define __restrict__
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ static
+struct Dim { unsigned x, y, z; };
+static Dim threadIdx, blockIdx;
+static unsigned char shared_memory[1 << 18] __attribute__((aligned(16)));
+template <class T, int N> struct alignas(sizeof(T) * N) Vec { T x[N]; };
+template <class T> static T floor_div(T a, T b) {
+  T q = a / b;
+  return q - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0);
+}
+template <class T> static T floor_mod(T a, T b) { return a - floor_div(a, b) * b; }
+template <class T> static T min(T a, T b) { return b < a ? b : a; }
+template <class T> static T max(T a, T b) { return a < b ? b : a; }
+static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
+struct half_t { _Float16 value; };
+static float from_half(half_t h) { return (float)h.value; }
+static half_t to_half(float f) { return {(_Float16)f}; }
+struct bfloat_t { uint16_t bits; };
+static float from_bfloat(bfloat_t b) { return __int_as_float((int)((uint32_t)b.bits << 16)); }
+static bfloat_t to_bfloat(float f) {
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  if (f != f) return {0x7fff};
+  return {(uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16)};
+}
+
+static ucontext_t scheduler;
+static std::vector<ucontext_t> threads;
+static std::vector<bool> done;
+static int current;
+static Dim block;
+static float lanes[1024];
+static void here(int t) {
+  current = t;
+  threadIdx = {t % block.x, t / block.x % block.y, t / (block.x * block.y)};
+}
+static void __syncthreads() { swapcontext(&threads[current], &scheduler); }
+template <class T> static T __shfl_xor_sync(unsigned, T value, int other) {
+  int me = current;
+  memcpy(&lanes[me], &value, 4);
+  __syncthreads();
+  memcpy(&value, &lanes[me ^ other], 4);
+  __syncthreads();
+  return value;
+}
+template <int N> static void copy_async(void* to, const void* from, bool inside) {
+  if (inside) memcpy(to, from, N); else memset(to, 0, N);
+}
+static void end_of_copies() {}
+template <int N> static void copies_but() {}
+static void (*body)(void**);
+static void** arguments;
+static void enter() { body(arguments); done[current] = true; }
+extern "C" int run(void (*kernel)(void**), void** args, const unsigned* g, const unsigned* b) {
+  block = {b[0], b[1], b[2]};
+  int count = b[0] * b[1] * b[2];
+  std::vector<std::vector<char>> stacks(count, std::vector<char>(1 << 16));
+  body = kernel;
+  arguments = args;
+  for (unsigned z = 0; z < g[2]; ++z) for (unsigned y = 0; y < g[1]; ++y) for (unsigned x = 0; x < g[0]; ++x) {
+    blockIdx = {x, y, z};
+    threads.assign(count, ucontext_t());
+    done.assign(count, false);
+    for (int t = 0; t < count; ++t) {
+      getcontext(&threads[t]);
+      threads[t].uc_stack.ss_sp = stacks[t].data();
+      threads[t].uc_stack.ss_size = stacks[t].size();
+      threads[t].uc_link = &scheduler;
+      makecontext(&threads[t], enter, 0);
+    }
+    for (int left = count; left;) {
+      int finished = 0;
+      for (int t = count - 1; t >= 0; --t) {
+        if (done[t]) return 1;  // one thread has ended, another waits
+        here(t);
+        swapcontext(&scheduler, &threads[t]);
+        finished += done[t];
+      }
+      if (finished && finished != count) return 1;
+      left -= finished;
+    }
+  }
+  return 0;
+}
+"""
+
+
+class HostPrograms:
+    """Device programs compiled together by the host's compiler.
+
+    Args:
+        programs: whose kernels' names all differ.
+        folder: for the library.
+    """
+
+    def __init__(self, programs: Sequence[DeviceProgram], folder: Path) -> None:
+        compiler = shutil.which("g++")
+        if compiler is None:
+            pytest.skip("running cuda text on the host needs g++")
+        kernels = [k for p in programs for each in (*p.prologues, p) for k in each.kernels]
+        source = folder / "kernels.cpp"
+        source.write_text(PRELUDE + "\n".join(map(_entry, kernels)))
+        library = folder / "kernels.so"
+        command = [compiler, "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-shared", "-fPIC"]
+        subprocess.run([*command, str(source), "-o", str(library)], check=True)
+        self._library = ctypes.CDLL(str(library))
+
+    def run(self, program: DeviceProgram, arrays: dict[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+        """Runs a program on arrays by name, those of its outputs included, which it writes."""
+        memory: dict[str, NDArray[np.generic]] = dict(arrays)
+        for prologue in program.prologues:
+            self._launch(prologue, memory)
+        self._launch(program, memory)
+        return memory
+
+    def _launch(self, program: DeviceProgram, memory: dict[str, NDArray[np.generic]]) -> None:
+        for buffer in (*program.program.params, *program.workspace):
+            if buffer.name not in memory:
+                memory[buffer.name] = np.full(buffer_bytes(buffer), 0xFF, np.uint8)
+        for kernel in program.kernels:
+            pointers = (ctypes.c_void_p * len(kernel.params))(*(memory[b.name].ctypes.data for b in kernel.params))
+            grid, block = ((ctypes.c_uint * 3)(*dim) for dim in (kernel.grid, kernel.block))
+            function = ctypes.cast(getattr(self._library, f"{kernel.name}_entry"), ctypes.c_void_p)
+            assert self._library.run(function, pointers, grid, block) == 0, f"{kernel.name} diverges at a barrier"
+
+
+def _entry(kernel: DeviceKernel) -> str:
+    """The kernel's text, and a function that calls it with pointers from a table."""
+    text = KernelText(kernel).function()
+    if dynamic_shared_bytes(kernel):
+        text = re.sub(r"extern __shared__ .*;", "", text)
+    header = text[: text.index("{")]
+    params = header[header.index(f"{kernel.name}(") + len(kernel.name) + 1 : header.rindex(")")].split(", ")
+    casts = [f"({p[: p.index('*') + 1]})table[{i}]" for i, p in enumerate(params)]
+    return f'{text}\nextern "C" void {kernel.name}_entry(void** table) {{ {kernel.name}({", ".join(casts)}); }}\n'

@@ -1,0 +1,126 @@
+"""Modules on a device, which a fake stands for: arguments, packing, cold runs, poisoned outputs, failures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from search_space import workloads
+from search_space.ir.expr import var
+from search_space.ir.stmt import Allocate, LoopProgram, Store, seq
+from search_space.space import generate, program_of
+from targets.base import Module, RunError
+from targets.cuda.device import DeviceLost
+from targets.cuda.kernel import MOST_RUNS, CudaKernel
+from targets.cuda.target import CudaTarget
+from tests.golden.cases import HARDWARE
+from tests.gpu.candidates import legal
+from tests.targets.cuda.fake_device import FakeDevice
+from tests.targets.cuda.programs import at, buffer, inputs, loop, matmul_program
+
+TARGET = CudaTarget()
+
+
+def loaded(program: LoopProgram) -> tuple[CudaKernel, FakeDevice]:
+    device = FakeDevice(TARGET.device_program(program))
+    module = Module.from_bytes(TARGET.build(program).to_bytes())
+    return CudaKernel(module, device), device
+
+
+def test_a_product() -> None:
+    program = matmul_program(16, 17, 9)
+    arrays = inputs(program)
+    kernel, _ = loaded(program)
+    out = np.zeros((16, 17), np.float32)
+    kernel(arrays["a"], arrays["b"], out)
+    np.testing.assert_allclose(out, np.maximum(arrays["a"] @ arrays["b"], 0), rtol=1e-5, atol=1e-5)
+
+
+def test_constants_are_packed_on_the_device_by_the_prologue() -> None:
+    """A schedule for CPUs: packed constants, loops without threads, which are dealt out to some."""
+    workload = workloads.matmul(8, 24, 12)
+    sketch = next(s for s in generate(workload, HARDWARE).sketches if s.program.prologues)
+    (row,) = legal(sketch, 1)
+    program = program_of(workload, sketch.algorithm, sketch.trace(row))
+    assert program.prologues
+    kernel, device = loaded(program)
+    given = workload.make_inputs(0)
+    out = np.zeros((8, 24), np.float32)
+    kernel(*given, out)
+    np.testing.assert_allclose(out, workload.reference(*given), rtol=1e-4, atol=1e-4)
+    assert device.queue[0].startswith("kernel_pack0")
+
+
+def test_kernels_share_memory_that_no_caller_sees() -> None:
+    t, u = var("t"), var("u")
+    first = loop("t", 64, "threadIdx.x", Store("z", (t,), at("x", t) + at("x", t)))
+    second = loop("u", 64, "threadIdx.x", Store("y", (u,), at("z", 63 - u)))
+    body = Allocate(buffer("z", 64), seq(first, second))
+    kernel, device = loaded(LoopProgram("twice", (buffer("x", 64), buffer("y", 64)), body, ("y",)))
+    x, y = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    kernel(x, y)
+    np.testing.assert_array_equal(y, 2 * x[::-1])
+    assert device.queue == ["kernel_0", "kernel_1"] and device.live == 3 * 256
+
+
+def test_an_element_that_no_kernel_writes_keeps_what_the_host_has_there() -> None:
+    t = var("t")
+    body = loop("t", 32, "threadIdx.x", Store("y", (t,), at("x", t)))
+    kernel, _ = loaded(LoopProgram("half", (buffer("x", 64), buffer("y", 64)), body, ("y",)))
+    bound = kernel.bind([np.ones(64, np.float32)])
+    output = bound.run()
+    output[...] = 7
+    assert bound.run() is output
+    np.testing.assert_array_equal(output, np.repeat(np.float32([1, 7]), 32))
+
+
+def test_warm_runs_follow_each_other_and_short_ones_are_grouped() -> None:
+    program = matmul_program(4, 4, 4)
+    kernel, device = loaded(program)
+    bound = kernel.bind(list(inputs(program).values()))
+    np.testing.assert_allclose(bound.time(3), 1e-6)
+    first = device.queue.index("mark")
+    assert device.queue[first:] == ["mark", "kernel_0", "mark"] * 3
+    assert device.queue[first - 1] == "kernel_0" and set(device.queue[: first - 1]) == {"fill"}
+    device.queue.clear()
+    np.testing.assert_allclose(bound.time(2), 1e-6)
+    assert device.queue.count("kernel_0") == 1 + 2 * MOST_RUNS
+
+
+def test_cold_runs_find_the_cache_filled_with_something_else() -> None:
+    program = matmul_program(4, 4, 4)
+    kernel, device = loaded(program)
+    bound = kernel.bind(list(inputs(program).values()), copies=2)
+    np.testing.assert_allclose(bound.time(3), 1e-6)
+    assert device.queue == ["fill", "mark", "kernel_0", "mark"] * 3
+    assert bound.copies == 1
+
+
+def test_metrics_are_those_of_the_largest_kernel_and_of_the_device() -> None:
+    kernel, _ = loaded(matmul_program(4, 4, 4))
+    metrics = kernel.bind(list(inputs(matmul_program(4, 4, 4)).values())).metrics()
+    assert metrics["registers"] > 8 and metrics["spill_bytes"] == 0 and metrics["kernels"] == 1
+    assert metrics["shared_bytes"] > 0 and metrics["sm_mhz"] == 1980
+
+
+def test_a_kernel_that_fails_ends_what_the_process_can_do() -> None:
+    program = matmul_program(4, 4, 4)
+    kernel, device = loaded(program)
+    bound = kernel.bind(list(inputs(program).values()))
+    device.broken = True
+    with pytest.raises(DeviceLost, match="illegal address") as caught:
+        bound.run()
+    assert caught.value.fatal
+
+
+def test_wrong_arguments_are_refused() -> None:
+    kernel, _ = loaded(matmul_program(4, 5, 4))
+    a, b, out = (np.zeros(shape, np.float32) for shape in ((4, 4), (4, 5), (4, 5)))
+    with pytest.raises(RunError, match="must be given its inputs and outputs"):
+        kernel(a, b)
+    with pytest.raises(RunError, match=r"input `b` must be float32 of shape \(4, 5\)"):
+        kernel(a, a, out)
+    with pytest.raises(RunError, match=r"output `out` must be float32 of shape \(4, 5\)"):
+        kernel(a, b, a)
+    with pytest.raises(RunError, match="must be given its 2 inputs"):
+        kernel.bind([a])

@@ -1,0 +1,70 @@
+"""The CUDA text itself computes the reference: it is compiled for the host and run there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from search_space import workloads
+from search_space.dtypes import numpy_dtype
+from search_space.space import generate, program_of
+from search_space.workloads import Workload
+from targets.cuda.kernels import device_program
+from targets.cuda.program import DeviceProgram
+from tests.golden.cases import HARDWARE
+from tests.gpu.candidates import legal
+from tests.gpu.machines import H200
+from tests.operators.cases import SMALL
+from tests.targets.cuda.on_host import HostPrograms
+from tests.targets.cuda.programs import LIMITS
+
+SOME: tuple[Workload, ...] = (
+    *SMALL[::3],
+    workloads.matmul(29, 24, 20),
+    workloads.matmul(16, 32, 24, dtype="float16"),
+    workloads.softmax(rows=5, columns=40),
+    workloads.layer_norm(rows=3, columns=100),
+    workloads.reduce((6, 70), 1, "max"),
+)
+
+
+def programs_of(workload: Workload, number: int) -> list[DeviceProgram]:
+    out = []
+    for i, sketch in enumerate(generate(workload, H200).sketches):
+        (row,) = legal(sketch, 1, seed=number + i)
+        program = program_of(workload, sketch.algorithm, sketch.trace(row))
+        out.append(device_program(program, LIMITS, f"k{number}_{i}"))
+    return out
+
+
+def checked(workload: Workload, program: DeviceProgram, host: HostPrograms) -> None:
+    given = workload.make_inputs(0)
+    arrays = {spec.name: np.ascontiguousarray(a) for spec, a in zip(workload.inputs, given, strict=True)}
+    output = workload.output
+    arrays[output.name] = np.zeros(output.shape, numpy_dtype(output.dtype))
+    host.run(program, arrays)
+    rtol, atol = workload.tolerance
+    wanted = workload.reference(*given).astype(np.float64)
+    np.testing.assert_allclose(
+        arrays[output.name].astype(np.float64), wanted, rtol=rtol, atol=atol, err_msg=str(program)
+    )
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_text_computes_the_reference(part: int, tmp_path: Path) -> None:
+    some = SOME[part::4]
+    programs = [(w, p) for i, w in enumerate(some) for p in programs_of(w, i)]
+    host = HostPrograms([p for _, p in programs], tmp_path)
+    for workload, program in programs:
+        checked(workload, program, host)
+
+
+def test_text_of_prologues_packs_constants(tmp_path: Path) -> None:
+    workload = workloads.matmul(8, 24, 12)
+    sketch = next(s for s in generate(workload, HARDWARE).sketches if s.program.prologues)
+    (row,) = legal(sketch, 1)
+    program = device_program(program_of(workload, sketch.algorithm, sketch.trace(row)), LIMITS)
+    assert program.prologues
+    checked(workload, program, HostPrograms([program], tmp_path))
