@@ -52,7 +52,10 @@ def _tidy(stmt: Stmt, ranges: dict[str, Expr], fixed: dict[str, Expr], rules: ty
         if extent.is_const and extent.value <= 0:
             return None
         if extent.is_const and extent.value == 1:
-            return _tidy(stmt.body, ranges, {**fixed, stmt.var: const(0)}, rules)
+            body = _tidy(stmt.body, ranges, {**fixed, stmt.var: const(0)}, rules)
+            if body is None or not stmt.kind.startswith("blockIdx."):
+                return body
+            return For(stmt.var, extent, stmt.kind, body, stmt.pragmas)  # what is inside is one kernel
         body = _tidy(stmt.body, {**ranges, stmt.var: extent}, fixed, rules)
         return None if body is None else For(stmt.var, extent, stmt.kind, body, stmt.pragmas)
     if isinstance(stmt, Allocate):

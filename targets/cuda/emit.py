@@ -37,6 +37,8 @@ def emit_program(program: DeviceProgram) -> str:
     Raises:
         BuildError: an expression or an instruction that there is no text for.
     """
+    import targets.cuda.warp_text  # noqa: F401  (registers its instructions)
+
     kernels = [kernel for prologue in program.prologues for kernel in prologue.kernels] + list(program.kernels)
     text = "\n".join(KernelText(kernel).function() for kernel in kernels)
     return prelude(text) + text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search_space.hardware import GpuLimits, Hardware
+from search_space.warp_intrinsics import MMA
 
 KIB, MIB = 1024, 1024 * 1024
 DEFAULT_ARCH = "sm_90"
@@ -22,6 +23,7 @@ def _gpu(
         l3_bytes=l2,
         peak_flops=flops,
         bandwidth=bandwidth,
+        features=(MMA,),
         clock_hz=clock,
         gpu=limits,
     )

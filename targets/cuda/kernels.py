@@ -27,6 +27,7 @@ from targets.cuda.crossing import reduce_across_threads, synchronises
 from targets.cuda.pipeline import pipelined
 from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, Dim, allocated, buffer_bytes
 from targets.cuda.vthreads import inject_vthreads
+from targets.cuda.warps import lower_warps
 
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 MOST_THREADS = (1024, 1024, 64)
@@ -88,7 +89,7 @@ def _cut(stmt: Stmt, workspace: list[Buffer], nests: list[Stmt]) -> None:
 def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) -> DeviceKernel:
     if not any(isinstance(n, For) and n.kind in THREAD_TAGS for n in walk_stmt(nest)):
         nest = bind_threads(nest, known)
-    body = inject_vthreads(_scoped(nest, ()))
+    body = inject_vthreads(_scoped(lower_warps(nest), ()))
     grid, block = _dims(body)
     body = reduce_across_threads(body, tuple(known.values()), block)
     body = pipelined(body)

@@ -47,6 +47,22 @@ template <int N> __device__ __forceinline__ void copies_but() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 """
+_MATRICES = """__device__ __forceinline__ void load_matrices4(int& a, int& b, int& c, int& d, const void* from) {
+  unsigned place = (unsigned)__cvta_generic_to_shared(from);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(place) : "memory");
+}
+__device__ __forceinline__ void load_matrices2(int& a, int& b, const void* from) {
+  unsigned place = (unsigned)__cvta_generic_to_shared(from);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(a), "=r"(b) : "r"(place) : "memory");
+}
+__device__ __forceinline__ void load_transposed2(int& a, int& b, const void* from) {
+  unsigned place = (unsigned)__cvta_generic_to_shared(from);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(a), "=r"(b) : "r"(place) : "memory");
+}
+"""
 _PARTS = {
     "Vec<": _VECTORS,
     "floor_": _DIVISION,
@@ -54,6 +70,7 @@ _PARTS = {
     "half_t": _HALF,
     "bfloat_t": _BFLOAT,
     "copy_async<": _COPIES,
+    "load_matrices4(": _MATRICES,
     "end_of_copies(": _GROUPS,
 }
 _WORDS = (

@@ -1,5 +1,6 @@
 """Runs device programs on the host, threads side by side, and reports races: see `emulator`."""
 
+import targets.cuda.emulator.warps  # noqa: F401  (registers its instructions)
 from targets.cuda.emulator.emulator import emulate
 from targets.cuda.emulator.races import DivergenceError, RaceError
 

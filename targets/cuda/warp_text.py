@@ -1,0 +1,90 @@
+"""CUDA text of the tensor cores' instructions: `ldmatrix` and `mma.sync`."""
+
+from __future__ import annotations
+
+from search_space.ir.expr import Expr, dtype_bytes, substitute, var
+from search_space.ir.polynomial import poly
+from search_space.ir.stmt import Intrinsic, Operand
+from search_space.warp_intrinsics import MMAS, Mma
+from targets.base import BuildError
+from targets.cuda.emit import INTRINSIC_EMITTERS, KernelText
+from targets.cuda.program import ALIGNMENT
+
+LANE = "(threadIdx.x & 31)"
+"""The threads along x are the lanes of a warp."""
+_PTX = {"float16": "f16", "bfloat16": "bf16", "uint8": "u8", "int8": "s8", "float32": "f32", "int32": "s32"}
+
+
+def _address(text: KernelText, operand: Operand, row: str, column: str) -> str:
+    """A row of 16 bytes of a tile, where `row` and `column` are C texts of what is added to the tile's first element.
+
+    Raises:
+        BuildError: rows that do not begin at a multiple of 16 bytes.
+    """
+    buffer = text.buffers[operand.buffer]
+    place = text.values.offset(buffer, operand.elements)
+    start = text.simplify(substitute(place, {"#0": 0, "#1": 0}))
+    terms = dict(poly(place))
+    pitch, step = (terms.get((var(name),), 0) for name in ("#0", "#1"))
+    width = ALIGNMENT // dtype_bytes(buffer.dtype)
+    aligned = all(c % width == 0 for c in poly(start).values()) and pitch % width == 0
+    if buffer.scope != "shared" or step != 1 or not aligned or _mixed(place):
+        raise BuildError(f"rows of a tile must begin at multiples of 16 bytes, but {operand.buffer} is read at {place}")
+    return f"{text.name(buffer.name)} + {text.values.index(start)} + {row} * {pitch} + {column}"
+
+
+def _mixed(place: Expr) -> bool:
+    """Whether an element's place moves with the tile's rows or columns in any but the plain way."""
+    alone = {(var(name),) for name in ("#0", "#1")}
+    return any(any("#" in str(atom) for atom in m) for m in poly(place) if m not in alone)
+
+
+def _registers(text: KernelText, operand: Operand, count: int) -> list[str]:
+    buffer = text.buffers[operand.buffer]
+    first = text.values.offset(buffer, operand.indices)
+    return [f"{text.name(buffer.name)}[{text.values.index(text.simplify(first + i))}]" for i in range(count)]
+
+
+def _load_left(mma: Mma, text: KernelText, call: Intrinsic) -> None:
+    """Four matrices of 8 rows: rows 8 apart first, then the second half of the depth."""
+    (tile,) = call.inputs
+    place = _address(text, tile, f"{LANE} % 16", f"{LANE} / 16 * {mma.depth // 2}")
+    text.line(f"load_matrices4({', '.join(_registers(text, call.output, 4))}, {place});")
+
+
+def _load_right(mma: Mma, text: KernelText, call: Intrinsic) -> None:
+    """Two matrices, the halves of the depth; transposed where the depth runs along the columns of memory."""
+    (tile,) = call.inputs
+    if mma.turned:
+        place = _address(text, tile, f"{LANE} % 8", f"{LANE} / 8 % 2 * {mma.depth // 2}")
+        function = "load_matrices2"
+    else:
+        place, function = _address(text, tile, f"{LANE} % 16", "0"), "load_transposed2"
+    text.line(f"{function}({', '.join(_registers(text, call.output, 2))}, {place});")
+
+
+def _multiply(mma: Mma, text: KernelText, call: Intrinsic) -> None:
+    """The four registers of the sums, added to in place."""
+    left, right, out = (_PTX[d] for d in mma.dtypes)
+    sums = _registers(text, call.output, 4)
+    factors = [*_registers(text, call.inputs[0], 4), *_registers(text, call.inputs[1], 2)]
+    kind = "f" if out == "f32" else "r"
+    name = f"mma.sync.aligned.m16n8k{mma.depth}.row.col.{out}.{left}.{right}.{out}"
+    places = "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}"
+    outputs = ", ".join(f'"+{kind}"({s})' for s in sums)
+    inputs = ", ".join(f'"r"({f})' for f in factors)
+    text.line(f'asm volatile("{name} {places};" : {outputs} : {inputs});')
+
+
+def register() -> None:
+    """Makes the instructions known to the emitter."""
+    for mma in MMAS:
+        for intrinsic, write in ((mma.left, _load_left), (mma.right, _load_right), (mma.product, _multiply)):
+
+            def emitter(text: KernelText, call: Intrinsic, mma: Mma = mma, write=write) -> None:  # type: ignore[no-untyped-def]
+                write(mma, text, call)
+
+            INTRINSIC_EMITTERS[intrinsic.name] = emitter
+
+
+register()
