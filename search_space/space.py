@@ -18,6 +18,7 @@ from search_space.lower.blocks import shared_limits
 from search_space.lower.memories import memory_limits, nest_limit, workspace_bytes
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
+from search_space.sketch.base import Draft
 from search_space.sketch.generate import derive
 from search_space.sketch.tables import DecisionGroup
 
@@ -150,28 +151,32 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
     """The search space of a workload on a machine.
 
     Args:
-        algorithms: a subset of the workload's definitions; those that have sketches on this machine by default.
+        algorithms: a subset of the workload's definitions; by default those that have sketches on this machine which
+            are more than a last resort.
     """
-    sketches: list[Sketch] = []
+    found: list[tuple[str, State, Draft]] = []
     dropped = 0
     for algorithm in algorithms or workload.algorithms:
         state = initial_of(workload, algorithm)
         drafts, more = derive(state, hardware)
         dropped += more
-        sketches += [
-            Sketch(
-                f"{algorithm}:{d.name or 'default'}",
-                algorithm,
-                d.groups,
-                d.trace,
-                state,
-                d.constraints,
-                hardware.memories,
-                hardware.most_nests,
-                hardware.gpu,
-            )
-            for d in drafts
-        ]
+        found += [(algorithm, state, draft) for draft in drafts]
+    if algorithms is None and not all(draft.last_resort for *_, draft in found):
+        found = [one for one in found if not one[2].last_resort]
+    sketches = [
+        Sketch(
+            f"{algorithm}:{draft.name or 'default'}",
+            algorithm,
+            draft.groups,
+            draft.trace,
+            state,
+            draft.constraints,
+            hardware.memories,
+            hardware.most_nests,
+            hardware.gpu,
+        )
+        for algorithm, state, draft in found
+    ]
     return SearchSpace(workload, hardware, tuple(sketches), dropped)
 
 

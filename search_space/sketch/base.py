@@ -28,6 +28,7 @@ class Draft:
         constraints: limits the rules put on the decisions, besides those that lowering finds.
         done: stages no rule need look at any more.
         anchors: tiled stage → loops (stage, leaf) at which its producers may be computed, outermost first.
+        last_resort: whether it is worth nothing where there is any other.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Draft:
     constraints: tuple[Constraint, ...] = ()
     done: frozenset[str] = frozenset()
     anchors: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    last_resort: bool = False
 
     def apply(self, *steps: Step) -> Draft:
         """The draft after `steps`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from search_space import workloads
 from search_space.space import generate
 from search_space.workloads import Workload
 from tests.gpu.candidates import check, legal
@@ -21,3 +22,12 @@ def test_every_sketch_means_the_reference(workload: Workload) -> None:
     for sketch in sketches:
         (row,) = legal(sketch, 1)
         check(workload, sketch, row, seed=1)
+
+
+def test_a_last_resort_is_taken_where_there_is_nothing_else() -> None:
+    """A thread for each element of a convolution reads all it needs itself: only if no product can be made of it."""
+    conv = workloads.conv2d(1, 14, 14, 32, 64, 3, 1, 1)
+    assert {s.algorithm for s in generate(conv, H200).sketches} == {"im2col"}
+    assert {s.algorithm for s in generate(conv, H200, ["direct"]).sketches} == {"direct"}
+    grouped = workloads.conv2d(1, 14, 14, 32, 64, 3, 1, 1, groups=2)
+    assert {s.algorithm for s in generate(grouped, H200).sketches} == {"direct"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from search_space.hardware import Hardware
@@ -11,12 +12,15 @@ from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, CacheWrite, ComputeAt, Fuse, Reorder, SetScope, Split, Step
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.rules.gpu_common import ends_in, gpu_of, same_elements
+from search_space.sketch.rules.gpu_products import two_factors
 from search_space.sketch.tables import DecisionGroup
 
 THREADS = (32, 64, 128, 256, 512, 1024)
 REPEATS = (1, 2, 4, 8)
 MAX_UNROLL = 32
 """Steps of a reduction in one unrolled body."""
+MANY = 64
+"""Products for an element from which on those who share their factors are better tiled."""
 
 
 class GpuElementwise(SketchRule):
@@ -74,6 +78,8 @@ class GpuElementwise(SketchRule):
         if sums is not None:
             draft = self.accumulate(draft, sums, name, repeat)
             draft = draft.finish(sums)
+            if many_products(draft.state.stage(sums)):
+                draft = replace(draft, last_resort=True)
         return [draft.finish(name)]
 
     def reduction(self, draft: Draft, stage: Stage) -> tuple[Draft, str | None]:
@@ -109,6 +115,16 @@ class GpuElementwise(SketchRule):
                 break
             steps.append(Annotate(sums, axis.name, "unroll"))
         return draft.apply(*steps, Annotate(sums, last, "vectorize"))
+
+
+def many_products(stage: Stage) -> bool:
+    """Whether a stage adds up products of two factors that other elements of it need, too."""
+    terms = product(a.extent for a in stage.reduce_axes)
+    factors = two_factors(stage.body)
+    if factors is None or not terms.is_const or terms.value < MANY:
+        return False
+    used = [frozenset[str]().union(*(variables(i) for i in f.args[1:])) for f in factors]
+    return all(any(a.name not in names and a.extent.value > 1 for a in stage.axes) for names in used)
 
 
 def widest(draft: Draft, stage: Stage) -> int:

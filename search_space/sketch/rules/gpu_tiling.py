@@ -56,7 +56,7 @@ MAX_TILE = 256
 """Elements of a block's tile along one axis."""
 MAX_SUMS = 128
 """Accumulators of a thread."""
-MAX_UNROLL = 1024
+MAX_UNROLL = 512
 """Multiply-adds in one unrolled body: more of them take long to compile and leave the instruction cache."""
 DEPTHS = (4, 8, 16, 32, 64)
 UNROLLS = (1, 2, 4, 8)
