@@ -48,17 +48,24 @@ def test_every_sketch_computes_the_reference(workload: Workload) -> None:
         np.testing.assert_allclose(out, wanted, rtol=rtol, atol=atol, err_msg=f"{sketch.name} {sketch.values(row)}")
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 20), st.integers(1, 3), st.integers(0, 3))
-def test_products_of_any_size_are_what_the_interpreter_says(m: int, n: int, k: int, pipeline: int, seed: int) -> None:
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 14), st.integers(1, 3), st.integers(0, 3))
+def test_products_of_any_size(m: int, n: int, k: int, pipeline: int, seed: int) -> None:
     program = matmul_program(m, n, k, pipeline=pipeline)
     arrays = inputs(program, seed)
     out = emulate(device_program(program, LIMITS), arrays, seed)["out"]
-    np.testing.assert_allclose(out, interpret(program, arrays)["out"], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(out, np.maximum(arrays["a"] @ arrays["b"], 0), rtol=1e-5, atol=1e-5)
+
+
+def test_it_says_what_the_interpreter_says() -> None:
+    program = matmul_program(5, 9, 6)
+    arrays = inputs(program)
+    out = output(device_program(program, LIMITS), arrays)
+    np.testing.assert_allclose(out, interpret(program, arrays)["out"], rtol=1e-6, atol=1e-6)
 
 
 def test_blocks_run_in_the_order_of_the_seed_and_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = matmul_program(40, 40, 8)
+    program = matmul_program(20, 20, 8)
     arrays = inputs(program)
     wanted = output(device_program(program, LIMITS), arrays)
     monkeypatch.setattr(emulator, "LANES", 8)
