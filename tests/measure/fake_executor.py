@@ -16,6 +16,7 @@ import numpy as np
 
 from measure.errors import ErrorClass, TrialFailure
 from measure.interface import Task
+from targets.base import RunError
 
 
 def _segfault() -> None:
@@ -50,7 +51,16 @@ def _killed() -> None:
     os.kill(os.getpid(), 9)
 
 
+class _Lost(RunError):
+    fatal = True
+
+
+def _lost() -> None:
+    raise _Lost("a kernel must run to its end, but the driver says: illegal address")
+
+
 _DEEDS = {
+    "lost": _lost,
     "segfault": _segfault,
     "hang": _hang,
     "eat": _eat,

@@ -51,6 +51,11 @@ def pool(tmp_path_factory):
         ({"run": "hang"}, ErrorClass.run_timeout, "the run process was killed after its time-out of 0.4 s"),
         ({"run": "eat"}, ErrorClass.out_of_memory, "ran out of memory"),
         ({"run": "killed"}, ErrorClass.out_of_memory, "the run process was killed by the system"),
+        (
+            {"run": "lost"},
+            ErrorClass.crash,
+            "the run process died (exit code 1): a kernel must run to its end, but the driver says: illegal address",
+        ),
         ({"run": "bug"}, ErrorClass.unknown, "AttributeError: a fault in our own code"),
         ({"run": "wrong"}, ErrorClass.wrong_output, "1 of 4 elements wrong, first at [1]"),
         ({"run": "poisoned"}, ErrorClass.wrong_output, "first at [2]"),
