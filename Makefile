@@ -8,14 +8,17 @@ VENV ?= .venv
 CONFIG ?= configs/resnet50.yaml
 ARGS ?=
 PROCESSES ?= auto
+GPU_PYTHON ?= python3
+GPU_VERSION ?= 3.12
+GPU_SECONDS ?= 240
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
 
-.PHONY: help run test lint types check format bench tables clean
+.PHONY: help run test lint types check format bench tables clean gpu-wheels test-gpu
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 	@echo
 	@echo "  make run CONFIG=configs/matmul.yaml ARGS='--trials 32' runs another configuration with options"
 	@echo "  make test PROCESSES=0 ARGS='-x tests/measure' runs some tests in one process"
@@ -53,6 +56,15 @@ bench: $(PEERS) ## measure operators and networks beside their peers, search by 
 
 tables: $(READY) ## write the measured tables into README.md
 	$(BIN)/python -m benchmarks.table
+
+gpu-wheels: $(READY) ## fetch what test-gpu needs on a machine with PyTorch and no registry (GPU_VERSION of its Python)
+	$(BIN)/python -m benchmarks.gpu.wheels --python $(GPU_VERSION)
+
+test-gpu: ## test and measure on the GPU of this machine with GPU_PYTHON, which has PyTorch, and .gpu_wheels (8 minutes)
+	$(GPU_PYTHON) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile --upgrade \
+		--target build/gpu .gpu_wheels/*.whl
+	PYTHONPATH=build/gpu:. timeout 200 $(GPU_PYTHON) -m pytest --noconftest -p no:cacheprovider -q tests/gpu_device; \
+	tested=$$?; PYTHONPATH=build/gpu:. timeout 270 $(GPU_PYTHON) -m benchmarks.gpu --seconds $(GPU_SECONDS) && exit $$tested
 
 clean: ## remove the environment and what tools left behind
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

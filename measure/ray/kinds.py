@@ -11,23 +11,26 @@ from measure.host import allowed_cores
 
 @dataclass(frozen=True)
 class DeviceKind:
-    """Devices of one kind; a node offers them as the custom resource `autotune_NAME`, one unit a device.
+    """Devices of one kind; a node offers them as the custom resource `autotune_NAME`, or one of Ray's own, a unit each.
 
     Attributes:
         targets: names of the targets whose modules they run.
         exclusive: whether their timings are disturbed by work beside them on the same host.
-        local_count: how many this host offers where Ray is started by itself.
-        options: what else an actor asks of Ray, such as `{"num_gpus": 1}`.
+        local_count: how many this host offers where Ray is started by itself; of Ray's own it counts them.
+        options: what else an actor asks of Ray.
+        native: name of Ray's own resource, for which an actor asks by `options`.
     """
 
     targets: frozenset[str]
     exclusive: bool
     local_count: Callable[[], int]
     options: Mapping[str, Any] = field(default_factory=dict)
+    native: str = ""
 
 
 KINDS: dict[str, DeviceKind] = {
     "cpu": DeviceKind(frozenset({"cpu"}), exclusive=True, local_count=lambda: 1),
+    "cuda": DeviceKind(frozenset({"cuda"}), True, local_count=lambda: 0, options={"num_gpus": 1}, native="GPU"),
     "vta": DeviceKind(frozenset({"vta"}), exclusive=False, local_count=lambda: len(allowed_cores())),
 }
 """Name -> kind."""
@@ -37,10 +40,17 @@ FRONT = "autotune_rpc"
 
 
 def resource_of(name: str) -> str:
-    """Ray's custom resource of the kind called `name`."""
-    return f"autotune_{name}"
+    """Ray's resource of the kind called `name`."""
+    return KINDS[name].native or f"autotune_{name}"
+
+
+def demand_of(name: str) -> dict[str, Any]:
+    """What an actor of the kind called `name` asks of Ray."""
+    kind = KINDS[name]
+    return {**kind.options, **({} if kind.native else {"resources": {resource_of(name): 1}})}
 
 
 def local_resources() -> dict[str, float]:
     """Custom resources of this host, where Ray is started by itself."""
-    return {**{resource_of(name): float(kind.local_count()) for name, kind in KINDS.items()}, FRONT: 64.0}
+    ours = {resource_of(name): float(kind.local_count()) for name, kind in KINDS.items() if not kind.native}
+    return {**ours, FRONT: 64.0}

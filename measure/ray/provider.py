@@ -12,7 +12,7 @@ from measure.errors import PoolError
 from measure.ray.actors import Actor
 from measure.ray.cluster import connect
 from measure.ray.front import Front
-from measure.ray.kinds import FRONT, KINDS, resource_of
+from measure.ray.kinds import FRONT, KINDS, demand_of, resource_of
 from measure.ray.settings import FrontSettings, RaySettings, workplace_to_json
 from targets.registry import TARGETS
 
@@ -163,7 +163,7 @@ class RayProvider:
         if post.kind != _BUILDER:
             kind = KINDS[post.kind]
             role, slots = "run" if kind.exclusive else "share", 1
-            common.update(kind.options, resources={resource_of(post.kind): 1})
+            common.update(demand_of(post.kind))
         options = {
             **common,
             "max_concurrency": 2 * slots + 2,  # what was cancelled may still be ending

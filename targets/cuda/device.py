@@ -98,8 +98,14 @@ class CudaDevice:
         self._device = core.Device(number)
         self._device.set_current()
         self._stream = self._device.create_stream()
+        self.name = str(self._device.name)
         self.arch = f"sm_{self._device.arch}"
         self.l2_bytes = int(self._device.properties.l2_cache_size)
+
+    @property
+    def stream(self) -> int:
+        """The driver's handle of the queue, for libraries that shall use it."""
+        return int(self._stream.handle)
 
     def allocate(self, size: int) -> Any:
         try:

@@ -11,17 +11,7 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 from targets.base import Bound, Kernel, Module, Parameter, RunError
 from targets.cuda.device import Device, first_device
-
-AT_ONCE = 64
-"""Marks that are queued before the device may pass the first of them: fewer than its queue holds."""
-GROUP_SECONDS = 50e-6
-"""A warm sample is the mean of runs that take about so long, as marks cost a microsecond themselves."""
-MOST_RUNS = 16
-LEAD_BYTES = 512 << 20
-LEAD_SECONDS = 100e-6
-"""How long the device takes at least to fill `LEAD_BYTES`: meanwhile the host queues runs with no gap between them."""
-QUEUE_SECONDS = 8e-6
-"""The host's time for one launch or mark."""
+from targets.cuda.stopwatch import Stopwatch
 
 
 class CudaKernel(Kernel):
@@ -107,8 +97,7 @@ class CudaBound(Bound):
             if not parameter.packed_from and parameter.name not in module.outputs:
                 self.device.upload(self.memory[parameter.name], np.ascontiguousarray(given[parameter.name]))
         self._pack(given)
-        self._flushed: Any = None
-        self._runs = 1
+        self._stopwatch = Stopwatch(self.device, self.start, len(kernel.launches), cold)
 
     def _workspace(self, program: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self.device.allocate(size) for name, size in program["workspace"]}
@@ -125,53 +114,22 @@ class CudaBound(Bound):
             self.kernel.start(launches, memory)
             self.device.sync()
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Queues one execution."""
         self.kernel.start(self.kernel.launches, self.memory)
 
     def run(self, threads: int | None = None) -> NDArray[Any]:
         names = self.kernel.module.outputs
         for name, output in zip(names, self.outputs, strict=True):
             self.device.upload(self.memory[name], output)
-        self._start()
+        self.start()
         for name, output in zip(names, self.outputs, strict=True):
             self.device.download(self.memory[name], output)
         return self.outputs[0]
 
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
-        """Seconds between marks around each run, by the device's clock; means of several for short ones."""
-        parts = [self._timed(min(AT_ONCE, iterations - start)) for start in range(0, iterations, AT_ONCE)]
-        seconds = np.concatenate(parts)
-        if not self.cold:
-            typical = max(float(np.median(seconds)), 1e-9)
-            self._runs = max(1, min(MOST_RUNS, round(GROUP_SECONDS / typical)))
-        return seconds
-
-    def _timed(self, samples: int) -> NDArray[np.float64]:
-        device, runs = self.device, 1 if self.cold else self._runs
-        marks: list[tuple[Any, Any]] = []
-        if not self.cold:
-            self._lead(samples * (runs * len(self.kernel.launches) + 1) * QUEUE_SECONDS)
-            self._start()  # what the lead has driven out of the caches comes back
-        for _ in range(samples):
-            if self.cold:
-                device.fill(self._scratch(), 0)
-            first = device.record()
-            for _ in range(runs):
-                self._start()
-            marks.append((first, device.record()))
-        device.sync()
-        return np.array([device.seconds(a, b) / runs for a, b in marks], np.float64)
-
-    def _scratch(self) -> Any:
-        """Memory that fills the second-level cache."""
-        if self._flushed is None:
-            self._flushed = self.device.allocate(max(LEAD_BYTES, 2 * self.device.l2_bytes))
-        return self._flushed
-
-    def _lead(self, seconds: float) -> None:
-        """Keeps the device busy while the host queues what is to be timed."""
-        for _ in range(int(seconds / LEAD_SECONDS) + 1):
-            self.device.fill(self._scratch(), 0)
+        """Seconds by the device's clock; see `Stopwatch`."""
+        return self._stopwatch.time(iterations)
 
     def metrics(self) -> dict[str, float]:
         """What the kernels take, the most of them, and the state of the device after the runs."""

@@ -10,7 +10,7 @@ from ray.exceptions import ActorDiedError, ObjectLostError
 from measure.errors import PoolError
 from measure.fleet.endpoint import EndpointLost
 from measure.ray.endpoints import FrontedDevice, RayBuilder, RayDevice
-from measure.ray.kinds import FRONT, KINDS, local_resources
+from measure.ray.kinds import FRONT, KINDS, demand_of, local_resources
 from measure.ray.provider import posts_of
 from measure.wire import pack, unpack
 from tests.measure.helpers import trial
@@ -80,4 +80,10 @@ def test_a_node_has_what_its_resources_say():
     assert kinds({"vta"}) == [("builder", 0, 3), ("vta", 0, 1), ("vta", 1, 1)]
     assert kinds({"cpu"}, Resources={"autotune_cpu": 1.0}) == [("cpu", 0, 1)]  # --num-cpus 0: no builder
     assert kinds({"cpu", "vta"}, Alive=False) == [] and kinds(()) == [("builder", 0, 3)]
-    assert {f"autotune_{name}" for name in KINDS} | {FRONT} == set(local_resources())
+    assert kinds({"cuda"}, Resources={"GPU": 2.0}) == [("cuda", 0, 1), ("cuda", 1, 1)]
+    assert {f"autotune_{name}" for name in KINDS if name != "cuda"} | {FRONT} == set(local_resources())
+
+
+def test_actors_ask_for_what_their_kind_is_counted_by():
+    assert demand_of("vta") == {"resources": {"autotune_vta": 1}}
+    assert demand_of("cuda") == {"num_gpus": 1}

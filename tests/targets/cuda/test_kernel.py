@@ -11,7 +11,8 @@ from search_space.ir.stmt import Allocate, LoopProgram, Store, seq
 from search_space.space import generate, program_of
 from targets.base import Module, RunError
 from targets.cuda.device import DeviceLost
-from targets.cuda.kernel import MOST_RUNS, CudaKernel
+from targets.cuda.kernel import CudaKernel
+from targets.cuda.stopwatch import MOST_RUNS
 from targets.cuda.target import CudaTarget
 from tests.golden.cases import HARDWARE
 from tests.gpu.candidates import legal

@@ -1,0 +1,59 @@
+"""The same work in PyTorch, on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.workloads import Workload
+
+Call = Callable[[], Any]
+
+
+def torch_calls(workload: Workload, arrays: Sequence[NDArray[Any]], device: str) -> dict[str, Call]:
+    """Ways to compute a workload, by name; each returns a tensor in the workload's own layout.
+
+    float32 products are exact ones: TF32 is off.
+
+    Raises:
+        ValueError: an operator that is not measured on GPUs.
+    """
+    import torch
+    from torch.nn import functional
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    given = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays]
+    if workload.operator == "matmul":
+        return {"plain": lambda: given[0] @ given[1]}
+    if workload.operator == "softmax":
+        return {"plain": lambda: torch.softmax(given[0], -1)}
+    if workload.operator == "layer_norm":
+        epsilon, columns = float(workload.args["epsilon"]), (given[0].shape[-1],)
+        return {"plain": lambda: functional.layer_norm(given[0], columns, given[1], given[2], epsilon)}
+    if workload.operator == "reduce":
+        return {"plain": lambda: given[0].sum(-1)}
+    if workload.operator != "conv2d":
+        raise ValueError(f"`workload` must be a product, a convolution or row-wise, but got {workload.key}")
+    stride, padding = (_pair(workload.args[name]) for name in ("stride", "padding"))
+    weight = given[1].permute(3, 2, 0, 1)
+    calls: dict[str, Call] = {}
+    for name, form in (("plain", torch.contiguous_format), ("channels_last", torch.channels_last)):
+        data, kernel = (
+            given[0].permute(0, 3, 1, 2).contiguous(memory_format=form),
+            weight.contiguous(memory_format=form),
+        )
+
+        def call(data: Any = data, kernel: Any = kernel) -> Any:
+            return functional.conv2d(data, kernel, None, stride, padding).permute(0, 2, 3, 1)
+
+        calls[name] = call
+    return calls
+
+
+def _pair(value: Any) -> list[int]:
+    return [value, value] if isinstance(value, int) else [int(v) for v in value]

@@ -1,0 +1,46 @@
+"""`python -m benchmarks.gpu.wheels [--python 3.12]` fills `.gpu_wheels/` with what a machine with PyTorch still lacks.
+
+There `make test-gpu` needs no registry. NVRTC, NumPy and the like come with PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER = Path(".gpu_wheels")
+MOST_BYTES = 50 << 20
+PACKAGES = (
+    *("cuda-bindings>=13.0,<14", "cuda-core>=1.0,<2", "cuda-pathfinder"),
+    *("annotated-types", "pydantic", "pydantic-core", "typing-extensions", "typing-inspection"),
+    *("lightgbm>=4.5", "ml_dtypes>=0.5", "orjson>=3.10", "threadpoolctl>=3.5", "PyYAML>=6.0"),
+    *("pytest>=8.3", "pytest-timeout>=2.3", "pluggy", "iniconfig", "pygments", "packaging"),
+)
+PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (34, 28, 27, 24, 17)), "manylinux2014_x86_64")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Downloads the wheels; 2 where they come to more than they may."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.wheels", description=__doc__)
+    parser.add_argument("--python", default="3.12", help="version of the interpreter there")
+    options = parser.parse_args(arguments)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir()
+    platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", options.python]
+    subprocess.run([*command, *platforms, "--dest", str(FOLDER), *PACKAGES], check=True)
+    size = sum(wheel.stat().st_size for wheel in FOLDER.iterdir())
+    if size > MOST_BYTES:
+        sys.stderr.write(f"wheels must come to at most {MOST_BYTES} bytes, but got {size}\n")
+        return 2
+    sys.stdout.write(f"{len(list(FOLDER.iterdir()))} wheels, {size / 2**20:.1f} MiB, are in {FOLDER}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""Timing of whatever is queued on a device: by its own marks, without gaps between runs, warm or cold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from targets.cuda.device import Device
+
+AT_ONCE = 64
+"""Samples that are queued before the device may pass the first of them."""
+GROUP_SECONDS = 50e-6
+"""A warm sample is the mean of runs that take about so long, as marks cost a microsecond themselves."""
+MOST_RUNS = 16
+LEAD_BYTES = 512 << 20
+LEAD_SECONDS = 100e-6
+"""How long the device takes at least to fill `LEAD_BYTES`: meanwhile the host queues runs with no gap between them."""
+QUEUE_SECONDS = 8e-6
+"""The host's time for one launch or mark."""
+
+
+class Stopwatch:
+    """Times one piece of work.
+
+    Args:
+        device: that the work is queued on.
+        start: queues the work once.
+        launches: kernels that it comes to.
+        cold: whether runs find the second-level cache filled with something else.
+    """
+
+    def __init__(self, device: Device, start: Callable[[], None], launches: int, cold: bool) -> None:
+        self.device, self.start, self.launches, self.cold = device, start, launches, cold
+        self._scratch: Any = None
+        self._runs = 1
+
+    def time(self, iterations: int) -> NDArray[np.float64]:
+        """Seconds of each of so many runs; those of short warm ones are means of a few."""
+        parts = [self._timed(min(AT_ONCE, iterations - start)) for start in range(0, iterations, AT_ONCE)]
+        seconds = np.concatenate(parts)
+        if not self.cold:
+            typical = max(float(np.median(seconds)), 1e-9)
+            self._runs = max(1, min(MOST_RUNS, round(GROUP_SECONDS / typical)))
+        return seconds
+
+    def _timed(self, samples: int) -> NDArray[np.float64]:
+        device, runs = self.device, 1 if self.cold else self._runs
+        marks: list[tuple[Any, Any]] = []
+        if not self.cold:
+            self._lead(samples * (runs * self.launches + 1) * QUEUE_SECONDS)
+            self.start()  # what the lead has driven out of the caches comes back
+        for _ in range(samples):
+            if self.cold:
+                device.fill(self._filled(), 0)
+            first = device.record()
+            for _ in range(runs):
+                self.start()
+            marks.append((first, device.record()))
+        device.sync()
+        return np.array([device.seconds(a, b) / runs for a, b in marks], np.float64)
+
+    def _filled(self) -> Any:
+        """Memory that is larger than the second-level cache."""
+        if self._scratch is None:
+            self._scratch = self.device.allocate(max(LEAD_BYTES, 2 * self.device.l2_bytes))
+        return self._scratch
+
+    def _lead(self, seconds: float) -> None:
+        """Keeps the device busy while the host queues what is to be timed."""
+        for _ in range(int(seconds / LEAD_SECONDS) + 1):
+            self.device.fill(self._filled(), 0)

@@ -1,0 +1,65 @@
+"""The benchmark on GPUs as far as it goes without one: its rows, PyTorch's side of them, what it says and writes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu.__main__ import main, means
+from benchmarks.gpu.peer import torch_calls
+from benchmarks.gpu.rows import ROWS
+from search_space import workloads
+from search_space.space import generate
+from search_space.workloads import Workload
+from targets.cuda.hardware import GPUS
+
+
+def test_rows_have_names_of_their_own_and_sketches() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS) and {row.kind for row in ROWS} == {"fp32", "fp16", "rows"}
+    assert sum(row.kind == "fp16" for row in ROWS) == 12
+    for row in ROWS[:4]:
+        assert generate(row.make(), GPUS["sm_90"]).sketches
+
+
+SMALL = (
+    workloads.matmul(8, 12, 5, constant_b=False),
+    workloads.conv2d(height=6, width=7, in_channels=3, out_channels=5, kernel=3, stride=2, padding=1),
+    workloads.softmax(rows=3, columns=9),
+    workloads.layer_norm(rows=3, columns=9),
+    workloads.reduce((4, 9), 1),
+)
+
+
+@pytest.mark.parametrize("workload", SMALL, ids=str)
+def test_pytorch_computes_the_same(workload: Workload) -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    given = workload.make_inputs(0)
+    for call in torch_calls(workload, given, "cpu").values():
+        np.testing.assert_allclose(call().numpy(), workload.reference(*given), rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_not_measured_is_refused() -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    workload = workloads.max_pool2d(1, 5, 5, 4, kernel=2)
+    with pytest.raises(ValueError, match="must be a product, a convolution or row-wise, but got max_pool2d"):
+        torch_calls(workload, workload.make_inputs(0), "cpu")
+
+
+def test_means_are_geometric_and_of_each_kind() -> None:
+    rows = {
+        "a": {"kind": "fp32", "ratio_warm": 0.5, "ratio_cold": 1.0},
+        "b": {"kind": "fp32", "ratio_warm": 2.0, "ratio_cold": 4.0},
+        "c": {"kind": "rows", "problem": "no schedule"},
+    }
+    assert means(rows) == pytest.approx({"fp32_warm": 1.0, "fp32_cold": 2.0})
+
+
+def test_rows_that_are_not_there_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--rows", "matmul_7"]) == 2
+    assert "`--rows` must be among matmul_1024x1024x1024_fp32, " in capsys.readouterr().err
+
+
+def test_without_a_gpu_there_is_a_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("targets.cuda.device.missing_device", lambda: "there is no GPU here")
+    assert main([]) == 2
+    assert capsys.readouterr().err == "there is no GPU here\n"
