@@ -120,7 +120,7 @@ def lower(
     ] = None,
     stage: Annotated[
         list[str] | None,
-        typer.Option(help="schedule, program, llvm, cuda, resources or assembly; again for more; by default all there are."),
+        typer.Option(help="schedule, program, llvm, cuda, resources, assembly; again for more; by default all."),
     ] = None,
     target: Annotated[str | None, typer.Option(help="For another target than the configuration's.")] = None,
     task: Annotated[str | None, typer.Option(help="Task of a model; the first by default.")] = None,
