@@ -26,6 +26,8 @@ STEP_CYCLES = 60.0
 """What a step costs besides, in barriers and in starting its copies."""
 FLIGHT_BYTES = 32768.0
 """Bytes on their way to one multiprocessor that keep the memory busy."""
+MOST_IN_FLIGHT = 128.0
+"""Bytes that one thread asks for at once at most."""
 FMA_IN_FLIGHT = 512.0
 """Multiply-adds of one multiprocessor that keep its pipelines busy."""
 LANES = 128
@@ -292,11 +294,16 @@ def _reused(nest: Nest, access: Access) -> Value:
 
 
 def _in_flight(nest: Nest) -> Value:
-    """Bytes that a thread asks memory for before it waits."""
-    reads = [a for a in nest.statement.inputs if a.buffer.scope == "global"]
+    """Bytes that a thread asks memory for before it waits; of a tile, all that it copies."""
+    statement = nest.statement
+    reads = [a for a in statement.inputs if a.buffer.scope == "global"]
     if not reads:
         return nest.tape.const(0)
-    return nest.extent_of("vectorize", "unroll").most(1) * dtype_bytes(reads[0].buffer.dtype)
+    size = dtype_bytes(reads[0].buffer.dtype)
+    if statement.output.buffer.scope != "shared":
+        return nest.extent_of("vectorize", "unroll").most(1) * size
+    copied = nest.tape.product(nest.extents[statement.allocation :]) / nest.extent_of(*THREADS).most(1)
+    return (copied * size).least(MOST_IN_FLIGHT)
 
 
 def _tensor_rate(nest: Nest, gpu: GpuLimits) -> float:

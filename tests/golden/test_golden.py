@@ -12,6 +12,7 @@ from targets.cpu.emit import emit_program
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
 from tests.golden.cases import ATTRIBUTES, CASES, candidate, program, sketch_of
 from tests.golden.compare import UPDATE, Golden
+from tests.golden.test_gpu import CASES as GPU_CASES
 
 KERNELS = ("matmul_odd", "matmul_int8_vnni")
 TEXT = Path(__file__).parent / "text"
@@ -63,7 +64,8 @@ def test_llvm_text_does_not_depend_on_the_host(name: str, monkeypatch: pytest.Mo
 
 
 def test_every_file_is_compared() -> None:
-    expected = {f"{name}.txt" for name in CASES} | {f"{name}.ll" for name in KERNELS} | {"vta_conv2d.txt"}
+    expected = {f"{name}.txt" for name in (*CASES, *GPU_CASES)} | {f"{name}.ll" for name in KERNELS}
+    expected |= {"vta_conv2d.txt", "matmul.cu", "matmul_pipelined.cu"}
     assert {path.name for path in TEXT.iterdir()} == expected
 
 

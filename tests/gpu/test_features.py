@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from costmodel.dataset.dataset import hardware_from, hardware_to_json
 from costmodel.features.extractor import FeatureExtractor
 from costmodel.features.groups import NAMES
 from search_space import workloads
@@ -100,3 +104,11 @@ def test_tensor_cores_are_estimated_by_their_own_rate() -> None:
         extractor = FeatureExtractor(sketch.program, sketch.columns, H200)
         best = min(best, float(extractor.roofline(sketch.expand(rows)).min()))
     assert workload.flops / 989e12 < best < workload.flops / H200.peak_flops
+
+
+def test_the_hardware_of_a_dataset_may_be_a_gpu() -> None:
+    """As JSON; that of other machines is what it was before there were GPUs."""
+    data = json.loads(json.dumps(hardware_to_json(H200)))
+    assert hardware_from(data) == H200
+    plain = replace(H200, gpu=None)
+    assert "gpu" not in hardware_to_json(plain) and hardware_from(hardware_to_json(plain)) == plain

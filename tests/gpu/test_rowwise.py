@@ -6,6 +6,7 @@ import pytest
 
 from search_space import workloads
 from search_space.ir.stmt import For, Store, walk_stmt
+from search_space.lower.blocks import kernels
 from search_space.space import generate
 from search_space.workloads import Workload
 from tests.gpu.candidates import check, legal
@@ -20,6 +21,8 @@ SMALL: tuple[Workload, ...] = (
     workloads.reduce((2, 3, 36), 2, "mean"),
     workloads.reduce((4, 5, 6, 7), (1, 2), "max"),
     workloads.reduce((40, 12), 0),
+    workloads.reduce((128, 12), 0, "max"),
+    workloads.reduce((2, 64, 3, 5), (1, 2), "mean"),
     workloads.elementwise("relu", (3, 113)),
     workloads.elementwise("add", (7, 13, 8)),
     workloads.max_pool2d(1, 9, 9, 8, kernel=3, stride=2, padding=1),
@@ -35,6 +38,16 @@ def test_candidates_mean_the_reference(workload: Workload) -> None:
     for i, sketch in enumerate(found):
         for row in legal(sketch, 2, seed=i):
             check(workload, sketch, row)
+
+
+def test_long_reductions_into_few_elements_are_split() -> None:
+    found = {s.name: s for s in generate(workloads.reduce((4096, 128), 0), H200).sketches}
+    assert set(found) == {"direct:default", "direct:split"}
+    (row,) = legal(found["direct:split"], 1)
+    program = check(workloads.reduce((4096, 128), 0), found["direct:split"], row)
+    assert len(list(kernels(program.body))) == 2
+    assert len(generate(workloads.reduce((64, 12), 0), H200).sketches) == 2
+    assert len(generate(workloads.reduce((63, 12), 0), H200).sketches) == 1  # too short for parts
 
 
 def test_sums_of_threads_are_one_loop_bound_to_them() -> None:

@@ -49,3 +49,23 @@ def test_the_lanes_of_a_vector_are_told_apart_by_one_index_alone() -> None:
     assert copy.count("d0_d1.3") == 3  # the element written, the one read, and whether it is inside the row
     (copy,) = [line for line in text.splitlines() if "b.shared[" in line and "= select" in line]
     assert copy.count("d0_d1.3") == 2
+
+
+def test_tiles_are_stored_in_another_order_with_their_rows_apart() -> None:
+    schedule = matmul(13, 17, 9, Tiles((1, 2, 2), (1, 2, 4), 4, 2, 1))
+    plain = cleanup(lower(schedule.state))
+    schedule["a.shared"].relayout((1, 0), 3)
+    program = cleanup(lower(schedule.state))
+    verify(program)
+    shapes = [tuple(int(e.value) for e in p.buffers["a.shared"].shape) for p in (plain, program)]
+    assert shapes == [(4, 4), (4, 7)]
+    arrays, out = run(program)
+    np.testing.assert_allclose(out, np.maximum(arrays["a"] @ arrays["b"], 0), rtol=1e-5, atol=1e-5)
+    again = schedule.trace.from_json(schedule.trace.to_json())
+    assert str(cleanup(lower(again.apply(schedule.initial)))) == str(program)
+
+
+def test_the_last_block_of_a_grid_of_one_stays_a_loop() -> None:
+    """So that what is inside is seen to be one kernel."""
+    text = str(cleanup(lower(matmul(8, 8, 8).state)))
+    assert "blockIdx.x for out.i.0_j.0 in 1:" in text

@@ -12,13 +12,16 @@ from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, CacheWrite, ComputeAt, Fuse, Reorder, SetScope, Split, Step
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.rules.gpu_common import ends_in, gpu_of, same_elements
-from search_space.sketch.rules.gpu_products import two_factors
+from search_space.sketch.rules.gpu_products import in_parts, two_factors
 from search_space.sketch.tables import DecisionGroup
 
 THREADS = (32, 64, 128, 256, 512, 1024)
 REPEATS = (1, 2, 4, 8)
 MAX_UNROLL = 32
 """Steps of a reduction in one unrolled body."""
+PARTS = (4, 8, 16, 32, 64)
+LEAST_PART = 16
+"""Terms of a part of a reduction at least."""
 MANY = 64
 """Products for an element from which on those who share their factors are better tiled."""
 
@@ -38,9 +41,10 @@ class GpuElementwise(SketchRule):
         name = stage.name
         if not stage.axes:  # one thread
             return [draft.finish(name)]
+        out = self.parts(draft, stage, hardware)
         draft, sums = self.reduction(draft, stage)
         leaves, last = [a.name for a in stage.axes], int(stage.axes[-1].extent.value)
-        count = prod(int(a.extent.value) for a in stage.axes)
+        count = prod(int(a.extent.value) if a.extent.is_const else PARTS[0] for a in stage.axes)
         flat = sums is None and self.same_places(draft, stage)
         widths = [v for v in (1, 2, 4, 8, 16) if v <= 16 // widest(draft, stage) and (count if flat else last) % v == 0]
         if sums is not None and not reads_along(draft.state.stage(sums), stage.axes[-1].name):
@@ -80,16 +84,38 @@ class GpuElementwise(SketchRule):
             draft = draft.finish(sums)
             if many_products(draft.state.stage(sums)):
                 draft = replace(draft, last_resort=True)
-        return [draft.finish(name)]
+        return [draft.finish(name), *out]
+
+    def parts(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        """Long reductions into few elements: parts of them in blocks of their own, reduced by a second kernel."""
+        sums = stage if stage.reducer is not None else self.reduced(draft, stage)
+        if sums is None or sums.name.endswith(".rf") or not all(a.extent.is_const for a in sums.reduce_axes):
+            return []
+        if many_products(sums):
+            return []
+        axis = max(sums.reduce_axes, key=lambda a: int(a.extent.value))
+        extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in sums.reduce_axes)
+        lengths = [(extent // p,) for p in PARTS if extent % p == 0 and depth // p >= LEAST_PART]
+        gpu = gpu_of(hardware)
+        if not lengths or prod(int(a.extent.value) for a in sums.axes) > gpu.sms * gpu.threads_sm:
+            return []
+        return [in_parts(draft, sums, axis, lengths)]
+
+    def reduced(self, draft: Draft, stage: Stage) -> Stage | None:
+        """The reduction that `stage` is the end of."""
+        found = [s for s in draft.producers(stage) if s.reducer is not None]
+        if len(found) == 1 and same_elements(draft, found[0], stage) and ends_in(draft, found[0], stage):
+            return found[0]
+        return None
 
     def reduction(self, draft: Draft, stage: Stage) -> tuple[Draft, str | None]:
         """The draft with the stage's reduction, if there is one, in registers; and what does it."""
         if stage.reducer is not None:
             draft = draft.apply(CacheWrite(stage.name, "local"))
             return draft, draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
-        found = [s for s in draft.producers(stage) if s.reducer is not None]
-        if len(found) == 1 and same_elements(draft, found[0], stage) and ends_in(draft, found[0], stage):
-            return draft.apply(SetScope(found[0].name, "local")), found[0].name
+        found = self.reduced(draft, stage)
+        if found is not None:
+            return draft.apply(SetScope(found.name, "local")), found.name
         return draft, None
 
     def same_places(self, draft: Draft, stage: Stage) -> bool:

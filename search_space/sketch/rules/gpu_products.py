@@ -98,14 +98,19 @@ def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int 
     ]
     if not lengths or count > FEW_TILES * gpu_of(hardware).sms * 64 * 64:
         return []
-    name = found.sums.name
+    return [in_parts(draft, found.sums, axis, lengths)]
+
+
+def in_parts(draft: Draft, sums: Stage, axis: Axis, lengths: list[tuple[int]]) -> Draft:
+    """A reduction as one of parts, each of a stretch of `axis`, which are a stage of their own with the part first."""
+    name = sums.name
     group = DecisionGroup.of(f"{name}.{axis.name}.part", (f"{name}.{axis.name}.part",), lengths)
     draft, (length,) = draft.decide(group)
     before = {s.name for s in draft.state.stages}
     draft = draft.apply(Split(name, axis.name, (length,), "exact"), Rfactor(name, f"{axis.name}.0"))
     (partial,) = (s.name for s in draft.state.stages if s.name not in before)
-    dims = len(found.sums.axes)
-    return [draft.apply(Relayout(partial, (dims, *range(dims)))).variant("split")]
+    dims = len(sums.axes)
+    return draft.apply(Relayout(partial, (dims, *range(dims)))).variant("split")
 
 
 def factor_of(found: Product, tensor: str) -> tuple[Expr, list[frozenset[str]]]:

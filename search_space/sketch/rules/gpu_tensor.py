@@ -42,6 +42,8 @@ from search_space.warp_intrinsics import COLUMNS, ROWS, Mma, mma_for
 WARPS = (1, 2, 4)
 ROW_TILES = (1, 2, 4, 8)
 COLUMN_TILES = (1, 2, 4, 8)
+BLOCKS = (1, 4, 16)
+"""Blocks below each other that come one after another, and so find the right factor in the cache."""
 STEPS = (1, 2, 4)
 PADS = (0, 1)
 """Vectors of 16 bytes between the rows of a tile in shared memory."""
@@ -53,8 +55,9 @@ GROUPS, LANES = 8, 4
 
 @dataclass(frozen=True)
 class _Side:
-    """Warps of a block and instructions of a warp along one side."""
+    """Blocks that follow each other, warps of a block and instructions of a warp along one side."""
 
+    blocks: Number
     warps: Number
     tiles: Number
 
@@ -117,12 +120,12 @@ class GpuTensorCores(SketchRule):
     # ------------------------------------------------------------------ the output
     def sides(self, draft: Draft, found: Product) -> tuple[Draft, _Side, _Side]:
         name, sides = found.output.name, []
-        for label, axis, tile, counts in (
-            ("rows", found.rows[0], ROWS, ROW_TILES),
-            ("columns", found.columns, COLUMNS, COLUMN_TILES),
+        for label, axis, tile, counts, blocks in (
+            ("rows", found.rows[0], ROWS, ROW_TILES, BLOCKS),
+            ("columns", found.columns, COLUMNS, COLUMN_TILES, (1,)),
         ):
-            group = (f"{name}.{label}.warps", f"{name}.{label}.tiles")
-            table = side_tiles(int(axis.extent.value), tile, counts)
+            group = tuple(f"{name}.{label}.{x}" for x in ("blocks", "warps", "tiles"))
+            table = side_tiles(int(axis.extent.value), tile, counts, blocks)
             draft, values = draft.decide(DecisionGroup.of(f"{name}.{label}", group, table))
             sides.append(_Side(*values))
         return draft, sides[0], sides[1]
@@ -134,17 +137,17 @@ class GpuTensorCores(SketchRule):
         i = "_".join(rows)
         steps: list[Step] = [Fuse(name, tuple(rows))] if len(rows) > 1 else []
         steps += [
-            Split(name, i, (row.warps, row.tiles, ROWS // GROUPS, GROUPS), "guard"),
+            Split(name, i, (row.blocks, row.warps, row.tiles, ROWS // GROUPS, GROUPS), "guard"),
             Split(name, j, (column.warps, column.tiles, LANES, COLUMNS // LANES), "guard"),
         ]
-        outer, lanes = (*batch, f"{i}.0", f"{j}.0"), (f"{i}.4", f"{j}.3")
-        inner = (f"{i}.2", f"{j}.2", f"{i}.3")
+        outer, lanes = (*batch, f"{i}.0", f"{j}.0", f"{i}.1"), (f"{i}.5", f"{j}.3")
+        inner = (f"{i}.3", f"{j}.2", f"{i}.4")
         steps += [
-            Reorder(name, (*outer, f"{i}.1", f"{j}.1", *lanes, *inner, f"{j}.4")),
+            Reorder(name, (*outer, f"{i}.2", f"{j}.1", *lanes, *inner, f"{j}.4")),
             Fuse(name, outer),
             Fuse(name, lanes),
             Annotate(name, "_".join(outer), "blockIdx.x"),
-            Annotate(name, f"{i}.1", "threadIdx.z"),
+            Annotate(name, f"{i}.2", "threadIdx.z"),
             Annotate(name, f"{j}.1", "threadIdx.y"),
             Annotate(name, "_".join(lanes), "threadIdx.x"),
             *(Annotate(name, leaf, "unroll") for leaf in inner),
@@ -234,13 +237,14 @@ class GpuTensorCores(SketchRule):
         return draft.apply(*steps).finish(copy)
 
 
-def side_tiles(extent: int, tile: int, counts: tuple[int, ...]) -> list[tuple[int, int]]:
-    """(warps, instructions of a warp) along one side of the output, little of which lies outside of it."""
+def side_tiles(extent: int, tile: int, counts: tuple[int, ...], blocks: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """(blocks in a row, warps, instructions of a warp) along one side of the output, little of it outside."""
     whole = ceildiv(extent, tile)
-    found = [
-        (warps, count)
-        for warps in WARPS
-        for count in counts
-        if ceildiv(whole, warps * count) * warps * count <= max(1, whole * MAX_WASTE)
-    ]
-    return found or [(1, 1)]
+    found = []
+    for group in blocks:
+        for warps in WARPS:
+            for count in counts:
+                part = group * warps * count
+                if ceildiv(whole, part) * part <= max(1, whole * (MAX_WASTE if group == 1 else 1)):
+                    found.append((group, warps, count))
+    return found or [(1, 1, 1)]
