@@ -9,7 +9,7 @@ import numpy as np
 
 from search_space.ir.expr import BOOL, FLOATS, Expr, total
 from search_space.ir.polynomial import Poly, poly
-from search_space.ir.regroup import Regrouping
+from search_space.ir.regroup import Regrouping, recombined
 from search_space.ir.stmt import Buffer
 from targets.base import BuildError
 
@@ -60,9 +60,9 @@ class Values:
 
     # ------------------------------------------------------------------ integers
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-        """Elements from the buffer's first one."""
+        """Elements from the buffer's first one; axes that a fused loop took apart are one again."""
         place = total(i * s for i, s in zip(indices, buffer.strides, strict=True))
-        return self.simplify(place)
+        return recombined(self.simplify(place), self.simplify)
 
     def index(self, e: Expr) -> str:
         """Text of an integer expression."""

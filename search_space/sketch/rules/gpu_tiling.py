@@ -133,13 +133,13 @@ class GpuTiling(SketchRule):
         draft, place = self.output(draft, found, row, column)
         draft, depth = self.reduction(draft, found, sums, row, column, place)
         accumulators = row.sums * column.sums
-        fragments = row.registers * depth.vector + column.registers
         draft = limited(draft, "accumulators", accumulators, MAX_SUMS)
         draft = limited(draft, "unrolled operations", accumulators * depth.unroll, MAX_UNROLL)
-        draft = with_threads(draft, threads.count, accumulators + fragments, gpu, most)
         out: list[Draft] = split
         for by_columns in (False, True) if found.rows and found.rows[0].extent.value > 1 else (False,):
-            done = self.factors(draft, found, sums, (row, column), depth, by_columns, hardware)
+            fragments = row.sums * (1 if by_columns else depth.unroll) + column.sums
+            done = with_threads(draft, threads.count, accumulators + fragments, gpu, most)
+            done = self.factors(done, found, sums, (row, column), depth, by_columns, hardware)
             label = "columns" if by_columns else "rows"
             out.append(done.variant(label).finish(stage.name, sums))
             doubled = done.apply(Pragma(sums, depth.outer, PIPELINE, 2))

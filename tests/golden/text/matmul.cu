@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                   v17.x[1] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[1] : 0.0f);
                   v17.x[2] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[2] : 0.0f);
                   v17.x[3] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[3] : 0.0f);
-                  *(Vec<float, 4>*)(a_shared + ((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) % 2u) * 4 + (int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) * 8)) = v17;
+                  *(Vec<float, 4>*)(a_shared + (a_shared_d0_d1_1 * 16 + a_shared_d0_d1_2 * 4)) = v17;
                 }
               }
             }
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                     v23.x[1] = v22.x[1];
                     v23.x[2] = v22.x[2];
                     v23.x[3] = v22.x[3];
-                    *(Vec<float, 4>*)(b_shared + ((int)((unsigned)(b_shared_d0_d1_0 * 4 + b_shared_d0_d1_1) % 2u) * 16 + (int)((unsigned)(b_shared_d0_d1_0 * 4 + b_shared_d0_d1_1) / 2u) * 32 + b_shared_d0_d1_2 * 4)) = v23;
+                    *(Vec<float, 4>*)(b_shared + (b_shared_d0_d1_0 * 64 + b_shared_d0_d1_1 * 16 + b_shared_d0_d1_2 * 4)) = v23;
                   }
                 }
               }
