@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from targets.cuda import warp_text  # noqa: F401  (makes the instructions known)
 from targets.cuda.emit import KernelText, dynamic_shared_bytes
 from targets.cuda.program import DeviceKernel, DeviceProgram, buffer_bytes
 
@@ -81,6 +82,58 @@ template <int N> static void copy_async(void* to, const void* from, bool inside)
 }
 static void end_of_copies() {}
 template <int N> static void copies_but() {}
+// ldmatrix and mma.sync of the PTX ISA: what each lane of a warp gives and gets
+static const void* rows[1024];
+template <int N, bool turned> static void load_matrices(int* out, const void* from) {
+  int me = current, first = me & ~31, lane = me & 31;
+  rows[me] = from;
+  __syncthreads();
+  for (int m = 0; m < N; ++m) for (int half = 0; half < 2; ++half) {
+    int row = turned ? lane % 4 * 2 + half : lane / 4, column = turned ? lane / 4 : lane % 4 * 2 + half;
+    const uint16_t* at = (const uint16_t*)rows[first + m * 8 + row] + column;
+    memcpy((char*)&out[m] + 2 * half, at, 2);
+  }
+  __syncthreads();
+}
+static void load_matrices4(int& a, int& b, int& c, int& d, const void* from) {
+  int out[4];
+  load_matrices<4, false>(out, from);
+  a = out[0], b = out[1], c = out[2], d = out[3];
+}
+static void load_matrices2(int& a, int& b, const void* from) {
+  int out[2];
+  load_matrices<2, false>(out, from);
+  a = out[0], b = out[1];
+}
+static void load_transposed2(int& a, int& b, const void* from) {
+  int out[2];
+  load_matrices<2, true>(out, from);
+  a = out[0], b = out[1];
+}
+static float number(half_t x) { return from_half(x); }
+static float number(bfloat_t x) { return from_bfloat(x); }
+static int number(signed char x) { return x; }
+static int number(unsigned char x) { return x; }
+static int words[1024][6];
+// A lane g * 4 + t holds, in a register, the elements at column t * E of row g (E to a word); the second register is 8
+// rows further, the third and fourth half the depth further. Of B it holds column g; of C columns 2 t and 2 t + 1.
+template <class L, class R, class T>
+static void mma(T& c0, T& c1, T& c2, T& c3, int a0, int a1, int a2, int a3, int b0, int b1) {
+  const int E = 4 / sizeof(L), me = current, first = me & ~31, lane = me & 31;
+  int own[6] = {a0, a1, a2, a3, b0, b1};
+  memcpy(words[me], own, sizeof own);
+  __syncthreads();
+  T* sums[4] = {&c0, &c1, &c2, &c3};
+  for (int c = 0; c < 4; ++c) for (int k = 0; k < 8 * E; ++k) {
+    int row = lane / 4 + (c > 1) * 8, column = lane % 4 * 2 + c % 2, half = k / (4 * E), t = k / E % 4;
+    L left;
+    R right;
+    memcpy(&left, (char*)&words[first + row % 8 * 4 + t][half * 2 + row / 8] + k % E * sizeof(L), sizeof(L));
+    memcpy(&right, (char*)&words[first + column * 4 + t][4 + half] + k % E * sizeof(R), sizeof(R));
+    *sums[c] += (T)number(left) * (T)number(right);
+  }
+  __syncthreads();
+}
 static void (*body)(void**);
 static void** arguments;
 static void enter() { body(arguments); done[current] = true; }
@@ -157,9 +210,22 @@ class HostPrograms:
             assert self._library.run(function, pointers, grid, block) == 0, f"{kernel.name} diverges at a barrier"
 
 
+_MMA = re.compile(
+    r'asm volatile\("mma\.sync\.aligned\.m16n8k\d+\.row\.col\.\w+\.(\w+)\.(\w+)\.\w+ [^"]*" : (.*) : (.*)\);'
+)
+_TYPES = {"f16": "half_t", "bf16": "bfloat_t", "s8": "signed char", "u8": "unsigned char"}
+
+
+def _called(found: re.Match[str]) -> str:
+    """An instruction for tensor cores as a call."""
+    left, right, *operands = found.groups()
+    arguments = ", ".join(re.sub(r'"\+?\w"', "", each) for each in operands)
+    return f"mma<{_TYPES[left]}, {_TYPES[right]}>({arguments});"
+
+
 def _entry(kernel: DeviceKernel) -> str:
     """The kernel's text, and a function that calls it with pointers from a table."""
-    text = KernelText(kernel).function()
+    text = _MMA.sub(_called, KernelText(kernel).function())
     if dynamic_shared_bytes(kernel):
         text = re.sub(r"extern __shared__ .*;", "", text)
     header = text[: text.index("{")]

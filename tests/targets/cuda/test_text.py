@@ -11,6 +11,7 @@ from search_space import workloads
 from search_space.dtypes import numpy_dtype
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
+from targets.cuda.emit import emit_program
 from targets.cuda.kernels import device_program
 from targets.cuda.program import DeviceProgram
 from tests.golden.cases import HARDWARE
@@ -23,7 +24,6 @@ from tests.targets.cuda.programs import LIMITS
 SOME: tuple[Workload, ...] = (
     *SMALL[::3],
     workloads.matmul(29, 24, 20),
-    workloads.matmul(16, 32, 24, dtype="float16"),
     workloads.softmax(rows=5, columns=40),
     workloads.layer_norm(rows=3, columns=100),
     workloads.reduce((6, 70), 1, "max"),
@@ -58,6 +58,17 @@ def test_text_computes_the_reference(part: int, tmp_path: Path) -> None:
     programs = [(w, p) for i, w in enumerate(some) for p in programs_of(w, i)]
     host = HostPrograms([p for _, p in programs], tmp_path)
     for workload, program in programs:
+        checked(workload, program, host)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+def test_tensor_cores_hold_fragments_as_the_instructions_say(dtype: str, tmp_path: Path) -> None:
+    """Against `ldmatrix` and `mma.sync` written down from the PTX manual, lane by lane."""
+    workload = workloads.matmul(48, 40, 64, dtype=dtype)
+    programs = [p for p in programs_of(workload, 0) if "mma.sync" in emit_program(p)]
+    assert programs
+    host = HostPrograms(programs, tmp_path)
+    for program in programs:
         checked(workload, program, host)
 
 
