@@ -13,7 +13,7 @@ from autotune import schedulers
 from autotune.callbacks import Callback
 from autotune.config import ConfigError, RunConfig
 from autotune.loop import run_rounds
-from autotune.pools import make_pool
+from autotune.pools import check_runnable, make_pool
 from autotune.result import TuneResult
 from autotune.schedulers import Gradient, TaskScheduler
 from autotune.subject import blamed, network_of, settings_of, space_of, tasks_of
@@ -106,10 +106,7 @@ def _run(
         settings = replace(settings, batch=round_size(settings.batch, settings.trials, len(tasks)))
     with blamed(f"{where}:cost_model.transfer"):
         source = source_of(settings)
-    if config.measure.pool == "local":
-        for target in dict.fromkeys(settings.of(task).target for task in tasks):
-            if why := registry.get(target).unavailable():
-                raise ConfigError(f"{where}:target: {why}")
+    check_runnable(config.measure.pool, (settings.of(task).target for task in tasks), where)
     folder = run_folder.make_folder(config)
     notes: list[str] = []
     wrong = ""

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from targets.cuda.telemetry import gpu_name
+
 _SYSTEM = Path("/sys/devices/system/cpu")
 _TUNING_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_")
 
@@ -44,6 +46,7 @@ def describe_host() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "numpy": np.__version__,
+        **({"gpu": gpu} if (gpu := gpu_name()) else {}),
     }
 
 

@@ -16,7 +16,7 @@ from autotune.collect.items import Item, collect_of, items_of
 from autotune.config import ConfigError, RunConfig
 from autotune.guide import Guide
 from autotune.loop import run_rounds
-from autotune.pools import make_pool
+from autotune.pools import check_runnable, make_pool
 from autotune.schedulers import TaskScheduler, TaskState
 from autotune.search.base import Candidate
 from autotune.subject import blamed, settings_of
@@ -110,6 +110,7 @@ def collect(
     if config.search.strategy == RANDOM:
         raise ConfigError(f"{where}:search.strategy: a collection must have a guided strategy, but got {RANDOM!r}")
     settings = replace(settings_of(config, where), finalists=0)
+    check_runnable(config.measure.pool, [settings.target], where)
     end = None if minutes is None else time.monotonic() + 60 * minutes
     folder = run_folder.make_folder(config)
     with blamed(f"{where}:measure.pool"):

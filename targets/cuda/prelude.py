@@ -78,6 +78,7 @@ _WORDS = (
     "catch char class compl const const_cast constexpr continue copies_but copy_async decltype default "
     "delete do double dynamic_cast else end_of_copies enum erff expf explicit export extern fabsf false "
     "float floor_div floor_mod floorf fmaxf fminf for friend from_bfloat from_half goto gridDim half_t if "
+    "load_matrices2 load_matrices4 load_transposed2 "
     "inline int logf long max min mutable namespace new noexcept not not_eq nullptr operator or or_eq "
     "private protected public register reinterpret_cast return rsqrtf shared_memory short sigmoid signed "
     "sizeof sqrtf static static_assert static_cast struct switch tanhf template this threadIdx "

@@ -21,6 +21,15 @@ def _library() -> Any:
     return library if library.nvmlInit_v2() == 0 else None
 
 
+def gpu_name(number: int = 0) -> str:
+    """Of a GPU of this machine; empty where there is none."""
+    library = _library()
+    handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+    if library is None or library.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)):
+        return ""
+    return "" if library.nvmlDeviceGetName(handle, name, len(name)) else name.value.decode()
+
+
 def telemetry(number: int) -> dict[str, float]:
     """Of a GPU: `sm_mhz`, `memory_mhz`, `celsius`, `watts`, and `slowed`, 1 where heat or power hold it back."""
     library = _library()
