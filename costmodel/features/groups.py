@@ -27,6 +27,7 @@ KINDS = {
     "thread": ("threadIdx.x", "threadIdx.y", "threadIdx.z"),
     "vthread": ("vthread",),
     "tensor": ("tensor",),
+    "library": ("library",),
 }
 PLACED = ("vectorize", "unroll", "parallel")  # kinds whose place in the nest is described
 _KIND_OF = {"sub": "add", "min": "compare", "max": "compare", "select": "compare", "fma": "fma", "add": "add"}

@@ -49,6 +49,12 @@ class Nest:
         """Executions of the statement, vector lanes counted one by one."""
         return self.tape.product(self.extents)
 
+    @cached_property
+    def library(self) -> list[Value] | None:
+        """Extents of a library's call, None where there is none."""
+        pairs = zip(self.statement.loops, self.extents, strict=True)
+        return [extent for loop, extent in pairs if loop.kind == "library"] or None
+
     def extent_of(self, *kinds: str) -> Value:
         """Product of the extents of all loops of some kinds."""
         return self.product(lambda loop: loop.kind in kinds)

@@ -19,6 +19,10 @@ ISSUE = 6.0  # instructions started in a cycle
 LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
 OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides
 SPILL = 3.0  # cycles to reload and store an accumulator that has no register
+LIBRARY = (1.15, 20.0, 12.0, 10.0)
+"""Time of a library's product (m, n, k) by that of its multiply-adds at peak is the first, and so much / m, / n and / k:
+constants laid out anew are used m times, the other operand n times, and results come and go every k."""
+LIBRARY_TILE = 24  # vectors of results that it keeps in registers
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector
 PARALLEL_SECONDS = 2e-6  # to start a parallel loop and wait for its end
 MISS = (32.0, 10.0, 6.0)  # bytes a cycle of one core from the second level, the third, and memory
@@ -64,12 +68,15 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
         cold: whether constants come from memory each time, as weights do within a network.
     """
     statement, tape = nest.statement, nest.tape
+    call = nest.library
     lanes = _lanes(nest, hardware)
     instructions = nest.iterations / lanes
     body = nest.extent_of("unroll").most(1)
     tile = nest.product(lambda loop: loop.kind == "unroll" and statement.output.depends(loop.var))
     loads = tape.total(_transfers(nest, a) for a in nest.accesses)
     stores = _transfers(nest, statement.output) if statement.output.memory else tape.const(0)
+    if call is not None:
+        tile, loads, stores = tape.const(LIBRARY_TILE), tape.const(0), tape.const(0)
     registers = tile + tape.total(_kept(nest, a) for a in statement.inputs) + 1
     registers = registers if statement.reducing else tape.const(4)
     # By instruction: ports, then the wait for the sum so far, then what does not fit the registers.
@@ -82,6 +89,10 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
         arithmetic = arithmetic + excess / tile.most(1) * SPILL
         if any(loop.kind == "vectorize" and statement.is_reduction(loop) for loop in statement.loops):
             arithmetic = arithmetic + HORIZONTAL
+    if call is not None:
+        arithmetic = arithmetic * tape.total(
+            [LIBRARY[0], *(tape.const(cost) / extent for cost, extent in zip(LIBRARY[1:], call, strict=True))]
+        )
     passes = _loop_passes(nest)
     overhead = passes * OVERHEAD
     issue = (instructions * work + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / ISSUE
@@ -111,6 +122,8 @@ def _lanes(nest: Nest, hardware: Hardware) -> Value:
     widest = max(dtype_bytes(a.buffer.dtype) for a in nest.statement.accesses)
     held = hardware.vector_bytes // widest
     whole = vector / vector.ceildiv(held)
+    if nest.library is not None:
+        return nest.tape.const(held)
     return whole * nest.extent_of("tensor")
 
 

@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from search_space.intrinsics import SGEMM
 from search_space.ir.expr import Expr, const, substitute, variables, walk
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
-INLINE_KINDS = ("unroll", "vectorize", "tensor")  # loops that are gone in machine code
+INLINE_KINDS = ("unroll", "vectorize", "tensor", "library")  # loops that are gone in machine code
 MAX_COPIES = 64
 """Copies of a statement, by the values of unrolled loops, that are looked at one by one."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop around a statement; kind `tensor` stands for a loop inside an instruction."""
+    """A loop around a statement; kind `tensor` stands for a loop inside an instruction, `library` for one in a call."""
 
     var: str
     extent: Expr
@@ -196,7 +197,8 @@ def _of_intrinsic(
     from search_space.schedule.intrinsics import get_intrinsic
 
     extents = get_intrinsic(stmt.name).extents
-    tile = tuple(Loop(f"#{i}", const(e), "tensor") for i, e in enumerate(extents))
+    kind = "library" if stmt.name.partition(":")[0] == SGEMM else "tensor"
+    tile = tuple(Loop(f"#{i}", const(e), kind) for i, e in enumerate(extents))
     output = Access(program.buffers[stmt.output.buffer], stmt.output.elements, True, True)
     inputs = tuple(Access(program.buffers[o.buffer], o.elements, True, False) for o in stmt.inputs)
     return Statement((*loops, *tile), output, inputs, {"fma": 1}, True, allocated.get(stmt.output.buffer, 0))
