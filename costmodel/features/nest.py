@@ -64,6 +64,10 @@ class Nest:
         pairs = zip(self.statement.loops, self.extents, strict=True)
         return self.tape.product(e for loop, e in pairs if wanted(loop))
 
+    def over_lanes(self, access: Access) -> bool:
+        """Whether what is read or written is a vector of distinct elements."""
+        return any(loop.kind == "vectorize" and access.depends(loop.var) for loop in self.statement.loops)
+
     def dims(self, access: Access) -> list[tuple[list[Value], list[Value]]]:
         """By dimension: (distinct positions by level, width by level)."""
         out = []

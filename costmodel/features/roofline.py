@@ -23,6 +23,7 @@ LIBRARY = (1.15, 20.0, 12.0, 10.0)
 """Time of a library's product (m, n, k) by that of its multiply-adds at peak is the first, and so much / m, / n and / k:
 constants laid out anew are used m times, the other operand n times, and results come and go every k."""
 LIBRARY_TILE = 24  # vectors of results that it keeps in registers
+GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector
 PARALLEL_SECONDS = 2e-6  # to start a parallel loop and wait for its end
 MISS = (32.0, 10.0, 6.0)  # bytes a cycle of one core from the second level, the third, and memory
@@ -77,10 +78,14 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     stores = _transfers(nest, statement.output) if statement.output.memory else tape.const(0)
     if call is not None:
         tile, loads, stores = tape.const(LIBRARY_TILE), tape.const(0), tape.const(0)
-    registers = tile + tape.total(_kept(nest, a) for a in statement.inputs) + 1
+    kept = [_kept(nest, a) for a in statement.inputs if nest.over_lanes(a)]
+    if len(kept) > 1:  # of two vectors that are multiplied one comes from memory as it is used: the one that is used less
+        kept = [kept[0].least(kept[1]), *kept[2:]]
+    registers = tile + tape.total(kept) + 1
     registers = registers if statement.reducing else tape.const(4)
     # By instruction: ports, then the wait for the sum so far, then what does not fit the registers.
-    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items())
+    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
+    guards = statement.operations.get("guard", 0.0) * GUARD
     ports = (loads / body / LOAD_PORTS).most(stores / body / STORE_PORTS)
     arithmetic = tape.const(work / FMA_PORTS)
     if statement.reducing:
@@ -95,7 +100,7 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
         )
     passes = _loop_passes(nest)
     overhead = passes * OVERHEAD
-    issue = (instructions * work + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / ISSUE
+    issue = (instructions * (work + guards) + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / ISSUE
     capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
     busy = _parallel(nest).least(hardware.cores)
     traffic = tuple(_traffic(nest, c, busy if i < 2 else None) for i, c in enumerate(capacities))
@@ -145,8 +150,6 @@ def _transfers(nest: Nest, access: Access) -> Value:
 def _kept(nest: Nest, access: Access) -> Value:
     """Vectors of an operand that stay in registers while a tile is updated."""
     statement = nest.statement
-    if not any(loop.kind == "vectorize" and access.depends(loop.var) for loop in statement.loops):
-        return nest.tape.const(0)
     return nest.product(
         lambda loop: loop.kind == "unroll" and access.depends(loop.var) and statement.output.depends(loop.var)
     )

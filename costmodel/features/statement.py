@@ -145,6 +145,7 @@ def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
         if node.op == "cast" or node.dtype in ("int64", "bool") or _masks(node, lanes):
             return
         kind = "fma" if product is not None else node.args[0] if node.op == "call" else node.op
+        kind = "guard" if _guards(node) else kind
         counts[kind] = counts.get(kind, 0) + 1
 
     for copy in copies:
@@ -181,6 +182,13 @@ def _copies(value: Expr, loops: Sequence[Loop]) -> list[Expr]:
 def _masks(node: Expr, lanes: frozenset[str]) -> bool:
     """Whether a select only guards the end of a vector axis: a mask on the load, and no work of its own."""
     return node.op == "select" and all(variables(part) & lanes for part in _conjuncts(node.args[0]))
+
+
+def _guards(node: Expr) -> bool:
+    """Whether a select only keeps an element from being read where there is none: the address is chosen, not the value."""
+    if node.op != "select" or node.args[1].op != "load" or node.args[2].op != "const":
+        return False
+    return all(part.op not in ("load", "call") for part in walk(node.args[0]))
 
 
 def _conjuncts(condition: Expr) -> Iterator[Expr]:
