@@ -20,8 +20,8 @@ LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
 OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides
 SPILL = 3.0  # cycles to reload and store an accumulator that has no register
 LIBRARY = (1.15, 20.0, 12.0, 10.0)
-"""Time of a library's product (m, n, k) by that of its multiply-adds at peak is the first, and so much / m, / n and / k:
-constants laid out anew are used m times, the other operand n times, and results come and go every k."""
+"""Time of a library's product (m, n, k) by that of its multiply-adds at peak: the first, and so much / m, / n and / k,
+for constants laid out anew are used m times, the other operand n times, and results come and go every k."""
 LIBRARY_TILE = 24  # vectors of results that it keeps in registers
 GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector
@@ -79,7 +79,9 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     if call is not None:
         tile, loads, stores = tape.const(LIBRARY_TILE), tape.const(0), tape.const(0)
     kept = [_kept(nest, a) for a in statement.inputs if nest.over_lanes(a)]
-    if len(kept) > 1:  # of two vectors that are multiplied one comes from memory as it is used: the one that is used less
+    if (
+        len(kept) > 1
+    ):  # of two vectors that are multiplied one comes from memory as it is used: the one that is used less
         kept = [kept[0].least(kept[1]), *kept[2:]]
     registers = tile + tape.total(kept) + 1
     registers = registers if statement.reducing else tape.const(4)

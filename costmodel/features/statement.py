@@ -185,7 +185,7 @@ def _masks(node: Expr, lanes: frozenset[str]) -> bool:
 
 
 def _guards(node: Expr) -> bool:
-    """Whether a select only keeps an element from being read where there is none: the address is chosen, not the value."""
+    """Whether a select only keeps an element from being read where there is none: it chooses addresses, not values."""
     if node.op != "select" or node.args[1].op != "load" or node.args[2].op != "const":
         return False
     return all(part.op not in ("load", "call") for part in walk(node.args[0]))

@@ -22,6 +22,7 @@ MODELS: dict[str, str] = {
     "lightgbm": "costmodel.models.lightgbm_model:LightGBMModel",
     "lightgbm_pairwise": "costmodel.models.lightgbm_rank:PairwiseModel",
     "lightgbm_lambdarank": "costmodel.models.lightgbm_rank:LambdaRankModel",
+    "lightgbm_residual": "costmodel.models.lightgbm_residual:ResidualModel",
     "ridge": "costmodel.models.ridge:RidgeModel",
     "random_forest": "costmodel.models.random_forest:RandomForestModel",
     "mlp": "costmodel.models.mlp:MLPModel",
