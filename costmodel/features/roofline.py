@@ -27,6 +27,7 @@ GUARD = 3.0  # instructions that choose the address of an element that may not b
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector
 PARALLEL_SECONDS = 2e-6  # to start a parallel loop and wait for its end
 MISS = (32.0, 10.0, 6.0)  # bytes a cycle of one core from the second level, the third, and memory
+WRITTEN = 2.0  # times that what is written passes between caches: it is fetched first, and put back
 OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
 COST = {"div": 8.0, "sqrt": 10.0, "rsqrt": 12.0, "exp": 12.0, "log": 16.0, "tanh": 20.0, "erf": 20.0, "sigmoid": 20.0}
 
@@ -87,7 +88,8 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     registers = registers if statement.reducing else tape.const(4)
     # By instruction: ports, then the wait for the sum so far, then what does not fit the registers.
     work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
-    guards = statement.operations.get("guard", 0.0) * GUARD
+    alike = nest.product(lambda loop: loop.kind == "unroll" and loop.var not in statement.guarded)
+    guards = tape.const(statement.operations.get("guard", 0.0) * GUARD) / alike.most(1)
     ports = (loads / body / LOAD_PORTS).most(stores / body / STORE_PORTS)
     arithmetic = tape.const(work / FMA_PORTS)
     if statement.reducing:
@@ -102,7 +104,7 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
         )
     passes = _loop_passes(nest)
     overhead = passes * OVERHEAD
-    issue = (instructions * (work + guards) + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / ISSUE
+    issue = (instructions * (guards + work) + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / ISSUE
     capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
     busy = _parallel(nest).least(hardware.cores)
     traffic = tuple(_traffic(nest, c, busy if i < 2 else None) for i, c in enumerate(capacities))
@@ -171,9 +173,10 @@ def _traffic(nest: Nest, capacity: int, busy: Value | None) -> Value:
     A private cache holds, of what stands outside the parallel loop, a share a core.
     """
     parallel = [i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"]
-    brought = [nest.carried(f) for f in nest.footprints]
+    moved = [WRITTEN if access.writes else 1.0 for access in nest.accesses]
+    brought = [[b * times for b in nest.carried(f)] for f, times in zip(nest.footprints, moved, strict=True)]
     last = len(nest.trips) - 1
-    out = nest.tape.total(f[last] * nest.trips[last] for f in nest.footprints)
+    out = nest.tape.total(f[last] * nest.trips[last] * times for f, times in zip(nest.footprints, moved, strict=True))
     for i in range(last, -1, -1):
         shared = busy is not None and parallel and i <= parallel[0]
         room = nest.tape.const(capacity) * busy if shared and busy is not None else nest.tape.const(capacity)

@@ -58,6 +58,7 @@ class Statement:
         operations: of one execution: kind or math function → count; the mean where unrolled copies differ.
         reducing: whether it accumulates.
         allocation: how many of the loops stand around the allocation of `output`.
+        guarded: loops by whose positions it is decided whether an element is there to be read.
     """
 
     loops: tuple[Loop, ...]
@@ -66,6 +67,7 @@ class Statement:
     operations: Mapping[str, float]
     reducing: bool
     allocation: int
+    guarded: frozenset[str] = frozenset()
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -118,7 +120,8 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
         kind = {"sum": "add", "prod": "mul"}.get(stmt.reducer, stmt.reducer)
         operations[kind] = operations.get(kind, 0) + 1
     depth = allocated.get(stmt.buffer, 0)
-    return Statement(loops, output, tuple(inputs.values()), operations, stmt.reducer is not None, depth)
+    guarded = frozenset(v for node in walk(stmt.value) if _guards(node) for v in variables(node.args[0]))
+    return Statement(loops, output, tuple(inputs.values()), operations, stmt.reducer is not None, depth, guarded)
 
 
 def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
