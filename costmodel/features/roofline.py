@@ -13,7 +13,7 @@ from costmodel.features.statement import Access, Loop
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes
 
-FMA_PORTS, LOAD_PORTS, STORE_PORTS = 2, 1.5, 1  # of two loads a cycle, what broadcasts and misses leave
+FMA_PORTS, LOAD_PORTS, STORE_PORTS = 2, 2, 1
 LATENCY = 4.0  # cycles until a multiply-add's result can be used
 ISSUE = 6.0  # instructions started in a cycle
 LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
