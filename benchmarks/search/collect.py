@@ -12,7 +12,6 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -38,8 +37,10 @@ from targets.vta.kernel import VtaKernel
 PARTS = Path("runs") / "search_tables"
 """Where tables lie that are not finished."""
 ROUND = 64
+PASSES = 2
+"""Over all candidates where a clock tells the time: what disturbs a machine makes one slower, and seldom both times."""
 CLOSE = 0.95
-"""Candidates that reach this share of the best are measured again, in turns: the best of thousands is a lucky one."""
+"""Candidates that reach this share of the best are measured some more, in turns."""
 TURNS = 4
 MOST_CLOSE = 128
 SAMPLE = 24
@@ -66,6 +67,7 @@ class Collection:
         self.restriction = task.restriction(whole)
         self.space = self.restriction.apply(whole)
         self.threads = task.threads or self.space.hardware.cores
+        self.passes = 1 if registry.get(task.target).simulated else PASSES
         self.frame = Frame(self.space)
         self.population = everyone(self.frame)
         self.seconds: dict[int, list[float]] = {}  # place -> a latency for each turn; NaN for a failure
@@ -85,23 +87,24 @@ class Collection:
 
     @property
     def missing(self) -> list[int]:
-        """Places not measured yet, in order."""
-        return [place for place in self.order if place not in self.seconds]
+        """Places that are to be measured still, in order; twice where neither of two passes has come to them."""
+        turns = [len(self.seconds.get(place, ())) for place in range(len(self))]
+        return [place for number in range(self.passes) for place in self.order if turns[place] <= number]
 
     @property
     def best(self) -> float:
-        """Of the medians; infinite where nothing has worked."""
-        return min((s for s in self.medians().values() if not math.isnan(s)), default=math.inf)
+        """Of all latencies; infinite where nothing has worked."""
+        return min((s for s in self.latencies().values() if not math.isnan(s)), default=math.inf)
 
-    def medians(self) -> dict[int, float]:
-        """Seconds by place, NaN for a failure."""
-        return {place: _median(values) for place, values in self.seconds.items()}
+    def latencies(self) -> dict[int, float]:
+        """Seconds by place: the fastest of its medians; NaN for a failure."""
+        return {place: _fastest(values) for place, values in self.seconds.items()}
 
     def close(self) -> list[int]:
         """Places of the fastest candidates, fastest first."""
         limit = self.best / CLOSE
-        medians = sorted((seconds, place) for place, seconds in self.medians().items() if not math.isnan(seconds))
-        return [place for seconds, place in medians if seconds <= limit][:MOST_CLOSE]
+        found = sorted((seconds, place) for place, seconds in self.latencies().items() if not math.isnan(seconds))
+        return [place for seconds, place in found if seconds <= limit][:MOST_CLOSE]
 
     def keep(self, places: Sequence[int], found: Sequence[Found]) -> None:
         """Writes measurements down, all of them or none."""
@@ -132,7 +135,7 @@ class Collection:
         """
         if self.missing:
             raise ValueError(f"a table must have every candidate, but got {len(self.missing)} missing of {len(self)}")
-        seconds = np.array([_median(self.seconds[place]) for place in range(len(self))])
+        seconds = np.array([_fastest(self.seconds[place]) for place in range(len(self))])
         made = {"host": describe_host(), "date": time.strftime("%Y-%m-%d"), "command": self.command}
         return ReplayTable(
             self.task.name,
@@ -183,7 +186,7 @@ def collect(
         folder: where unfinished tables lie.
         tables: where the table goes.
         jobs: processes that simulate.
-        limit: candidates to measure in this sitting; None: all.
+        limit: measurements of this sitting; None: all.
 
     Returns:
         The table; None where candidates are missing still.
@@ -260,14 +263,14 @@ def _simulate_part(candidates: Sequence[Candidate]) -> list[Found]:
 
 def _check_sample(collection: Collection) -> None:
     """Holds some candidates against the ordinary pool, the fastest among them."""
-    worked = [place for place in collection.order if not math.isnan(_median(collection.seconds[place]))]
+    worked = [place for place in collection.order if not math.isnan(_fastest(collection.seconds[place]))]
     sample = [*collection.close()[:4], *worked[: SAMPLE - 4]]
     with TemporaryDirectory() as folder:  # a lock of its own: nothing is timed by a clock, so nobody need wait
         pool = LocalPool(LocalSettings(builders=1, host_lock=f"{folder}/lock"))
         with pool:
             found = _results(collection, sample, pool)
     for place, result in zip(sample, found, strict=True):
-        expected = _median(collection.seconds[place])
+        expected = _fastest(collection.seconds[place])
         if not result.ok or not math.isclose(result.seconds, expected, rel_tol=1e-9):
             raise RuntimeError(
                 f"a simulated candidate must be right and take {expected} s in the ordinary pool, too, but got "
@@ -283,8 +286,8 @@ def _measure(collection: Collection, places: Sequence[int], pool: MeasurePool) -
 
 
 def _measure_again(collection: Collection, pool: MeasurePool) -> None:
-    for turn in range(1, TURNS + 1):
-        places = [place for place in collection.close() if len(collection.seconds[place]) <= turn]
+    for turn in range(TURNS):
+        places = [place for place in collection.close() if len(collection.seconds[place]) <= PASSES + turn]
         again = zip(places, _results(collection, places, pool), strict=True)
         worked = [(place, (result.seconds, "ok")) for place, result in again if result.ok]
         collection.keep([place for place, _ in worked], [found for _, found in worked])
@@ -304,13 +307,15 @@ def _results(collection: Collection, places: Sequence[int], pool: MeasurePool) -
 def _say(collection: Collection) -> None:
     best = collection.best
     shown = f"{best * 1e6:.2f} µs" if math.isfinite(best) else "nothing worked"
-    near = sum(seconds <= best / 0.98 for seconds in collection.medians().values())
-    done = f"{len(collection.seconds)} of {len(collection)}"
+    near = sum(seconds <= best / 0.98 for seconds in collection.latencies().values())
+    total = collection.passes * len(collection)
+    done = f"{total - len(collection.missing)} of {total}"
     sys.stderr.write(f"{collection.task.name}: {done}, best {shown}, {near} within 2 %\n")
 
 
-def _median(values: Sequence[float]) -> float:
-    return median(values)
+def _fastest(values: Sequence[float]) -> float:
+    """Of what was measured; NaN where it failed once."""
+    return math.nan if any(math.isnan(value) for value in values) else min(values)
 
 
 def _is_json(line: bytes) -> bool:
