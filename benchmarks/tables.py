@@ -255,6 +255,29 @@ def search(document: Document) -> str:
     return "\n\n".join(parts)
 
 
+def models(document: Document) -> str:
+    """Cost models on the networks that were held out: the score of the best of k, and how well pairs are ordered."""
+    networks = document["held_out"]
+    header = [
+        "model",
+        *(f"{name} top-{k}" for name in networks for k in (1, 5)),
+        "pairwise",
+        "recall@30",
+        "peak@5",
+        "RMSE",
+        "statements/s",
+        "learned in s",
+    ]
+    lines: list[list[object]] = []
+    for name, row in document["rows"].items():
+        tops = [row["networks"][network][f"top{k}"] for network in networks for k in (1, 5)]
+        figures = [f"{value:.3f}" for value in (*tops, *(row[m] for m in ("pairwise", "recall", "peak", "rmse")))]
+        lines.append([name, *figures, _number(row["rows_per_second"], ",.0f"), f"{row['fit_seconds']:.1f}"])
+    told = "Learned from {tasks} tasks ({programs:,} programs)".format(**document["train"])
+    judged = "judged on {tasks} others ({programs:,} programs)".format(**document["test"])
+    return f"{told}, {judged}.\n\n" + _table(header, lines)
+
+
 def _trials(method: dict[str, Any] | None, share: str) -> str:
     """Mean over seeds; a search that was cut off counts as its bound, see `benchmarks.search.statistics`."""
     if method is None:
@@ -276,6 +299,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "quantized": quantized,
     "vta": vta,
     "search": search,
+    "models": models,
 }
 
 
