@@ -86,10 +86,12 @@ def time_again(
                 continue
             with TurnTimer(task.threads, Turns(task.rounds), settings) as timer:
                 results = timer.time([record.to_trial() for record in task.records])
-            database.extend(
-                Record.of(result, time=time.time(), sketch=known.sketch, order=known.order, provenance=_TAG, host=host)
+            now = time.time()
+            records = [
+                Record.of(result, time=now, sketch=known.sketch, order=known.order, provenance=_TAG, host=host)
                 for result, known in zip(results, task.records, strict=True)
-            )
+            ]
+            database.extend(records)
             timed += len(results)
             say(f"{timed}/{total} programs timed again  {task.name}")
         return timed, interrupt.requested
