@@ -1,9 +1,9 @@
 """Timing many kernels in turns: short bursts of one after the other, round after round, in one process.
 
-A host that others share changes its speed by tens of percent within fractions of a second. Whoever times one kernel for
-15 ms, and then the next one, compares the moments as much as the kernels. Here the bursts of every kernel are spread over
-the seconds that the whole group takes, so that each meets the host's fast moments, and its fastest burst says what it
-can do; docs/measurement.md says what that is worth.
+A host that others share changes its speed by tens of percent within fractions of a second. Whoever times one kernel
+for 15 ms, and then the next one, compares the moments as much as the kernels. Here the bursts of every kernel are
+spread over the seconds that the whole group takes, so that each meets the host's fast moments, and its fastest burst
+says what it can do; docs/measurement.md says what that is worth.
 
 What is timed was measured before, by a pool, which checked what it computes; here nothing is checked.
 """
@@ -28,9 +28,6 @@ from measure.pool import Trial, TrialResult
 from measure.settings import LocalSettings
 from measure.timing import rotation_copies
 
-_EACH = 20.0
-"""Seconds that building and timing one kernel may take, on average over a group."""
-
 
 @dataclass(frozen=True)
 class Turns:
@@ -42,19 +39,22 @@ class Turns:
         group: most kernels that take turns with each other: the more, the longer the time over which each is spread.
         rotation_bytes: most memory for rotated copies of a kernel's constants, bytes. What the others of a group do
             between two bursts makes them cold besides.
+        timeout_seconds: that building and timing one kernel may take, on average over a group.
     """
 
     rounds: int = 60
     burst_seconds: float = 0.001
     group: int = 320
     rotation_bytes: int = 16 << 20
+    timeout_seconds: float = 20.0
 
     def __post_init__(self) -> None:
         for name in ("rounds", "group", "rotation_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, but got {name}={getattr(self, name)}")
-        if not self.burst_seconds > 0:
-            raise ValueError(f"`burst_seconds` must be positive, but got burst_seconds={self.burst_seconds}")
+        for name in ("burst_seconds", "timeout_seconds"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be positive, but got {name}={getattr(self, name)}")
 
 
 class TurnTimer:
@@ -111,7 +111,7 @@ class TurnTimer:
             "rotation_bytes": self.turns.rotation_bytes,
             "seed": int(self._rng.integers(1 << 31)),
             "prepare_timeout": self.settings.prepare_timeout,
-            "timeout": _EACH * len(trials),
+            "timeout": self.turns.timeout_seconds * len(trials),
         }
         child = self._started()
         while not self._lock.acquire("time", 60.0):  # others build or time: nothing to do but wait

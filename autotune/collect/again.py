@@ -1,8 +1,8 @@
 """Timing all programs of a task again, in turns, once they are measured.
 
-A collection takes long enough for its machine to change its speed meanwhile, by clock rates and by others who share it, and
-the rounds of a task are spread over all that time. So the programs of each task are timed again against each other, see
-`measure.turns`: slow ones as carefully as fast ones.
+A collection takes long enough for its machine to change its speed meanwhile: clock rates, and others that share it,
+and the rounds of a task are spread over all that time. So the programs of each task are timed again against each other,
+see `measure.turns`: slow ones as carefully as fast ones.
 """
 
 from __future__ import annotations

@@ -116,9 +116,11 @@ def collect(
     folder = run_folder.make_folder(config)
     with blamed(f"{where}:measure.pool"):
         pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
-    with pool, run_folder.claimed(folder), Database(config.records_path) as database:
+    with run_folder.claimed(folder), Database(config.records_path) as database:
         database.check_compatible(settings.target)
         items, tasks = _items_and_tasks(config, where, settings)
+        if any(item.rounds for item in items):
+            _check_rounds(config, where)
         say(f"{len(items)} tasks, {sum(item.programs for item in items)} programs; {len(database)} records are there")
         tunings = [
             tuning
@@ -126,7 +128,8 @@ def collect(
             for tuning in tunings_of(item, task, settings, share, known(database, item.workload, settings))
         ]
         before = len(database)
-        results = run_rounds(tunings, pool, database, callbacks, Balanced(tunings, end))
+        with pool:  # it keeps others from timing while it is open
+            results = run_rounds(tunings, pool, database, callbacks, Balanced(tunings, end))
         interrupted = any(result.interrupted for result in results)
         again, timed = _again(items, tunings, database), 0
         if not interrupted and all(tuning.done for tuning in tunings):
@@ -178,6 +181,20 @@ def tunings_of(
             tuning.replay(own)
             halves.append(tuning)
     return halves
+
+
+def _check_rounds(config: RunConfig, where: str) -> None:
+    """Refuses timing in turns where there is nothing to time on this machine.
+
+    Raises:
+        ConfigError: the target is simulated, or another machine measures.
+    """
+    if registry.get(config.target).simulated:
+        raise ConfigError(f"{where}:collect.rounds: must be 0 for a simulated target, but got it for {config.target}")
+    if config.measure.pool != "local":
+        raise ConfigError(
+            f"{where}:collect.rounds: must be 0 unless the pool is local, but got {config.measure.pool!r}"
+        )
 
 
 def _again(items: Sequence[Item], tunings: Sequence[TaskTuning], database: Database) -> list[Again]:

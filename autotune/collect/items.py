@@ -36,7 +36,7 @@ class Item:
 
 
 def items_of(config: RunConfig, where: str) -> list[Item]:
-    """The items of a collection; a task that several sources name is one item with the most programs and rounds of them.
+    """The items of a collection; a task that several sources name is one item, with the most programs and rounds.
 
     Args:
         config: with `collect`.
