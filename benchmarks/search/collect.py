@@ -28,6 +28,7 @@ from measure.journal import Journal
 from measure.local import LocalPool
 from measure.pool import MeasurePool, Trial, TrialResult
 from measure.settings import LocalSettings
+from measure.turns import Turns, TurnTimer
 from search_space.space import SearchSpace, concrete, generate
 from search_space.workloads import Workload
 from targets import registry
@@ -38,10 +39,11 @@ PARTS = Path("runs") / "search_tables"
 """Where tables lie that are not finished."""
 ROUND = 64
 PASSES = 2
-"""Over all candidates where a clock tells the time: what disturbs a machine makes one slower, and seldom both times."""
+"""Over all candidates where a clock tells the time: a pool measures and checks them, then they are timed in turns."""
+TURNS = Turns(rounds=30, group=320)
 CLOSE = 0.95
-"""Candidates that reach this share of the best are measured some more, in turns."""
-TURNS = 4
+"""Candidates that reach this share of the best take turns once more, with each other."""
+CLOSE_TURNS = Turns(rounds=60, group=128)
 MOST_CLOSE = 128
 SAMPLE = 24
 """Candidates of a simulated task that are also measured by the ordinary pool, which checks what they compute."""
@@ -97,7 +99,7 @@ class Collection:
         return min((s for s in self.latencies().values() if not math.isnan(s)), default=math.inf)
 
     def latencies(self) -> dict[int, float]:
-        """Seconds by place: the fastest of its medians; NaN for a failure."""
+        """Seconds by place: the fastest that was found; NaN for a failure."""
         return {place: _fastest(values) for place, values in self.seconds.items()}
 
     def close(self) -> list[int]:
@@ -178,8 +180,8 @@ def collect(
     """Measures what is missing of a task's table and writes it, if nothing is missing then.
 
     On a simulated target the simulator that tells the time runs by itself, in `jobs` processes; a sample is measured
-    by the ordinary pool as well, which also checks what is computed. Everywhere else the ordinary pool measures, and
-    the fastest candidates are measured again in turns.
+    by the ordinary pool as well, which also checks what is computed. Everywhere else the ordinary pool measures, then
+    all candidates are timed in turns, and the fastest of them once more.
 
     Args:
         task: what to measure.
@@ -201,11 +203,14 @@ def collect(
         if not collection.missing:
             _check_sample(collection)
     else:
-        with make_pool("local") as pool:
-            pool.warm_up(collection.threads)
-            _measure(collection, wanted, pool)
-            if not collection.missing:
-                _measure_again(collection, pool)
+        first = [place for place in wanted if place not in collection.seconds]
+        if first:
+            with make_pool("local") as pool:
+                pool.warm_up(collection.threads)
+                _measure(collection, first, pool)
+        _time_in_turns(collection, wanted[len(first) :], TURNS)
+        if not collection.missing:
+            _time_in_turns(collection, collection.close(), CLOSE_TURNS)
     if collection.missing:
         return None
     table = collection.table()
@@ -285,12 +290,16 @@ def _measure(collection: Collection, places: Sequence[int], pool: MeasurePool) -
         _say(collection)
 
 
-def _measure_again(collection: Collection, pool: MeasurePool) -> None:
-    for turn in range(TURNS):
-        places = [place for place in collection.close() if len(collection.seconds[place]) <= PASSES + turn]
-        again = zip(places, _results(collection, places, pool), strict=True)
-        worked = [(place, (result.seconds, "ok")) for place, result in again if result.ok]
-        collection.keep([place for place, _ in worked], [found for _, found in worked])
+def _time_in_turns(collection: Collection, places: Sequence[int], turns: Turns) -> None:
+    """Times candidates once more; one that failed before is not tried again."""
+    worked = [place for place in places if not math.isnan(_fastest(collection.seconds.get(place, (math.nan,))))]
+    failed = sorted({*places} - {*worked})
+    collection.keep(failed, [(math.nan, collection.errors.get(place, "unknown")) for place in failed])
+    for first in range(0, len(worked), turns.group):
+        part = worked[first : first + turns.group]
+        with TurnTimer(collection.threads, turns) as timer:
+            results = timer.time([collection.trial(place) for place in part])
+        collection.keep(part, [(result.min_seconds, result.error.name) for result in results])
         _say(collection)
 
 

@@ -177,22 +177,46 @@ class FakePool:
         return [TrialResult(trial, index, (turns[-1],), turns[-1])]
 
 
-def test_all_are_measured_twice_and_the_fastest_some_more_and_count_by_their_fastest(tmp_path):
+def test_a_processor_is_asked_twice_and_the_fastest_once_more_and_count_by_their_fastest(tmp_path, monkeypatch):
     def seconds(place, turn):
         if place == 3:
             return math.nan
         return 1.0 + 1e-3 * place + (0.5 if turn in disturbed.get(place, ()) else 0.0)
 
+    class Timer(FakePool):
+        """As `TurnTimer`, with what the pool knows by now."""
+
+        def __init__(self, threads, turns):
+            self.turns_wanted = turns
+            asked.append(turns)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def time(self, trials):
+            assert len(trials) <= self.turns_wanted.group
+            pool.submit(trials)
+            found = []
+            while pool.outstanding:
+                found += pool.results()
+            return sorted(found, key=lambda result: result.index)
+
     disturbed = {0: (0,), 9: (1,), 20: (0, 1)}
     collection = Collection(TINY, tmp_path)
-    collection.passes = 2
+    collection.passes, asked = 2, []
     pool = FakePool(seconds)
-    collecting._measure(collection, collection.missing, pool)
-    assert not collection.missing and list(collection.errors.values()) == ["crash"]
-    assert {len(values) for values in collection.seconds.values()} == {2}
-    collecting._measure_again(collection, pool)
+    monkeypatch.setattr(collecting, "TurnTimer", Timer)
+    collecting._measure(collection, collection.missing[: len(collection)], pool)
+    assert {*collection.missing} == {*collection.order} and list(collection.errors.values()) == ["crash"]
+    collecting._time_in_turns(collection, collection.missing, collecting.TURNS)
+    assert not collection.missing and {len(values) for values in collection.seconds.values()} == {2}
+    collecting._time_in_turns(collection, collection.close(), collecting.CLOSE_TURNS)
     table = collection.table()
-    assert {len(values) for values in collection.seconds.values()} == {2, 2 + collecting.TURNS}
+    assert {len(values) for values in collection.seconds.values()} == {2, 3}
+    assert {*asked} == {collecting.TURNS, collecting.CLOSE_TURNS}
     assert collection.best == table.best == 1.0 and int(np.sum(table.seconds > 1.5)) == 1
     assert table.errors == {"crash": 1} and int(np.isnan(table.seconds).sum()) == 1
 
