@@ -28,6 +28,9 @@ from measure.pool import Trial, TrialResult
 from measure.settings import LocalSettings
 from measure.timing import rotation_copies
 
+_PATIENCE = 0.25
+"""Seconds after which a wait for the machine looks whether it is to stop."""
+
 
 @dataclass(frozen=True)
 class Turns:
@@ -75,19 +78,29 @@ class TurnTimer:
         self._lock = HostLock(self.settings.host_lock)
         self._child: Child | None = None
 
-    def time(self, trials: Sequence[Trial]) -> list[TrialResult]:
+    def time(self, trials: Sequence[Trial], stop: Callable[[], bool] = lambda: False) -> list[TrialResult]:
         """Times kernels, at most `turns.group` at a time.
 
         Args:
             trials: of one workload and one seed for each group, or inputs are made for each anew.
+            stop: is asked before each group, and while others use the machine.
 
         Returns:
-            A result for each trial, in order; `latencies` are medians of bursts. A group in which a kernel takes the
+            A result for each trial, in order; those of the groups before it was to stop. `latencies` are medians of
+            bursts. A group in which a kernel takes the
             process along is timed again in halves, until the culprit is alone with its failure.
         """
         found: list[TrialResult] = []
         for first in range(0, len(trials), self.turns.group):
-            found += self._group(list(trials[first : first + self.turns.group]), first)
+            while not self._lock.acquire("time", _PATIENCE):  # others build or time
+                if stop():
+                    return found
+            if stop():
+                return found
+            try:
+                found += self._group(list(trials[first : first + self.turns.group]), first)
+            finally:
+                self._lock.release()
         return found
 
     def close(self) -> None:
@@ -114,15 +127,10 @@ class TurnTimer:
             "timeout": self.turns.timeout_seconds * len(trials),
         }
         child = self._started()
-        while not self._lock.acquire("time", 60.0):  # others build or time: nothing to do but wait
-            pass
-        try:
-            child.send(request)
+        child.send(request)
+        answer = child.receive()
+        while answer is not None and answer[0]["stage"] == "prepared":
             answer = child.receive()
-            while answer is not None and answer[0]["stage"] == "prepared":
-                answer = child.receive()
-        finally:
-            self._lock.release()
         if answer is None:
             code = child.reap()
             error, message = cause_of_death(code, child.last_words())

@@ -85,11 +85,12 @@ def time_again(
             if not task.records:
                 continue
             with TurnTimer(task.threads, Turns(task.rounds), settings) as timer:
-                results = timer.time([record.to_trial() for record in task.records])
+                trials = [record.to_trial() for record in task.records]
+                results = timer.time(trials, lambda: interrupt.requested)
             now = time.time()
             records = [
                 Record.of(result, time=now, sketch=known.sketch, order=known.order, provenance=_TAG, host=host)
-                for result, known in zip(results, task.records, strict=True)
+                for result, known in zip(results, task.records, strict=False)  # fewer after Ctrl-C
             ]
             database.extend(records)
             timed += len(results)

@@ -143,7 +143,7 @@ class Timer:
     def __exit__(self, *_):
         pass
 
-    def time(self, trials):
+    def time(self, trials, stop=lambda: False):
         seconds = [fakes.seconds_of(trial.trace_key) / 2 for trial in trials]
         return [
             TrialResult(t, i, (s,) * self.turns.rounds, s) for i, (t, s) in enumerate(zip(trials, seconds, strict=True))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from measure.errors import ErrorClass, PoolError
+from measure.hostlock import HostLock
 from measure.settings import LocalSettings
 from measure.turns import Player, Turns, TurnTimer
 from search_space import workloads
@@ -57,6 +58,17 @@ def test_a_kernel_that_hangs_ends_in_time(settings):
     with TurnTimer(1, Turns(rounds=2, timeout_seconds=0.5), settings) as timer:
         results = timer.time([trial(), trial(run="hang")])
     assert [result.ok for result in results] == [True, False]
+
+
+def test_who_waits_for_the_machine_can_be_stopped(settings):
+    other = HostLock(settings.host_lock)
+    assert other.acquire("build", 0.0)
+    asked = []
+    with TurnTimer(1, Turns(rounds=2), settings) as timer:
+        assert timer.time([trial()], lambda: bool(asked.append(1)) or len(asked) > 1) == []
+        other.close()
+        assert len(timer.time([trial()])) == 1
+    assert len(asked) == 2
 
 
 def test_a_fault_of_ours_is_told(settings):
