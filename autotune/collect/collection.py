@@ -200,7 +200,9 @@ def _check_rounds(config: RunConfig, where: str) -> None:
 def _again(items: Sequence[Item], tunings: Sequence[TaskTuning], database: Database) -> list[Again]:
     """What is to be timed again: all programs of every task that wants it."""
     rounds = {item.workload.key: item.rounds for item in items}
-    tasks = {tuning.task.workload.key: tuning for tuning in tunings}
+    tasks: dict[str, TaskTuning] = {}
+    for tuning in tunings:
+        tasks.setdefault(tuning.task.workload.key, tuning)  # the random half has the task's own name
     return [
         Again.of(tuning, known(database, tuning.task.workload, tuning.settings), rounds[key])
         for key, tuning in tasks.items()
