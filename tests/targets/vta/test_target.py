@@ -205,6 +205,15 @@ def test_tuning_finds_a_schedule_that_keeps_the_accelerator_busy() -> None:
     assert told["cycles"] == min(every) and len(set(every)) > 1
 
 
+def test_a_design_is_tuned_as_it_is_given() -> None:
+    workload = workloads.conv2d_blocked(8, 8, 32, 32)
+    design = replace(PYNQ, log_acc_buffer=13)
+    result = autotune.tune(workload, target=design, trials=4, batch=4)
+    assert result.target == "vta:log_acc_buffer=13" and {record.target for record in result.records} == {result.target}
+    assert dict(result.hardware.memories)["accumulator"] == 1 << 13
+    assert result.best is not None and VtaHardware.from_json(result.module.metadata["hardware"]) == design
+
+
 @pytest.mark.parametrize(
     "workload",
     [
