@@ -32,7 +32,7 @@ from tests.autotune import fakes
 
 ROOT = Path(__file__).parents[2]
 MATMUL = {"operator": "matmul", "m": 24, "n": 64, "k": 48}
-CONV = {"operator": "conv2d", "height": 8, "width": 8, "in_channels": 16, "out_channels": 32, "padding": 1}
+CONV = {"operator": "conv2d", "height": 6, "width": 6, "in_channels": 4, "out_channels": 16, "kernel": 1}
 HALVES = ("random", "evolution")
 POOL = {"operator": "max_pool2d", "height": 16, "width": 16, "channels": 32}
 

@@ -231,3 +231,14 @@ def test_a_file_does_not_make_its_reader_run_code(tmp_path: Path, monkeypatch: p
     assert registry.known("ridge") is registry.get("ridge")
     (tmp_path / "good.py").write_text("from costmodel.models.roofline import RooflineModel as Mine\n")
     assert registry.get("good:Mine") is registry.known("good:Mine") is registry.get("roofline")
+
+
+def test_files_of_one_name_in_two_folders_are_two_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = []
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        folder.mkdir()
+        (folder / "mine.py").write_text("from costmodel.models.ridge import RidgeModel\nclass Mine(RidgeModel): pass\n")
+        monkeypatch.chdir(folder)
+        kinds.append(registry.get("mine.py:Mine"))
+        assert registry.known("mine.py:Mine") is registry.get(f"{folder}/mine.py:Mine") is kinds[-1]
+    assert kinds[0] is not kinds[1]

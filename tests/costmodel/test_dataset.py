@@ -138,7 +138,7 @@ def test_a_dataset_of_records_holds_what_was_measured(tmp_path):
         algorithm, trace = data.trace(task, row)
         assert (algorithm, trace.key) == (record.algorithm, record.trace_key)
         assert trace.to_json() == [dict(step) for step in record.trace]
-    np.testing.assert_allclose(data.seconds(task), [record.seconds for record in of], rtol=1e-6)
+    np.testing.assert_allclose(data.seconds(task), [record.min_seconds for record in of], rtol=1e-6)
     assert data.errors(task).tolist() == [str(record.error) for record in of]
     assert data.origin(task).tolist() == ["random", "search"] * 12
     assert [program.order for program in data.programs(task)] == list(range(24))
@@ -211,7 +211,7 @@ def test_merging_joins_tasks_and_drops_what_is_there_twice(data):
     joined = both.tasks[0]
     assert joined.name == "left" and joined.networks == {"a": 1, "b": 2}
     assert {both.trace(joined, row)[1].key for row in range(12)} == {record.trace_key for record in of}
-    by_key = {record.trace_key: record.seconds for record in of}
+    by_key = {record.trace_key: record.min_seconds for record in of}
     wanted = [by_key[both.trace(joined, row)[1].key] for row in range(12)]
     np.testing.assert_allclose(both.seconds(joined), wanted, rtol=1e-6)
     whole = build(of)
