@@ -13,6 +13,7 @@ import numpy as np
 
 import autotune
 from autotune.search import NoLegalSchedule
+from measure.local import LocalPool
 from search_space import workloads
 from targets.vta.hardware import PYNQ, ConfigurationError
 
@@ -34,15 +35,16 @@ print(f"as built: {2 ** (PYNQ.log_inp_buffer - 10)} KiB for inputs, {2 ** (PYNQ.
 
 # %%
 results = {}
-for log_inp, log_acc in itertools.product(inputs, sums):
-    try:
-        design = replace(PYNQ, log_inp_buffer=log_inp, log_acc_buffer=log_acc)
-        result = autotune.tune(workload, target=design, trials=8, batch=8)
-    except (ConfigurationError, NoLegalSchedule) as error:
-        print(f"{log_inp}, {log_acc}: {error}")
-        continue
-    results[log_inp, log_acc] = result
-    print(f"{result.target}: {result.best_seconds * 1e3:.3f} ms")
+with LocalPool() as pool:
+    for log_inp, log_acc in itertools.product(inputs, sums):
+        try:
+            design = replace(PYNQ, log_inp_buffer=log_inp, log_acc_buffer=log_acc)
+            result = autotune.tune(workload, target=design, trials=8, batch=8, pool=pool)
+        except (ConfigurationError, NoLegalSchedule) as error:
+            print(f"{log_inp}, {log_acc}: {error}")
+            continue
+        results[log_inp, log_acc] = result
+        print(f"{result.target}: {result.best_seconds * 1e3:.3f} ms")
 
 # %% [markdown]
 # ## Memory against time
