@@ -20,16 +20,17 @@ from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.space import generate, program_of
 from targets import registry
+from tests.costmodel.fixture import FIXTURE, opened
 
+pytestmark = pytest.mark.xdist_group("dataset")
 ROOT = Path(__file__).parents[2]
-FIXTURE = ROOT / "tests" / "datasets" / "vta"
 CPU = Hardware("cpu", 2, 64, 32, 49152, 1 << 21, 1 << 25, 3e11, 4e10, ("avx512f", "cblas"))
 SMALL = workloads.matmul(24, 48, 16)
 
 
 @pytest.fixture
 def data() -> Dataset:
-    return Dataset.open(FIXTURE)
+    return opened()
 
 
 def records(count: int = 24, workload=SMALL, target: str = "cpu", seed: int = 0) -> list[Record]:
