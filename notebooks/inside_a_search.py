@@ -45,7 +45,7 @@ def measure(candidate):
 # in the space.
 
 # %%
-ROUNDS, BATCH = 4, 12
+ROUNDS, BATCH = 4, 10
 
 
 def run(name, seed=0, **options):

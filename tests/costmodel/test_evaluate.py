@@ -170,7 +170,8 @@ def test_models_are_compared_on_what_they_have_not_seen(data, monkeypatch):
     assert set(by_name["ridge"].networks) == {"squeezenet"} and len(by_name["ridge"].tasks) == 3
     assert by_name["roofline"].pairwise > by_name["random"].pairwise and abs(by_name["random"].pairwise - 0.5) < 0.1
     assert rows[0].model.predict(data.features(data.tasks[0])[0].features).ndim == 1
-    again = next(iter(compare(data, split, ["ridge"], options={"ridge": {"penalty": 0.1}})))
+    again = next(iter(compare(data, split, ["ridge"], options={"ridge": {"penalty": 0.1}}, speed=False)))
+    assert rows[0].evaluation.statements_per_second > 0 and np.isnan(again.evaluation.statements_per_second)
     assert again.evaluation.top == by_name["ridge"].top and again.evaluation.rmse == by_name["ridge"].rmse
 
 
