@@ -297,6 +297,15 @@ def test_anything_else_is_refused_in_one_sentence(data, tmp_path):
         Dataset.open(tmp_path)
 
 
+def test_the_code_of_its_page_runs(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(Dataset, "open", lambda folder: opened() if Path(folder).resolve() == FIXTURE else None)
+    code, *_ = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "cost_model_lab.md").read_text(), re.M | re.S)
+    names = {}
+    exec(compile(code, "cost_model_lab.md", "exec"), names)
+    assert len(names["learn"]) == len(names["judge"]) == 3 and len(names["small"].tasks) == 2
+
+
 def test_every_column_is_documented():
     text = (ROOT / "docs" / "cost_model_lab.md").read_text()
     rows = re.findall(r"^\| (\w*) ?\| `(\w+)` \| (.*?) \|$", text, re.MULTILINE)
