@@ -44,7 +44,7 @@ SAMPLE = 256
 
 def tune(
     workload: Workload | Sequence[Tensor] | TuningTemplate,
-    target: str = "cpu",
+    target: str | targets.Design = "cpu",
     trials: int = 64,
     seed: int = 0,
     *,
@@ -68,7 +68,7 @@ def tune(
     Args:
         workload: what to compute: one of `search_space.workloads`, or te tensors, inputs first, the output last; or a
             template with its arguments, whose knobs are searched then (`search_space.template`).
-        target: a name of `targets.registry`.
+        target: a name of `targets.registry`, or the design of an accelerator, such as `VtaHardware(log_inp_buffer=13)`.
         trials: candidates to measure.
         seed: of every random draw, and of the inputs.
         strategy: a name of `autotune.search.STRATEGIES`, with its options.
@@ -95,6 +95,7 @@ def tune(
         RecordError: `records` cannot be used.
         TransferError: `transfer` cannot.
     """
+    target = targets.name_of(target)
     space: SearchSpace | None = None
     if isinstance(workload, TuningTemplate):
         space = workload.space(targets.get(target).hardware)

@@ -123,6 +123,7 @@ class TaskTuning:
         self._known: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
         self._finalists: dict[str, Record] = {}  # trace key -> record
         self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
+        self._scores: dict[str, float] = {}  # trace key -> what the guide thought of it when it was proposed
         self._exhausted = False
         self._resumed = self._round = self._scored = 0
         self._next = 0  # order of the next round's first trial
@@ -182,6 +183,7 @@ class TaskTuning:
                 asked = self._ask(wanted - len(trials))
                 self._exhausted = not asked
                 self._sort_out(asked, trials)
+            self._scores = dict(zip(trials, self.guide.score([self._proposed[key][0] for key in trials]), strict=True))
         except NoLegalSchedule as error:
             self._exhausted, self.failure = True, error
             raise
@@ -218,13 +220,15 @@ class TaskTuning:
         """Makes the record of a result as it comes in."""
         candidate = self._proposed[result.trial.trace_key][0]
         choices = ",".join(map(str, candidate.choices))
+        score = self._scores[result.trial.trace_key]
         transferred = "transfer " if self.guide.chosen_by_source(candidate) else ""
+        how = f"round={self._round} {transferred}score={score:.9g} {_CHOICES}{choices}"
         return Record.of(
             result,
             time=time.time(),
             sketch=self.space.sketches[candidate.sketch].name,
             order=self._order(result),
-            provenance=f"{self.settings.strategy} round={self._round} {transferred}{_CHOICES}{choices}",
+            provenance=f"{self.settings.strategy} {how}",
             host=self.host,
         )
 

@@ -126,14 +126,14 @@ def test_a_torn_line_costs_one_measurement(tmp_path, made):
 def test_processes_find_the_same_and_failures_are_kept(made, tmp_path):
     table, _ = made
     collection = Collection(TINY, tmp_path)
-    collecting._simulate_all(collection, collection.missing[:80], 2)
-    assert [collection.seconds[p][0] for p in collection.order[:80]] == [
-        table.seconds[p] for p in collection.order[:80]
+    collecting._simulate_all(collection, collection.missing[:24], 2)
+    assert [collection.seconds[p][0] for p in collection.order[:24]] == [
+        table.seconds[p] for p in collection.order[:24]
     ]
-    collection.keep([collection.order[80]], [(math.nan, "BuildError")])
+    collection.keep([collection.order[24]], [(math.nan, "BuildError")])
     again = Collection(TINY, tmp_path)
-    assert len(again.seconds) == 81 and math.isnan(again.seconds[again.order[80]][0])
-    assert again.errors == {again.order[80]: "BuildError"}
+    assert len(again.seconds) == 25 and math.isnan(again.seconds[again.order[24]][0])
+    assert again.errors == {again.order[24]: "BuildError"}
 
 
 def test_a_stream_that_breaks_a_rule_is_a_failure(monkeypatch, tmp_path):
