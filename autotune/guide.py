@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -106,6 +106,10 @@ class Guide:
                 self._by_source = False
             self._chosen |= {*asked}
         return asked if len(asked) == n else [*asked, *strategy.ask(n - len(asked))]
+
+    def recall(self, chosen: Iterable[Candidate]) -> None:
+        """Candidates about to be observed that the source proposed in an earlier sitting."""
+        self._chosen |= {*chosen}
 
     def chosen_by_source(self, candidate: Candidate) -> bool:
         """Whether a candidate that is not observed yet was proposed by the scores of the source."""

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.dataset import Dataset, TaskData
 from costmodel.features import SECONDS
 from costmodel.models.base import CostModel
-from costmodel.transfer.tasks import Features, TargetTask
+from costmodel.transfer.tasks import Features, SourceTask, TargetTask
 from costmodel.transfer.transfer import Transfer
 from costmodel.transfer.trees import by_length
 from search_space.hardware import Hardware
@@ -44,6 +45,12 @@ class Pool:
     features: Sequence[Features]
     seconds: NDArray[np.float64]
     drawn: NDArray[np.bool_]
+
+    @staticmethod
+    def of(data: Dataset, task: TaskData) -> Pool:
+        """The measured programs of a task of a dataset."""
+        drawn = data.origin(task) == "random"
+        return Pool(task.workload, task.hardware, SourceTask(data, task).features, data.seconds(task), drawn)
 
     def target(self) -> TargetTask:
         """The task as a search would see it, before anything is measured."""
