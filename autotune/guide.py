@@ -95,13 +95,16 @@ class Guide:
         return np.ascontiguousarray(found)
 
     def ask(self, strategy: SearchStrategy, n: int) -> list[Candidate]:
-        """Candidates of a strategy that has this guide as its scorer: some by the source, the others without it."""
+        """Candidates of a strategy that has this guide as its scorer: some by the source, the others without it.
+
+        Random ones are among the others alone: a round of 8 would have two of them, and none to spare.
+        """
         by_source = 0 if self.transfer is None else round(n * self.transfer.share)
         asked: list[Candidate] = []
         if by_source:
             self._by_source = True
             try:
-                asked += strategy.ask(by_source)
+                asked += strategy.exploit(by_source) if by_source < n else strategy.ask(n)
             finally:
                 self._by_source = False
             self._chosen |= {*asked}
