@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -111,17 +111,24 @@ class Guide:
         return np.ascontiguousarray(found)
 
     def ask(self, strategy: SearchStrategy, n: int) -> list[Candidate]:
-        """Candidates of a strategy that has this guide as its scorer: some by the source, the others without it."""
+        """Candidates of a strategy that has this guide as its scorer: some by the source, the others without it.
+
+        Random ones are among the others alone: a round of 8 would have two of them, and none to spare.
+        """
         by_source = 0 if self.transfer is None else round(n * self.transfer.share)
         asked: list[Candidate] = []
         if by_source:
             self._by_source = True
             try:
-                asked += strategy.ask(by_source)
+                asked += strategy.exploit(by_source) if by_source < n else strategy.ask(n)
             finally:
                 self._by_source = False
             self._chosen |= {*asked}
         return asked if len(asked) == n else [*asked, *strategy.ask(n - len(asked))]
+
+    def recall(self, chosen: Iterable[Candidate]) -> None:
+        """Candidates about to be observed that the source proposed in an earlier sitting."""
+        self._chosen |= {*chosen}
 
     def chosen_by_source(self, candidate: Candidate) -> bool:
         """Whether a candidate that is not observed yet was proposed by the scores of the source."""

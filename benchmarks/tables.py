@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from benchmarks import transfer_figures
 from benchmarks.interleave import geometric_mean
 from benchmarks.rows import ROWS
 
@@ -288,6 +289,11 @@ def _trials(method: dict[str, Any] | None, share: str) -> str:
     return f"over {mean:,.0f} ({cut} of {len(trials)} cut off)" if cut else f"{mean:,.0f}"
 
 
+def transfer(document: Document) -> str:
+    """How many times fewer trials searches need that are told of other tasks."""
+    return transfer_figures.table([transfer_figures.Row.from_json(row) for row in document["rows"].values()])
+
+
 TABLES: dict[str, Callable[[Document], str]] = {
     "networks": networks,
     "scheduling": scheduling,
@@ -300,6 +306,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "vta": vta,
     "search": search,
     "models": models,
+    "transfer": transfer,
 }
 
 

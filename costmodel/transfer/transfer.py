@@ -34,7 +34,7 @@ class Options:
 
     Attributes:
         source: a dataset's folder, `shipped` (the one that comes along), a records file, or a model that `Base.save`
-            wrote.
+            wrote; or what was opened of one.
         method: a name of `methods.METHODS`.
         method_options: of the method.
         model: of the source's programs, a name of `costmodel.models.registry`; a saved model has its own.
@@ -46,7 +46,7 @@ class Options:
         guard: whether a source that misleads is dropped; without, it chooses every round.
     """
 
-    source: str
+    source: str | Source
     method: str = "residual"
     method_options: Mapping[str, Any] = field(default_factory=dict)
     model: str = "lightgbm_pairwise"
