@@ -26,6 +26,8 @@ from autotune.search.sampling import LegalSampler
 from autotune.task import Task
 from autotune.tuning import Settings, TaskTuning
 from costmodel.features import FeatureExtractor
+from costmodel.models.base import CostModel
+from costmodel.models.registry import name_of
 from costmodel.transfer import Base, Options, Source, TargetTask, TransferError
 from costmodel.transfer.align import Unaligned
 from measure.database import Database
@@ -50,7 +52,7 @@ def tune(
     *,
     strategy: str = "evolution",
     strategy_options: Mapping[str, Any] | None = None,
-    cost_model: str = "lightgbm",
+    cost_model: str | type[CostModel] = "lightgbm",
     cost_model_options: Mapping[str, Any] | None = None,
     features: Literal["loops", "knobs", "both"] = "loops",
     transfer: Options | Source | str | os.PathLike[str] | None = None,
@@ -72,7 +74,7 @@ def tune(
         trials: candidates to measure.
         seed: of every random draw, and of the inputs.
         strategy: a name of `autotune.search.STRATEGIES`, with its options.
-        cost_model: a name of `costmodel.models.registry`, with its options.
+        cost_model: a name of `costmodel.models.registry`, or a class of one's own, with its options.
         features: what the model sees: the program's loops, the values of decisions, or both.
         transfer: what is known from other tasks: a dataset's folder, a records file or a saved model, a `Source`
             opened before, which is learned from once for many calls, or `Options`, which say how it is used.
@@ -109,7 +111,7 @@ def tune(
         finalists=finalists,
         strategy=strategy,
         strategy_options=strategy_options or {},
-        cost_model=cost_model,
+        cost_model=cost_model if isinstance(cost_model, str) else name_of(cost_model),
         cost_model_options=cost_model_options or {},
         features=features,
         transfer=_options_of(transfer),

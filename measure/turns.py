@@ -5,7 +5,7 @@ for 15 ms, and then the next one, compares the moments as much as the kernels. H
 spread over the seconds that the whole group takes, so that each meets the host's fast moments, and its fastest burst
 says what it can do; docs/measurement.md says what that is worth.
 
-What is timed was measured before, by a pool, which checked what it computes; here nothing is checked.
+What a pool has measured before was checked by it, and is not checked again unless that is asked for.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from measure.check import Oracle
 from measure.child import Child, cause_of_death
 from measure.errors import ErrorClass, PoolError, TrialFailure
 from measure.host import cores_for
@@ -43,6 +44,7 @@ class Turns:
         rotation_bytes: most memory for rotated copies of a kernel's constants, bytes. What the others of a group do
             between two bursts makes them cold besides.
         timeout_seconds: that building and timing one kernel may take, on average over a group.
+        check: whether outputs are held against the reference, as a pool does.
     """
 
     rounds: int = 60
@@ -50,6 +52,7 @@ class Turns:
     group: int = 320
     rotation_bytes: int = 16 << 20
     timeout_seconds: float = 20.0
+    check: bool = False
 
     def __post_init__(self) -> None:
         for name in ("rounds", "group", "rotation_bytes"):
@@ -122,6 +125,7 @@ class TurnTimer:
             "rounds": self.turns.rounds,
             "burst_seconds": self.turns.burst_seconds,
             "rotation_bytes": self.turns.rotation_bytes,
+            "check": self.turns.check,
             "seed": int(self._rng.integers(1 << 31)),
             "prepare_timeout": self.settings.prepare_timeout,
             "timeout": self.turns.timeout_seconds * len(trials),
@@ -173,23 +177,18 @@ class Player:
         bounds: dict[int, tuple[Bound, int]] = {}
         tasks: dict[tuple[str, int], Task] = {}
         for place, trial in enumerate(Trial.from_json(data) for data in request["trials"]):
+            key = (trial.workload_key, trial.seed)
+            if key not in tasks:
+                tasks[key] = self._executor.prepare(trial, request["check"])
+            task = tasks[key]
             try:
-                key = (trial.workload_key, trial.seed)
-                if key not in tasks:
-                    tasks[key] = self._executor.prepare(trial, False)
-                module = self._executor.build(trial)
-                copies = 1
-                task = tasks[key]
-                if trial.cache == "network" and task.constant_bytes:
-                    wanted = rotation_copies(task.constant_bytes, task.cache_bytes, request["rotation_bytes"])
-                    copies = max(2, wanted)
-                bound = self._executor.bind(trial, module, task, copies)
-                bound.run(trial.threads)
-                rotation = bound.copies * task.constant_bytes if bound.copies > 1 else 0
-                results.append({"latencies": [], "rotation_bytes": rotation, "metrics": bound.metrics()})
-                bounds[place] = bound, trial.threads
+                bound = self._bound(trial, task, request["rotation_bytes"])
             except TrialFailure as failure:
                 results.append({"error": failure.error, "message": failure.message})
+                continue
+            rotation = bound.copies * task.constant_bytes if bound.copies > 1 else 0
+            results.append({"latencies": [], "rotation_bytes": rotation, "metrics": bound.metrics()})
+            bounds[place] = bound, trial.threads
         rng = np.random.default_rng(request["seed"])
         places = np.array(sorted(bounds), np.int64)
         iterations = {}
@@ -202,6 +201,25 @@ class Player:
                 bound, threads = bounds[place]
                 results[place]["latencies"].append(float(np.median(bound.time(iterations[place], threads))))
         return {"results": results}, b""
+
+    def _bound(self, trial: Trial, task: Task, rotation_bytes: int) -> Bound:
+        """A kernel that has run once, and right where a reference is at hand.
+
+        Raises:
+            TrialFailure: it cannot be built or bound, or its output is wrong.
+        """
+        module, copies = self._executor.build(trial), 1
+        if trial.cache == "network" and task.constant_bytes:
+            copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, rotation_bytes))
+        bound = self._executor.bind(trial, module, task, copies)
+        output = bound.run(trial.threads)
+        if task.expected is not None:
+            oracle = Oracle(task.expected, task.rtol, task.atol)
+            oracle.poison(output)
+            comparison = oracle.compare(bound.run(trial.threads))
+            if not comparison.ok:
+                raise TrialFailure(ErrorClass.wrong_output, comparison.message)
+        return bound
 
 
 def _result(trial: Trial, index: int, found: dict[str, Any]) -> TrialResult:

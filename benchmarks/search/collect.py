@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from autotune.pools import make_pool
 from autotune.search.base import Candidate
 from autotune.search.population import Frame
 from benchmarks.search.replay import FOLDER, ReplayTable, everyone
@@ -38,9 +37,8 @@ from targets.vta.kernel import VtaKernel
 PARTS = Path("runs") / "search_tables"
 """Where tables lie that are not finished."""
 ROUND = 64
-PASSES = 2
-"""Over all candidates where a clock tells the time: a pool measures and checks them, then they are timed in turns."""
-TURNS = Turns(rounds=30, group=320)
+TURNS = Turns(rounds=30, group=320, check=True)
+"""How candidates take turns where a clock tells the time."""
 CLOSE = 0.95
 """Candidates that reach this share of the best take turns once more, with each other."""
 CLOSE_TURNS = Turns(rounds=60, group=128)
@@ -69,7 +67,6 @@ class Collection:
         self.restriction = task.restriction(whole)
         self.space = self.restriction.apply(whole)
         self.threads = task.threads or self.space.hardware.cores
-        self.passes = 1 if registry.get(task.target).simulated else PASSES
         self.frame = Frame(self.space)
         self.population = everyone(self.frame)
         self.seconds: dict[int, list[float]] = {}  # place -> a latency for each turn; NaN for a failure
@@ -89,9 +86,8 @@ class Collection:
 
     @property
     def missing(self) -> list[int]:
-        """Places that are to be measured still, in order; twice where neither of two passes has come to them."""
-        turns = [len(self.seconds.get(place, ())) for place in range(len(self))]
-        return [place for number in range(self.passes) for place in self.order if turns[place] <= number]
+        """Places not measured yet, in order."""
+        return [place for place in self.order if place not in self.seconds]
 
     @property
     def best(self) -> float:
@@ -116,8 +112,8 @@ class Collection:
             lines.append({"place": place, "seconds": None if math.isnan(seconds) else seconds, "error": error})
         self._write(*lines)
 
-    def trial(self, place: int, best: float = math.inf) -> Trial:
-        """The trial of a candidate; one that is several times slower than `best` seconds is cut short."""
+    def trial(self, place: int) -> Trial:
+        """The trial of a candidate."""
         (candidate,) = self.frame.candidates(self.population.take(np.array([place])))
         sketch = self.space.sketches[candidate.sketch]
         return Trial.of(
@@ -126,7 +122,6 @@ class Collection:
             sketch.trace(candidate.choices),
             target=self.task.target,
             threads=self.threads,
-            best_seconds=best if math.isfinite(best) else None,
         )
 
     def table(self) -> ReplayTable:
@@ -180,15 +175,15 @@ def collect(
     """Measures what is missing of a task's table and writes it, if nothing is missing then.
 
     On a simulated target the simulator that tells the time runs by itself, in `jobs` processes; a sample is measured
-    by the ordinary pool as well, which also checks what is computed. Everywhere else the ordinary pool measures, then
-    all candidates are timed in turns, and the fastest of them once more.
+    by the ordinary pool as well, which also checks what is computed. Everywhere else candidates are checked and
+    timed in turns, and the fastest of them once more.
 
     Args:
         task: what to measure.
         folder: where unfinished tables lie.
         tables: where the table goes.
         jobs: processes that simulate.
-        limit: measurements of this sitting; None: all.
+        limit: candidates to measure in this sitting; None: all.
 
     Returns:
         The table; None where candidates are missing still.
@@ -203,12 +198,7 @@ def collect(
         if not collection.missing:
             _check_sample(collection)
     else:
-        first = [place for place in wanted if place not in collection.seconds]
-        if first:
-            with make_pool("local") as pool:
-                pool.warm_up(collection.threads)
-                _measure(collection, first, pool)
-        _time_in_turns(collection, wanted[len(first) :], TURNS)
+        _time_in_turns(collection, wanted, TURNS)
         if not collection.missing:
             _time_in_turns(collection, collection.close(), CLOSE_TURNS)
     if collection.missing:
@@ -283,20 +273,9 @@ def _check_sample(collection: Collection) -> None:
             )
 
 
-def _measure(collection: Collection, places: Sequence[int], pool: MeasurePool) -> None:
-    for first in range(0, len(places), ROUND):
-        part = places[first : first + ROUND]
-        collection.keep(part, [(r.seconds, r.error.name) for r in _results(collection, part, pool)])
-        _say(collection)
-
-
 def _time_in_turns(collection: Collection, places: Sequence[int], turns: Turns) -> None:
-    """Times candidates once more; one that failed before is not tried again."""
-    worked = [place for place in places if not math.isnan(_fastest(collection.seconds.get(place, (math.nan,))))]
-    failed = sorted({*places} - {*worked})
-    collection.keep(failed, [(math.nan, collection.errors.get(place, "unknown")) for place in failed])
-    for first in range(0, len(worked), turns.group):
-        part = worked[first : first + turns.group]
+    for first in range(0, len(places), turns.group):
+        part = places[first : first + turns.group]
         with TurnTimer(collection.threads, turns) as timer:
             results = timer.time([collection.trial(place) for place in part])
         collection.keep(part, [(result.min_seconds, result.error.name) for result in results])
@@ -305,8 +284,7 @@ def _time_in_turns(collection: Collection, places: Sequence[int], turns: Turns) 
 
 def _results(collection: Collection, places: Sequence[int], pool: MeasurePool) -> list[TrialResult]:
     """Results in the order of `places`."""
-    best = collection.best
-    pool.submit([collection.trial(place, best) for place in places])
+    pool.submit([collection.trial(place) for place in places])
     found: list[TrialResult] = []
     while pool.outstanding:
         found += pool.results()
@@ -317,8 +295,7 @@ def _say(collection: Collection) -> None:
     best = collection.best
     shown = f"{best * 1e6:.2f} µs" if math.isfinite(best) else "nothing worked"
     near = sum(seconds <= best / 0.98 for seconds in collection.latencies().values())
-    total = collection.passes * len(collection)
-    done = f"{total - len(collection.missing)} of {total}"
+    done = f"{len(collection.seconds)} of {len(collection)}"
     sys.stderr.write(f"{collection.task.name}: {done}, best {shown}, {near} within 2 %\n")
 
 

@@ -57,6 +57,19 @@ def get(name: str) -> type[CostModel]:
     )
 
 
+def name_of(kind: type[CostModel]) -> str:
+    """A name by which `get` finds a class of one's own, wherever it was defined.
+
+    Raises:
+        ModelError: it is no subclass of `CostModel`.
+    """
+    if not isinstance(kind, type) or not issubclass(kind, CostModel):
+        raise ModelError(f"`cost_model` must be a name or a subclass of CostModel, but got cost_model={kind!r}")
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    _OWN[name] = kind
+    return name
+
+
 def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
     """The model `name`, made with its options; `seed` goes to a model that takes one.
 

@@ -54,6 +54,14 @@ def test_what_cannot_be_built_or_bound_is_a_failure_of_its_own(settings):
     assert results[1].message == "`factor` must divide extent, but got compile"
 
 
+def test_outputs_are_checked_where_that_is_asked_for(settings):
+    trials = [trial(), trial(run="wrong"), trial(run="poisoned"), trial(run="lazy")]
+    for check in (False, True):
+        with TurnTimer(1, Turns(rounds=2, check=check), settings) as timer:
+            errors = [result.error for result in timer.time(trials)]
+        assert errors == [ErrorClass.ok, *[ErrorClass.wrong_output if check else ErrorClass.ok] * 3]
+
+
 def test_a_kernel_that_hangs_ends_in_time(settings):
     with TurnTimer(1, Turns(rounds=2, timeout_seconds=0.5), settings) as timer:
         results = timer.time([trial(), trial(run="hang")])
@@ -97,7 +105,7 @@ def test_a_host_that_is_slow_most_of_the_time_is_seen_through():
 
     seconds = [1e-3 * (1 + 0.02 * place) for place in range(12)]
     trials = [trial(seconds=value).to_json() for value in seconds]
-    request = {"trials": trials, "rounds": 40, "burst_seconds": 1e-3, "rotation_bytes": 1, "seed": 0}
+    request = {"trials": trials, "rounds": 40, "burst_seconds": 1e-3, "rotation_bytes": 1, "seed": 0, "check": False}
     answer, _ = Player(Executor()).handle(request, b"", lambda: None)
     fastest = [min(result["latencies"]) for result in answer["results"]]
     assert fastest == pytest.approx(seconds)

@@ -177,7 +177,7 @@ class FakePool:
         return [TrialResult(trial, index, (turns[-1],), turns[-1])]
 
 
-def test_a_processor_is_asked_twice_and_the_fastest_once_more_and_count_by_their_fastest(tmp_path, monkeypatch):
+def test_the_fastest_take_turns_once_more_and_count_by_their_fastest(tmp_path, monkeypatch):
     def seconds(place, turn):
         if place == 3:
             return math.nan
@@ -204,19 +204,17 @@ def test_a_processor_is_asked_twice_and_the_fastest_once_more_and_count_by_their
                 found += pool.results()
             return sorted(found, key=lambda result: result.index)
 
-    disturbed = {0: (0,), 9: (1,), 20: (0, 1)}
-    collection = Collection(TINY, tmp_path)
-    collection.passes, asked = 2, []
+    disturbed = {0: (1,), 20: (0,)}
+    collection, asked = Collection(TINY, tmp_path), []
     pool = FakePool(seconds)
     monkeypatch.setattr(collecting, "TurnTimer", Timer)
-    collecting._measure(collection, collection.missing[: len(collection)], pool)
-    assert {*collection.missing} == {*collection.order} and list(collection.errors.values()) == ["crash"]
     collecting._time_in_turns(collection, collection.missing, collecting.TURNS)
-    assert not collection.missing and {len(values) for values in collection.seconds.values()} == {2}
+    assert not collection.missing and {len(values) for values in collection.seconds.values()} == {1}
+    assert list(collection.errors.values()) == ["crash"]
     collecting._time_in_turns(collection, collection.close(), collecting.CLOSE_TURNS)
     table = collection.table()
-    assert {len(values) for values in collection.seconds.values()} == {2, 3}
-    assert {*asked} == {collecting.TURNS, collecting.CLOSE_TURNS}
+    assert {len(values) for values in collection.seconds.values()} == {1, 2}
+    assert asked == [collecting.TURNS, collecting.CLOSE_TURNS]
     assert collection.best == table.best == 1.0 and int(np.sum(table.seconds > 1.5)) == 1
     assert table.errors == {"crash": 1} and int(np.isnan(table.seconds).sum()) == 1
 
