@@ -222,7 +222,7 @@ class TaskTuning:
         choices = ",".join(map(str, candidate.choices))
         score = self._scores[result.trial.trace_key]
         transferred = "transfer " if self.guide.chosen_by_source(candidate) else ""
-        how = f"round={self._round} {transferred}score={score:.9g} {_CHOICES}{choices}"
+        how = f"round={self._round} score={score:.9g} {transferred}{_CHOICES}{choices}"
         return Record.of(
             result,
             time=time.time(),
