@@ -43,7 +43,7 @@ def test_metrics_are_kept_where_there_are_any():
 def test_the_score_is_read_from_the_provenance():
     for provenance, score in (
         ("evolution round=1 score=-0.25 choices=1,2", -0.25),
-        ("tpe round=0 transfer score=1.5e-07 choices=", 1.5e-7),
+        ("tpe round=0 score=1.5e-07 transfer choices=", 1.5e-7),
         ("mine score=3", 3.0),
     ):
         assert dataclasses.replace(record(1e-3), provenance=provenance).score == score
