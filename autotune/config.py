@@ -193,6 +193,9 @@ class SourceConfig(Section):
     most_mflop: float | None = Field(
         default=None, gt=0, description="Tasks of a network with more operations are left out; null: none."
     )
+    rounds: int | None = Field(
+        default=None, ge=0, description="Bursts of each program, timed again in turns; null: those of the collection."
+    )
     least_mflop: float | None = Field(
         default=None, gt=0, description="Tasks of a network with fewer operations are left out; null: none."
     )
@@ -216,10 +219,10 @@ class CollectConfig(Section):
         le=1,
         description="Share of the programs of a task that are drawn at random; a search proposes the rest.",
     )
-    passes: int = Field(
+    rounds: int = Field(
         default=0,
         ge=0,
-        description="Times that every program is timed again, task by task, once all are measured.",
+        description="Bursts of each program in which those of a task are timed again in turns, once all are measured.",
     )
 
 

@@ -18,7 +18,6 @@ from costmodel.dataset import Dataset
 from costmodel.models import registry as models
 from costmodel.transfer import Options, Source
 from costmodel.transfer.replay import Pool, replay
-from costmodel.transfer.tasks import SourceTask
 from targets import registry as targets
 
 DATASET = Path(autotune.__file__).parents[1] / "tests/datasets/vta"
@@ -37,8 +36,7 @@ TRIALS = 32
 alone, told, reports = [], [], []
 for task in data.tasks:
     source = Source.of(data.select([other for other in data.tasks if other.workload != task.workload]))
-    of = SourceTask(data, task)
-    pool = Pool(task.workload, task.hardware, of.features, data.seconds(task), data.origin(task) == "random")
+    pool = Pool.of(data, task)
     transfer = source.for_task(pool.target(), Options("the other layers", method="residual"))
     alone.append(replay(pool, models.make("lightgbm", {}, 0), 0, TRIALS).curve / np.nanmin(pool.seconds))
     search = replay(pool, models.make("lightgbm", {}, 0), 0, TRIALS, transfer=transfer)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Datasets of measured programs: build, stats, merge, split.")
 
-Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset.")]
+Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset, or: shipped.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")]
 
 

@@ -77,6 +77,10 @@ class SearchStrategy(ABC):
             NoLegalSchedule: the space has no legal candidate at all.
         """
 
+    def exploit(self, n: int) -> list[Candidate]:
+        """As `ask`, but with none at random where the strategy knows better; others of the round see to those."""
+        return self.ask(n)
+
     @abstractmethod
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
         """Takes in measurements: any part of what was asked for, or candidates known from elsewhere.

@@ -18,7 +18,7 @@ from costmodel.models.lightgbm_rank import PairwiseModel
 from costmodel.transfer.base import Known
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features
-from costmodel.transfer.trees import Column, Growth, by_length, refitted, summed
+from costmodel.transfer.trees import Column, Growth, by_length, kriged, refitted, summed
 
 BASE_WEIGHT = 0.1
 """What a program of throughput 0 weighs in the loss; one of throughput y weighs y more."""
@@ -166,8 +166,7 @@ class FineTuned(Method):
         aligned = [self.known.align(of) for of in features]
         rows, program = self._source.rows(aligned)
         before, target = self._source.forest, (measured.target - found.shift) / found.slope
-        besides = measured.scores - np.bincount(program, before.predict(rows.T), minlength=len(features))
-        after = refitted(before, rows, program, target - besides, measured.weight, self.penalty, self.passes)
+        after = self._refitted(rows, program, target - measured.scores, measured.weight)
         self._model = self._source.with_forest(after)
         whole = float(np.abs(before.leaves).sum())
         self._moved = min(1.0, float(np.abs(after.leaves - before.leaves).sum()) / whole) if whole else 0.0
@@ -180,6 +179,26 @@ class FineTuned(Method):
     def weight(self) -> float:
         """Share of the leaves' sum that has stayed."""
         return 1.0 - self._moved
+
+    def _refitted(self, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column) -> Forest:
+        """The source's trees, changed so that their sums grow by what is missing: (programs,)."""
+        before = self._source.forest
+        sums = np.bincount(program, before.predict(rows.T), minlength=len(missing))
+        return refitted(before, rows, program, sums + missing, weight, self.penalty, self.passes)
+
+
+class Kriged(FineTuned):
+    """The source's trees with leaves at the posterior mean of a Gaussian process whose kernel the trees are.
+
+    The prior mean is the source's score, the noise is chosen by the likelihood: what the source says of programs that
+    are unlike all that were measured stays as it was.
+    """
+
+    def __init__(self, known: Known, seed: int = 0) -> None:
+        super().__init__(known, seed)
+
+    def _refitted(self, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column) -> Forest:
+        return kriged(self._source.forest, rows, program, missing, weight)[0]
 
 
 class Joint(Method):
@@ -238,6 +257,7 @@ METHODS: dict[str, type[Method]] = {
     "residual": Residual,
     "continued": Continued,
     "fine_tune": FineTuned,
+    "kriging": Kriged,
     "joint": Joint,
 }
 """Name -> class. A new one is a class and a line here."""

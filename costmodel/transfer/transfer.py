@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.dataset import Dataset, DatasetError
+from costmodel.dataset import SHIPPED, Dataset, DatasetError
 from costmodel.dataset.build import build
 from costmodel.transfer import align, methods, similarity
 from costmodel.transfer.base import SCHEMA, Base, Known
@@ -33,7 +33,8 @@ class Options:
     """How a search is told of other tasks.
 
     Attributes:
-        source: a dataset's folder, a records file, or a model that `Base.save` wrote.
+        source: a dataset's folder, `shipped` (the one that comes along), a records file, or a model that `Base.save`
+            wrote; or what was opened of one.
         method: a name of `methods.METHODS`.
         method_options: of the method.
         model: of the source's programs, a name of `costmodel.models.registry`; a saved model has its own.
@@ -45,7 +46,7 @@ class Options:
         guard: whether a source that misleads is dropped; without, it chooses every round.
     """
 
-    source: str
+    source: str | Source
     method: str = "residual"
     method_options: Mapping[str, Any] = field(default_factory=dict)
     model: str = "lightgbm_pairwise"
@@ -85,7 +86,7 @@ class Source:
             DatasetError, RecordError: there is, and it cannot be read.
         """
         place = Path(path)
-        if place.is_dir():
+        if place.is_dir() or str(path) == SHIPPED:
             return cls.of(Dataset.open(place), str(path))
         if not place.is_file():
             raise TransferError(f"`source` must be a dataset, a records file or a saved model, but got {path}")

@@ -106,6 +106,19 @@ def test_records_are_resumed_with_what_they_say_of_the_source() -> None:
     assert again.guide.transfer.guard.rounds[0].source_accuracy < 0.5
 
 
+def test_a_resumed_search_judges_its_source_as_it_did_before() -> None:
+    done = searched(5, 1.0, trials=3 * BATCH)
+    again = tuning(space(), TRIALS, BATCH, 5)
+    again.guide.transfer = Transfer(Oracle(1.0), "oracle", "a test", Guard())
+    again.replay(list(done.records))
+    assert done.guide.transfer is not None and done.guide.transfer.guard is not None
+    resumed = again.guide.transfer.guard
+    assert resumed is not None and resumed.rounds == done.guide.transfer.guard.rounds and len(resumed.rounds) == 3
+    assert not any(np.isnan(round_.wins) for round_ in resumed.rounds)
+    run_rounds([again], FakePool(space()))
+    assert [r.provenance.split()[1] for r in again.records[::BATCH]] == [f"round={n}" for n in range(6)]
+
+
 def test_a_tuning_run_on_a_dataset_says_what_it_did(tmp_path: Path) -> None:
     data = Dataset.open(VTA)
     task = min(data.tasks, key=lambda task: task.workload.flops)
@@ -121,6 +134,11 @@ def test_a_tuning_run_on_a_dataset_says_what_it_did(tmp_path: Path) -> None:
     assert [round_["trials"] for round_ in told["rounds"]] == [8, 16]
     assert 0 <= told["rounds"][0]["source_accuracy"] <= 1 and 0 <= told["rounds"][0]["wins"] <= 1
     assert {"transfer" in record.provenance for record in result.records[:8]} == {True, False}
+    opened = replace(options, source=Source.open(tmp_path / "source"))
+    again = autotune.tune(
+        task.workload, target="vta", trials=16, batch=8, transfer=opened, strategy_options={"population": 128}
+    )
+    assert [r.trace_key for r in again.records] == [r.trace_key for r in result.records]
 
 
 def test_a_run_that_is_told_nothing_says_nothing_of_it() -> None:
@@ -161,4 +179,6 @@ def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
         autotune.tune(workload, target="vta", transfer=tmp_path / "nothing")
     with pytest.raises(TransferError, match="must hold tasks of machines like .*, but .* has none"):
         autotune.tune(workloads.matmul(m=8, n=8, k=8), transfer=VTA)
+    with pytest.raises(TransferError, match="must hold tasks of machines like .*, but .* has none"):
+        autotune.tune(workloads.matmul(m=8, n=8, k=8), transfer=Source.open(VTA))
     assert Source.open(VTA).knows(Dataset.open(VTA).tasks[0].hardware)

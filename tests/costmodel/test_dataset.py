@@ -20,16 +20,17 @@ from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.space import generate, program_of
 from targets import registry
+from tests.costmodel.fixture import FIXTURE, opened
 
+pytestmark = pytest.mark.xdist_group("dataset")
 ROOT = Path(__file__).parents[2]
-FIXTURE = ROOT / "tests" / "datasets" / "vta"
 CPU = Hardware("cpu", 2, 64, 32, 49152, 1 << 21, 1 << 25, 3e11, 4e10, ("avx512f", "cblas"))
 SMALL = workloads.matmul(24, 48, 16)
 
 
 @pytest.fixture
 def data() -> Dataset:
-    return Dataset.open(FIXTURE)
+    return opened()
 
 
 def records(count: int = 24, workload=SMALL, target: str = "cpu", seed: int = 0) -> list[Record]:
@@ -138,7 +139,7 @@ def test_a_dataset_of_records_holds_what_was_measured(tmp_path):
         algorithm, trace = data.trace(task, row)
         assert (algorithm, trace.key) == (record.algorithm, record.trace_key)
         assert trace.to_json() == [dict(step) for step in record.trace]
-    np.testing.assert_allclose(data.seconds(task), [record.seconds for record in of], rtol=1e-6)
+    np.testing.assert_allclose(data.seconds(task), [record.min_seconds for record in of], rtol=1e-6)
     assert data.errors(task).tolist() == [str(record.error) for record in of]
     assert data.origin(task).tolist() == ["random", "search"] * 12
     assert [program.order for program in data.programs(task)] == list(range(24))
@@ -211,7 +212,7 @@ def test_merging_joins_tasks_and_drops_what_is_there_twice(data):
     joined = both.tasks[0]
     assert joined.name == "left" and joined.networks == {"a": 1, "b": 2}
     assert {both.trace(joined, row)[1].key for row in range(12)} == {record.trace_key for record in of}
-    by_key = {record.trace_key: record.seconds for record in of}
+    by_key = {record.trace_key: record.min_seconds for record in of}
     wanted = [by_key[both.trace(joined, row)[1].key] for row in range(12)]
     np.testing.assert_allclose(both.seconds(joined), wanted, rtol=1e-6)
     whole = build(of)
@@ -294,6 +295,15 @@ def test_anything_else_is_refused_in_one_sentence(data, tmp_path):
     pq.write_table(beyond, tmp_path / "programs.parquet")
     with pytest.raises(DatasetError, match="a dataset must be whole"):
         Dataset.open(tmp_path)
+
+
+def test_the_code_of_its_page_runs(data, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(Dataset, "open", {str(FIXTURE.relative_to(ROOT)): data}.__getitem__)
+    code, *_ = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "cost_model_lab.md").read_text(), re.M | re.S)
+    names = {}
+    exec(compile(code, "cost_model_lab.md", "exec"), names)
+    assert len(names["learn"]) == len(names["judge"]) == 3 and len(names["small"].tasks) == 2
 
 
 def test_every_column_is_documented():
