@@ -190,6 +190,11 @@ class Transfer:
         return 1.0 if self.guard is None else self.guard.share
 
     @property
+    def trusted(self) -> bool:
+        """Whether there is evidence for the source: what it chooses needs no random ones then, the others have them."""
+        return self.active and self.guard is not None and self.guard.trusting
+
+    @property
     def weight(self) -> float:
         """Share of the source in what is predicted with it, in [0, 1]; 0 where it was dropped."""
         return 0.0 if self._method is None else self._method.weight
