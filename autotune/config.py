@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from autotune.naming import nearest
 
 Option = bool | int | float | str
-DEFAULT_MODEL = "lightgbm_pairwise"
+DEFAULT_MODEL = "lightgbm_lambdarank"
 """Of programs of many tasks."""
 
 
@@ -68,7 +68,10 @@ class TransferConfig(Section):
     """What the search is told of other tasks, see docs/cost_model_lab.md."""
 
     source: str = Field(description="A dataset's folder, a records file, or what `autotune costmodel train` wrote.")
-    method: str = Field(default="residual", description="residual, continued, fine_tune or joint.")
+    method: str = Field(
+        default="auto",
+        description="kriging, residual, continued, fine_tune, joint; auto: kriging on trees, or residual.",
+    )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the method.")
     model: str = Field(
         default=DEFAULT_MODEL, description="Of the source's programs: a name of costmodel.models.registry."

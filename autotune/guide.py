@@ -113,14 +113,15 @@ class Guide:
     def ask(self, strategy: SearchStrategy, n: int) -> list[Candidate]:
         """Candidates of a strategy that has this guide as its scorer: some by the source, the others without it.
 
-        Random ones are among the others alone: a round of 8 would have two of them, and none to spare.
+        Where there is evidence for the source, random ones are among the others alone: of 8, two would be many.
         """
         by_source = 0 if self.transfer is None else round(n * self.transfer.share)
         asked: list[Candidate] = []
         if by_source:
             self._by_source = True
             try:
-                asked += strategy.exploit(by_source) if by_source < n else strategy.ask(n)
+                trusted = self.transfer is not None and self.transfer.trusted and by_source < n
+                asked += strategy.exploit(by_source) if trusted else strategy.ask(by_source)
             finally:
                 self._by_source = False
             self._chosen |= {*asked}

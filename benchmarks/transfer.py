@@ -248,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("datasets", nargs="+", type=Path, help="folders; several are merged")
     parser.add_argument("--across", choices=("workloads", "targets"), default="workloads")
     parser.add_argument("--target", help="that is searched on; all by default")
-    parser.add_argument("--methods", default="residual", help=f"of {', '.join(METHODS)}, separated by commas")
+    parser.add_argument("--methods", default="kriging", help=f"of {', '.join(METHODS)}, separated by commas")
     parser.add_argument("--align", default="none")
     parser.add_argument("--source-model", default=Options("").model)
     parser.add_argument("--source-tasks", type=int, help="the nearest so many; all alike by default")

@@ -114,7 +114,8 @@ def replay(
         local = _scores(model.predict, blocks, count) if fitted else noisy
         told = _scores(transfer.predict, blocks, count) if transfer is not None and transfer.active else None
         share = 0 if told is None or transfer is None else round(wanted * transfer.share)
-        by_source = _pick(told, left, share, 0.0 if share < wanted else explored, rng)
+        trusted = transfer is not None and transfer.trusted and share < wanted
+        by_source = _pick(told, left, share, 0.0 if trusted else explored, rng)
         left[by_source] = False
         rest = wanted - len(by_source)
         others = _pick(local, left, rest, explored, rng)
