@@ -185,6 +185,16 @@ def test_each_program_is_in_it_once_and_a_success_wins():
     assert data.programs(data.tasks[0])[4].order == 50
 
 
+def test_a_program_that_failed_at_first_has_the_samples_of_all_later_times():
+    (record,) = records(1)
+    failed = dataclasses.replace(record, error=ErrorClass.run_timeout, latencies=(), seconds=float("nan"))
+    fine = dataclasses.replace(record, provenance=f"evolution {record.provenance.partition(' ')[2]}", order=7)
+    again = dataclasses.replace(record, provenance="again in turns", latencies=(1e-9,), seconds=1e-9)
+    data = build([failed, fine, again])
+    assert len(data) == 1 and data.seconds(data.tasks[0]) == pytest.approx(1e-9)
+    assert len(data.programs(data.tasks[0])[0].latencies) == len(record.latencies) + 1
+
+
 def test_what_is_known_of_tasks_besides_the_records_counts(data):
     of = records(4)
     (task,) = build(of).tasks
