@@ -180,7 +180,7 @@ class Dataset:
         Raises:
             DatasetError: there are none, or they are of another schema, or damaged.
         """
-        place = _SHIPPED if str(folder) == SHIPPED else Path(folder)
+        place = place_of(folder)
         tables = {name: read_table(place, name) for name in COLUMNS}
         try:
             tasks = [task_from_json(row) for row in tables["tasks"].to_pylist()]
@@ -331,6 +331,11 @@ class Dataset:
             lowered = sketch.program(task.workload)
             extractor = FeatureExtractor(lowered, sketch.columns, task.hardware, task.cache == "network")
             yield Block(rows, what(extractor, columns))
+
+
+def place_of(folder: str | Path) -> Path:
+    """Where the files of a dataset lie; `shipped` is the one that comes with the package."""
+    return _SHIPPED if str(folder) == SHIPPED else Path(folder)
 
 
 def _fastest(program: Program) -> float:
