@@ -226,7 +226,9 @@ def orders_of(name: str, axes: Sequence[Any], policy: str, candidate: Sequence[S
             raise ValueError(f"`policy` of {name} must be one of {', '.join(ORDERS)}, but got policy={policy!r}")
         return list(permutations(range(len(names)))) if policy == "all" else [tuple(range(len(names)))]
     places = {name_: place for place, name_ in enumerate(names)}
-    orders = [tuple(item if isinstance(item, int) else places.get(_name(item), -1) for item in row) for row in candidate]
+    orders = [
+        tuple(item if isinstance(item, int) else places.get(_name(item), -1) for item in row) for row in candidate
+    ]
     wrong = [place for place, order in enumerate(orders) if sorted(order) != list(range(len(names)))]
     if wrong or not orders:
         got = [item if isinstance(item, int) else _name(item) for item in candidate[wrong[0]]] if wrong else "none"
