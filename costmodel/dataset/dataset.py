@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from costmodel.dataset import symbolic
 from costmodel.dataset.errors import DatasetError
-from costmodel.dataset.schema import COLUMNS, read_table, write_table
+from costmodel.dataset.schema import COLUMNS, read_table, write_tables
 from costmodel.features import FeatureExtractor
 from measure.errors import ErrorClass
 from search_space import intrinsics  # noqa: F401  (makes instructions known by their names)
@@ -209,18 +209,20 @@ class Dataset:
             owners += [first + program.sketch for program in of.programs]
             first += len(of.sketches)
         rows = [task_to_json(task) for task in self.tasks]
-        write_table(place, "tasks", {name: [row[name] for row in rows] for name in COLUMNS["tasks"]})
-        write_table(
+        rest = {table: [name for name in COLUMNS[table] if name not in ("task", "sketch")] for table in COLUMNS}
+        write_tables(
             place,
-            "sketches",
             {
-                "task": [number for number, _ in sketches],
-                **{name: [getattr(s, name) for _, s in sketches] for name in ("name", "algorithm", "steps", "columns")},
+                "tasks": {name: [row[name] for row in rows] for name in rest["tasks"]},
+                "sketches": {
+                    "task": [number for number, _ in sketches],
+                    **{name: [getattr(s, name) for _, s in sketches] for name in rest["sketches"]},
+                },
+                "programs": {
+                    "sketch": owners,
+                    **{name: [getattr(p, name) for p in programs] for name in rest["programs"]},
+                },
             },
-        )
-        rest = [name for name in COLUMNS["programs"] if name != "sketch"]
-        write_table(
-            place, "programs", {"sketch": owners, **{name: [getattr(p, name) for p in programs] for name in rest}}
         )
 
     def task(self, key: str) -> TaskData:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from costmodel.dataset import Dataset, DatasetError, symbolic
@@ -127,6 +128,22 @@ def test_writing_and_opening_changes_nothing(data, tmp_path):
         written = (tmp_path / "again" / f"{name}.parquet").read_bytes()
         again.write(tmp_path / "third")
         assert (tmp_path / "third" / f"{name}.parquet").read_bytes() == written
+
+
+def test_a_dataset_that_cannot_be_written_whole_is_left_as_it_was(data, tmp_path, monkeypatch):
+    build(records(6)).write(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.parquet")}
+    whole = pyarrow.parquet.write_table
+
+    def full(table, path, **options):
+        if "programs" in str(path):
+            raise OSError(28, "No space left on device")
+        whole(table, path, **options)
+
+    monkeypatch.setattr(pyarrow.parquet, "write_table", full)
+    with pytest.raises(OSError, match="No space left"):
+        data.write(tmp_path)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before and len(before) == 3
 
 
 def test_a_dataset_of_records_holds_what_was_measured(tmp_path):
