@@ -90,8 +90,8 @@ class TurnTimer:
 
         Returns:
             A result for each trial, in order; those of the groups before it was to stop. `latencies` are medians of
-            bursts. A group in which a kernel takes the
-            process along is timed again in halves, until the culprit is alone with its failure.
+            bursts. A group in which a kernel fails as it runs or takes the process along, or that is too large for the
+            memory, is timed again in halves, until the culprit is alone with its failure.
         """
         found: list[TrialResult] = []
         for first in range(0, len(trials), self.turns.group):
@@ -135,17 +135,15 @@ class TurnTimer:
         answer = child.receive()
         while answer is not None and answer[0]["stage"] == "prepared":
             answer = child.receive()
-        if answer is None:
-            code = child.reap()
-            error, message = cause_of_death(code, child.last_words())
+        failure = _failure(child, None if answer is None else answer[0])
+        if failure is not None:
             child.close()
             self._child = None
             if len(trials) == 1:
-                return [TrialResult(trials[0], first, error=error, message=f"the kernel's process {message}")]
+                return [TrialResult(trials[0], first, error=failure.error, message=failure.message)]
             half = len(trials) // 2
             return self._group(trials[:half], first) + self._group(trials[half:], first + half)
-        if "error" in answer[0]:
-            raise PoolError(f"a group must be timed, but got {answer[0]['error']}: {answer[0]['message']}")
+        assert answer is not None
         return [
             _result(trial, first + place, of)
             for place, (trial, of) in enumerate(zip(trials, answer[0]["results"], strict=True))
@@ -220,6 +218,23 @@ class Player:
             if not comparison.ok:
                 raise TrialFailure(ErrorClass.wrong_output, comparison.message)
         return bound
+
+
+def _failure(child: Child, header: dict[str, Any] | None) -> TrialFailure | None:
+    """Why a group could not be timed; None where it was. `header` is None where the process died.
+
+    Raises:
+        PoolError: for a fault of ours, which no smaller group would be without.
+    """
+    if header is None:
+        error, message = cause_of_death(child.reap(), child.last_words())
+        return TrialFailure(error, f"the kernel's process {message}")
+    if "error" not in header:
+        return None
+    error = ErrorClass(header["error"])
+    if error is ErrorClass.unknown:
+        raise PoolError(f"a group must be timed, but got {error}: {header['message']}")
+    return TrialFailure(error, header["message"])
 
 
 def _result(trial: Trial, index: int, found: dict[str, Any]) -> TrialResult:

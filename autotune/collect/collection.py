@@ -138,7 +138,7 @@ def collect(
         dataset = None
         if not interrupted and len(database):
             say("making the dataset")
-            dataset = build(database, tasks)
+            dataset = build(database, tasks_beside(config.records_path))  # of earlier sittings, too
             dataset.write(folder / "dataset")
     left = sum(len(task.records) for task in again) - timed
     trials = sum(len(tuning.records) for tuning in tunings)

@@ -72,7 +72,7 @@ def train(
             (row,) = compare(data, chosen, [model], seed, {model: given})
         about = _about(dataset, data, chosen, seed)
         folder.save(output, row.model, model, {**about, **_finite(row.to_json())})
-        _print([row], "judged on what it has learned from" if chosen is None else _title(chosen))
+        _print([row], "judged on what it has learned from" if chosen is None else _title(chosen, data))
         typer.echo(f"the model is in {output}")
         if store is not None:
             (version,) = tracked.track(store, f"train {model}", about, [row])
@@ -103,7 +103,7 @@ def evaluate_command(
         chosen = _split(data, split, hold_out)
         judged = _everything(data) if chosen is None else chosen.test(data)
         found = evaluate(loaded, data, judged, _networks(chosen))
-        _print([Comparison(name, {}, loaded, math.nan, found)], _title(chosen))
+        _print([Comparison(name, {}, loaded, math.nan, found)], _title(chosen, data))
         _print_networks(found)
         if json_file is not None:
             write_json(_finite({"name": name, **found.to_json()}), json_file)
@@ -146,7 +146,7 @@ def compare_command(
         for row in compare(data, chosen, names, seed):
             rows.append(row)
             typer.echo(f"{row.name}: learned in {row.fit_seconds:.1f} s", err=True)
-        _print(rows, _title(chosen))
+        _print(rows, _title(chosen, data))
         about = _about(dataset, data, chosen, seed)
         if json_file is not None:
             write_json({**about, "models": [_finite(row.to_json()) for row in rows]}, json_file)
@@ -234,11 +234,11 @@ def _networks(split: Split | None) -> tuple[str, ...]:
     return split.held_out if split is not None and split.kind == "network" else ()
 
 
-def _title(split: Split | None) -> str:
+def _title(split: Split | None, data: Dataset) -> str:
     if split is None:
         return "judged on all tasks"
     names = f": {', '.join(split.held_out)}" if split.held_out else ""
-    return f"judged on {len(split.test_tasks)} tasks, held back by {split.kind}{names}"
+    return f"judged on {len(split.test(data))} tasks, held back by {split.kind}{names}"
 
 
 def _about(folder: Path, data: Dataset, split: Split | None, seed: int) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def _about(folder: Path, data: Dataset, split: Split | None, seed: int) -> dict[
 
     by = {} if split is None else {"kind": split.kind, "held_out": list(split.held_out), "share": split.share}
     if split is not None:
-        by |= {"seed": split.seed, "train_tasks": len(split.train_tasks), "test_tasks": len(split.test_tasks)}
+        by |= {"seed": split.seed, "train_tasks": len(split.train(data)), "test_tasks": len(split.test(data))}
     about = {"dataset": str(folder), "tasks": len(data.tasks), "programs": len(data), "split": by, "seed": seed}
     return {**about, "recall_at": RECALL_AT, "peak_at": PEAK_AT}
 

@@ -66,6 +66,7 @@ def stats(
     with bad_input():
         from autotune.folder import write_json
         from costmodel.dataset import Dataset
+        from costmodel.dataset.dataset import place_of
         from costmodel.dataset.stats import stats as figures
         from costmodel.dataset.stats import to_json
 
@@ -73,7 +74,7 @@ def stats(
         if json_file is not None:
             write_json(to_json(found), json_file)
         _show(found, each)
-        files = sorted(folder.glob("*.parquet"))
+        files = sorted(place_of(folder).glob("*.parquet"))
         sizes = ", ".join(f"{path.name} {path.stat().st_size / 1e3:.0f} kB" for path in files)
         typer.echo(f"{sum(path.stat().st_size for path in files) / 1e6:.2f} MB: {sizes}")
 

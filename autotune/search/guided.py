@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.base import Candidate, Scorer, SearchStrategy, check_seconds
+from autotune.search.base import Bounds, Candidate, Scorer, SearchStrategy, check_seconds
 from autotune.search.moves import pick_diverse
 from autotune.search.population import Frame, Population, Seen
 from autotune.search.sampling import LegalSampler
@@ -31,6 +31,13 @@ class GuidedOptions:
         first_sample: candidates ranked by the scorer while nothing is measured.
         diversity: weight of the difference to what is picked already, see `moves.pick_diverse`.
     """
+
+    BOUNDS: ClassVar[Bounds] = {
+        "epsilon": (0, 1),
+        "first_epsilon": (0, 1),
+        "first_sample": (1, math.inf),
+        "diversity": (0, math.inf),
+    }
 
     epsilon: float = 0.05
     first_epsilon: float = 0.125

@@ -90,7 +90,7 @@ class _Builder:
         self.task = task
         self._space: SearchSpace | None = None
         self._sketches: dict[str, int] = {}  # name in the space -> its place in `_of`
-        self._places: dict[int, int] = {}  # digest -> place of its first program in `_of`
+        self._places: dict[int, int] = {}  # digest -> place in `_of` of the first program that is fine, else the first
         self._of = Measured()
 
     @property
@@ -112,7 +112,9 @@ class _Builder:
                 samples = np.concatenate([known.latencies, np.array(record.latencies, np.float32)])
                 self._of.programs[self._places[digest]] = dataclasses.replace(known, latencies=samples)
             return
-        self._places.setdefault(digest, len(self._of.programs))
+        known_at = self._places.get(digest)
+        if known_at is None or (record.ok and not self._of.programs[known_at].ok):
+            self._places[digest] = len(self._of.programs)
         sketch, values = self._decisions(record) or self._concrete(record)
         self._of.programs.append(
             Program(

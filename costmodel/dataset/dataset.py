@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from costmodel.dataset import symbolic
 from costmodel.dataset.errors import DatasetError
-from costmodel.dataset.schema import COLUMNS, read_table, write_table
+from costmodel.dataset.schema import COLUMNS, read_table, write_tables
 from costmodel.features import FeatureExtractor
 from measure.errors import ErrorClass
 from search_space import intrinsics  # noqa: F401  (makes instructions known by their names)
@@ -180,7 +180,7 @@ class Dataset:
         Raises:
             DatasetError: there are none, or they are of another schema, or damaged.
         """
-        place = _SHIPPED if str(folder) == SHIPPED else Path(folder)
+        place = place_of(folder)
         tables = {name: read_table(place, name) for name in COLUMNS}
         try:
             tasks = [task_from_json(row) for row in tables["tasks"].to_pylist()]
@@ -209,18 +209,20 @@ class Dataset:
             owners += [first + program.sketch for program in of.programs]
             first += len(of.sketches)
         rows = [task_to_json(task) for task in self.tasks]
-        write_table(place, "tasks", {name: [row[name] for row in rows] for name in COLUMNS["tasks"]})
-        write_table(
+        rest = {table: [name for name in COLUMNS[table] if name not in ("task", "sketch")] for table in COLUMNS}
+        write_tables(
             place,
-            "sketches",
             {
-                "task": [number for number, _ in sketches],
-                **{name: [getattr(s, name) for _, s in sketches] for name in ("name", "algorithm", "steps", "columns")},
+                "tasks": {name: [row[name] for row in rows] for name in rest["tasks"]},
+                "sketches": {
+                    "task": [number for number, _ in sketches],
+                    **{name: [getattr(s, name) for _, s in sketches] for name in rest["sketches"]},
+                },
+                "programs": {
+                    "sketch": owners,
+                    **{name: [getattr(p, name) for p in programs] for name in rest["programs"]},
+                },
             },
-        )
-        rest = [name for name in COLUMNS["programs"] if name != "sketch"]
-        write_table(
-            place, "programs", {"sketch": owners, **{name: [getattr(p, name) for p in programs] for name in rest}}
         )
 
     def task(self, key: str) -> TaskData:
@@ -331,6 +333,11 @@ class Dataset:
             lowered = sketch.program(task.workload)
             extractor = FeatureExtractor(lowered, sketch.columns, task.hardware, task.cache == "network")
             yield Block(rows, what(extractor, columns))
+
+
+def place_of(folder: str | Path) -> Path:
+    """Where the files of a dataset lie; `shipped` is the one that comes with the package."""
+    return _SHIPPED if str(folder) == SHIPPED else Path(folder)
 
 
 def _fastest(program: Program) -> float:

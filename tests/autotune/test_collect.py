@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections import Counter
 from dataclasses import replace
@@ -210,6 +211,18 @@ def test_a_collection_may_grow(tmp_path, pools):
     assert sitting.measured == 24 and len(sitting.dataset.tasks) == 2
 
 
+def test_a_task_that_is_no_longer_collected_keeps_what_is_known_of_it(tmp_path, pools):
+    first = collection.collect(config_of(tmp_path, {"workload": MATMUL}, {"workload": POOL}, programs=4), "small.yaml")
+    path = tmp_path / "tasks.json"
+    document = json.loads(path.read_text())
+    for task in document["tasks"]:
+        task["hardware"] = json.dumps({**json.loads(task["hardware"]), "peak_flops": 7e9})
+    path.write_text(json.dumps(document))
+    second = collection.collect(config_of(tmp_path, {"workload": MATMUL}, programs=6), "small.yaml")
+    assert [task.name for task in second.dataset.tasks] == [task.name for task in first.dataset.tasks]
+    assert {task.hardware.peak_flops for task in second.dataset.tasks} == {7e9}
+
+
 def test_the_hardware_stays_that_of_the_first_sitting(tmp_path, pools):
     config = config_of(tmp_path, programs=8)
     collection.collect(config, "small.yaml")
@@ -408,6 +421,7 @@ def test_commands_make_look_at_merge_and_split_datasets(tmp_path, pools):
     shown = call("dataset", "stats", tmp_path / "built", "--tasks", "--json", tmp_path / "stats.json")
     assert "matmul_24x48_48x64_24x64" in shown and "wrong_output" in shown and "programs.parquet" in shown
     assert json.loads((tmp_path / "stats.json").read_text())["programs"] == len(made)
+    assert re.search(r"^\d\.\d\d MB: programs.parquet [1-9]\d* kB", call("dataset", "stats", "shipped"), re.MULTILINE)
     fixture = ROOT / "tests" / "datasets" / "vta"
     call("dataset", "merge", tmp_path / "built", fixture, "-o", tmp_path / "both")
     split = tmp_path / "split.json"

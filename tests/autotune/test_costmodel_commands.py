@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.lab import folder as folders
 from autotune.lab.hyperparameters import folds_of, tune
-from costmodel.dataset import Part
+from costmodel.dataset import Part, split_by_network
 from costmodel.models import registry
 from tests.costmodel import fixture
 from tests.costmodel.fixture import FIXTURE
@@ -53,6 +53,9 @@ def test_a_model_is_trained_and_judged_again(here, data):
     found = json.loads((here / "found.json").read_text())
     assert {k: found[k] for k in ("top1", "pairwise", "rmse")} == {k: training[k] for k in ("top1", "pairwise", "rmse")}
     assert "squeezenet" in again.output and f"top-1 {found['top1']:.3f}" in again.output
+    split = split_by_network(data, ["squeezenet"]).to_json()
+    (here / "split.json").write_text(json.dumps({**split, "test_tasks": [*split["test_tasks"], "of another dataset"]}))
+    assert "judged on 3 tasks" in call("eval", "models/ridge", FIXTURE, "--split", "split.json").output
     name, model = folders.load(here / "models/ridge")
     assert name == "ridge" and np.isfinite(model.predict(data.features(data.tasks[0])[0].features)).all()
     everything = call("train", FIXTURE, "--model", "roofline", "-o", "models/all")

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from costmodel.dataset import Dataset, DatasetError, symbolic
@@ -129,6 +130,22 @@ def test_writing_and_opening_changes_nothing(data, tmp_path):
         assert (tmp_path / "third" / f"{name}.parquet").read_bytes() == written
 
 
+def test_a_dataset_that_cannot_be_written_whole_is_left_as_it_was(data, tmp_path, monkeypatch):
+    build(records(6)).write(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.parquet")}
+    whole = pyarrow.parquet.write_table
+
+    def full(table, path, **options):
+        if "programs" in str(path):
+            raise OSError(28, "No space left on device")
+        whole(table, path, **options)
+
+    monkeypatch.setattr(pyarrow.parquet, "write_table", full)
+    with pytest.raises(OSError, match="No space left"):
+        data.write(tmp_path)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before and len(before) == 3
+
+
 def test_a_dataset_of_records_holds_what_was_measured(tmp_path):
     of = records()
     build(of).write(tmp_path)
@@ -183,6 +200,16 @@ def test_each_program_is_in_it_once_and_a_success_wins():
     seconds = data.seconds(data.tasks[0])
     assert (seconds == 1.0).sum() == sum(not record.ok for record in of) == 1
     assert data.programs(data.tasks[0])[4].order == 50
+
+
+def test_a_program_that_failed_at_first_has_the_samples_of_all_later_times():
+    (record,) = records(1)
+    failed = dataclasses.replace(record, error=ErrorClass.run_timeout, latencies=(), seconds=float("nan"))
+    fine = dataclasses.replace(record, provenance=f"evolution {record.provenance.partition(' ')[2]}", order=7)
+    again = dataclasses.replace(record, provenance="again in turns", latencies=(1e-9,), seconds=1e-9)
+    data = build([failed, fine, again])
+    assert len(data) == 1 and data.seconds(data.tasks[0]) == pytest.approx(1e-9)
+    assert len(data.programs(data.tasks[0])[0].latencies) == len(record.latencies) + 1
 
 
 def test_what_is_known_of_tasks_besides_the_records_counts(data):

@@ -16,6 +16,7 @@ import numpy as np
 
 from measure.errors import ErrorClass, TrialFailure
 from measure.interface import Task
+from targets.base import RunError
 
 
 def _segfault() -> None:
@@ -34,6 +35,14 @@ def _eat() -> None:
 
 def _bug() -> None:
     raise AttributeError("a fault in our own code")
+
+
+def _refuse() -> None:
+    raise RunError("the device refuses the call")
+
+
+def _no_memory() -> None:
+    raise MemoryError("no room for the workspace")
 
 
 def _abort() -> None:
@@ -55,6 +64,8 @@ _DEEDS = {
     "hang": _hang,
     "eat": _eat,
     "bug": _bug,
+    "refuse": _refuse,
+    "no_memory": _no_memory,
     "abort": _abort,
     "exhaust": _exhaust,
     "killed": _killed,

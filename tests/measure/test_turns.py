@@ -46,6 +46,21 @@ def test_a_kernel_that_takes_the_process_along_is_alone_with_its_failure(setting
     assert "SIGSEGV" in results[2].message and math.isnan(results[2].seconds)
 
 
+@pytest.mark.parametrize(
+    ("deed", "error", "message"),
+    [
+        ("refuse", ErrorClass.crash, "the device refuses the call"),
+        ("no_memory", ErrorClass.out_of_memory, "no room for the workspace"),
+    ],
+)
+def test_a_kernel_that_raises_is_alone_with_its_failure(settings, deed, error, message):
+    trials = [trial(run=how, place=place) for place, how in enumerate(("ok", "ok", deed, "ok"))]
+    with TurnTimer(1, Turns(rounds=2), settings) as timer:
+        results = timer.time(trials)
+    assert [result.error for result in results] == [ErrorClass.ok, ErrorClass.ok, error, ErrorClass.ok]
+    assert message in results[2].message and [result.index for result in results] == list(range(4))
+
+
 def test_what_cannot_be_built_or_bound_is_a_failure_of_its_own(settings):
     trials = [trial(), trial(build="compile"), trial(bind=True)]
     with TurnTimer(1, Turns(rounds=2), settings) as timer:
