@@ -110,10 +110,13 @@ def split(
 ) -> None:
     """Writes which tasks of a dataset to learn from and which to be judged on."""
     with bad_input():
+        from autotune.config import ConfigError
         from autotune.folder import write_json
         from costmodel.dataset import Dataset
         from costmodel.dataset import split as splits
 
+        if hold_out and by in (Kind.within, Kind.task):
+            raise ConfigError(f"`--hold-out` must go with `--by` target or network, but got --by {by}")
         data, names = Dataset.open(folder), hold_out or []
         if by is Kind.within:
             made = splits.split_within(data, share, seed)

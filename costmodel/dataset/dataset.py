@@ -101,9 +101,19 @@ class SketchData:
     columns: tuple[str, ...]
 
     def program(self, workload: Workload) -> LoopProgram:
-        """The loop program over the decision variables."""
-        *inputs, output = workload.tensors(self.algorithm)
-        return lower(symbolic.from_text(self.steps).apply(initial_state([output], inputs=inputs)))
+        """The loop program over the decision variables.
+
+        Raises:
+            DatasetError: it is no schedule of the workload, or none that is legal by now.
+        """
+        trace = symbolic.from_text(self.steps)
+        try:
+            *inputs, output = workload.tensors(self.algorithm)
+            return lower(trace.apply(initial_state([output], inputs=inputs)))
+        except ValueError as error:
+            raise DatasetError(
+                f"a sketch must be a schedule of its workload, but {self.name} of {workload.key} is none: {error}"
+            ) from error
 
 
 @dataclass(frozen=True)

@@ -433,6 +433,8 @@ def test_commands_make_look_at_merge_and_split_datasets(tmp_path, pools):
         assert (Split.read(split).kind, Split.read(split).seed, Split.read(split).share) == (by, 3, 0.25)
     shown = call("dataset", "split", tmp_path / "both", "--by", "network", "--hold-out", "lenet", "-o", split, code=2)
     assert shown == "`networks` must be among resnet18, squeezenet, but got 'lenet'\n"
+    shown = call("dataset", "split", tmp_path / "both", "--by", "task", "--hold-out", "resnet18", "-o", split, code=2)
+    assert shown == "`--hold-out` must go with `--by` target or network, but got --by task\n"
     assert "must be a folder with tasks.parquet" in call("dataset", "stats", tmp_path, code=2)
     assert "a run must have `model` or `workload`, but got `collect`" in call("run", path, code=2)
     assert "matmul_24x48_48x64_24x64" in call("tasks", path)

@@ -229,6 +229,33 @@ def test_records_of_nothing_known_are_refused():
         build([dataclasses.replace(record, target="tpu")])
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"trace_key": "zz" * 32}, "`trace_key` must be a SHA-256 in hexadecimal, but got 'zz"),
+        (
+            {"trace": ({"step": "none"},), "provenance": ""},
+            "`trace` of a record must be a schedule, but `step` must be",
+        ),
+    ],
+)
+def test_records_of_no_schedule_are_refused(changes, message):
+    (record,) = records(1)
+    with pytest.raises(DatasetError, match=message):
+        build([dataclasses.replace(record, **changes)])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"algorithm": "magic"}, {"steps": '[{"step":"fuse","stage":"X","axes":["i","j"]}]'}]
+)
+def test_a_sketch_that_is_no_schedule_by_now_is_told(changes):
+    (sketch,) = build(records(1)).sketches(build(records(1)).tasks[0])
+    with pytest.raises(
+        DatasetError, match=f"a sketch must be a schedule of its workload, but {re.escape(sketch.name)}"
+    ):
+        dataclasses.replace(sketch, **changes).program(SMALL)
+
+
 def test_merging_joins_tasks_and_drops_what_is_there_twice(data):
     of = records(12)
     (task,) = build(of).tasks

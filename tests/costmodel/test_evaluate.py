@@ -90,6 +90,13 @@ def test_tasks_of_no_network_count_once_each_and_failing_ones_not_at_all():
         judged(tasks[1:])
 
 
+def test_failures_have_no_order_that_a_model_could_miss():
+    seconds = np.concatenate([np.full(40, np.nan), np.arange(1.0, 6.0)])  # five worked, no order among the rest
+    scores = np.concatenate([np.arange(40.0) / 100, 10 - seconds[40:]])
+    assert judged([({}, "cpu", seconds, scores)]).recall == 1.0
+    assert judged([({}, "cpu", seconds, np.where(np.arange(45) == 44, -1.0, scores))]).recall == 4 / 5
+
+
 def test_only_the_rows_of_a_part_count():
     task = ({"a": 1}, "cpu", [1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 3.0, 2.0])
     assert judged([task]).pairwise == pytest.approx(3 / 6)

@@ -132,6 +132,19 @@ def test_the_model_is_loaded_again_bit_for_bit(local, tmp_path):
         np.testing.assert_array_equal(again.predict(features), model.predict(features))
 
 
+def test_loading_a_model_runs_no_code_that_was_not_asked_for(tmp_path):
+    ran, kind = tmp_path / "ran", f"{tmp_path / 'mine.py'}:Mine"
+    code = f"open({str(ran)!r}, 'w')\nfrom costmodel.models.random_model import RandomModel as Mine\n"
+    (tmp_path / "mine.py").write_text(code)
+    models.get("random")(seed=3).save(tmp_path / "learned.txt")
+    folder = write_folder(tmp_path / "model", tmp_path / "learned.txt", kind)
+    with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
+        load_folder(folder)
+    assert not ran.exists()
+    models.get(kind)
+    assert ran.exists() and load_folder(folder).seed == 3
+
+
 class AnyPool(ReplayPool):
     """Has an answer to every trial."""
 
