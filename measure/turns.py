@@ -29,6 +29,8 @@ from measure.pool import Trial, TrialResult
 from measure.settings import LocalSettings
 from measure.timing import rotation_copies
 
+_SHARE = 1 / 40
+"""Of the time-out of one kernel, that a round has for each kernel besides."""
 _PATIENCE = 0.25
 """Seconds after which a wait for the machine looks whether it is to stop."""
 
@@ -43,7 +45,7 @@ class Turns:
         group: most kernels that take turns with each other: the more, the longer the time over which each is spread.
         rotation_bytes: most memory for rotated copies of a kernel's constants, bytes. What the others of a group do
             between two bursts makes them cold besides.
-        timeout_seconds: that building and timing one kernel may take, on average over a group.
+        timeout_seconds: that building and running one kernel may take, and a round of a group of 40.
         check: whether outputs are held against the reference, as a pool does.
     """
 
@@ -128,7 +130,7 @@ class TurnTimer:
             "check": self.turns.check,
             "seed": int(self._rng.integers(1 << 31)),
             "prepare_timeout": self.settings.prepare_timeout,
-            "timeout": self.turns.timeout_seconds * len(trials),
+            "timeout": self.turns.timeout_seconds * (1.0 + _SHARE * len(trials)),
         }
         child = self._started()
         child.send(request)
@@ -170,7 +172,6 @@ class Player:
         self, request: dict[str, Any], blob: bytes, prepared: Callable[[], None]
     ) -> tuple[dict[str, Any], bytes]:
         """Times the trials of `request`."""
-        prepared()
         results: list[dict[str, Any]] = []
         bounds: dict[int, tuple[Bound, int]] = {}
         tasks: dict[tuple[str, int], Task] = {}
@@ -179,6 +180,7 @@ class Player:
             if key not in tasks:
                 tasks[key] = self._executor.prepare(trial, request["check"])
             task = tasks[key]
+            prepared()  # the time that it may take begins anew
             try:
                 bound = self._bound(trial, task, request["rotation_bytes"])
             except TrialFailure as failure:
@@ -195,6 +197,7 @@ class Player:
             once = float(np.min(bound.time(3, threads)))
             iterations[place] = max(1, int(request["burst_seconds"] / max(once, 1e-9)))
         for _ in range(request["rounds"]):
+            prepared()
             for place in rng.permutation(places).tolist():
                 bound, threads = bounds[place]
                 results[place]["latencies"].append(float(np.median(bound.time(iterations[place], threads))))

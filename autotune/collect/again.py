@@ -84,15 +84,17 @@ def time_again(
                 break
             if not task.records:
                 continue
-            with TurnTimer(task.threads, Turns(task.rounds), settings) as timer:
-                trials = [record.to_trial() for record in task.records]
-                results = timer.time(trials, lambda: interrupt.requested)
-            now = time.time()
-            records = [
-                Record.of(result, time=now, sketch=known.sketch, order=known.order, provenance=_TAG, host=host)
-                for result, known in zip(results, task.records, strict=False)  # fewer after Ctrl-C
-            ]
-            database.extend(records)
-            timed += len(results)
+            turns = Turns(task.rounds)
+            with TurnTimer(task.threads, turns, settings) as timer:
+                for first in range(0, len(task.records), turns.group):
+                    group = task.records[first : first + turns.group]
+                    results = timer.time([record.to_trial() for record in group], lambda: interrupt.requested)
+                    now = time.time()
+                    records = [
+                        Record.of(result, time=now, sketch=known.sketch, order=known.order, provenance=_TAG, host=host)
+                        for result, known in zip(results, group, strict=False)  # none after Ctrl-C
+                    ]
+                    database.extend(records)
+                    timed += len(records)
             say(f"{timed}/{total} programs timed again  {task.name}")
         return timed, interrupt.requested

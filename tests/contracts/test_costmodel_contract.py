@@ -5,6 +5,7 @@ AUTOTUNE_COST_MODEL=mine.py:Mine adds a model to them.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from functools import cache
@@ -235,6 +236,13 @@ def test_a_file_does_not_make_its_reader_run_code(tmp_path: Path, monkeypatch: p
     for name in ("evil:Mine", f"{tmp_path}/evil.py:Mine"):
         with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
             registry.known(name)
+        for options in ({"member": name}, {"options": {"member": name}}):
+            with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
+                registry.remake("ensemble", options, 0)
+            saved = {"model": "ensemble", "member": "ensemble", "options": options, "members": [["{}"]]}
+            (tmp_path / "saved.txt").write_text(json.dumps(saved))
+            with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
+                registry.make("ensemble", {}, 0).load(tmp_path / "saved.txt")
     assert registry.known("ridge") is registry.get("ridge")
     (tmp_path / "good.py").write_text("from costmodel.models.roofline import RooflineModel as Mine\n")
     assert registry.get("good:Mine") is registry.known("good:Mine") is registry.get("roofline")

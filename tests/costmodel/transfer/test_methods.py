@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -229,6 +230,11 @@ def test_bases_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         Base.load(path)
     path.write_text('{"schema": "autotune.transfer/9"}')
     with pytest.raises(TransferError, match="`schema` must be 'autotune.transfer/1', but got schema='autotune"):
+        Base.load(path)
+    (tmp_path / "evil.py").write_text("raise SystemExit('was run')\n")
+    document = {"schema": "autotune.transfer/1", "model": f"{tmp_path}/evil.py:Mine", "options": {}, "text": ""}
+    path.write_text(json.dumps(document))
+    with pytest.raises(TransferError, match="must be asked for by its name before its file is read"):
         Base.load(path)
     path.write_text('{"schema": "autotune.transfer/1", "model": "roofline"}')
     with pytest.raises(TransferError, match="a saved model must be whole, but 'options'"):
