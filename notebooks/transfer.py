@@ -112,10 +112,9 @@ plt.show()
 report = results["with the first design"].transfer
 print(f"{report['source_programs']} programs of {report['source_tasks']} tasks; kept: {report['kept']}")
 for r in report["rounds"]:
-    print(
-        f"after {r['trials']:2} trials, pairs ordered right: {r['source_accuracy']:.0%} by the source, "
-        f"{r['local_accuracy']:.0%} by the task's own model"
-    )
+    shares = [None if share is None else f"{share:.0%}" for share in (r["source_accuracy"], r["local_accuracy"])]
+    if None not in shares:  # a round that one of the two chose alone says nothing
+        print(f"after {r['trials']:2} trials, pairs ordered right: {shares[0]} by the source, {shares[1]} without it")
 
 # %% [markdown]
 # A single seed on so few trials shows how it works, not how much it brings: that takes many tasks and seeds, see
