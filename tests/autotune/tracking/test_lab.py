@@ -56,7 +56,7 @@ def test_models_are_registered_and_load_from_the_registry(mlflow_database, tmp_p
     (table,) = [run for run in runs if run.info.run_name == "compare"]
     place = client.download_artifacts(table.info.run_id, "models.json", str(tmp_path))
     assert [row["name"] for row in json.loads(Path(place).read_text())["models"]] == ["ridge", "roofline", "random"]
-    mlflow.set_tracking_uri(uri)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # which `set_tracking_uri` would leave behind for other tests
     features = data.features(data.tasks[0])[0].features
     _, model = folders.load(tmp_path / "m")
     np.testing.assert_array_equal(
