@@ -54,7 +54,7 @@ class Again:
         for record in records:
             if record.ok and record.trace_key not in done and not record.provenance.startswith(f"{AGAIN} "):
                 left.setdefault(record.trace_key, record)
-        return Again(tuning.task.name, list(left.values()) if rounds else [], rounds, tuning.settings.threads)
+        return Again(tuning.task.name, list(left.values()), rounds, tuning.settings.threads)
 
 
 def time_again(
