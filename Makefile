@@ -52,6 +52,7 @@ bench: $(PEERS) ## measure operators and networks beside their peers, search by 
 	$(BIN)/python -m benchmarks.quantized
 	$(BIN)/python -m benchmarks.vta
 	$(BIN)/python -m benchmarks.search
+	$(BIN)/python -m benchmarks.models
 	$(MAKE) tables
 
 tables: $(READY) ## write the measured tables into README.md

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from autotune.naming import nearest
 
 Option = bool | int | float | str
-DEFAULT_MODEL = "lightgbm_pairwise"
+DEFAULT_MODEL = "lightgbm_lambdarank"
 """Of programs of many tasks."""
 
 
@@ -68,7 +68,10 @@ class TransferConfig(Section):
     """What the search is told of other tasks, see docs/cost_model_lab.md."""
 
     source: str = Field(description="A dataset's folder, a records file, or what `autotune costmodel train` wrote.")
-    method: str = Field(default="residual", description="residual, continued, fine_tune or joint.")
+    method: str = Field(
+        default="auto",
+        description="kriging, residual, continued, fine_tune, joint; auto: kriging on trees, or residual.",
+    )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the method.")
     model: str = Field(
         default=DEFAULT_MODEL, description="Of the source's programs: a name of costmodel.models.registry."
@@ -193,6 +196,9 @@ class SourceConfig(Section):
     most_mflop: float | None = Field(
         default=None, gt=0, description="Tasks of a network with more operations are left out; null: none."
     )
+    rounds: int | None = Field(
+        default=None, ge=0, description="Bursts of each program, timed again in turns; null: those of the collection."
+    )
     least_mflop: float | None = Field(
         default=None, gt=0, description="Tasks of a network with fewer operations are left out; null: none."
     )
@@ -216,10 +222,10 @@ class CollectConfig(Section):
         le=1,
         description="Share of the programs of a task that are drawn at random; a search proposes the rest.",
     )
-    passes: int = Field(
+    rounds: int = Field(
         default=0,
         ge=0,
-        description="Times that every program is timed again, task by task, once all are measured.",
+        description="Bursts of each program in which those of a task are timed again in turns, once all are measured.",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -79,7 +79,7 @@ class Guide:
                 self.scored += len(choices)
                 return self.transfer.predict(self._extractor(sketch)(columns))
             if not self.fitted:
-                order = -np.log(np.maximum(self._extractor(sketch).roofline(columns), 1e-12))
+                order = self._estimate(sketch, columns)
                 noisy: NDArray[np.float64] = order + self.noise * self._rng.standard_normal(len(order))
                 return noisy
             self.scored += len(choices)
@@ -89,23 +89,47 @@ class Guide:
                 return np.asarray(scores + self.exploration * deviations, np.float64)
             return np.asarray(self.model.predict(features), np.float64)
 
+    def score(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """What the model thinks of candidates of any sketches as it is now: (candidates,), higher is better.
+
+        Until it has learned it is the roofline, as -log of seconds. No noise, exploration or transfer is in it, and no
+        random number is drawn: asking changes nothing.
+        """
+        scores = np.empty(len(candidates))
+        with self._timed():
+            for sketch, places, rows in self._by_sketch(candidates):
+                columns = self.space.sketches[sketch].expand(rows)
+                if self.fitted:
+                    scores[places] = self.model.predict(self._extractor(sketch)(columns))
+                else:
+                    scores[places] = self._estimate(sketch, columns)
+        return scores
+
     def features(self, sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float32]:
         """Features of candidates of one sketch: (n, groups) -> (n, statements, features)."""
         found: NDArray[np.float32] = self._extractor(sketch)(self.space.sketches[sketch].expand(choices))
         return np.ascontiguousarray(found)
 
     def ask(self, strategy: SearchStrategy, n: int) -> list[Candidate]:
-        """Candidates of a strategy that has this guide as its scorer: some by the source, the others without it."""
+        """Candidates of a strategy that has this guide as its scorer: some by the source, the others without it.
+
+        Where there is evidence for the source, random ones are among the others alone: of 8, two would be many.
+        """
         by_source = 0 if self.transfer is None else round(n * self.transfer.share)
         asked: list[Candidate] = []
         if by_source:
             self._by_source = True
             try:
-                asked += strategy.ask(by_source)
+                trusted = self.transfer is not None and self.transfer.trusted and by_source < n
+                asked += strategy.exploit(by_source) if trusted else strategy.ask(by_source)
             finally:
                 self._by_source = False
             self._chosen |= {*asked}
         return asked if len(asked) == n else [*asked, *strategy.ask(n - len(asked))]
+
+    def recall(self, chosen: Iterable[Candidate]) -> None:
+        """Candidates about to be observed that the source proposed in an earlier sitting."""
+        self._chosen |= {*chosen}
 
     def chosen_by_source(self, candidate: Candidate) -> bool:
         """Whether a candidate that is not observed yet was proposed by the scores of the source."""
@@ -116,11 +140,7 @@ class Guide:
         scores = np.full(len(candidates), np.nan)
         told = None if self.transfer is None or not self.transfer.active else np.empty(len(candidates))
         with self._timed():
-            for sketch in sorted({candidate.sketch for candidate in candidates}):
-                places = [place for place, candidate in enumerate(candidates) if candidate.sketch == sketch]
-                groups = len(self.space.sketches[sketch].groups)
-                rows = np.array([candidates[place].choices for place in places], np.int32)
-                rows = rows.reshape(len(places), groups)
+            for sketch, places, rows in self._by_sketch(candidates):
                 first = len(self._latencies)
                 self._observed.setdefault(sketch, []).append(rows)
                 self._places.setdefault(sketch, []).append(np.arange(first, first + len(places)))
@@ -166,6 +186,17 @@ class Guide:
             ):
                 features[place] = found
         return features
+
+    def _by_sketch(self, candidates: Sequence[Candidate]) -> Iterator[tuple[int, list[int], NDArray[np.int32]]]:
+        """Sketches in order, each with the places of its candidates and their choices (n, groups)."""
+        for sketch in sorted({candidate.sketch for candidate in candidates}):
+            places = [place for place, candidate in enumerate(candidates) if candidate.sketch == sketch]
+            rows = np.array([candidates[place].choices for place in places], np.int32)
+            yield sketch, places, rows.reshape(len(places), len(self.space.sketches[sketch].groups))
+
+    def _estimate(self, sketch: int, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """-log of the roofline's seconds: (columns, n) -> (n,)."""
+        return np.asarray(-np.log(np.maximum(self._extractor(sketch).roofline(columns), 1e-12)), np.float64)
 
     def _extractor(self, sketch: int) -> Any:
         if sketch not in self._extractors:

@@ -26,6 +26,8 @@ from autotune.search.sampling import LegalSampler
 from autotune.task import Task
 from autotune.tuning import Settings, TaskTuning
 from costmodel.features import FeatureExtractor
+from costmodel.models.base import CostModel
+from costmodel.models.registry import name_of
 from costmodel.transfer import Base, Options, Source, TargetTask, TransferError
 from costmodel.transfer.align import Unaligned
 from measure.database import Database
@@ -44,16 +46,16 @@ SAMPLE = 256
 
 def tune(
     workload: Workload | Sequence[Tensor] | TuningTemplate,
-    target: str = "cpu",
+    target: str | targets.Design = "cpu",
     trials: int = 64,
     seed: int = 0,
     *,
     strategy: str = "evolution",
     strategy_options: Mapping[str, Any] | None = None,
-    cost_model: str = "lightgbm",
+    cost_model: str | type[CostModel] = "lightgbm",
     cost_model_options: Mapping[str, Any] | None = None,
     features: Literal["loops", "knobs", "both"] = "loops",
-    transfer: Options | str | os.PathLike[str] | None = None,
+    transfer: Options | Source | str | os.PathLike[str] | None = None,
     exploration: float = 0.0,
     batch: int = 32,
     finalists: int = 3,
@@ -68,14 +70,14 @@ def tune(
     Args:
         workload: what to compute: one of `search_space.workloads`, or te tensors, inputs first, the output last; or a
             template with its arguments, whose knobs are searched then (`search_space.template`).
-        target: a name of `targets.registry`.
+        target: a name of `targets.registry`, or the design of an accelerator, such as `VtaHardware(log_inp_buffer=13)`.
         trials: candidates to measure.
         seed: of every random draw, and of the inputs.
         strategy: a name of `autotune.search.STRATEGIES`, with its options.
-        cost_model: a name of `costmodel.models.registry`, with its options.
+        cost_model: a name of `costmodel.models.registry`, or a class of one's own, with its options.
         features: what the model sees: the program's loops, the values of decisions, or both.
-        transfer: what is known from other tasks: a dataset's folder, a records file or a saved model, or `Options`,
-            which say how it is used.
+        transfer: what is known from other tasks: a dataset's folder, a records file or a saved model, a `Source`
+            opened before, which is learned from once for many calls, or `Options`, which say how it is used.
         exploration: of the model's standard deviations, so many are added to a candidate's score.
         batch: trials of a round.
         finalists: fastest candidates that are timed again at the end, besides the trials.
@@ -95,6 +97,7 @@ def tune(
         RecordError: `records` cannot be used.
         TransferError: `transfer` cannot.
     """
+    target = targets.name_of(target)
     space: SearchSpace | None = None
     if isinstance(workload, TuningTemplate):
         space = workload.space(targets.get(target).hardware)
@@ -108,10 +111,10 @@ def tune(
         finalists=finalists,
         strategy=strategy,
         strategy_options=strategy_options or {},
-        cost_model=cost_model,
+        cost_model=cost_model if isinstance(cost_model, str) else name_of(cost_model),
         cost_model_options=cost_model_options or {},
         features=features,
-        transfer=Options(os.fspath(transfer)) if isinstance(transfer, str | os.PathLike) else transfer,
+        transfer=_options_of(transfer),
         exploration=exploration,
         threads=threads or targets.get(target).hardware.cores,
         cache=cache,
@@ -183,16 +186,28 @@ def source_of(settings: Settings) -> Source | None:
     """
     if settings.transfer is None:
         return None
-    place = Path(settings.transfer.source)
-    if (place / folder.KIND).is_file():
-        name, model = folder.load(place)
-        source = Source(base=Base(name, {}, model, Unaligned()), name=str(place))
-    else:
-        source = Source.open(place)
+    source = settings.transfer.source
+    if not isinstance(source, Source):
+        source = _opened(Path(source))
     hardware = targets.get(settings.target).hardware
     if not source.knows(hardware):
         raise TransferError(f"`source` must hold tasks of machines like {hardware.name}, but {source.name} has none")
     return source
+
+
+def _opened(place: Path) -> Source:
+    """A source of any kind that lies in files."""
+    if (place / folder.KIND).is_file():
+        name, model = folder.load(place)
+        return Source(base=Base(name, {}, model, Unaligned()), name=str(place))
+    return Source.open(place)
+
+
+def _options_of(transfer: Options | Source | str | os.PathLike[str] | None) -> Options | None:
+    """How a source is used that may be given by itself."""
+    if transfer is None or isinstance(transfer, Options):
+        return transfer
+    return Options(transfer if isinstance(transfer, Source) else os.fspath(transfer))
 
 
 def described(guide: Guide, rng: np.random.Generator, count: int = SAMPLE) -> TargetTask:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,8 @@ from measure.recordlog import RecordLog
 from search_space.space import SearchSpace
 
 _CHOICES = "choices="
+_TRANSFERRED = "transfer "
+_ROUND = re.compile(r" round=(\d+) ")
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,7 @@ class TaskTuning:
         self._known: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
         self._finalists: dict[str, Record] = {}  # trace key -> record
         self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
+        self._scores: dict[str, float] = {}  # trace key -> what the guide thought of it when it was proposed
         self._exhausted = False
         self._resumed = self._round = self._scored = 0
         self._next = 0  # order of the next round's first trial
@@ -142,9 +146,11 @@ class TaskTuning:
         """Takes in what is in the records file, so that it is not measured again.
 
         Records with this run's seed are its own: they count as trials, and new ones are numbered after them. Those of
-        other seeds, of runs that may be going on at this moment, are only known.
+        other seeds, of runs that may be going on at this moment, are only known. Where the search is told of other
+        tasks, its own rounds are learned one by one, so that the source is judged again as it was then.
         """
-        known: list[tuple[Candidate, float]] = []
+        rounds: dict[int, list[tuple[Candidate, float]]] = {}
+        chosen: list[Candidate] = []
         mine = [record for record in records if record.seed == self.settings.seed]
         others = [record for record in records if record.seed != self.settings.seed]
         for record in [*sorted(mine, key=lambda record: record.order), *others]:
@@ -159,10 +165,18 @@ class TaskTuning:
             if own and len(self.records) % self.settings.batch == 0:
                 self.history.append(self.best_seconds)
             candidate = self._candidate_of(record)
+            number = _round_of(record) if own else -1
+            self._round = max(self._round, number + 1)
             if candidate is not None:
-                known.append((candidate, record.seconds))
+                rounds.setdefault(number if self.guide.transfer is not None else -1, []).append(
+                    (candidate, record.seconds)
+                )
+                if own and f" {_TRANSFERRED}{_CHOICES}" in record.provenance:
+                    chosen.append(candidate)
         self._resumed = len(self.records)
-        self._learn(known)
+        self.guide.recall(chosen)
+        for number in sorted(rounds):
+            self._learn(rounds[number])
 
     def propose(self, limit: int | None = None) -> list[Trial]:
         """Trials of the next round; none where the task is done.
@@ -182,6 +196,7 @@ class TaskTuning:
                 asked = self._ask(wanted - len(trials))
                 self._exhausted = not asked
                 self._sort_out(asked, trials)
+            self._scores = dict(zip(trials, self.guide.score([self._proposed[key][0] for key in trials]), strict=True))
         except NoLegalSchedule as error:
             self._exhausted, self.failure = True, error
             raise
@@ -218,13 +233,15 @@ class TaskTuning:
         """Makes the record of a result as it comes in."""
         candidate = self._proposed[result.trial.trace_key][0]
         choices = ",".join(map(str, candidate.choices))
-        transferred = "transfer " if self.guide.chosen_by_source(candidate) else ""
+        score = self._scores[result.trial.trace_key]
+        transferred = _TRANSFERRED if self.guide.chosen_by_source(candidate) else ""
+        how = f"round={self._round} score={score:.9g} {transferred}{_CHOICES}{choices}"
         return Record.of(
             result,
             time=time.time(),
             sketch=self.space.sketches[candidate.sketch].name,
             order=self._order(result),
-            provenance=f"{self.settings.strategy} round={self._round} {transferred}{_CHOICES}{choices}",
+            provenance=f"{self.settings.strategy} {how}",
             host=self.host,
         )
 
@@ -336,6 +353,12 @@ class TaskTuning:
         if not fits or self.space.sketches[places[0]].trace(choices).key != record.trace_key:
             return None
         return Candidate(places[0], choices)
+
+
+def _round_of(record: Record) -> int:
+    """The round that proposed a record; -1 where that is not known."""
+    found = _ROUND.search(record.provenance)
+    return -1 if found is None else int(found[1])
 
 
 def _digest(trace_key: str) -> bytes:

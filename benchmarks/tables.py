@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from benchmarks import transfer_figures
 from benchmarks.interleave import geometric_mean
 from benchmarks.rows import ROWS
 
@@ -255,6 +256,29 @@ def search(document: Document) -> str:
     return "\n\n".join(parts)
 
 
+def models(document: Document) -> str:
+    """Cost models on the networks that were held out: the score of the best of k, and how well pairs are ordered."""
+    networks = document["held_out"]
+    header = [
+        "model",
+        *(f"{name} top-{k}" for name in networks for k in (1, 5)),
+        "pairwise",
+        "recall@30",
+        "peak@5",
+        "RMSE",
+        "statements/s",
+        "learned in s",
+    ]
+    lines: list[list[object]] = []
+    for name, row in document["rows"].items():
+        tops = [row["networks"][network][f"top{k}"] for network in networks for k in (1, 5)]
+        figures = [f"{value:.3f}" for value in (*tops, *(row[m] for m in ("pairwise", "recall", "peak", "rmse")))]
+        lines.append([name, *figures, _number(row["rows_per_second"], ",.0f"), f"{row['fit_seconds']:.1f}"])
+    told = "Learned from {tasks} tasks ({programs:,} programs)".format(**document["train"])
+    judged = "judged on {tasks} others ({programs:,} programs)".format(**document["test"])
+    return f"{told}, {judged}.\n\n" + _table(header, lines)
+
+
 def _trials(method: dict[str, Any] | None, share: str) -> str:
     """Mean over seeds; a search that was cut off counts as its bound, see `benchmarks.search.statistics`."""
     if method is None:
@@ -263,6 +287,11 @@ def _trials(method: dict[str, Any] | None, share: str) -> str:
     cut = trials.count(None)
     mean = sum(method["budget"] if t is None else t for t in trials) / len(trials)
     return f"over {mean:,.0f} ({cut} of {len(trials)} cut off)" if cut else f"{mean:,.0f}"
+
+
+def transfer(document: Document) -> str:
+    """How many times fewer trials searches need that are told of other tasks."""
+    return transfer_figures.table([transfer_figures.Row.from_json(row) for row in document["rows"].values()])
 
 
 TABLES: dict[str, Callable[[Document], str]] = {
@@ -276,6 +305,8 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "quantized": quantized,
     "vta": vta,
     "search": search,
+    "models": models,
+    "transfer": transfer,
 }
 
 

@@ -1,9 +1,10 @@
 """Trials that a search needs with what other tasks have taught, and without, on the programs of a dataset.
 
 `python -m benchmarks.transfer DATASET... [--across workloads|targets] [--target NAME] [--methods A,B]` prints
-a table and writes `transfer.json` among the results. Searches are replayed: they choose among the programs that were
-measured of a task, and nothing is measured anew. What is learned from never has the workload that is searched
-(`workloads`), or never the target (`targets`, where the same workload on another target may be in it).
+a table and adds its rows to `transfer.json` among the results. Searches are replayed: they choose among the programs
+that were measured of a task, and nothing is measured anew; with `--tables` among all candidates of the spaces in
+`benchmarks/search/tables`. What is learned from never has the workload that is searched (`workloads`), or never the
+target (`targets`, where the same workload on another target may be in it).
 """
 
 from __future__ import annotations
@@ -11,63 +12,29 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks import results
-from benchmarks.interleave import geometric_mean
+from benchmarks.search.replay import FOLDER, ReplayTable
+from benchmarks.transfer_figures import Row, table
 from costmodel.dataset import Dataset, TaskData
 from costmodel.dataset.build import merge
 from costmodel.metrics import spearman
 from costmodel.models.registry import make
-from costmodel.transfer import Options, Source
+from costmodel.transfer import Options, Source, Transfer
 from costmodel.transfer.methods import METHODS
 from costmodel.transfer.replay import Pool, Replayed, replay
-from costmodel.transfer.tasks import SourceTask
+from costmodel.transfer.tasks import Features, SourceTask
 
 TOLERANCE = 0.01
 """By how much a program may be slower and still count as of the quality that is to be reached: timings are no finer."""
-HARD_ROUNDS = 2
-"""A task is hard where the median search that is told nothing needs more rounds than that for what it comes to."""
+SAMPLE = 256
+"""Candidates of a whole space by which a task is compared with others, drawn at random: as many as the tuner draws."""
 LEAST_COMMON = 16
 """Programs measured on two targets, below which their orders are not compared."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One task, searched by one method with several seeds.
-
-    Attributes:
-        task, target: names.
-        method: of transfer.
-        plain, told: trials of each seed's search until what the search that is told nothing comes to in the end; those
-            that never get there have one more than all.
-        slower: best seconds of the median search in the end, over those of the median search that is told nothing.
-        dropped: trials after which each seed's source was dropped; None where it was kept.
-        correlation: rank correlation of the programs measured both on the target and on another one; None where
-            there are few.
-    """
-
-    task: str
-    target: str
-    method: str
-    plain: tuple[float, ...]
-    told: tuple[float, ...]
-    slower: float
-    dropped: tuple[int | None, ...]
-    correlation: float | None = None
-
-    @property
-    def cut(self) -> float:
-        """How many times fewer trials are needed: the geometric mean over seeds."""
-        return geometric_mean([plain / told for plain, told in zip(self.plain, self.told, strict=True)])
-
-    def hard(self, batch: int) -> bool:
-        """Whether the search that is told nothing needs more than `HARD_ROUNDS` rounds."""
-        return float(np.median(self.plain)) > HARD_ROUNDS * batch
 
 
 @dataclass(frozen=True)
@@ -79,17 +46,21 @@ class Plan:
         batch: trials of a round.
         seeds: searches of each task.
         model: of the task alone.
+        estimate: whether the roofline orders candidates until the model has learned, and is where the model's trees
+            begin, as in a search with everything at its default. Without, the search that is told nothing begins with
+            nothing: what the first systems that transferred (AutoTVM, 2018) were compared with.
     """
 
     trials: int = 64
     batch: int = 8
     seeds: int = 3
     model: str = "lightgbm"
+    estimate: bool = True
 
-
-def pool_of(data: Dataset, task: TaskData, of: SourceTask) -> Pool:
-    """The measured programs of a task."""
-    return Pool(task.workload, task.hardware, of.features, data.seconds(task), data.origin(task) == "random")
+    def search(self, pool: Pool, seed: int, transfer: Transfer | None = None) -> Replayed:
+        """One search of a pool."""
+        model = make(self.model, {} if self.estimate else {"prior": False}, seed)
+        return replay(pool, model, seed, self.trials, self.batch, transfer, estimate=self.estimate)
 
 
 def compare(pool: Pool, source: Source, options: Options, plan: Plan, known: list[Replayed] | None = None) -> Row:
@@ -104,11 +75,11 @@ def compare(pool: Pool, source: Source, options: Options, plan: Plan, known: lis
     """
     plain: list[Replayed] = [] if known is None else known
     if not plain:
-        plain += [replay(pool, make(plan.model, {}, seed), seed, plan.trials, plan.batch) for seed in range(plan.seeds)]
+        plain += [plan.search(pool, seed) for seed in range(plan.seeds)]
     told = []
     for seed in range(plan.seeds):
         transfer = source.for_task(pool.target(), options, seed=0)
-        told.append(replay(pool, make(plan.model, {}, seed), seed, plan.trials, plan.batch, transfer))
+        told.append(plan.search(pool, seed, transfer))
     wanted = [float(search.curve[-1]) * (1.0 + TOLERANCE) for search in plain]
     most = plan.trials + 1.0
     ends = [float(np.median([search.curve[-1] for search in searches])) for searches in (told, plain)]
@@ -120,6 +91,9 @@ def compare(pool: Pool, source: Source, options: Options, plan: Plan, known: lis
         tuple(min(most, s.trials_to(seconds)) for s, seconds in zip(told, wanted, strict=True)),
         ends[0] / ends[1],
         tuple(None if search.report is None else search.report["dropped_at"] for search in told),
+        batch=plan.batch,
+        trials=plan.trials,
+        programs=len(pool.seconds),
     )
 
 
@@ -194,46 +168,78 @@ def run(
             found = next((c for of in same if (c := correlation(data, task, of)) is not None), None)
             plain: list[Replayed] = []
             for way in options:
-                pool = pool_of(data, task, sources[task])
-                row = compare(pool, learned[task.target], way, plan, plain)
-                row = Row(**{**vars(row), "task": task.name, "target": task.target, "correlation": found})
-                rows.append(row)
-                say(row)
+                row = compare(Pool.of(data, task), learned[task.target], way, plan, plain)
+                rows.append(
+                    replace(
+                        row, task=task.name, target=task.target, correlation=found, setting=setting_of(across, plan)
+                    )
+                )
+                say(rows[-1])
     return rows
 
 
-def summary(rows: Sequence[Row], plan: Plan) -> dict[str, Any]:
-    """Figures over all tasks of one method; `censored` is the share of searches that never got there."""
-    hard = [row for row in rows if row.hard(plan.batch)]
-    known = [row.correlation for row in rows if row.correlation is not None]
-    return {
-        "tasks": len(rows),
-        "cut": geometric_mean([row.cut for row in rows]),
-        "hard_tasks": len(hard),
-        "hard_cut": geometric_mean([row.cut for row in hard]) if hard else None,
-        "worst": max(row.slower for row in rows),
-        "dropped": float(np.mean([at is not None for row in rows for at in row.dropped])),
-        "censored": float(np.mean([told > plan.trials for row in rows for told in row.told])),
-        "correlation": float(np.mean(known)) if known else None,
-    }
+def run_tables(
+    data: Dataset,
+    tables: Sequence[ReplayTable],
+    options: Sequence[Options],
+    plan: Plan,
+    say: Callable[[Row], None] = lambda row: None,
+) -> list[Row]:
+    """Compares on spaces of which every candidate is known, with what a dataset says of other workloads.
+
+    Args:
+        data: what was measured; its tasks of a table's own workload are left out, those of other targets too.
+        tables: to be searched.
+        options: a way of transfer each.
+        plan: of the comparison.
+        say: told of each row.
+
+    Raises:
+        ValueError: a table of a target that the dataset has no other task of.
+    """
+    sources = {task: SourceTask(data, task) for task in data.tasks}
+    rows: list[Row] = []
+    for table_ in tables:
+        others = [
+            sources[task]
+            for task in data.tasks
+            if task.target == table_.target and task.workload.key != table_.workload.key
+        ]
+        if not others:
+            raise ValueError(f"a dataset must have tasks of the target of {table_.name}, {table_.target}, but has none")
+        source, pool = Source(others, name="other workloads"), pool_of_table(table_)
+        plain: list[Replayed] = []
+        for way in options:
+            row = compare(pool, source, way, plan, plain)
+            setting = f"{setting_of('workloads', plan)}, whole spaces"
+            rows.append(replace(row, task=table_.name, target=table_.target, setting=setting))
+            say(rows[-1])
+    return rows
 
 
-def table(rows: Sequence[Row], plan: Plan) -> str:
-    """Markdown: a line a method, the hard tasks apart."""
-    lines = [
-        "| method | tasks | trials cut | hard tasks | trials cut there | slower in the end, at most | dropped | rank "
-        "correlation of targets |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for method in dict.fromkeys(row.method for row in rows):
-        found = summary([row for row in rows if row.method == method], plan)
-        hard = "–" if found["hard_cut"] is None else f"{found['hard_cut']:.2f}x"
-        alike = "–" if found["correlation"] is None else f"{found['correlation']:.2f}"
-        lines.append(
-            f"| {method} | {found['tasks']} | {found['cut']:.2f}x | {found['hard_tasks']} | {hard} | "
-            f"{found['worst'] - 1:+.1%} | {found['dropped']:.0%} | {alike} |"
-        )
-    return "\n".join(lines)
+def pool_of_table(table_: ReplayTable) -> Pool:
+    """All candidates of a replay table."""
+    features: list[Features] = [np.empty((0, 0), np.float32)] * len(table_.population)
+    for number, places in table_.population.by_sketch():
+        sketch = table_.frame.sketches[number]
+        columns = sketch.expand(table_.frame.choices(number, table_.population.rows[places]))
+        made = table_.extractor(sketch.program, sketch.columns, table_.hardware)(columns)
+        for place, of in zip(places.tolist(), np.ascontiguousarray(made), strict=True):
+            features[place] = of
+    drawn = np.zeros(len(features), np.bool_)
+    drawn[np.random.default_rng(0).permutation(len(features))[:SAMPLE]] = True
+    return Pool(table_.workload, table_.hardware, features, table_.seconds, drawn)
+
+
+def setting_of(across: str, plan: Plan) -> str:
+    """How rows and tables call a comparison."""
+    return across if plan.estimate else f"{across}, no estimate"
+
+
+def tables_of(names: str) -> list[ReplayTable]:
+    """Replay tables of a comma-separated list; all that there are for an empty one."""
+    chosen = names.split(",") if names else sorted(path.stem for path in FOLDER.glob("*.json"))
+    return [ReplayTable.load(FOLDER / f"{name}.json") for name in chosen]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -242,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("datasets", nargs="+", type=Path, help="folders; several are merged")
     parser.add_argument("--across", choices=("workloads", "targets"), default="workloads")
     parser.add_argument("--target", help="that is searched on; all by default")
-    parser.add_argument("--methods", default="residual", help=f"of {', '.join(METHODS)}, separated by commas")
+    parser.add_argument("--methods", default="kriging", help=f"of {', '.join(METHODS)}, separated by commas")
     parser.add_argument("--align", default="none")
     parser.add_argument("--source-model", default=Options("").model)
     parser.add_argument("--source-tasks", type=int, help="the nearest so many; all alike by default")
@@ -251,9 +257,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=Plan.batch)
     parser.add_argument("--seeds", type=int, default=Plan.seeds)
     parser.add_argument("--tasks", type=int, help="most tasks to search")
+    parser.add_argument("--tables", nargs="?", const="", help="search the replay tables of these names, or all of them")
+    parser.add_argument("--no-estimate", action="store_true", help="searches that begin without the roofline")
     parser.add_argument("--name", default="transfer", help="of the result file")
     given = parser.parse_args(arguments)
-    plan = Plan(given.trials, given.batch, given.seeds)
+    plan = Plan(given.trials, given.batch, given.seeds, estimate=not given.no_estimate)
     ways = [
         Options(
             "",
@@ -274,17 +282,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             flush=True,
         )
 
-    rows = run(data, given.across, ways, plan, given.target, most_tasks=given.tasks, say=say)
+    if given.tables is not None:
+        if given.across != "workloads":
+            parser.error("`tables` must go with `across` workloads")
+        rows = run_tables(data, tables_of(given.tables), ways, plan, say)
+    else:
+        rows = run(data, given.across, ways, plan, given.target, most_tasks=given.tasks, say=say)
     if not rows:
         parser.error(f"a dataset must have a task with more than {plan.trials} programs that worked, but it has none")
-    print(table(rows, plan))
+    print(table(rows))
     document = {
-        "across": given.across,
-        "plan": asdict(plan),
+        "tolerance": TOLERANCE,
         "align": given.align,
         "source_model": given.source_model,
-        "summary": {m: summary([r for r in rows if r.method == m], plan) for m in given.methods.split(",")},
-        "rows": {f"{row.target} {row.task} {row.method}": asdict(row) for row in rows},
+        "plan": asdict(plan),
+        "rows": {row.key: row.to_json() for row in rows},
     }
     print(results.save(given.name, document))
     return 0

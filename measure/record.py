@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from measure.pool import Trial, TrialResult
 
 SCHEMA = "autotune.record/1"
 """Name and version of the line format; a change of any field's meaning is a new version."""
+
+_SCORE = re.compile(r"(?:^| )score=(\S+)")
 
 
 class Place(NamedTuple):
@@ -126,6 +129,15 @@ class Record:
     def min_seconds(self) -> float:
         """Fastest sample; NaN on failure."""
         return min(self.latencies, default=math.nan)
+
+    @property
+    def score(self) -> float:
+        """What the search thought of the trial before it was measured, `score=` in the provenance; NaN if unknown.
+
+        Higher is better. Scores compare within a round: between rounds the model learns.
+        """
+        found = _SCORE.search(self.provenance)
+        return float(found[1]) if found else math.nan
 
     def to_trial(self, **changes: Any) -> Trial:
         """Trial that measures the same candidate again; `changes` are `Trial` fields to set."""

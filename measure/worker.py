@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ from measure.errors import ErrorClass, TrialFailure
 from measure.interface import Bound, Executor, Task, load_executor
 from measure.pool import Trial
 from measure.timing import TimingPolicy, measure, rotation_copies
+from measure.turns import Player
 from measure.wire import pack, unpack
 from targets.base import RunError
 
@@ -46,13 +47,20 @@ _PR_SET_PDEATHSIG = 1
 Header = dict[str, Any]
 
 
+class Worker(Protocol):
+    """Answers one kind of request."""
+
+    def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
+        """Does what `request` asks for; `prepared` is called when the time that it may take begins."""
+
+
 class Builder:
     """Answers build requests."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    def handle(self, request: Header, _blob: bytes, _prepared: Callable[[], None]) -> tuple[Header, bytes]:
+    def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
         """Builds the trial of `request`."""
         return {}, self._executor.build(Trial.from_json(request["trial"]))
 
@@ -70,14 +78,14 @@ class Runner:
         self._task_bytes = task_bytes
         self._tasks: OrderedDict[tuple[str, int, bool], tuple[Task, Oracle | None]] = OrderedDict()
 
-    def handle(self, request: Header, module: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
-        """Checks and times the trial of `request`, whose machine code is `module`, or runs a kernel's call."""
+    def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
+        """Checks and times the trial of `request`, whose machine code is `blob`, or runs a kernel's call."""
         if "call" in request:
-            return kernel_call.handle(request["call"], module, prepared)
+            return kernel_call.handle(request["call"], blob, prepared)
         trial = Trial.from_json(request["trial"])
         task, oracle = self._prepare(trial, request.get("check", True))
         prepared()
-        return self._run(trial, module, task, oracle, TimingPolicy(**request["timing"]))
+        return self._run(trial, blob, task, oracle, TimingPolicy(**request["timing"]))
 
     def _prepare(self, trial: Trial, check: bool) -> tuple[Task, Oracle | None]:
         key = (trial.workload_key, trial.seed, check)
@@ -162,7 +170,7 @@ def main() -> None:
     connection: Connection[Any, Any] = Connection(options["descriptor"])
     executor = load_executor(options["executor"])
     gc.set_threshold(_GARBAGE)
-    worker = Builder(executor) if options["role"] == "build" else Runner(executor, options["task_bytes"])
+    worker = _ROLES[options["role"]](executor, options)
     connection.send_bytes(pack({"stage": "ready"}))
     while True:
         try:
@@ -179,7 +187,14 @@ def main() -> None:
         _arm(0)
 
 
-def _outcome(worker: Builder | Runner, request: Header, blob: bytes, prepared: Callable[[], None]) -> bytes:
+_ROLES: dict[str, Callable[[Executor, Header], Worker]] = {
+    "build": lambda executor, options: Builder(executor),
+    "run": lambda executor, options: Runner(executor, options["task_bytes"]),
+    "turns": lambda executor, options: Player(executor),
+}
+
+
+def _outcome(worker: Worker, request: Header, blob: bytes, prepared: Callable[[], None]) -> bytes:
     """Frame with the outcome of one request."""
     spans = [time.monotonic()]
 

@@ -52,7 +52,7 @@ plt.show()
 # %%
 split = split_by_network(data, ["squeezenet"])
 names = ["lightgbm", "lightgbm_pairwise", "lightgbm_lambdarank", "ridge", "roofline", "random"]
-rows = {row.name: row for row in compare(data, split, names)}
+rows = {row.name: row for row in compare(data, split, names, speed=False)}
 print(f"{'model':20} top-1  top-5  pairwise  peak@5")
 for name, row in rows.items():
     of = row.evaluation

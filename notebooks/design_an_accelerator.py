@@ -5,44 +5,28 @@
 # design has its own best schedule, so each is tuned; the simulator says what it takes.
 
 # %%
-import tempfile
-from pathlib import Path
+import itertools
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from autotune.config import RunConfig
-from autotune.sweep import configuration_of, front, sweep
-from measure.database import Database
+import autotune
+from autotune.search import NoLegalSchedule
+from measure.local import LocalPool
+from search_space import workloads
+from targets.vta.hardware import PYNQ, ConfigurationError
 
 # %% [markdown]
 # ## The workload and the designs
 #
-# A configuration as in a file: a convolution in int8, a few trials. Fields of a design are log2 of bytes. Two of them
-# vary, the buffers for inputs and for sums.
+# A convolution in int8, a few trials. Sizes of buffers are log2 of bytes. Two of them vary, those for inputs and for
+# sums.
 
 # %%
-folder = tempfile.TemporaryDirectory()
-config = RunConfig(
-    name="designs",
-    target="vta",
-    workload={
-        "operator": "conv2d_blocked",
-        "height": 14,
-        "width": 14,
-        "in_channels": 64,
-        "out_channels": 64,
-        "kernel": 3,
-        "padding": 1,
-        "relu": True,
-    },
-    search={"batch": 8},
-    trials=8,
-    output=folder.name,
-)
-base = configuration_of(config, "the notebook")
-print({name: 2**value // 1024 for name, value in base.items() if name.endswith("_buffer")}, "KiB")
-variations = {"log_inp_buffer": [10, 12, 13], "log_acc_buffer": [11, 15]}
+workload = workloads.conv2d_blocked(14, 14, in_channels=64, out_channels=64, kernel=3, padding=1, relu=True)
+inputs, sums = [10, 12, 13], [11, 15]
+print(f"as built: {2 ** (PYNQ.log_inp_buffer - 10)} KiB for inputs, {2 ** (PYNQ.log_acc_buffer - 10)} KiB for sums")
 
 # %% [markdown]
 # ## The sweep
@@ -50,7 +34,17 @@ variations = {"log_inp_buffer": [10, 12, 13], "log_acc_buffer": [11, 15]}
 # All combinations are tuned. One that no VTA can be, or for which the workload has no schedule, says why.
 
 # %%
-points = sweep(config, "the notebook", variations, Path(folder.name), print)
+results = {}
+with LocalPool() as pool:
+    for log_inp, log_acc in itertools.product(inputs, sums):
+        try:
+            design = replace(PYNQ, log_inp_buffer=log_inp, log_acc_buffer=log_acc)
+            result = autotune.tune(workload, target=design, trials=6, pool=pool)
+        except (ConfigurationError, NoLegalSchedule) as error:
+            print(f"{log_inp}, {log_acc}: {error}")
+            continue
+        results[log_inp, log_acc] = result
+        print(f"{result.target}: {result.best_seconds * 1e3:.3f} ms")
 
 # %% [markdown]
 # ## Memory against time
@@ -58,24 +52,26 @@ points = sweep(config, "the notebook", variations, Path(folder.name), print)
 # Designs on the front are those that none is better than in both.
 
 # %%
-works = [point for point in points if not point.problem]
-best = front(points)
+memory = {key: sum(size for _, size in result.hardware.memories) / 1024 for key, result in results.items()}
+times = {key: result.best_seconds * 1e3 for key, result in results.items()}
+front = []
+for key in sorted(results, key=lambda key: (memory[key], times[key])):
+    if not front or times[key] < times[front[-1]]:
+        front.append(key)
+
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.5), layout="constrained")
-left.scatter([p.memory_bytes / 1024 for p in works], [p.seconds * 1e3 for p in works], alpha=0.6)
-left.plot([p.memory_bytes / 1024 for p in best], [p.seconds * 1e3 for p in best], "C1", drawstyle="steps-post")
+left.scatter([*memory.values()], [*times.values()], alpha=0.6)
+left.plot([memory[key] for key in front], [times[key] for key in front], "C1", drawstyle="steps-post")
 left.set(xlabel="all buffers, KiB", ylabel="latency, ms", ylim=(0, None))
 
-grid = np.full([len(values) for values in variations.values()], np.nan)
-for point in works:
-    grid[tuple(values.index(point.values[name]) for name, values in variations.items())] = point.seconds * 1e3
-image = right.imshow(grid, cmap="viridis_r")
-right.set_yticks(range(grid.shape[0]), [f"{2 ** (v - 10)} KiB" for v in variations["log_inp_buffer"]])
-right.set_xticks(range(grid.shape[1]), [f"{2 ** (v - 10)} KiB" for v in variations["log_acc_buffer"]])
+image = right.imshow([[times.get((i, s), np.nan) for s in sums] for i in inputs], cmap="viridis_r")
+right.set_yticks(range(len(inputs)), [f"{2 ** (i - 10)} KiB" for i in inputs])
+right.set_xticks(range(len(sums)), [f"{2 ** (s - 10)} KiB" for s in sums])
 right.set(xlabel="for sums", ylabel="for inputs")
 figure.colorbar(image, label="latency, ms")
 plt.show()
-for point in best:
-    print(f"{point.memory_bytes / 1024:.0f} KiB: {point.seconds * 1e3:.3f} ms with {point.name}")
+for key in front:
+    print(f"{memory[key]:.0f} KiB: {times[key]:.3f} ms with {results[key].target}")
 
 # %% [markdown]
 # ## Why
@@ -84,9 +80,7 @@ for point in best:
 # cross the memory port, and the matrix unit waits.
 
 # %%
-with Database(Path(folder.name) / "records.jsonl", readonly=True) as database:
-    records = [record for record in database if record.ok]
-folder.cleanup()
+records = [record for result in results.values() for record in result.records if record.ok]
 figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
 axes.scatter(
     [record.metrics["dram_bytes"] / 1024 for record in records],
@@ -96,3 +90,6 @@ axes.scatter(
 axes.set(xlabel="moved to and from memory, KiB", ylabel="latency, ms", xscale="log")
 figure.colorbar(axes.collections[0], label="share of cycles in which GEMM is busy")
 plt.show()
+
+# %% [markdown]
+# `autotune sweep` does this from the command line: for whole networks, resumable, with a picture.

@@ -13,7 +13,7 @@ from autotune.guide import Guide
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models import registry as models
 from search_space import workloads
-from search_space.space import generate, program_of
+from search_space.space import generate
 from targets import registry as targets
 
 # %% [markdown]
@@ -33,9 +33,7 @@ for sketch in space.sketches:
 
 def measure(candidate):
     """Seconds of a candidate, built and run here."""
-    sketch = space.sketches[candidate.sketch]
-    program = program_of(workload, sketch.algorithm, sketch.trace(candidate.choices))
-    (seconds,) = target.load(target.build(program)).bind(inputs).time(1)
+    (seconds,) = target.load(target.build(space.program(candidate))).bind(inputs).time(1)
     return seconds
 
 
@@ -47,7 +45,7 @@ def measure(candidate):
 # in the space.
 
 # %%
-ROUNDS, BATCH = 4, 12
+ROUNDS, BATCH = 4, 10
 
 
 def run(name, seed=0, **options):
@@ -57,12 +55,12 @@ def run(name, seed=0, **options):
     rounds = []
     for _ in range(ROUNDS):
         asked = strategy.ask(BATCH)
-        beliefs = [guide(one.sketch, np.array([one.choices], np.int32))[0] for one in asked]
+        beliefs = guide.score(asked)
         seconds = np.array([measure(one) for one in asked])
         strategy.tell(asked, seconds)
         guide.observe(asked, seconds)
         guide.refit()
-        rounds.append((np.array(beliefs), seconds, np.array([one.sketch for one in asked])))
+        rounds.append((beliefs, seconds, np.array([one.sketch for one in asked])))
     return rounds
 
 
@@ -113,5 +111,5 @@ right.set(xlabel="round", ylabel="latencies of the round, ms", yscale="log")
 plt.show()
 
 # %% [markdown]
-# `autotune.tune` runs the same loop with pools of processes and records; a `Callback` is told `rank_accuracy` after
-# each round.
+# `autotune.tune` runs the same loop with pools of processes and records. `score` of a record is what the model
+# believed of it, so all of this can be seen of any run; a `Callback` is told `rank_accuracy` after each round.

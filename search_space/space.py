@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +132,16 @@ class Sketch:
         return self.steps.substitute(self.values(choice))
 
 
+class Point(Protocol):
+    """A candidate, as `autotune.search.Candidate` is one: a sketch, and a choice for each of its decision groups."""
+
+    @property
+    def sketch(self) -> int: ...
+
+    @property
+    def choices(self) -> Sequence[int]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class SearchSpace:
     """Every sketch of every algorithm of a workload. `dropped` sketches fell to the cap."""
@@ -145,6 +155,15 @@ class SearchSpace:
     def size(self) -> int:
         """Candidates of all sketches, legal or not."""
         return sum(s.size for s in self.sketches)
+
+    def program(self, candidate: Point) -> LoopProgram:
+        """The concrete loop program of a candidate.
+
+        Raises:
+            ScheduleError: an illegal candidate may have none.
+        """
+        sketch = self.sketches[candidate.sketch]
+        return program_of(self.workload, sketch.algorithm, sketch.trace(candidate.choices))
 
 
 def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] | None = None) -> SearchSpace:

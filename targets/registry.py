@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from typing import Protocol
 
 from targets.base import Target
 
@@ -16,6 +17,26 @@ TARGETS: dict[str, str] = {
 
 class UnknownTarget(ValueError):
     """A target name that is not registered."""
+
+
+class Design(Protocol):
+    """A machine that is described by an object, such as `targets.vta.hardware.VtaHardware`."""
+
+    @property
+    def spec(self) -> str:
+        """The name from which `get` makes its target in any process."""
+
+
+def name_of(target: str | Design) -> str:
+    """The name of a target that is given by its name or by its design.
+
+    Raises:
+        ValueError: it is neither, or a design that cannot be named.
+    """
+    spec = target if isinstance(target, str) else getattr(target, "spec", None)
+    if not isinstance(spec, str):
+        raise ValueError(f"`target` must be a name, or a design such as VtaHardware, but got target={target!r}")
+    return spec
 
 
 def get(spec: str) -> Target:

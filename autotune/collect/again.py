@@ -1,76 +1,100 @@
-"""Timing what is known once more, task by task, in an order drawn at random.
+"""Timing all programs of a task again, in turns, once they are measured.
 
-A collection takes long enough for its machine to change its speed meanwhile: clock rates, and others who share the
-machine. The rounds of a task are spread over all that time, so its programs are compared across these changes. A pass
-times all programs of a task within a short while, with the same repeats for the slow ones as for the fast ones, and the
-next pass does so some time later: whoever was slow by bad luck has another chance.
+A collection takes long enough for its machine to change its speed meanwhile: clock rates, and others that share it,
+and the rounds of a task are spread over all that time. So the programs of each task are timed again against each other,
+see `measure.turns`: slow ones as carefully as fast ones.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from autotune.interrupt import Interrupt
 from autotune.tuning import TaskTuning
-from measure.pool import Trial, TrialResult
+from measure.database import Database
+from measure.host import describe_host
 from measure.record import Record
+from measure.settings import LocalSettings
+from measure.turns import Turns, TurnTimer
 
 AGAIN = "again"
 """How the provenance of a record begins that times a known program again."""
+_TAG = f"{AGAIN} in turns"
 
 
-def is_again(record: Record) -> bool:
-    """Whether a record is of a pass."""
-    return record.provenance.startswith(f"{AGAIN} ")
+@dataclass(frozen=True)
+class Again:
+    """Programs of one task that are to be timed again.
 
-
-class Pass(TaskTuning):
-    """One pass over the programs of a task that were measured right: a single round, as long as the task has programs.
-
-    Args:
-        of: the search whose task it is; settings, space and guide are shared, and the guide learns nothing.
-        number: of the pass, from 1.
-        records: of the task, those of passes included.
+    Attributes:
+        name: of the task.
+        records: of the programs that were measured right, one each.
+        rounds: bursts of each program.
+        threads: that kernels run on.
     """
 
-    def __init__(self, of: TaskTuning, number: int, records: Sequence[Record]) -> None:
-        self._tag = f"{AGAIN} pass={number}"
-        programs = {r.trace_key: r for r in reversed(records) if r.ok and not is_again(r)}  # the first of each stays
-        done = [record for record in records if record.provenance == self._tag]
-        settings = replace(of.settings, trials=max(1, len(programs)))
-        super().__init__(of.task, of.space, settings, of.strategy, of.guide, of.host)
-        for record in done:
-            self._keep(record)
-        self._resumed = len(done)
-        missing = sorted(programs.keys() - {record.trace_key for record in done})
-        order = settings.generator(of.task.workload.key, self._tag).permutation(len(missing))
-        self._again = {missing[place]: programs[missing[place]] for place in order.tolist()}
+    name: str
+    records: Sequence[Record]
+    rounds: int
+    threads: int
 
-    @property
-    def done(self) -> bool:
-        """Whether every program was timed."""
-        return not self._again
+    @staticmethod
+    def of(tuning: TaskTuning, records: Sequence[Record], rounds: int) -> Again:
+        """What is left to be timed of a task.
 
-    @property
-    def total(self) -> int:
-        """Programs of the pass."""
-        return len(self.records) + len(self._again)
+        Args:
+            tuning: a search of the task.
+            records: all that there are of the task.
+            rounds: bursts of each program.
+        """
+        done = {record.trace_key for record in records if record.provenance == _TAG}
+        left: dict[str, Record] = {}
+        for record in records:
+            if record.ok and record.trace_key not in done and not record.provenance.startswith(f"{AGAIN} "):
+                left.setdefault(record.trace_key, record)
+        return Again(tuning.task.name, list(left.values()), rounds, tuning.settings.threads)
 
-    def propose(self, limit: int | None = None) -> list[Trial]:
-        """The programs that are left; see `TaskTuning.propose`."""
-        return [record.to_trial() for record in list(self._again.values())[:limit]]
 
-    def record(self, result: TrialResult) -> Record:
-        """See `TaskTuning.record`."""
-        known = self._again[result.trial.trace_key]
-        now = time.time()
-        return Record.of(result, time=now, sketch=known.sketch, order=known.order, provenance=self._tag, host=self.host)
+def time_again(
+    tasks: Sequence[Again],
+    database: Database,
+    end: float | None,
+    say: Callable[[str], None],
+    settings: LocalSettings | None = None,
+) -> tuple[int, bool]:
+    """Times programs of tasks, one task after the other; what is timed is in the database, whatever ends it.
 
-    def settle(self, records: Sequence[Record], measure_seconds: float) -> None:
-        """Takes in what was timed; see `TaskTuning.settle`."""
-        self.phases["measure"] += measure_seconds
-        for record in sorted(records, key=lambda record: record.order):
-            self._keep(record)
-            del self._again[record.trace_key]
-        self.history.append(self.best_seconds)
+    Args:
+        tasks: in order.
+        database: where records go.
+        end: `time.monotonic()` after which no task is begun; None: none.
+        say: shows a sentence to the user.
+        settings: of the process that times.
+
+    Returns:
+        Programs timed, and whether Ctrl-C ended it.
+    """
+    host: Mapping[str, object] = describe_host()
+    timed, total = 0, sum(len(task.records) for task in tasks)
+    with Interrupt() as interrupt:
+        for task in tasks:
+            if interrupt.requested or (end is not None and time.monotonic() >= end):
+                break
+            if not task.records:
+                continue
+            turns = Turns(task.rounds)
+            with TurnTimer(task.threads, turns, settings) as timer:
+                for first in range(0, len(task.records), turns.group):
+                    group = task.records[first : first + turns.group]
+                    results = timer.time([record.to_trial() for record in group], lambda: interrupt.requested)
+                    now = time.time()
+                    records = [
+                        Record.of(result, time=now, sketch=known.sketch, order=known.order, provenance=_TAG, host=host)
+                        for result, known in zip(results, group, strict=False)  # none after Ctrl-C
+                    ]
+                    database.extend(records)
+                    timed += len(records)
+            say(f"{timed}/{total} programs timed again  {task.name}")
+        return timed, interrupt.requested

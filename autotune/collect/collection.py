@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune import folder as run_folder
 from autotune.callbacks import Callback
-from autotune.collect.again import Pass
+from autotune.collect.again import Again, time_again
 from autotune.collect.items import Item, collect_of, items_of
 from autotune.config import ConfigError, RunConfig
 from autotune.guide import Guide
@@ -44,8 +44,9 @@ class Sitting:
 
     Attributes:
         measured: times that it measured a program.
-        trials: measurements that are in the records now, those of passes included.
-        total: measurements that there are to make in all, as far as is known yet.
+        trials: programs that are in the records now.
+        total: programs that there are to measure in all.
+        left: programs of those in the records that are to be timed again still.
         interrupted: whether Ctrl-C ended it.
         dataset: made of the records; None after Ctrl-C.
         folder: the run folder; the dataset is in `dataset` there.
@@ -55,6 +56,7 @@ class Sitting:
     measured: int
     trials: int
     total: int
+    left: int
     interrupted: bool
     dataset: Dataset | None
     folder: Path
@@ -63,7 +65,7 @@ class Sitting:
     @property
     def complete(self) -> bool:
         """Whether there is nothing left to measure."""
-        return self.trials >= self.total
+        return self.trials >= self.total and not self.left
 
 
 class Balanced(TaskScheduler):
@@ -106,7 +108,7 @@ def collect(
         MeasureError: records that cannot be used, or a pool that cannot start.
         DatasetError: no dataset can be made of the records.
     """
-    wanted = collect_of(config, where)
+    share = collect_of(config, where).random_share
     if config.search.strategy == RANDOM:
         raise ConfigError(f"{where}:search.strategy: a collection must have a guided strategy, but got {RANDOM!r}")
     settings = replace(settings_of(config, where), finalists=0)
@@ -115,35 +117,37 @@ def collect(
     folder = run_folder.make_folder(config)
     with blamed(f"{where}:measure.pool"):
         pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
-    with pool, run_folder.claimed(folder), Database(config.records_path) as database:
+    with run_folder.claimed(folder), Database(config.records_path) as database:
         database.check_compatible(settings.target)
         items, tasks = _items_and_tasks(config, where, settings)
+        if any(item.rounds for item in items):
+            _check_rounds(config, where)
         say(f"{len(items)} tasks, {sum(item.programs for item in items)} programs; {len(database)} records are there")
         tunings = [
             tuning
             for item, task in zip(items, tasks, strict=True)
-            for tuning in tunings_of(
-                item, task, settings, wanted.random_share, known(database, item.workload, settings)
-            )
+            for tuning in tunings_of(item, task, settings, share, known(database, item.workload, settings))
         ]
         before = len(database)
-        results = run_rounds(tunings, pool, database, callbacks, Balanced(tunings, end))
-        passes: list[Pass] = []
-        if all(tuning.done for tuning in tunings):
-            passes = _passes(tunings, database, wanted.passes)
-            timed = run_rounds(passes, pool, database, callbacks, Balanced(passes, end))
-            results = [*results, *timed]
-        interrupted, measured = any(result.interrupted for result in results), len(database) - before
+        with pool:  # it keeps others from timing while it is open
+            results = run_rounds(tunings, pool, database, callbacks, Balanced(tunings, end))
+        interrupted = any(result.interrupted for result in results)
+        again, timed = _again(items, tunings, database), 0
+        if not interrupted and all(tuning.done for tuning in tunings):
+            timed, interrupted = time_again(again, database, end, say)
+        measured = len(database) - before
         dataset = None
         if not interrupted and len(database):
             say("making the dataset")
-            dataset = build(database, tasks)
+            dataset = build(database, tasks_beside(config.records_path))  # of earlier sittings, too
             dataset.write(folder / "dataset")
-    trials, total = sum(len(tuning.records) for tuning in tunings), sum(tuning.total for tuning in tunings)
+    left = sum(len(task.records) for task in again) - timed
+    trials = sum(len(tuning.records) for tuning in tunings)
     return Sitting(
         measured,
-        trials + sum(len(each.records) for each in passes),
-        total + (sum(each.total for each in passes) if passes else wanted.passes * total),
+        trials,
+        sum(tuning.total for tuning in tunings),
+        left,
         interrupted,
         dataset,
         folder,
@@ -180,11 +184,31 @@ def tunings_of(
     return halves
 
 
-def _passes(tunings: Sequence[TaskTuning], database: Database, count: int) -> list[Pass]:
-    """Passes over all tasks, all of the first one before those of the next."""
-    tasks = {tuning.task.workload.key: tuning for tuning in tunings}
-    records = {key: known(database, tuning.task.workload, tuning.settings) for key, tuning in tasks.items()}
-    return [Pass(tasks[key], number + 1, records[key]) for number in range(count) for key in tasks]
+def _check_rounds(config: RunConfig, where: str) -> None:
+    """Refuses timing in turns where there is nothing to time on this machine.
+
+    Raises:
+        ConfigError: the target is simulated, or another machine measures.
+    """
+    if registry.get(config.target).simulated:
+        raise ConfigError(f"{where}:collect.rounds: must be 0 for a simulated target, but got it for {config.target}")
+    if config.measure.pool != "local":
+        raise ConfigError(
+            f"{where}:collect.rounds: must be 0 unless the pool is local, but got {config.measure.pool!r}"
+        )
+
+
+def _again(items: Sequence[Item], tunings: Sequence[TaskTuning], database: Database) -> list[Again]:
+    """What is to be timed again: all programs of every task that wants it."""
+    rounds = {item.workload.key: item.rounds for item in items}
+    tasks: dict[str, TaskTuning] = {}
+    for tuning in tunings:
+        tasks.setdefault(tuning.task.workload.key, tuning)  # the random half has the task's own name
+    return [
+        Again.of(tuning, known(database, tuning.task.workload, tuning.settings), rounds[key])
+        for key, tuning in tasks.items()
+        if rounds[key]
+    ]
 
 
 class _Unguided(Guide):
@@ -227,7 +251,8 @@ class _Kept:
             data = json.loads(path.read_text())
             tasks = {item["key"]: task_from_json(item) for item in data["tasks"]}
             items = [
-                Item(tasks[key].name, tasks[key].workload, n, dict(tasks[key].networks)) for key, n in data["items"]
+                Item(tasks[key].name, tasks[key].workload, n, dict(tasks[key].networks), rounds)
+                for key, n, rounds in data["items"]
             ]
             return cls(data["source"], tuple(items), tuple(tasks.values()))
         except FileNotFoundError:
@@ -240,7 +265,7 @@ class _Kept:
         keys = {task.workload.key: task.key for task in self.tasks}
         document = {
             "source": self.source,
-            "items": [[keys[item.workload.key], item.programs] for item in self.items],
+            "items": [[keys[item.workload.key], item.programs, item.rounds] for item in self.items],
             "tasks": [task_to_json(task) for task in self.tasks],
         }
         run_folder.write_json(document, path)

@@ -25,16 +25,18 @@ class Item:
         workload: what is computed.
         programs: to measure.
         networks: network -> how often the task occurs in it.
+        rounds: bursts of each program, timed again in turns; 0: none.
     """
 
     name: str
     workload: Workload
     programs: int
     networks: dict[str, int] = field(default_factory=dict)
+    rounds: int = 0
 
 
 def items_of(config: RunConfig, where: str) -> list[Item]:
-    """The items of a collection; a task that several sources name is one item with the most programs of them.
+    """The items of a collection; a task that several sources name is one item, with the most programs and rounds.
 
     Args:
         config: with `collect`.
@@ -47,11 +49,13 @@ def items_of(config: RunConfig, where: str) -> list[Item]:
     found: dict[str, Item] = {}
     for number, source in enumerate(collect.sources):
         programs = source.programs or collect.programs
+        rounds = collect.rounds if source.rounds is None else source.rounds
         for item in _items(source, config, programs, f"{where}:collect.sources.{number}", number):
+            item = replace(item, rounds=rounds)
             known = found.get(item.workload.key)
             if known is not None:
                 most, networks = max(known.programs, item.programs), {**known.networks, **item.networks}
-                item = replace(known, programs=most, networks=networks)
+                item = replace(known, programs=most, networks=networks, rounds=max(known.rounds, rounds))
             found[item.workload.key] = item
     return _named_apart(list(found.values()))
 

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Cost models: train, eval, compare, tune.")
 
-Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset.")]
+Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset, or: shipped.")]
 SplitFile = Annotated[Path | None, typer.Option("--split", metavar="FILE", help="What `autotune dataset split` wrote.")]
 HoldOut = Annotated[
     list[str] | None,
     typer.Option("--hold-out", metavar="NETWORK", help="Network to be judged on, in place of --split; again for more."),
 ]
+Target = Annotated[str | None, typer.Option("--target", help="Leave out what was measured on others.")]
 Options = Annotated[
     list[str] | None, typer.Option("--set", metavar="OPTION=VALUE", help="Option of the model; again for more.")
 ]
@@ -46,6 +47,7 @@ def train(
     model: ModelName = "lightgbm",
     split: SplitFile = None,
     hold_out: HoldOut = None,
+    target: Target = None,
     settings: Options = None,
     options: OptionsFile = None,
     seed: Seed = 0,
@@ -60,7 +62,7 @@ def train(
 
         given = _options(settings, options, model)
         registry.make(model, given, seed)  # refuses what cannot be before anything takes time
-        store, data = tracked.store_of(track, tracking_uri), _open(dataset)
+        store, data = tracked.store_of(track, tracking_uri), _open(dataset, target)
         chosen = _split(data, split, hold_out)
         if chosen is None:
             everything = _everything(data)
@@ -70,7 +72,7 @@ def train(
             (row,) = compare(data, chosen, [model], seed, {model: given})
         about = _about(dataset, data, chosen, seed)
         folder.save(output, row.model, model, {**about, **_finite(row.to_json())})
-        _print([row], "judged on what it has learned from" if chosen is None else _title(chosen))
+        _print([row], "judged on what it has learned from" if chosen is None else _title(chosen, data))
         typer.echo(f"the model is in {output}")
         if store is not None:
             (version,) = tracked.track(store, f"train {model}", about, [row])
@@ -83,6 +85,7 @@ def evaluate_command(
     dataset: Folder,
     split: SplitFile = None,
     hold_out: HoldOut = None,
+    target: Target = None,
     model: Annotated[
         str | None, typer.Option("--model", help="Name of the model, where it is one of your own: its code is run.")
     ] = None,
@@ -96,11 +99,11 @@ def evaluate_command(
 
         _check_json(json_file)
         name, loaded = folders.load(folder, model)
-        data = _open(dataset)
+        data = _open(dataset, target)
         chosen = _split(data, split, hold_out)
         judged = _everything(data) if chosen is None else chosen.test(data)
         found = evaluate(loaded, data, judged, _networks(chosen))
-        _print([Comparison(name, {}, loaded, math.nan, found)], _title(chosen))
+        _print([Comparison(name, {}, loaded, math.nan, found)], _title(chosen, data))
         _print_networks(found)
         if json_file is not None:
             write_json(_finite({"name": name, **found.to_json()}), json_file)
@@ -111,6 +114,7 @@ def compare_command(
     dataset: Folder,
     split: SplitFile = None,
     hold_out: HoldOut = None,
+    target: Target = None,
     models: Annotated[
         str | None, typer.Option("--models", metavar="NAME,NAME", help="All of the package by default.")
     ] = None,
@@ -136,13 +140,13 @@ def compare_command(
         names = list(dict.fromkeys([*named, *(own or ()), "roofline", "random"]))
         for name in names:
             registry.get(name)
-        store, data = tracked.store_of(track, tracking_uri), _open(dataset)
+        store, data = tracked.store_of(track, tracking_uri), _open(dataset, target)
         chosen = _split(data, split, hold_out) or split_by_task(data, seed=seed)
         rows = []
         for row in compare(data, chosen, names, seed):
             rows.append(row)
             typer.echo(f"{row.name}: learned in {row.fit_seconds:.1f} s", err=True)
-        _print(rows, _title(chosen))
+        _print(rows, _title(chosen, data))
         about = _about(dataset, data, chosen, seed)
         if json_file is not None:
             write_json({**about, "models": [_finite(row.to_json()) for row in rows]}, json_file)
@@ -157,6 +161,7 @@ def tune(
     model: ModelName = "lightgbm",
     split: SplitFile = None,
     hold_out: HoldOut = None,
+    target: Target = None,
     trials: Annotated[int, typer.Option(min=1, help="Options to try.")] = 30,
     metric: Annotated[str, typer.Option(help="top1, top5, pairwise, recall or peak.")] = "top1",
     folds: Annotated[int, typer.Option(min=2, help="Parts that the tasks are split in.")] = 3,
@@ -174,7 +179,7 @@ def tune(
         from autotune.lab.hyperparameters import tune as search
 
         _check_json(output, "--output")
-        data = _open(dataset)
+        data = _open(dataset, target)
         chosen = _split(data, split, hold_out)
         parts = _everything(data) if chosen is None else chosen.train(data)
 
@@ -193,10 +198,17 @@ def tune(
             write_json({**document, "folds": folds, "trials": trials, "seed": seed}, output)
 
 
-def _open(folder: Path) -> Dataset:
+def _open(folder: Path, target: str | None) -> Dataset:
+    from autotune.config import ConfigError
     from costmodel.dataset import Dataset
 
-    return Dataset.open(folder)
+    data = Dataset.open(folder)
+    known = sorted({task.target for task in data.tasks})
+    if target is None:
+        return data
+    if target not in known:
+        raise ConfigError(f"`--target` must be of {', '.join(known)}, but got {target!r}")
+    return data.select(task for task in data.tasks if task.target == target)
 
 
 def _split(data: Dataset, file: Path | None, hold_out: Sequence[str] | None) -> Split | None:
@@ -222,11 +234,11 @@ def _networks(split: Split | None) -> tuple[str, ...]:
     return split.held_out if split is not None and split.kind == "network" else ()
 
 
-def _title(split: Split | None) -> str:
+def _title(split: Split | None, data: Dataset) -> str:
     if split is None:
         return "judged on all tasks"
     names = f": {', '.join(split.held_out)}" if split.held_out else ""
-    return f"judged on {len(split.test_tasks)} tasks, held back by {split.kind}{names}"
+    return f"judged on {len(split.test(data))} tasks, held back by {split.kind}{names}"
 
 
 def _about(folder: Path, data: Dataset, split: Split | None, seed: int) -> dict[str, Any]:
@@ -234,7 +246,7 @@ def _about(folder: Path, data: Dataset, split: Split | None, seed: int) -> dict[
 
     by = {} if split is None else {"kind": split.kind, "held_out": list(split.held_out), "share": split.share}
     if split is not None:
-        by |= {"seed": split.seed, "train_tasks": len(split.train_tasks), "test_tasks": len(split.test_tasks)}
+        by |= {"seed": split.seed, "train_tasks": len(split.train(data)), "test_tasks": len(split.test(data))}
     about = {"dataset": str(folder), "tasks": len(data.tasks), "programs": len(data), "split": by, "seed": seed}
     return {**about, "recall_at": RECALL_AT, "peak_at": PEAK_AT}
 

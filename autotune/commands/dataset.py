@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Datasets of measured programs: build, stats, merge, split.")
 
-Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset.")]
+Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset, or: shipped.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")]
 
 
@@ -66,6 +66,7 @@ def stats(
     with bad_input():
         from autotune.folder import write_json
         from costmodel.dataset import Dataset
+        from costmodel.dataset.dataset import place_of
         from costmodel.dataset.stats import stats as figures
         from costmodel.dataset.stats import to_json
 
@@ -73,7 +74,7 @@ def stats(
         if json_file is not None:
             write_json(to_json(found), json_file)
         _show(found, each)
-        files = sorted(folder.glob("*.parquet"))
+        files = sorted(place_of(folder).glob("*.parquet"))
         sizes = ", ".join(f"{path.name} {path.stat().st_size / 1e3:.0f} kB" for path in files)
         typer.echo(f"{sum(path.stat().st_size for path in files) / 1e6:.2f} MB: {sizes}")
 
@@ -109,10 +110,13 @@ def split(
 ) -> None:
     """Writes which tasks of a dataset to learn from and which to be judged on."""
     with bad_input():
+        from autotune.config import ConfigError
         from autotune.folder import write_json
         from costmodel.dataset import Dataset
         from costmodel.dataset import split as splits
 
+        if hold_out and by in (Kind.within, Kind.task):
+            raise ConfigError(f"`--hold-out` must go with `--by` target or network, but got --by {by}")
         data, names = Dataset.open(folder), hold_out or []
         if by is Kind.within:
             made = splits.split_within(data, share, seed)

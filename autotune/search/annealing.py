@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.search import moves
+from autotune.search.base import Bounds
 from autotune.search.guided import GuidedOptions, GuidedSearch
 from autotune.search.population import Population, Seen
 
@@ -27,6 +29,15 @@ class AnnealingOptions(GuidedOptions):
         jump: probability that a chain tries a random point of any sketch in place of a neighbour.
         measured: share of the chains that start a request at the fastest measured candidates.
     """
+
+    BOUNDS: ClassVar[Bounds] = {
+        "chains": (1, math.inf),
+        "iterations": (1, math.inf),
+        "temperature": (0, math.inf),
+        "early_stop": (1, math.inf),
+        "jump": (0, 1),
+        "measured": (0, 1),
+    }
 
     chains: int = 256
     iterations: int = 32

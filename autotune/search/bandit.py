@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.base import Candidate, SearchStrategy, check_seconds
+from autotune.naming import nearest
+from autotune.search.base import Bounds, Candidate, SearchStrategy, check_seconds
 from autotune.search.guided import GuidedSearch
 from autotune.search.population import Seen
+from autotune.search.registry import STRATEGIES, get
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,14 @@ class BanditOptions:
         exploration: weight of what is not known, the constant C of OpenTuner.
     """
 
+    BOUNDS: ClassVar[Bounds] = {"window": (1, math.inf), "exploration": (0, math.inf)}
+
     arms: str = "evolution,annealing,beam,random"
     window: int = 256
     exploration: float = 0.05
+
+    def __post_init__(self) -> None:
+        _names(self.arms)
 
 
 class Bandit(SearchStrategy):
@@ -47,10 +54,10 @@ class Bandit(SearchStrategy):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._seen = Seen()  # by all arms
-        self.arms = [self._arm(name) for name in _names(self.options)]
+        self.arms = [self._arm(name) for name in _names(self.options.arms)]
         self.best_seconds = math.inf
         self._given: dict[Candidate, int] = {}  # asked for and not told: which arm's it is
-        self._window: deque[tuple[int, bool]] = deque(maxlen=max(1, self.options.window))
+        self._window: deque[tuple[int, bool]] = deque(maxlen=self.options.window)
 
     def ask(self, n: int) -> list[Candidate]:
         """See `SearchStrategy.ask`."""
@@ -102,16 +109,23 @@ class Bandit(SearchStrategy):
         return shares
 
     def _arm(self, name: str) -> SearchStrategy:
-        from autotune.search.registry import get
-
         arm = get(name)(self.space, self.scorer, np.random.default_rng(int(self.rng.integers(1 << 62))))
         if isinstance(arm, GuidedSearch):
             arm.seen = arm.sampler.seen = self._seen
         return arm
 
 
-def _names(options: BanditOptions) -> list[str]:
-    names = [name.strip() for name in options.arms.split(",") if name.strip()]
+def _names(arms: str) -> list[str]:
+    """Names of the strategies in a text of them.
+
+    Raises:
+        ValueError: there are none, or the same twice, or one that is no strategy or a bandit itself.
+    """
+    names = [name.strip() for name in arms.split(",") if name.strip()]
     if not names or "bandit" in names or len(set(names)) < len(names):
-        raise ValueError(f"`arms` must be different strategies other than bandit, but got arms={options.arms!r}")
+        raise ValueError(f"`arms` must be different strategies other than bandit, but got arms={arms!r}")
+    for name in names:
+        if name not in STRATEGIES:
+            known = ", ".join(other for other in STRATEGIES if other != "bandit")
+            raise ValueError(f"`arms` must be among {known}, but got {name!r}{nearest(name, STRATEGIES)}")
     return names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from search_space.space import SearchSpace
 
 Options = TypeVar("Options")
+Bounds = Mapping[str, tuple[float, float]]
+"""Option -> least and greatest value."""
 Scorer = Callable[[int, NDArray[np.int32]], NDArray[np.float64]]
 """(sketch, choices (n, groups)) -> (n,), higher is better: what a strategy knows before measuring."""
 
@@ -57,7 +60,8 @@ class SearchStrategy(ABC):
         space: where to search.
         scorer: what is known before measuring.
         rng: source of all draws.
-        options: fields of the class's `Options`, a frozen dataclass.
+        options: fields of the class's `Options`, a frozen dataclass. It may have `BOUNDS`, option -> least and
+            greatest value, besides those of the classes that it is made of.
     """
 
     Options: ClassVar[type[Any]]
@@ -77,6 +81,10 @@ class SearchStrategy(ABC):
             NoLegalSchedule: the space has no legal candidate at all.
         """
 
+    def exploit(self, n: int) -> list[Candidate]:
+        """As `ask`, but with none at random where the strategy knows better; others of the round see to those."""
+        return self.ask(n)
+
     @abstractmethod
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
         """Takes in measurements: any part of what was asked for, or candidates known from elsewhere.
@@ -91,7 +99,7 @@ def make_options(kind: type[Options], given: Mapping[str, Any], owner: str) -> O
     """Options dataclass of a strategy from keywords.
 
     Raises:
-        ValueError: an unknown key (names the nearest), or a value of another type.
+        ValueError: an unknown key (names the nearest), or a value of another type or out of the `BOUNDS` of `kind`.
     """
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     for name, value in given.items():
@@ -100,6 +108,7 @@ def make_options(kind: type[Options], given: Mapping[str, Any], owner: str) -> O
             options = ", ".join(known) or "none"
             raise ValueError(f"`{owner}` must have options among {options}, but got {name!r}{hint}")
         _check_type(owner, name, value, type(known[name].default))
+        _check_bounds(owner, name, value, kind)
     return kind(**given)
 
 
@@ -121,3 +130,11 @@ def _check_type(owner: str, name: str, value: object, kind: type) -> None:
     allowed = (int, float) if kind is float else (kind,)
     if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"`{name}` of {owner} must be of type {kind.__name__}, but got {name}={value!r}")
+
+
+def _check_bounds(owner: str, name: str, value: Any, kind: type) -> None:
+    found = (vars(part).get("BOUNDS", {}).get(name) for part in kind.__mro__)
+    least, most = next((bounds for bounds in found if bounds is not None), (-math.inf, math.inf))
+    if not isinstance(value, str) and not least <= value <= most:
+        rule = f"at least {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
+        raise ValueError(f"`{name}` of {owner} must be {rule}, but got {name}={value}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.search.base import Bounds
 from autotune.search.guided import LEAST, GuidedOptions, GuidedSearch
 from autotune.search.population import Population, Seen
 
@@ -23,6 +25,14 @@ class BeamOptions(GuidedOptions):
         bank: legal candidates of a sketch from which completions take what is not decided yet.
         measured: share of the bank that comes from the fastest measured candidates.
     """
+
+    BOUNDS: ClassVar[Bounds] = {
+        "width": (1, math.inf),
+        "branches": (1, math.inf),
+        "completions": (1, math.inf),
+        "bank": (1, math.inf),
+        "measured": (0, 1),
+    }
 
     width: int = 24
     branches: int = 24

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.search import moves
+from autotune.search.base import Bounds
 from autotune.search.guided import LEAST, GuidedOptions, GuidedSearch
 from autotune.search.population import Population, Seen
 
@@ -25,6 +27,15 @@ class EvolutionOptions(GuidedOptions):
         measured: share of the first generation that comes from the fastest measured candidates.
         curiosity: share of the new random candidates that goes to sketches picked at random.
     """
+
+    BOUNDS: ClassVar[Bounds] = {
+        "population": (1, math.inf),
+        "generations": (0, math.inf),
+        "crossover": (0, 1),
+        "mutation": (0, 1),
+        "measured": (0, 1),
+        "curiosity": (0, 1),
+    }
 
     population: int = 1024
     generations: int = 4

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.search.base import Candidate, Scorer, SearchStrategy, check_seconds
+from autotune.search.base import Bounds, Candidate, Scorer, SearchStrategy, check_seconds
 from autotune.search.moves import pick_diverse
 from autotune.search.population import Frame, Population, Seen
 from autotune.search.sampling import LegalSampler
@@ -32,6 +32,13 @@ class GuidedOptions:
         diversity: weight of the difference to what is picked already, see `moves.pick_diverse`.
     """
 
+    BOUNDS: ClassVar[Bounds] = {
+        "epsilon": (0, 1),
+        "first_epsilon": (0, 1),
+        "first_sample": (1, math.inf),
+        "diversity": (0, math.inf),
+    }
+
     epsilon: float = 0.05
     first_epsilon: float = 0.125
     first_sample: int = 8192
@@ -51,17 +58,26 @@ class GuidedSearch(SearchStrategy):
         self.measured = self.frame.empty()
         self.seconds = np.empty(0)  # (measured,)
         self.asked = np.zeros(len(space.sketches), np.int64)  # (sketches,)
+        self._explores = True
 
     def ask(self, n: int) -> list[Candidate]:
         """See `SearchStrategy.ask`."""
         if n < 1:
             raise ValueError(f"`n` must be at least 1, but got n={n}")
         share = self.options.epsilon if len(self.measured) else self.options.first_epsilon
-        explorers = min(n, math.ceil(n * share))
+        explorers = min(n, math.ceil(n * share)) if self._explores else 0
         chosen = self._note(self._best(n - explorers)) if n > explorers else self.frame.empty()
         rest = self.explore(n - len(chosen))
         self.sampler.check()
         return self.frame.candidates(Population.concatenate([chosen, rest]))
+
+    def exploit(self, n: int) -> list[Candidate]:
+        """See `SearchStrategy.exploit`."""
+        self._explores = False
+        try:
+            return self.ask(n)
+        finally:
+            self._explores = True
 
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
         """See `SearchStrategy.tell`."""

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.search import moves
-from autotune.search.base import Candidate
+from autotune.search.base import Bounds, Candidate
 from autotune.search.guided import GuidedOptions, GuidedSearch
 from autotune.search.population import Population, Seen
 from search_space.schedule.errors import ScheduleError
@@ -42,7 +42,12 @@ class OptunaOptions(GuidedOptions):
         screen: proposals for each candidate that is measured; the scorer picks among them. 1: Optuna alone decides.
     """
 
+    BOUNDS: ClassVar[Bounds] = {"screen": (1, math.inf)}
+
     screen: int = 1
+
+    def __post_init__(self) -> None:
+        _library()
 
 
 class OptunaSearch(GuidedSearch):
@@ -110,7 +115,7 @@ class OptunaSearch(GuidedSearch):
         met = Seen()
         with self._quiet():
             self._open()
-            while len(found) < n * max(1, self.options.screen):
+            while len(found) < n * self.options.screen:
                 trial = self._study.ask()
                 candidate = self._repaired(*self._read(trial), met)
                 if candidate is None:
@@ -120,7 +125,7 @@ class OptunaSearch(GuidedSearch):
                 found.append(candidate)
                 self._outstanding[candidate] = trial
         pool = self.frame.population(found)
-        if self.options.screen <= 1:
+        if self.options.screen == 1:
             return pool, np.zeros(len(pool))
         return pool, self.frame.score(pool, self.scorer)
 
@@ -243,6 +248,8 @@ class TpeOptions(OptunaOptions):
         n_ei_candidates: points among which the expected improvement is greatest is chosen.
     """
 
+    BOUNDS: ClassVar[Bounds] = {"n_ei_candidates": (1, math.inf)}
+
     n_ei_candidates: int = 24
 
 
@@ -311,7 +318,14 @@ class CmaEsOptions(OptunaOptions):
         popsize: candidates of a generation; 0: 4 + 3 log(dimensions).
     """
 
+    BOUNDS: ClassVar[Bounds] = {"popsize": (0, math.inf)}
+
     popsize: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.popsize == 1:
+            raise ValueError("`popsize` of cmaes must be 0 or at least 2, but got popsize=1")
 
 
 class CmaEs(_Positions):
@@ -351,6 +365,8 @@ class Nsga2Options(OptunaOptions):
         population_size: of a generation. The first one is random.
         crossover_prob, swapping_prob: of the crossover.
     """
+
+    BOUNDS: ClassVar[Bounds] = {"population_size": (2, math.inf), "crossover_prob": (0, 1), "swapping_prob": (0, 1)}
 
     population_size: int = 16
     crossover_prob: float = 0.9

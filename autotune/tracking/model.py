@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.models import registry
+from autotune.lab import folder as folders
 from costmodel.models.base import CostModel
-
-_KIND, _LEARNED = "kind.json", "model.txt"
 
 
 class LoadedModel:
@@ -40,22 +38,11 @@ def write_folder(folder: Path, learned: Path, kind: str) -> Path:
         kind: its name in `costmodel.models.registry`.
     """
     folder.mkdir(parents=True)
-    (folder / _KIND).write_text(json.dumps({"cost_model": kind}) + "\n")
-    shutil.copyfile(learned, folder / _LEARNED)
+    (folder / folders.KIND).write_text(json.dumps({"cost_model": kind}) + "\n")
+    shutil.copyfile(learned, folder / folders.LEARNED)
     return folder
 
 
-def load_folder(folder: Path) -> CostModel:
-    """The model that `write_folder` wrote.
-
-    Raises:
-        ValueError: a kind of model that there is not.
-    """
-    model = registry.get(json.loads((folder / _KIND).read_text())["cost_model"])()
-    model.load(folder / _LEARNED)
-    return model
-
-
 def _load_pyfunc(data_path: str) -> LoadedModel:
-    """What MLflow calls to load the model."""
-    return LoadedModel(load_folder(Path(data_path)))
+    """What MLflow calls to load the model; see `autotune.lab.folder.load` for what is refused."""
+    return LoadedModel(folders.load(Path(data_path))[1])

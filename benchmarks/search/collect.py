@@ -12,13 +12,11 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from autotune.pools import make_pool
 from autotune.search.base import Candidate
 from autotune.search.population import Frame
 from benchmarks.search.replay import FOLDER, ReplayTable, everyone
@@ -29,6 +27,7 @@ from measure.journal import Journal
 from measure.local import LocalPool
 from measure.pool import MeasurePool, Trial, TrialResult
 from measure.settings import LocalSettings
+from measure.turns import Turns, TurnTimer
 from search_space.space import SearchSpace, concrete, generate
 from search_space.workloads import Workload
 from targets import registry
@@ -38,9 +37,11 @@ from targets.vta.kernel import VtaKernel
 PARTS = Path("runs") / "search_tables"
 """Where tables lie that are not finished."""
 ROUND = 64
+TURNS = Turns(rounds=30, group=320, check=True)
+"""How candidates take turns where a clock tells the time."""
 CLOSE = 0.95
-"""Candidates that reach this share of the best are measured again, in turns: the best of thousands is a lucky one."""
-TURNS = 4
+"""Candidates that reach this share of the best take turns once more, with each other."""
+CLOSE_TURNS = Turns(rounds=60, group=128)
 MOST_CLOSE = 128
 SAMPLE = 24
 """Candidates of a simulated task that are also measured by the ordinary pool, which checks what they compute."""
@@ -90,18 +91,18 @@ class Collection:
 
     @property
     def best(self) -> float:
-        """Of the medians; infinite where nothing has worked."""
-        return min((s for s in self.medians().values() if not math.isnan(s)), default=math.inf)
+        """Of all latencies; infinite where nothing has worked."""
+        return min((s for s in self.latencies().values() if not math.isnan(s)), default=math.inf)
 
-    def medians(self) -> dict[int, float]:
-        """Seconds by place, NaN for a failure."""
-        return {place: _median(values) for place, values in self.seconds.items()}
+    def latencies(self) -> dict[int, float]:
+        """Seconds by place: the fastest that was found; NaN for a failure."""
+        return {place: _fastest(values) for place, values in self.seconds.items()}
 
     def close(self) -> list[int]:
         """Places of the fastest candidates, fastest first."""
         limit = self.best / CLOSE
-        medians = sorted((seconds, place) for place, seconds in self.medians().items() if not math.isnan(seconds))
-        return [place for seconds, place in medians if seconds <= limit][:MOST_CLOSE]
+        found = sorted((seconds, place) for place, seconds in self.latencies().items() if not math.isnan(seconds))
+        return [place for seconds, place in found if seconds <= limit][:MOST_CLOSE]
 
     def keep(self, places: Sequence[int], found: Sequence[Found]) -> None:
         """Writes measurements down, all of them or none."""
@@ -111,8 +112,8 @@ class Collection:
             lines.append({"place": place, "seconds": None if math.isnan(seconds) else seconds, "error": error})
         self._write(*lines)
 
-    def trial(self, place: int, best: float = math.inf) -> Trial:
-        """The trial of a candidate; one that is several times slower than `best` seconds is cut short."""
+    def trial(self, place: int) -> Trial:
+        """The trial of a candidate."""
         (candidate,) = self.frame.candidates(self.population.take(np.array([place])))
         sketch = self.space.sketches[candidate.sketch]
         return Trial.of(
@@ -121,7 +122,6 @@ class Collection:
             sketch.trace(candidate.choices),
             target=self.task.target,
             threads=self.threads,
-            best_seconds=best if math.isfinite(best) else None,
         )
 
     def table(self) -> ReplayTable:
@@ -132,7 +132,7 @@ class Collection:
         """
         if self.missing:
             raise ValueError(f"a table must have every candidate, but got {len(self.missing)} missing of {len(self)}")
-        seconds = np.array([_median(self.seconds[place]) for place in range(len(self))])
+        seconds = np.array([_fastest(self.seconds[place]) for place in range(len(self))])
         made = {"host": describe_host(), "date": time.strftime("%Y-%m-%d"), "command": self.command}
         return ReplayTable(
             self.task.name,
@@ -175,8 +175,8 @@ def collect(
     """Measures what is missing of a task's table and writes it, if nothing is missing then.
 
     On a simulated target the simulator that tells the time runs by itself, in `jobs` processes; a sample is measured
-    by the ordinary pool as well, which also checks what is computed. Everywhere else the ordinary pool measures, and
-    the fastest candidates are measured again in turns.
+    by the ordinary pool as well, which also checks what is computed. Everywhere else candidates are checked and
+    timed in turns, and the fastest of them once more.
 
     Args:
         task: what to measure.
@@ -198,11 +198,9 @@ def collect(
         if not collection.missing:
             _check_sample(collection)
     else:
-        with make_pool("local") as pool:
-            pool.warm_up(collection.threads)
-            _measure(collection, wanted, pool)
-            if not collection.missing:
-                _measure_again(collection, pool)
+        _time_in_turns(collection, wanted, TURNS)
+        if not collection.missing:
+            _time_in_turns(collection, collection.close(), CLOSE_TURNS)
     if collection.missing:
         return None
     table = collection.table()
@@ -260,14 +258,14 @@ def _simulate_part(candidates: Sequence[Candidate]) -> list[Found]:
 
 def _check_sample(collection: Collection) -> None:
     """Holds some candidates against the ordinary pool, the fastest among them."""
-    worked = [place for place in collection.order if not math.isnan(_median(collection.seconds[place]))]
+    worked = [place for place in collection.order if not math.isnan(_fastest(collection.seconds[place]))]
     sample = [*collection.close()[:4], *worked[: SAMPLE - 4]]
     with TemporaryDirectory() as folder:  # a lock of its own: nothing is timed by a clock, so nobody need wait
         pool = LocalPool(LocalSettings(builders=1, host_lock=f"{folder}/lock"))
         with pool:
             found = _results(collection, sample, pool)
     for place, result in zip(sample, found, strict=True):
-        expected = _median(collection.seconds[place])
+        expected = _fastest(collection.seconds[place])
         if not result.ok or not math.isclose(result.seconds, expected, rel_tol=1e-9):
             raise RuntimeError(
                 f"a simulated candidate must be right and take {expected} s in the ordinary pool, too, but got "
@@ -275,26 +273,18 @@ def _check_sample(collection: Collection) -> None:
             )
 
 
-def _measure(collection: Collection, places: Sequence[int], pool: MeasurePool) -> None:
-    for first in range(0, len(places), ROUND):
-        part = places[first : first + ROUND]
-        collection.keep(part, [(r.seconds, r.error.name) for r in _results(collection, part, pool)])
-        _say(collection)
-
-
-def _measure_again(collection: Collection, pool: MeasurePool) -> None:
-    for turn in range(1, TURNS + 1):
-        places = [place for place in collection.close() if len(collection.seconds[place]) <= turn]
-        again = zip(places, _results(collection, places, pool), strict=True)
-        worked = [(place, (result.seconds, "ok")) for place, result in again if result.ok]
-        collection.keep([place for place, _ in worked], [found for _, found in worked])
+def _time_in_turns(collection: Collection, places: Sequence[int], turns: Turns) -> None:
+    for first in range(0, len(places), turns.group):
+        part = places[first : first + turns.group]
+        with TurnTimer(collection.threads, turns) as timer:
+            results = timer.time([collection.trial(place) for place in part])
+        collection.keep(part, [(result.min_seconds, result.error.name) for result in results])
         _say(collection)
 
 
 def _results(collection: Collection, places: Sequence[int], pool: MeasurePool) -> list[TrialResult]:
     """Results in the order of `places`."""
-    best = collection.best
-    pool.submit([collection.trial(place, best) for place in places])
+    pool.submit([collection.trial(place) for place in places])
     found: list[TrialResult] = []
     while pool.outstanding:
         found += pool.results()
@@ -304,13 +294,14 @@ def _results(collection: Collection, places: Sequence[int], pool: MeasurePool) -
 def _say(collection: Collection) -> None:
     best = collection.best
     shown = f"{best * 1e6:.2f} µs" if math.isfinite(best) else "nothing worked"
-    near = sum(seconds <= best / 0.98 for seconds in collection.medians().values())
+    near = sum(seconds <= best / 0.98 for seconds in collection.latencies().values())
     done = f"{len(collection.seconds)} of {len(collection)}"
     sys.stderr.write(f"{collection.task.name}: {done}, best {shown}, {near} within 2 %\n")
 
 
-def _median(values: Sequence[float]) -> float:
-    return median(values)
+def _fastest(values: Sequence[float]) -> float:
+    """Of what was measured; NaN where it failed once."""
+    return math.nan if any(math.isnan(value) for value in values) else min(values)
 
 
 def _is_json(line: bytes) -> bool:

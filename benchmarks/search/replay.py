@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from autotune.search.base import Candidate
 from autotune.search.population import Frame, Population
 from benchmarks.search.restrict import Restriction, digest, legal_rows
+from costmodel.dataset.dataset import hardware_from
 from costmodel.features import FeatureExtractor
 from measure.pool import Cache
 from measure.replay import ReplayError
@@ -197,12 +198,6 @@ def everyone(frame: Frame) -> Population:
     """Every legal candidate of a space, sketches in order."""
     parts = [frame.of(place, legal_rows(sketch)) for place, sketch in enumerate(frame.sketches)]
     return Population.concatenate([frame.empty(), *parts])
-
-
-def hardware_from(data: Mapping[str, Any]) -> Hardware:
-    """The hardware of its fields as JSON has them."""
-    pairs = {name: tuple(tuple(item) for item in data[name]) for name in ("memories", "fill")}
-    return Hardware(**{**data, **pairs, "features": tuple(data["features"])})
 
 
 def _short(seconds: float) -> float | int:

@@ -1,6 +1,6 @@
 """Datasets of measured programs: kept as symbolic schedules and their decisions, features made anew on reading."""
 
-from costmodel.dataset.dataset import Block, Dataset, SketchData, TaskData
+from costmodel.dataset.dataset import SHIPPED, Block, Dataset, SketchData, TaskData
 from costmodel.dataset.errors import DatasetError
 from costmodel.dataset.split import (
     Part,
@@ -12,6 +12,7 @@ from costmodel.dataset.split import (
 )
 
 __all__ = [
+    "SHIPPED",
     "Block",
     "Dataset",
     "DatasetError",

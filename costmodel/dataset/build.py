@@ -13,6 +13,7 @@ from costmodel.dataset import symbolic
 from costmodel.dataset.dataset import Dataset, Measured, Program, SketchData, TaskData, digest_of
 from costmodel.dataset.errors import DatasetError
 from measure.record import Record
+from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from search_space.space import SearchSpace, generate
 from search_space.workloads import Workload
@@ -90,7 +91,7 @@ class _Builder:
         self.task = task
         self._space: SearchSpace | None = None
         self._sketches: dict[str, int] = {}  # name in the space -> its place in `_of`
-        self._places: dict[int, int] = {}  # digest -> place of its first program in `_of`
+        self._places: dict[int, int] = {}  # digest -> place in `_of` of the first program that is fine, else the first
         self._of = Measured()
 
     @property
@@ -112,7 +113,9 @@ class _Builder:
                 samples = np.concatenate([known.latencies, np.array(record.latencies, np.float32)])
                 self._of.programs[self._places[digest]] = dataclasses.replace(known, latencies=samples)
             return
-        self._places.setdefault(digest, len(self._of.programs))
+        known_at = self._places.get(digest)
+        if known_at is None or (record.ok and not self._of.programs[known_at].ok):
+            self._places[digest] = len(self._of.programs)
         sketch, values = self._decisions(record) or self._concrete(record)
         self._of.programs.append(
             Program(
@@ -150,7 +153,10 @@ class _Builder:
         return self._sketches[sketch.name], tuple(sketch.values(choices).values())
 
     def _concrete(self, record: Record) -> tuple[int, tuple[int, ...]]:
-        trace = Trace.from_json(record.trace)
+        try:
+            trace = Trace.from_json(record.trace)
+        except ScheduleError as error:
+            raise DatasetError(f"`trace` of a record must be a schedule, but {error}") from None
         if digest_of(trace) != _digest(record):
             raise DatasetError(f"`trace_key` must be that of the record's trace, but got {record.trace_key!r}")
         return self._of.sketch(SketchData(record.sketch, record.algorithm, symbolic.to_text(trace), ())), ()
@@ -170,7 +176,10 @@ def _once(programs: Sequence[Program]) -> list[Program]:
 
 
 def _digest(record: Record) -> int:
-    return int.from_bytes(bytes.fromhex(record.trace_key[:16]), "big", signed=True)
+    try:
+        return int.from_bytes(bytes.fromhex(record.trace_key[:16]), "big", signed=True)
+    except ValueError:
+        raise DatasetError(f"`trace_key` must be a SHA-256 in hexadecimal, but got {record.trace_key!r}") from None
 
 
 def _family_of_task(task: TaskData) -> Family:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from costmodel.dataset import symbolic
 from costmodel.dataset.errors import DatasetError
-from costmodel.dataset.schema import COLUMNS, read_table, write_table
+from costmodel.dataset.schema import COLUMNS, read_table, write_tables
 from costmodel.features import FeatureExtractor
 from measure.errors import ErrorClass
 from search_space import intrinsics  # noqa: F401  (makes instructions known by their names)
@@ -28,6 +28,9 @@ from search_space.workloads import Workload
 
 Rows = NDArray[np.int64]
 ORIGINS = ("random", "search")
+SHIPPED = "shipped"
+"""Names the dataset that comes with the package, where a folder is wanted."""
+_SHIPPED = Path(__file__).parent / "measured"
 
 
 class Block(NamedTuple):
@@ -98,9 +101,19 @@ class SketchData:
     columns: tuple[str, ...]
 
     def program(self, workload: Workload) -> LoopProgram:
-        """The loop program over the decision variables."""
-        *inputs, output = workload.tensors(self.algorithm)
-        return lower(symbolic.from_text(self.steps).apply(initial_state([output], inputs=inputs)))
+        """The loop program over the decision variables.
+
+        Raises:
+            DatasetError: it is no schedule of the workload, or none that is legal by now.
+        """
+        trace = symbolic.from_text(self.steps)
+        try:
+            *inputs, output = workload.tensors(self.algorithm)
+            return lower(trace.apply(initial_state([output], inputs=inputs)))
+        except ValueError as error:
+            raise DatasetError(
+                f"a sketch must be a schedule of its workload, but {self.name} of {workload.key} is none: {error}"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -171,10 +184,14 @@ class Dataset:
     def open(cls, folder: str | Path) -> Dataset:
         """Reads the Parquet files of one dataset.
 
+        Args:
+            folder: that holds them; `shipped` is the dataset that comes with the package.
+
         Raises:
             DatasetError: there are none, or they are of another schema, or damaged.
         """
-        tables = {name: read_table(Path(folder), name) for name in COLUMNS}
+        place = place_of(folder)
+        tables = {name: read_table(place, name) for name in COLUMNS}
         try:
             tasks = [task_from_json(row) for row in tables["tasks"].to_pylist()]
             measured = {task: Measured() for task in tasks}
@@ -202,18 +219,20 @@ class Dataset:
             owners += [first + program.sketch for program in of.programs]
             first += len(of.sketches)
         rows = [task_to_json(task) for task in self.tasks]
-        write_table(place, "tasks", {name: [row[name] for row in rows] for name in COLUMNS["tasks"]})
-        write_table(
+        rest = {table: [name for name in COLUMNS[table] if name not in ("task", "sketch")] for table in COLUMNS}
+        write_tables(
             place,
-            "sketches",
             {
-                "task": [number for number, _ in sketches],
-                **{name: [getattr(s, name) for _, s in sketches] for name in ("name", "algorithm", "steps", "columns")},
+                "tasks": {name: [row[name] for row in rows] for name in rest["tasks"]},
+                "sketches": {
+                    "task": [number for number, _ in sketches],
+                    **{name: [getattr(s, name) for _, s in sketches] for name in rest["sketches"]},
+                },
+                "programs": {
+                    "sketch": owners,
+                    **{name: [getattr(p, name) for p in programs] for name in rest["programs"]},
+                },
             },
-        )
-        rest = [name for name in COLUMNS["programs"] if name != "sketch"]
-        write_table(
-            place, "programs", {"sketch": owners, **{name: [getattr(p, name) for p in programs] for name in rest}}
         )
 
     def task(self, key: str) -> TaskData:
@@ -324,6 +343,11 @@ class Dataset:
             lowered = sketch.program(task.workload)
             extractor = FeatureExtractor(lowered, sketch.columns, task.hardware, task.cache == "network")
             yield Block(rows, what(extractor, columns))
+
+
+def place_of(folder: str | Path) -> Path:
+    """Where the files of a dataset lie; `shipped` is the one that comes with the package."""
+    return _SHIPPED if str(folder) == SHIPPED else Path(folder)
 
 
 def _fastest(program: Program) -> float:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,17 +74,24 @@ def schema_of(table: str) -> pa.Schema:
     return pa.schema(found, metadata={MARK: SCHEMA.encode()})
 
 
-def write_table(folder: Path, table: str, columns: dict[str, object]) -> None:
-    """Writes one table whole or not at all."""
+def write_tables(folder: Path, tables: Mapping[str, Mapping[str, object]]) -> None:
+    """Writes the tables of a dataset, all or none: rows of one are counted in another.
+
+    Args:
+        folder: of the dataset.
+        tables: name -> columns by name.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = folder / f"{table}.parquet"
-    partial = folder / f".{table}.parquet"
-    pq.write_table(
-        pa.table(columns, schema_of(table)), partial, compression="zstd", compression_level=19, write_statistics=False
-    )
-    partial.replace(path)
+    written: list[tuple[Path, Path]] = []
+    for name, columns in tables.items():
+        partial = folder / f".{name}.parquet"
+        table = pa.table(dict(columns), schema_of(name))
+        pq.write_table(table, partial, compression="zstd", compression_level=19, write_statistics=False)
+        written.append((partial, folder / f"{name}.parquet"))
+    for partial, path in written:
+        partial.replace(path)
 
 
 def read_table(folder: Path, table: str) -> pa.Table:

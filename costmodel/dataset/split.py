@@ -21,6 +21,8 @@ from costmodel.dataset.errors import DatasetError
 
 SCHEMA = "autotune.split/1"
 KINDS = ("within", "task", "target", "network")
+DRAWN = ("within", "task")
+"""Kinds of which a share is drawn."""
 
 
 class Part(NamedTuple):
@@ -50,6 +52,27 @@ class Split:
     train_tasks: tuple[str, ...]
     test_tasks: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        """Refuses what would have a model judged on what it has learned.
+
+        Raises:
+            DatasetError: an unknown kind, a share that is none, or a task on both sides.
+        """
+        if self.kind not in KINDS:
+            raise DatasetError(f"`kind` must be one of {', '.join(KINDS)}, but got kind={self.kind!r}")
+        if self.kind in DRAWN:
+            _checked(self.share)
+        elif self.share is not None:
+            raise DatasetError(f"`share` must be null for kind={self.kind!r}, but got share={self.share!r}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
+            raise DatasetError(f"`seed` must be a whole number from 0, but got seed={self.seed!r}")
+        for name in ("held_out", "train_tasks", "test_tasks"):
+            texts = getattr(self, name)
+            if not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
+                raise DatasetError(f"`{name}` must be a list of texts, but got {name}={texts!r}")
+        if self.kind != "within" and (both := sorted({*self.train_tasks} & {*self.test_tasks})):
+            raise DatasetError(f"`train_tasks` and `test_tasks` must have no task in common, but both have {both[0]!r}")
+
     def train(self, data: Dataset) -> list[Part]:
         """What to learn from; tasks that a dataset does not have are left out."""
         return [Part(task, self._rows(data, task, False)) for task in data.tasks if task.key in self.train_tasks]
@@ -67,7 +90,7 @@ class Split:
         """The split in a JSON file.
 
         Raises:
-            DatasetError: no such file, or another schema.
+            DatasetError: no such file, another schema, or no division in two.
         """
         try:
             data = json.loads(Path(path).read_text())
@@ -84,13 +107,16 @@ class Split:
                 f"{path}: a split must have {', '.join(sorted(names))}, but got {', '.join(sorted(data))}"
             )
         values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in data.items()}
-        return Split(**values)
+        try:
+            return Split(**values)
+        except DatasetError as error:
+            raise DatasetError(f"{path}: {error}") from None
 
     def _rows(self, data: Dataset, task: TaskData, test: bool) -> Rows:
-        if self.share is None or self.kind != "within":
+        if self.kind != "within":
             return np.arange(data.count(task))
         digests = np.array([program.digest for program in data.programs(task)], np.int64)
-        return np.flatnonzero((_uniform(digests, self.seed) < self.share) == test)
+        return np.flatnonzero((_uniform(digests, self.seed) < _checked(self.share)) == test)
 
 
 def split_within(data: Dataset, share: float = 0.2, seed: int = 0) -> Split:
@@ -165,8 +191,8 @@ def _check_names(what: str, given: Collection[str], known: Collection[str]) -> N
             raise DatasetError(f"`{what}` must be among {', '.join(sorted(known)) or 'none'}, but got {name!r}")
 
 
-def _checked(share: float) -> float:
-    if not 0 < share < 1:
+def _checked(share: float | None) -> float:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise DatasetError(f"`share` must be between 0 and 1, but got share={share}")
     return share
 

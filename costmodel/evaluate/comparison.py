@@ -60,6 +60,7 @@ def compare(
     seed: int = 0,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     progress: Callable[[str], None] = lambda name: None,
+    speed: bool = True,
 ) -> Iterator[Comparison]:
     """Each model, taught the split's training part and judged on its test part.
 
@@ -70,6 +71,7 @@ def compare(
         seed: of the models that take one.
         options: model → options of its constructor.
         progress: called with the name of the model that is next.
+        speed: whether to take the speed of prediction, see `evaluate`.
     """
     of, judged = samples(data, split.train(data)), split.test(data)
     networks = split.held_out if split.kind == "network" else ()
@@ -79,4 +81,4 @@ def compare(
         start = time.perf_counter()
         model = fitted(name, own, seed, of)
         seconds = time.perf_counter() - start
-        yield Comparison(name, own, model, seconds, evaluate(model, data, judged, networks))
+        yield Comparison(name, own, model, seconds, evaluate(model, data, judged, networks, speed))

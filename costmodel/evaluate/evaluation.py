@@ -37,7 +37,8 @@ class TaskScores:
         task: which.
         programs: judged.
         pairwise: share of the pairs of different throughput that are ordered right.
-        recall: share of the `RECALL_AT` fastest that are among as many best-predicted.
+        recall: share of the `RECALL_AT` fastest that are among as many best-predicted; of all that are valid where
+            those are fewer, for failures have no order.
         peak: throughput of the fastest of the `PEAK_AT` best-predicted, by that of the fastest of all.
         best: seconds of the fastest.
         found: k → seconds of the fastest of the k best-predicted; infinite where all of them fail.
@@ -170,12 +171,12 @@ def _scores(
     task: TaskData, scores: NDArray[np.float64], truth: NDArray[np.float64], seconds: NDArray[np.float64]
 ) -> TaskScores:
     finite = np.where(np.isfinite(seconds), seconds, np.inf)
-    count = len(scores)
+    count, valid = len(scores), int(np.isfinite(seconds).sum())
     return TaskScores(
         task,
         count,
         metrics.pairwise_accuracy(scores, truth),
-        metrics.recall_at(scores, truth, min(RECALL_AT, count)),
+        metrics.recall_at(scores, truth, min(RECALL_AT, valid)),
         metrics.peak_at(scores, truth, min(PEAK_AT, count)),
         float(finite.min()),
         {k: float(finite[metrics.best(scores, min(k, count))].min()) for k in TOP},

@@ -27,9 +27,18 @@ KINDS = {
     "thread": ("threadIdx.x", "threadIdx.y", "threadIdx.z"),
     "vthread": ("vthread",),
     "tensor": ("tensor",),
+    "library": ("library",),
 }
 PLACED = ("vectorize", "unroll", "parallel")  # kinds whose place in the nest is described
-_KIND_OF = {"sub": "add", "min": "compare", "max": "compare", "select": "compare", "fma": "fma", "add": "add"}
+_KIND_OF = {
+    "sub": "add",
+    "min": "compare",
+    "max": "compare",
+    "select": "compare",
+    "guard": "compare",
+    "fma": "fma",
+    "add": "add",
+}
 _KIND_OF |= {"mul": "mul", "div": "div"}
 _ACCESS: tuple[str, ...] = ("bytes", "unique", "lines", "unique_lines", "distance", "distance_bytes", "reuse")
 _ACCESS += ("bytes_a_reuse", "unique_a_reuse", "lines_a_reuse", "unique_lines_a_reuse", "stride")

@@ -49,6 +49,12 @@ class Nest:
         """Executions of the statement, vector lanes counted one by one."""
         return self.tape.product(self.extents)
 
+    @cached_property
+    def library(self) -> list[Value] | None:
+        """Extents of a library's call, None where there is none."""
+        pairs = zip(self.statement.loops, self.extents, strict=True)
+        return [extent for loop, extent in pairs if loop.kind == "library"] or None
+
     def extent_of(self, *kinds: str) -> Value:
         """Product of the extents of all loops of some kinds."""
         return self.product(lambda loop: loop.kind in kinds)
@@ -57,6 +63,10 @@ class Nest:
         """Product of the extents of the loops for which `wanted` holds."""
         pairs = zip(self.statement.loops, self.extents, strict=True)
         return self.tape.product(e for loop, e in pairs if wanted(loop))
+
+    def over_lanes(self, access: Access) -> bool:
+        """Whether what is read or written is a vector of distinct elements."""
+        return any(loop.kind == "vectorize" and access.depends(loop.var) for loop in self.statement.loops)
 
     def dims(self, access: Access) -> list[tuple[list[Value], list[Value]]]:
         """By dimension: (distinct positions by level, width by level)."""

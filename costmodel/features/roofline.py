@@ -13,15 +13,21 @@ from costmodel.features.statement import Access, Loop
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes
 
-FMA_PORTS, LOAD_PORTS, STORE_PORTS = 2, 1.5, 1  # of two loads a cycle, what broadcasts and misses leave
+FMA_PORTS, LOAD_PORTS, STORE_PORTS = 2, 2, 1
 LATENCY = 4.0  # cycles until a multiply-add's result can be used
 ISSUE = 6.0  # instructions started in a cycle
 LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
 OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides
 SPILL = 3.0  # cycles to reload and store an accumulator that has no register
+LIBRARY = (1.15, 20.0, 12.0, 10.0)
+"""Time of a library's product (m, n, k) by that of its multiply-adds at peak: the first, and so much / m, / n and / k,
+for constants laid out anew are used m times, the other operand n times, and results come and go every k."""
+LIBRARY_TILE = 24  # vectors of results that it keeps in registers
+GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector
 PARALLEL_SECONDS = 2e-6  # to start a parallel loop and wait for its end
 MISS = (32.0, 10.0, 6.0)  # bytes a cycle of one core from the second level, the third, and memory
+WRITTEN = 2.0  # times that what is written passes between caches: it is fetched first, and put back
 OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
 COST = {"div": 8.0, "sqrt": 10.0, "rsqrt": 12.0, "exp": 12.0, "log": 16.0, "tanh": 20.0, "erf": 20.0, "sigmoid": 20.0}
 
@@ -64,16 +70,26 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
         cold: whether constants come from memory each time, as weights do within a network.
     """
     statement, tape = nest.statement, nest.tape
+    call = nest.library
     lanes = _lanes(nest, hardware)
     instructions = nest.iterations / lanes
     body = nest.extent_of("unroll").most(1)
     tile = nest.product(lambda loop: loop.kind == "unroll" and statement.output.depends(loop.var))
     loads = tape.total(_transfers(nest, a) for a in nest.accesses)
     stores = _transfers(nest, statement.output) if statement.output.memory else tape.const(0)
-    registers = tile + tape.total(_kept(nest, a) for a in statement.inputs) + 1
+    if call is not None:
+        tile, loads, stores = tape.const(LIBRARY_TILE), tape.const(0), tape.const(0)
+    kept = [_kept(nest, a) for a in statement.inputs if nest.over_lanes(a)]
+    if (
+        len(kept) > 1
+    ):  # of two vectors that are multiplied one comes from memory as it is used: the one that is used less
+        kept = [kept[0].least(kept[1]), *kept[2:]]
+    registers = tile + tape.total(kept) + 1
     registers = registers if statement.reducing else tape.const(4)
     # By instruction: ports, then the wait for the sum so far, then what does not fit the registers.
-    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items())
+    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
+    alike = nest.product(lambda loop: loop.kind == "unroll" and loop.var not in statement.guarded)
+    guards = tape.const(statement.operations.get("guard", 0.0) * GUARD) / alike.most(1)
     ports = (loads / body / LOAD_PORTS).most(stores / body / STORE_PORTS)
     arithmetic = tape.const(work / FMA_PORTS)
     if statement.reducing:
@@ -82,9 +98,13 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
         arithmetic = arithmetic + excess / tile.most(1) * SPILL
         if any(loop.kind == "vectorize" and statement.is_reduction(loop) for loop in statement.loops):
             arithmetic = arithmetic + HORIZONTAL
+    if call is not None:
+        arithmetic = arithmetic * tape.total(
+            [LIBRARY[0], *(tape.const(cost) / extent for cost, extent in zip(LIBRARY[1:], call, strict=True))]
+        )
     passes = _loop_passes(nest)
     overhead = passes * OVERHEAD
-    issue = (instructions * work + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / ISSUE
+    issue = (instructions * (guards + work) + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / ISSUE
     capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
     busy = _parallel(nest).least(hardware.cores)
     traffic = tuple(_traffic(nest, c, busy if i < 2 else None) for i, c in enumerate(capacities))
@@ -111,6 +131,8 @@ def _lanes(nest: Nest, hardware: Hardware) -> Value:
     widest = max(dtype_bytes(a.buffer.dtype) for a in nest.statement.accesses)
     held = hardware.vector_bytes // widest
     whole = vector / vector.ceildiv(held)
+    if nest.library is not None:
+        return nest.tape.const(held)
     return whole * nest.extent_of("tensor")
 
 
@@ -132,8 +154,6 @@ def _transfers(nest: Nest, access: Access) -> Value:
 def _kept(nest: Nest, access: Access) -> Value:
     """Vectors of an operand that stay in registers while a tile is updated."""
     statement = nest.statement
-    if not any(loop.kind == "vectorize" and access.depends(loop.var) for loop in statement.loops):
-        return nest.tape.const(0)
     return nest.product(
         lambda loop: loop.kind == "unroll" and access.depends(loop.var) and statement.output.depends(loop.var)
     )
@@ -153,9 +173,10 @@ def _traffic(nest: Nest, capacity: int, busy: Value | None) -> Value:
     A private cache holds, of what stands outside the parallel loop, a share a core.
     """
     parallel = [i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"]
-    brought = [nest.carried(f) for f in nest.footprints]
+    moved = [WRITTEN if access.writes else 1.0 for access in nest.accesses]
+    brought = [[b * times for b in nest.carried(f)] for f, times in zip(nest.footprints, moved, strict=True)]
     last = len(nest.trips) - 1
-    out = nest.tape.total(f[last] * nest.trips[last] for f in nest.footprints)
+    out = nest.tape.total(f[last] * nest.trips[last] * times for f, times in zip(nest.footprints, moved, strict=True))
     for i in range(last, -1, -1):
         shared = busy is not None and parallel and i <= parallel[0]
         room = nest.tape.const(capacity) * busy if shared and busy is not None else nest.tape.const(capacity)

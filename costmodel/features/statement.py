@@ -6,17 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from search_space.intrinsics import SGEMM
 from search_space.ir.expr import Expr, const, substitute, variables, walk
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
-INLINE_KINDS = ("unroll", "vectorize", "tensor")  # loops that are gone in machine code
+INLINE_KINDS = ("unroll", "vectorize", "tensor", "library")  # loops that are gone in machine code
 MAX_COPIES = 64
 """Copies of a statement, by the values of unrolled loops, that are looked at one by one."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop around a statement; kind `tensor` stands for a loop inside an instruction."""
+    """A loop around a statement; kind `tensor` stands for a loop inside an instruction, `library` for one in a call."""
 
     var: str
     extent: Expr
@@ -57,6 +58,7 @@ class Statement:
         operations: of one execution: kind or math function → count; the mean where unrolled copies differ.
         reducing: whether it accumulates.
         allocation: how many of the loops stand around the allocation of `output`.
+        guarded: loops by whose positions it is decided whether an element is there to be read.
     """
 
     loops: tuple[Loop, ...]
@@ -65,6 +67,7 @@ class Statement:
     operations: Mapping[str, float]
     reducing: bool
     allocation: int
+    guarded: frozenset[str] = frozenset()
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -119,7 +122,8 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
         kind = {"sum": "add", "prod": "mul"}.get(stmt.reducer, stmt.reducer)
         operations[kind] = operations.get(kind, 0) + 1
     loops, depth = _threads_once(loops, output.buffer, allocated.get(stmt.buffer, 0))
-    return Statement(loops, output, tuple(inputs.values()), operations, stmt.reducer is not None, depth)
+    guarded = frozenset(v for node in walk(stmt.value) if _guards(node) for v in variables(node.args[0]))
+    return Statement(loops, output, tuple(inputs.values()), operations, stmt.reducer is not None, depth, guarded)
 
 
 def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
@@ -146,6 +150,7 @@ def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
         if node.op == "cast" or node.dtype in ("int64", "bool") or _masks(node, lanes):
             return
         kind = "fma" if product is not None else node.args[0] if node.op == "call" else node.op
+        kind = "guard" if _guards(node) else kind
         counts[kind] = counts.get(kind, 0) + 1
 
     for copy in copies:
@@ -184,6 +189,13 @@ def _masks(node: Expr, lanes: frozenset[str]) -> bool:
     return node.op == "select" and all(variables(part) & lanes for part in _conjuncts(node.args[0]))
 
 
+def _guards(node: Expr) -> bool:
+    """Whether a select only keeps an element from being read where there is none: it chooses addresses, not values."""
+    if node.op != "select" or node.args[1].op != "load" or node.args[2].op != "const":
+        return False
+    return all(part.op not in ("load", "call") for part in walk(node.args[0]))
+
+
 def _conjuncts(condition: Expr) -> Iterator[Expr]:
     if condition.op == "and":
         for part in condition.operands:
@@ -199,7 +211,8 @@ def _of_intrinsic(
 
     intrinsic = get_intrinsic(stmt.name)
     computes = intrinsic.reducer is not None  # rather than copies
-    tile = tuple(Loop(f"#{i}", const(e), "tensor") for i, e in enumerate(intrinsic.extents))
+    kind = "library" if stmt.name.partition(":")[0] == SGEMM else "tensor"
+    tile = tuple(Loop(f"#{i}", const(e), kind) for i, e in enumerate(intrinsic.extents))
     output = Access(program.buffers[stmt.output.buffer], stmt.output.elements, computes, True)
     inputs = tuple(Access(program.buffers[o.buffer], o.elements, True, False) for o in stmt.inputs)
     loops, depth = _threads_once(loops, output.buffer, allocated.get(stmt.output.buffer, 0))

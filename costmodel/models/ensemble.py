@@ -88,12 +88,12 @@ class EnsembleModel(UncertainModel):
             texts = ["".join(lines) for lines in document["members"]]
         except (ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{path}: a saved ensemble must be whole, but {error!r}") from None
-        kind, learned = registry.known(member), []
+        learned = []
         with tempfile.TemporaryDirectory(prefix="autotune-ensemble-") as folder:
             for i, text in enumerate(texts):
                 place = Path(folder) / f"{i}.txt"
                 place.write_text(text)
-                learned.append(kind(**options))
+                learned.append(registry.remake(member, options, self.seed))
                 learned[-1].load(place)
         self.member, self.options, self.members, self._learned = member, options, len(learned), learned
 

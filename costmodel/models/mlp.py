@@ -39,7 +39,7 @@ class MLPModel(ProgramModel):
         self,
         seed: int = 0,
         units: int = 128,
-        penalty: float = 0.03,
+        penalty: float = 0.004,
         learning_rate: float = 1e-3,
         epochs: int = 40,
         programs: int = 2048,

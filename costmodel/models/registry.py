@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +22,7 @@ MODELS: dict[str, str] = {
     "lightgbm": "costmodel.models.lightgbm_model:LightGBMModel",
     "lightgbm_pairwise": "costmodel.models.lightgbm_rank:PairwiseModel",
     "lightgbm_lambdarank": "costmodel.models.lightgbm_rank:LambdaRankModel",
+    "lightgbm_residual": "costmodel.models.lightgbm_residual:ResidualModel",
     "ridge": "costmodel.models.ridge:RidgeModel",
     "random_forest": "costmodel.models.random_forest:RandomForestModel",
     "mlp": "costmodel.models.mlp:MLPModel",
@@ -31,7 +32,7 @@ MODELS: dict[str, str] = {
     "random": "costmodel.models.random_model:RandomModel",
 }
 
-_OWN: dict[str, type[CostModel]] = {}  # name → class, of models outside the package that were asked for
+_OWN: dict[str, type[CostModel]] = {}  # `_place` of a name → class, of models outside the package that were asked for
 
 
 def get(name: str) -> type[CostModel]:
@@ -47,13 +48,27 @@ def get(name: str) -> type[CostModel]:
         kind: type[CostModel] = getattr(importlib.import_module(module), attribute)
         return kind
     if ":" in name:
-        if name not in _OWN:
-            _OWN[name] = _own(name)
-        return _OWN[name]
+        place = _place(name)
+        if place not in _OWN:
+            _OWN[place] = _own(name)
+        return _OWN[place]
     raise ModelError(
         f"`cost_model` must be one of {', '.join(MODELS)}, or module:Class, "
         f"but got cost_model={name!r}{_nearest(name, MODELS)}"
     )
+
+
+def name_of(kind: type[CostModel]) -> str:
+    """A name by which `get` finds a class of one's own, wherever it was defined.
+
+    Raises:
+        ModelError: it is no subclass of `CostModel`.
+    """
+    if not isinstance(kind, type) or not issubclass(kind, CostModel):
+        raise ModelError(f"`cost_model` must be a name or a subclass of CostModel, but got cost_model={kind!r}")
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    _OWN[name] = kind
+    return name
 
 
 def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
@@ -98,12 +113,42 @@ def known(name: str) -> type[CostModel]:
     """
     if name in MODELS or ":" not in name:
         return get(name)
-    if name not in _OWN:
+    if _place(name) not in _OWN:
         raise ModelError(
             f"a model of one's own must be asked for by its name before its file is read, for that runs its code, "
             f"but got cost_model={name!r}"
         )
-    return _OWN[name]
+    return _OWN[_place(name)]
+
+
+def remake(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
+    """As `make`, for a name and options that stand in a file: no code is run that was not asked for before.
+
+    Raises:
+        ModelError: as `make` and `known`; the same goes for models that are named among the options.
+    """
+    known(name)
+    for text in _texts(options):
+        if ":" in text:
+            known(text)
+    return make(name, options, seed)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _place(name: str) -> str:
+    """The name with its file in full, which is the same whatever the working directory is."""
+    place, _, attribute = name.rpartition(":")
+    return f"{Path(place).resolve()}:{attribute}" if place.endswith(".py") else name
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

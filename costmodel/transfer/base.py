@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from costmodel.models import prior as roofline
 from costmodel.models.base import CostModel
-from costmodel.models.registry import make
+from costmodel.models.registry import make, remake
 from costmodel.transfer import align
 from costmodel.transfer.align import Alignment, Mapped
 from costmodel.transfer.errors import TransferError
@@ -122,7 +122,7 @@ class Base:
         if schema != SCHEMA:
             raise TransferError(f"{path}: `schema` must be {SCHEMA!r}, but got schema={schema!r}")
         try:
-            model = make(document["model"], document["options"], 0)
+            model = remake(document["model"], document["options"], 0)
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / "model").write_text(document["text"])
                 model.load(Path(folder) / "model")

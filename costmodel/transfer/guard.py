@@ -82,6 +82,11 @@ class Guard:
             return FIRST_SHARE + (MOST_SHARE - FIRST_SHARE) * min(1.0, self._evidence / self.proved)
         return FIRST_SHARE * (1.0 - self._evidence / self.drop)
 
+    @property
+    def trusting(self) -> bool:
+        """Whether there is evidence for the source."""
+        return not self.dropped and self._evidence > 0
+
     def observe(self, source: Column, local: Column, seconds: Column, chosen: NDArray[np.bool_]) -> None:
         """Takes a round in.
 

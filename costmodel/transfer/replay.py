@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.dataset import Dataset, TaskData
 from costmodel.features import SECONDS
 from costmodel.models.base import CostModel
-from costmodel.transfer.tasks import Features, TargetTask
+from costmodel.transfer.tasks import Features, SourceTask, TargetTask
 from costmodel.transfer.transfer import Transfer
 from costmodel.transfer.trees import by_length
 from search_space.hardware import Hardware
@@ -44,6 +45,12 @@ class Pool:
     features: Sequence[Features]
     seconds: NDArray[np.float64]
     drawn: NDArray[np.bool_]
+
+    @staticmethod
+    def of(data: Dataset, task: TaskData) -> Pool:
+        """The measured programs of a task of a dataset."""
+        drawn = data.origin(task) == "random"
+        return Pool(task.workload, task.hardware, SourceTask(data, task).features, data.seconds(task), drawn)
 
     def target(self) -> TargetTask:
         """The task as a search would see it, before anything is measured."""
@@ -80,6 +87,7 @@ def replay(
     transfer: Transfer | None = None,
     epsilon: float = 0.05,
     first_epsilon: float = 0.125,
+    estimate: bool = True,
 ) -> Replayed:
     """Searches a pool.
 
@@ -91,27 +99,30 @@ def replay(
         batch: trials of a round.
         transfer: what is known from other tasks.
         epsilon, first_epsilon: share of a round that is random, and of the first one.
+        estimate: whether the roofline orders what is not learned yet; else it comes at random.
     """
     rng = np.random.default_rng(seed)
     count = len(pool.seconds)
     blocks = by_length(pool.features)
     left, order = np.ones(count, np.bool_), np.empty(0, np.int64)
     roofline = -np.array([of[0, SECONDS] for of in pool.features], np.float64)
-    noisy = roofline + NOISE / math.log(2.0) * rng.standard_normal(count)
+    noisy = (roofline if estimate else 0.0) + NOISE / math.log(2.0) * rng.standard_normal(count)
     fitted = False
     while len(order) < min(trials, count):
         wanted = min(batch, min(trials, count) - len(order))
+        explored = epsilon if len(order) else first_epsilon
         local = _scores(model.predict, blocks, count) if fitted else noisy
         told = _scores(transfer.predict, blocks, count) if transfer is not None and transfer.active else None
         share = 0 if told is None or transfer is None else round(wanted * transfer.share)
-        by_source = _pick(told, left, share, epsilon if len(order) else first_epsilon, rng)
+        trusted = transfer is not None and transfer.trusted and share < wanted
+        by_source = _pick(told, left, share, 0.0 if trusted else explored, rng)
         left[by_source] = False
         rest = wanted - len(by_source)
-        others = _pick(local, left, rest, epsilon if len(order) else first_epsilon, rng)
+        others = _pick(local, left, rest, explored, rng)
         left[others] = False
         chosen = np.concatenate([by_source, others])
         if told is not None and transfer is not None:
-            known = local if fitted else roofline
+            known = local if fitted else roofline if estimate else noisy
             of_source = np.arange(len(chosen)) < len(by_source)
             transfer.observe(told[chosen], known[chosen], pool.seconds[chosen], of_source)
         order = np.concatenate([order, chosen])

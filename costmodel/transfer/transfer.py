@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.dataset import Dataset, DatasetError
+from costmodel.dataset import SHIPPED, Dataset, DatasetError
 from costmodel.dataset.build import build
 from costmodel.transfer import align, methods, similarity
 from costmodel.transfer.base import SCHEMA, Base, Known
@@ -33,8 +33,10 @@ class Options:
     """How a search is told of other tasks.
 
     Attributes:
-        source: a dataset's folder, a records file, or a model that `Base.save` wrote.
-        method: a name of `methods.METHODS`.
+        source: a dataset's folder, `shipped` (the one that comes along), a records file, or a model that `Base.save`
+            wrote; or what was opened of one.
+        method: a name of `methods.METHODS`; `auto`: `kriging` where the source's model is made of boosted trees, else
+            `residual`.
         method_options: of the method.
         model: of the source's programs, a name of `costmodel.models.registry`; a saved model has its own.
         model_options: of that.
@@ -45,10 +47,10 @@ class Options:
         guard: whether a source that misleads is dropped; without, it chooses every round.
     """
 
-    source: str
-    method: str = "residual"
+    source: str | Source
+    method: str = methods.AUTO
     method_options: Mapping[str, Any] = field(default_factory=dict)
-    model: str = "lightgbm_pairwise"
+    model: str = "lightgbm_lambdarank"
     model_options: Mapping[str, Any] = field(default_factory=dict)
     align: str = "none"
     similarity: str = "all"
@@ -56,7 +58,8 @@ class Options:
     guard: bool = True
 
     def __post_init__(self) -> None:
-        methods.get(self.method)
+        if self.method != methods.AUTO:
+            methods.get(self.method)
         align.get(self.align)
         similarity.names_of(self.similarity)
         if self.tasks is not None and self.tasks < 1:
@@ -85,7 +88,7 @@ class Source:
             DatasetError, RecordError: there is, and it cannot be read.
         """
         place = Path(path)
-        if place.is_dir():
+        if place.is_dir() or str(path) == SHIPPED:
             return cls.of(Dataset.open(place), str(path))
         if not place.is_file():
             raise TransferError(f"`source` must be a dataset, a records file or a saved model, but got {path}")
@@ -136,11 +139,12 @@ class Source:
             weights = similarity.weights(found)
             base = self._base(used, None if options.tasks is None else weights, options, seed)
         known = Known(base, task, used, weights)
+        name = methods.chosen(options.method, base.model)
         try:
-            method = methods.get(options.method)(known, seed, **options.method_options)
+            method = methods.get(name)(known, seed, **options.method_options)
         except TypeError as error:
-            raise TransferError(f"`{options.method}` must have options that it takes, but {error}") from None
-        return Transfer(method, options.method, self.name, Guard() if options.guard else None)
+            raise TransferError(f"`{name}` must have options that it takes, but {error}") from None
+        return Transfer(method, name, self.name, Guard() if options.guard else None)
 
     def _base(
         self, used: Sequence[SourceTask], weights: NDArray[np.float64] | None, options: Options, seed: int
@@ -185,6 +189,11 @@ class Transfer:
         if not self.active:
             return 0.0
         return 1.0 if self.guard is None else self.guard.share
+
+    @property
+    def trusted(self) -> bool:
+        """Whether there is evidence for the source: what it chooses needs no random ones then, the others have them."""
+        return self.active and self.guard is not None and self.guard.trusting
 
     @property
     def weight(self) -> float:

@@ -124,3 +124,47 @@ def refitted(
             leaves[tree] += step
             scores += step[of]
     return replace(forest, leaves=leaves)
+
+
+NOISES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Variances of the noise, relative to that of what is learned, among which the likelihood chooses."""
+
+
+def kriged(
+    forest: Forest, rows: Features, program: NDArray[np.int64], missing: Column, weight: Column
+) -> tuple[Forest, float]:
+    """The same trees with leaves moved to the posterior mean of a Gaussian process.
+
+    Two programs are alike by the trees that put them into the same leaf, each by the variance of its leaves: the
+    kernel of a forest (Davies and Ghahramani, 2014). A posterior mean is a sum over the same leaves, so that nothing
+    but their values changes, and predicting costs what it did.
+
+    Args:
+        forest: the trees.
+        rows: statements of the new programs, (rows, features).
+        program: (rows,) number of the program of each.
+        missing: (programs,) what the trees' sum is to grow by.
+        weight: (programs,) inverse of the noise's variance, relative to each other.
+
+    Returns:
+        The trees, and the noise that the likelihood prefers of `NOISES`.
+    """
+    places = leaves_of(forest, rows)
+    spread = np.array([of[of != 0.0].var() if of.any() else 0.0 for of in forest.leaves])  # what pads a tree is 0
+    if not spread.sum() > 0.0:
+        return forest, NOISES[-1]
+    spread /= spread.sum()
+    members = np.zeros((len(places), MAX_LEAVES, len(missing)))  # of each leaf
+    for tree, of in enumerate(places):
+        np.add.at(members[tree], (of, program), np.sqrt(spread[tree]))
+    flat = members.reshape(-1, len(missing))
+    root = np.sqrt(weight / weight.mean())
+    values, vectors = np.linalg.eigh(root[:, None] * (flat.T @ flat) * root)
+    turned = vectors.T @ (root * missing)
+    # The scale of both variances has its best value for each noise, which leaves these likelihoods.
+    totals = [np.maximum(values, 0.0) + noise for noise in NOISES]
+    costs = [len(turned) * np.log((turned**2 / total).sum()) + np.log(total).sum() for total in totals]
+    best = int(np.argmin(costs))
+    dual = root * (vectors @ (turned / totals[best]))
+    moved = (members @ dual) * np.sqrt(spread)[:, None]
+    return replace(forest, leaves=forest.leaves + moved), NOISES[best]

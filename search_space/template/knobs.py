@@ -195,23 +195,23 @@ def split_rows(
 
     def grow(row: Row, whole: int) -> None:
         if len(row) == outputs - 1:
-            if tail != "exact" or extent % whole == 0:
+            fits = tail != "exact" or extent % whole == 0
+            if fits and (filter is None or filter((_outer(extent, row), *row))):
                 rows.append(row)
             return
         for size in each:
-            if size * whole <= extent and (policy != "factors" or extent % (size * whole) == 0):
+            if size * whole > extent or len(rows) > MAX_ROWS:
+                break
+            if policy != "factors" or extent % (size * whole) == 0:
                 grow((*row, size), whole * size)
-                if len(rows) > 4 * MAX_ROWS:
-                    break
 
     grow((), 1)
-    kept = [row for row in rows if filter is None or filter((_outer(extent, row), *row))]
-    if not kept or len(kept) > MAX_ROWS:
+    if not rows or len(rows) > MAX_ROWS:
         raise ValueError(
             f"`{name}` must have 1 to {MAX_ROWS} ways to split {extent} (see max_factor and filter), "
-            f"but got {len(kept)}"
+            f"but got {'more' if rows else 'none'}"
         )
-    return kept
+    return rows
 
 
 def orders_of(name: str, axes: Sequence[Any], policy: str, candidate: Sequence[Sequence[Any]] | None) -> list[Row]:
@@ -225,10 +225,13 @@ def orders_of(name: str, axes: Sequence[Any], policy: str, candidate: Sequence[S
         if policy not in ORDERS:
             raise ValueError(f"`policy` of {name} must be one of {', '.join(ORDERS)}, but got policy={policy!r}")
         return list(permutations(range(len(names)))) if policy == "all" else [tuple(range(len(names)))]
-    orders = [tuple(item if isinstance(item, int) else names.index(_name(item)) for item in row) for row in candidate]
-    wrong = [order for order in orders if sorted(order) != list(range(len(names)))]
+    places = {name_: place for place, name_ in enumerate(names)}
+    orders = [
+        tuple(item if isinstance(item, int) else places.get(_name(item), -1) for item in row) for row in candidate
+    ]
+    wrong = [place for place, order in enumerate(orders) if sorted(order) != list(range(len(names)))]
     if wrong or not orders:
-        got = list(wrong[0]) if wrong else "none"
+        got = [item if isinstance(item, int) else _name(item) for item in candidate[wrong[0]]] if wrong else "none"
         raise ValueError(f"`candidate` of {name} must be orders of all {len(names)} loops, but got {got}")
     return orders
 

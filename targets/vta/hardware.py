@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 WORD_BITS = 64
 ITERATION_BITS = 14
+_NAME = re.compile(r"[\w-]+")
 
 
 class ConfigurationError(ValueError):
@@ -232,6 +234,20 @@ class VtaHardware:
         logs = {field.name: getattr(self, field.name) for field in fields(self) if field.name.startswith("log_")}
         return VtaHardware(name="", **logs)
 
+    @property
+    def spec(self) -> str:
+        """Name of the target of this design: `vta` and the fields that are not the PYNQ's, which `from_spec` reads.
+
+        Raises:
+            ConfigurationError: a name that could not be told from the rest.
+        """
+        if not _NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                f"`name` must be of letters, digits, _ and - to be part of a target's name, but got name={self.name!r}"
+            )
+        changed = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"vta:{','.join(changed)}" if changed else "vta"
+
     def seconds(self, cycles: float) -> float:
         """What `cycles` take."""
         return cycles / self.clock_hz
@@ -273,6 +289,22 @@ class VtaHardware:
             if key not in known:
                 raise ConfigurationError(f"`hardware` must have keys among {', '.join(sorted(known))}, but got {key!r}")
         return VtaHardware(**data)
+
+    @staticmethod
+    def from_spec(text: str) -> VtaHardware:
+        """The design `FIELD=VALUE,FIELD=VALUE`, all other fields as the PYNQ's.
+
+        Raises:
+            ConfigurationError: a value that is no number, an unknown field, or a rule is broken.
+        """
+        data: dict[str, Any] = {}
+        for part in text.split(","):
+            field, _, value = part.partition("=")
+            try:
+                data[field] = value if field == "name" else json.loads(value)
+            except ValueError:
+                raise ConfigurationError(f"a design must be FIELD=NUMBER,FIELD=NUMBER, but got {text!r}") from None
+        return VtaHardware.from_json(data)
 
     def key(self) -> str:
         """The configuration as one line of text, to compare and to cache by."""

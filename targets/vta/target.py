@@ -127,8 +127,8 @@ def design(variant: str) -> VtaHardware:
     """The design that a target's name asks for.
 
     Args:
-        variant: empty or `pynq`; `BxIxO`, the PYNQ with blocks of that batch, input and output channels; or a
-            JSON file of the fields of `VtaHardware`.
+        variant: empty or `pynq`; `BxIxO`, the PYNQ with blocks of that batch, input and output channels;
+            `FIELD=VALUE,FIELD=VALUE` for fields of `VtaHardware`; or a JSON file of them.
 
     Raises:
         ValueError: none of these, or a configuration that no VTA can have.
@@ -139,7 +139,10 @@ def design(variant: str) -> VtaHardware:
         batch, ins, outs = map(int, found.groups())
         return PYNQ.with_blocks(batch, ins, outs)
     if not variant.endswith(".json"):
-        raise ValueError(f"`target` vta must be followed by pynq, BxIxO or a .json file, but got vta:{variant}")
+        if "=" not in variant:
+            wanted = "pynq, BxIxO, FIELD=VALUE or a .json file"
+            raise ValueError(f"`target` vta must be followed by {wanted}, but got vta:{variant}")
+        return VtaHardware.from_spec(variant)
     try:
         return VtaHardware.from_json(json.loads(Path(variant).read_text()))
     except OSError as error:
@@ -150,7 +153,7 @@ def design(variant: str) -> VtaHardware:
 
 @cache
 def get_target(spec: str = "vta") -> VtaTarget:
-    """`vta` (a PYNQ), `vta:BxIxO` with other blocks, or `vta:FILE.json`; see `design`."""
+    """`vta` (a PYNQ), `vta:BxIxO` with other blocks, `vta:FIELD=VALUE`, or `vta:FILE.json`; see `design`."""
     _, _, variant = spec.partition(":")
     return VtaTarget(design(variant), spec)
 

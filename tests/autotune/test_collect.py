@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,11 +17,12 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.collect import collection, items
+from autotune.collect import again, collection, items
 from autotune.collect.collection import tasks_beside
 from autotune.collect.random_programs import MOST_ELEMENTS, OPERATIONS, random_workload
 from autotune.config import ConfigError, check_config
 from autotune.search.base import NoLegalSchedule
+from autotune.subject import network_of
 from costmodel.dataset import Dataset, DatasetError, Split
 from costmodel.dataset.build import build
 from measure.database import Database
@@ -32,7 +35,7 @@ from tests.autotune import fakes
 
 ROOT = Path(__file__).parents[2]
 MATMUL = {"operator": "matmul", "m": 24, "n": 64, "k": 48}
-CONV = {"operator": "conv2d", "height": 8, "width": 8, "in_channels": 16, "out_channels": 32, "padding": 1}
+CONV = {"operator": "conv2d", "height": 6, "width": 6, "in_channels": 4, "out_channels": 16, "kernel": 1}
 HALVES = ("random", "evolution")
 POOL = {"operator": "max_pool2d", "height": 16, "width": 16, "channels": 32}
 
@@ -127,44 +130,72 @@ def test_it_goes_on_and_measures_nothing_twice(tmp_path, pools, monkeypatch):
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
         halves = [(r.workload_key, r.trace_key, r.provenance.split()[0]) for r in database]
     assert len(set(halves)) == 48
-    again = collection.collect(config, "small.yaml")
-    assert again.measured == 0 and len(again.dataset) == len(sitting.dataset)
+    once_more = collection.collect(config, "small.yaml")
+    assert once_more.measured == 0 and len(once_more.dataset) == len(sitting.dataset)
 
 
-def test_passes_time_every_program_again_and_go_on_where_they_were(tmp_path, pools):
+class Timer:
+    """In place of `TurnTimer`: everything takes half of what the pool said, in as many bursts as there are rounds."""
+
+    def __init__(self, threads, turns, settings=None):
+        self.turns = turns
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def time(self, trials, stop=lambda: False):
+        seconds = [fakes.seconds_of(trial.trace_key) / 2 for trial in trials]
+        return [
+            TrialResult(t, i, (s,) * self.turns.rounds, s) for i, (t, s) in enumerate(zip(trials, seconds, strict=True))
+        ]
+
+
+def test_programs_are_timed_again_task_by_task_and_go_on_where_they_were(tmp_path, pools, monkeypatch):
+    said = []
+
+    def say(text):
+        said.append(text)
+        if "timed again  matmul" in text:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(again, "TurnTimer", Timer)
     once = collection.collect(config_of(tmp_path), "small.yaml").dataset
-    programs = sum(int(np.isfinite(once.seconds(task)).sum()) for task in once.tasks)
+    worked = [int(np.isfinite(once.seconds(task)).sum()) for task in once.tasks]
     config = config_of(tmp_path)
-    config = config.model_copy(update={"collect": config.collect.model_copy(update={"passes": 2})})
-    pools.planned.append(Pool(lambda done: os.kill(os.getpid(), signal.SIGINT) if done == programs + 3 else None))
-    assert collection.collect(config, "small.yaml").interrupted
-    sitting = collection.collect(config, "small.yaml")
-    assert sitting.complete and sitting.trials == sitting.total == 48 + 2 * programs
-    assert sitting.measured == 2 * programs - len(pools.made[1].measured)
-    for tag in ("again pass=1", "again pass=2"):
-        with Database(tmp_path / "records.jsonl", readonly=True) as database:
-            found = [(r.workload_key, r.trace_key) for r in database if r.provenance == tag]
-        assert len(found) == len(set(found)) == programs
-    named = [trial.workload_key.split("(")[0] for pool in pools.made[1:] for trial in pool.measured]
-    turns = [name for name, before in zip(named, [None, *named], strict=False) if name != before]
-    assert len(turns) == 5  # two passes over two tasks, one of them in two pieces
+    config = config.model_copy(update={"collect": config.collect.model_copy(update={"rounds": 3})})
+    first = collection.collect(config, "small.yaml", say=say)
+    assert first.interrupted and first.measured == worked[0] and not first.complete and first.left == worked[1]
+    second = collection.collect(config, "small.yaml", say=say)
+    assert second.complete and second.measured == worked[1] and second.trials == second.total == 48
+    with Database(tmp_path / "records.jsonl", readonly=True) as database:
+        found = [(r.workload_key, r.trace_key) for r in database if r.provenance == "again in turns"]
+    assert len(found) == len(set(found)) == sum(worked)
     for task in once.tasks:
-        assert sitting.dataset.origin(task).tolist() == once.origin(task).tolist()
-        samples = [len(program.latencies) for program in sitting.dataset.programs(task) if program.ok]
-        assert min(samples) == 3 and max(samples) <= 4  # what both halves found was timed once more
+        assert second.dataset.origin(task).tolist() == once.origin(task).tolist()
+        np.testing.assert_allclose(second.dataset.seconds(task), once.seconds(task) / 2, rtol=1e-6)
     assert collection.collect(config, "small.yaml").measured == 0
 
 
-def test_a_dataset_takes_the_fastest_sample_of_all_passes(tmp_path, pools):
+def test_a_source_may_want_other_rounds():
+    sources = ({"workload": MATMUL, "rounds": 9}, {"workload": CONV}, {"workload": POOL, "rounds": 0})
+    config = config_of(Path("unused"), *sources)
+    config = config.model_copy(update={"collect": config.collect.model_copy(update={"rounds": 4})})
+    assert [item.rounds for item in items.items_of(config, "small.yaml")] == [9, 4, 0]
+
+
+def test_a_dataset_takes_the_fastest_of_all_samples(tmp_path, pools):
     config = config_of(tmp_path, {"workload": MATMUL}, programs=8)
     collection.collect(config, "small.yaml")
     with Database(tmp_path / "records.jsonl") as database:
         known = next(record for record in database if record.ok)
         slower, faster = known.seconds * 2, known.seconds / 2
         for number, seconds in enumerate((slower, faster)):
-            tag = f"again pass={number + 1}"
+            tag = ("again in turns", "finals")[number]
             database.append(replace(known, latencies=(seconds, slower), seconds=seconds, provenance=tag))
-        failed = replace(known, error=ErrorClass.crash, latencies=(), seconds=float("nan"), provenance="again pass=3")
+        failed = replace(known, error=ErrorClass.crash, latencies=(), seconds=float("nan"), provenance="again in turns")
         database.append(failed)
         data = build(database, tasks_beside(tmp_path / "records.jsonl"))
     (task,) = data.tasks
@@ -178,6 +209,18 @@ def test_a_collection_may_grow(tmp_path, pools):
     grown = config_of(tmp_path, {"workload": MATMUL}, {"workload": POOL}, programs=16)
     sitting = collection.collect(grown, "small.yaml")
     assert sitting.measured == 24 and len(sitting.dataset.tasks) == 2
+
+
+def test_a_task_that_is_no_longer_collected_keeps_what_is_known_of_it(tmp_path, pools):
+    first = collection.collect(config_of(tmp_path, {"workload": MATMUL}, {"workload": POOL}, programs=4), "small.yaml")
+    path = tmp_path / "tasks.json"
+    document = json.loads(path.read_text())
+    for task in document["tasks"]:
+        task["hardware"] = json.dumps({**json.loads(task["hardware"]), "peak_flops": 7e9})
+    path.write_text(json.dumps(document))
+    second = collection.collect(config_of(tmp_path, {"workload": MATMUL}, programs=6), "small.yaml")
+    assert [task.name for task in second.dataset.tasks] == [task.name for task in first.dataset.tasks]
+    assert {task.hardware.peak_flops for task in second.dataset.tasks} == {7e9}
 
 
 def test_the_hardware_stays_that_of_the_first_sitting(tmp_path, pools):
@@ -243,7 +286,24 @@ def test_a_task_without_a_schedule_is_named_and_the_others_go_on(tmp_path, pools
     assert [task.workload.operator for task in sitting.dataset.tasks] == ["matmul"]
 
 
-def test_items_of_a_network_are_its_tasks():
+@cache
+def imported(network):
+    """The network, which takes seconds, once."""
+    return network_of(check_config({"name": "x", "model": network}, "x"), "x")
+
+
+@pytest.fixture
+def networks(monkeypatch):
+    """Networks that are known are imported once for all tests."""
+    known = {"resnet18": imported}
+    monkeypatch.setattr(
+        items,
+        "network_of",
+        lambda run, where: known[run.model](run.model) if run.model in known else network_of(run, where),
+    )
+
+
+def test_items_of_a_network_are_its_tasks(networks):
     config = config_of(
         Path("unused"),
         {"network": "resnet18", "tasks": 3, "programs": 40, "most_mflop": 240, "least_mflop": 2},
@@ -270,7 +330,7 @@ def test_items_of_a_network_are_its_tasks():
         ({"workload": {**MATMUL, "k": 0}}, "small.yaml:collect.sources.0.workload: "),
     ],
 )
-def test_sources_that_are_none_are_refused(source, message):
+def test_sources_that_are_none_are_refused(source, message, networks):
     with pytest.raises(ConfigError, match=message):
         items.items_of(config_of(Path("unused"), source), "small.yaml")
 
@@ -313,6 +373,7 @@ def test_random_programs_are_the_same_for_the_same_seed_and_within_bounds():
         assert OPERATIONS[0] <= workload.flops <= OPERATIONS[1]
         assert sum(np.prod(spec.shape) for spec in (*workload.inputs, workload.output)) <= MOST_ELEMENTS
         assert Workload.from_json(json.loads(json.dumps(workload.to_json()))) == workload
+    for workload in found[::3]:
         assert generate(workload, hardware).sketches
     kinds = {w.args["anchor"]["operator"] if w.operator == "fused" else w.operator for w in found}
     assert kinds >= {"conv2d", "matmul", "depthwise_conv2d", "tensors"} and len(kinds) >= 7
@@ -360,6 +421,7 @@ def test_commands_make_look_at_merge_and_split_datasets(tmp_path, pools):
     shown = call("dataset", "stats", tmp_path / "built", "--tasks", "--json", tmp_path / "stats.json")
     assert "matmul_24x48_48x64_24x64" in shown and "wrong_output" in shown and "programs.parquet" in shown
     assert json.loads((tmp_path / "stats.json").read_text())["programs"] == len(made)
+    assert re.search(r"^\d\.\d\d MB: programs.parquet [1-9]\d* kB", call("dataset", "stats", "shipped"), re.MULTILINE)
     fixture = ROOT / "tests" / "datasets" / "vta"
     call("dataset", "merge", tmp_path / "built", fixture, "-o", tmp_path / "both")
     split = tmp_path / "split.json"
@@ -371,6 +433,8 @@ def test_commands_make_look_at_merge_and_split_datasets(tmp_path, pools):
         assert (Split.read(split).kind, Split.read(split).seed, Split.read(split).share) == (by, 3, 0.25)
     shown = call("dataset", "split", tmp_path / "both", "--by", "network", "--hold-out", "lenet", "-o", split, code=2)
     assert shown == "`networks` must be among resnet18, squeezenet, but got 'lenet'\n"
+    shown = call("dataset", "split", tmp_path / "both", "--by", "task", "--hold-out", "resnet18", "-o", split, code=2)
+    assert shown == "`--hold-out` must go with `--by` target or network, but got --by task\n"
     assert "must be a folder with tasks.parquet" in call("dataset", "stats", tmp_path, code=2)
     assert "a run must have `model` or `workload`, but got `collect`" in call("run", path, code=2)
     assert "matmul_24x48_48x64_24x64" in call("tasks", path)
@@ -387,3 +451,17 @@ def test_ctrl_c_on_the_command_line_says_how_to_go_on(tmp_path, pools):
     done = CliRunner().invoke(app, ["collect", str(path), "--output", str(tmp_path / "run")])
     assert done.exit_code == 130 and "every finished trial is kept. To go on: autotune" in done.output
     assert len((tmp_path / "run" / "records.jsonl").read_text().splitlines()) == 9
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"target": "vta"}, "must be 0 for a simulated target, but got it for vta"),
+        ({"measure": {"pool": "ray"}}, "must be 0 unless the pool is local, but got 'ray'"),
+    ],
+)
+def test_rounds_need_a_machine_at_hand(tmp_path, pools, keys, message):
+    source = {"operator": "conv2d_blocked", "height": 4, "width": 4, "in_channels": 32, "out_channels": 64}
+    sources = {"workload": source if "target" in keys else MATMUL, "rounds": 2}
+    with pytest.raises(ConfigError, match=f"small.yaml:collect.rounds: {message}"):
+        collection.collect(config_of(tmp_path, sources, **keys), "small.yaml")

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +14,12 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.lab import folder as folders
 from autotune.lab.hyperparameters import folds_of, tune
-from costmodel.dataset import Dataset, Part
+from costmodel.dataset import Part, split_by_network
 from costmodel.models import registry
+from tests.costmodel import fixture
+from tests.costmodel.fixture import FIXTURE
 
-FIXTURE = Path(__file__).parents[1] / "datasets" / "vta"
+pytestmark = pytest.mark.xdist_group("dataset")
 HELD = ("--hold-out", "squeezenet")
 ROW = {"name", "top1", "top5", "pairwise", "recall", "peak", "rmse", "rows_per_second"}
 MINE = "from costmodel.models.ridge import RidgeModel\n\n\nclass Mine(RidgeModel):\n    '''One of my own.'''\n"
@@ -28,17 +29,16 @@ def call(*arguments):
     return CliRunner().invoke(app, ["costmodel", *(str(argument) for argument in arguments)])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def data():
-    return Dataset.open(FIXTURE)
+    return fixture.opened()
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, data):
+def here(tmp_path, monkeypatch):
     """A working directory; the dataset is opened, and its features are made, once for all tests."""
     monkeypatch.chdir(tmp_path)
-    opened = Dataset.open
-    monkeypatch.setattr(Dataset, "open", lambda folder: data if Path(folder) == FIXTURE else opened(folder))
+    fixture.share(monkeypatch)
     return tmp_path
 
 
@@ -53,6 +53,9 @@ def test_a_model_is_trained_and_judged_again(here, data):
     found = json.loads((here / "found.json").read_text())
     assert {k: found[k] for k in ("top1", "pairwise", "rmse")} == {k: training[k] for k in ("top1", "pairwise", "rmse")}
     assert "squeezenet" in again.output and f"top-1 {found['top1']:.3f}" in again.output
+    split = split_by_network(data, ["squeezenet"]).to_json()
+    (here / "split.json").write_text(json.dumps({**split, "test_tasks": [*split["test_tasks"], "of another dataset"]}))
+    assert "judged on 3 tasks" in call("eval", "models/ridge", FIXTURE, "--split", "split.json").output
     name, model = folders.load(here / "models/ridge")
     assert name == "ridge" and np.isfinite(model.predict(data.features(data.tasks[0])[0].features)).all()
     everything = call("train", FIXTURE, "--model", "roofline", "-o", "models/all")

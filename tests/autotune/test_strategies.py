@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
-from autotune.search import Candidate, get
+from autotune.search import STRATEGIES, Candidate, get
 from autotune.search.base import make_options
 from autotune.search.evolution import EvolutionOptions
 from autotune.search.population import Frame, Seen
@@ -73,6 +75,32 @@ def test_options_are_checked():
         make_options(EvolutionOptions, {"population": 1.5}, "evolution")
     with pytest.raises(ValueError, match="`strategy` must be one of .*; did you mean 'evolution'"):
         get("evolutoin")
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "rule"),
+    [
+        ("evolution", "epsilon", -1.0, "from 0 to 1"),  # more candidates would be given than asked for
+        ("evolution", "epsilon", float("nan"), "from 0 to 1"),
+        ("evolution", "population", 0, "at least 1"),
+        ("annealing", "chains", 0, "at least 1"),
+        ("beam", "branches", 0, "at least 1"),
+        ("beam", "first_sample", 0, "at least 1"),
+        ("bandit", "window", 0, "at least 1"),
+        ("tpe", "screen", -3, "at least 1"),
+        ("nsga2", "population_size", 1, "at least 2"),
+        ("cmaes", "popsize", 1, "0 or at least 2"),
+    ],
+)
+def test_options_out_of_bounds_are_refused_before_anything_is_measured(name, option, value, rule):
+    with pytest.raises(ValueError, match=f"^`{option}` of {name} must be {rule}, but got {option}={value}$"):
+        make_options(get(name).Options, {option: value}, name)
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_options_by_default_are_within_their_bounds(name):
+    kind = get(name).Options
+    make_options(kind, {item.name: item.default for item in fields(kind)}, name)
 
 
 def sampler(space):

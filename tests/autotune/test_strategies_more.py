@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from autotune.search import Candidate, get
+from autotune.search.base import make_options
 from search_space import workloads
 from search_space.ir.stmt import Allocate, For, Seq, substitute_program
 from search_space.space import generate, program_of
@@ -170,6 +171,11 @@ def test_arms_of_a_bandit_propose_nothing_twice():
 def test_a_bandit_must_have_arms(arms):
     with pytest.raises(ValueError, match="`arms` must be different strategies other than bandit, but got arms="):
         get("bandit")(fakes.space(), blind, np.random.default_rng(0), arms=arms)
+
+
+def test_arms_are_known_before_anything_is_measured():
+    with pytest.raises(ValueError, match="`arms` must be among .*, but got 'bean'; did you mean 'beam'"):
+        make_options(get("bandit").Options, {"arms": "random,bean"}, "bandit")
 
 
 def test_beam_search_finds_what_depends_on_several_groups():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
 
 import numpy as np
@@ -11,10 +12,12 @@ import pytest
 
 from autotune.callbacks import Callback
 from autotune.loop import run_rounds
+from autotune.search import Candidate
 from autotune.task import Task
 from autotune.tuner import known, prepare
 from autotune.tuning import Settings
 from costmodel.features import FeatureExtractor
+from costmodel.metrics import pairwise_accuracy
 from measure.database import Database
 from search_space import workloads
 from tests.autotune import fakes
@@ -135,7 +138,7 @@ def test_records_are_written_as_results_come_in(tmp_path):
         assert {r.trace_key for r in database} == {r.trace_key for r in result.records}
         (record,) = [r for r in database if r.order == 0]
     assert record.sketch in ("good", "bad", "call")
-    assert record.provenance.startswith("evolution round=0 choices=")
+    assert re.match(r"evolution round=0 score=\S+ choices=", record.provenance)
     assert record.host == {"cores": 2}
 
 
@@ -267,6 +270,48 @@ def test_the_guide_goes_by_the_roofline_until_there_is_data():
     task.guide.observe([], [])
     task.guide.refit()
     assert not task.guide.fitted
+
+
+def test_records_say_what_the_search_thought_of_their_trials():
+    class Watch(Callback):
+        def on_trial(self, progress, record):
+            seen[record.order] = record.score
+
+        def on_round(self, progress):
+            accuracies.append(progress.rank_accuracy)
+
+    seen, accuracies = {}, []
+    space = fakes.space()
+    records = run(space, trials=48, batch=16, callbacks=[Watch()]).records
+    told = fakes.tuning(space, trials=48, batch=16)
+    for number in range(3):
+        part = records[16 * number : 16 * (number + 1)]
+        candidates = [told._candidate_of(record) for record in part]
+        scores = np.array([record.score for record in part])
+        np.testing.assert_allclose(scores, told.guide.score(candidates), rtol=1e-8)
+        assert [seen[record.order] for record in part] == scores.tolist()
+        speed = 1 / np.array([record.seconds for record in part])
+        if number:
+            assert pairwise_accuracy(scores, speed) == pytest.approx(accuracies[number])
+        else:
+            estimate = [told.guide._extractor(c.sketch).roofline(np.array([c.choices]).T + 1.0) for c in candidates]
+            np.testing.assert_allclose(np.exp(-scores), np.ravel(estimate), rtol=1e-8)
+        told.guide.observe(candidates, [record.seconds for record in part])
+        told.guide.refit()
+
+
+def test_asking_the_guide_for_scores_changes_nothing():
+    asked, other = (fakes.tuning(fakes.space()).guide for _ in range(2))
+    candidates = [
+        Candidate(2, ()),
+        Candidate(0, (1, 2, 3, 4, 5)),
+        Candidate(1, (9, 9, 9)),
+        Candidate(0, (0, 0, 0, 0, 0)),
+    ]
+    assert asked.score(candidates).shape == (4,) and asked.score([]).shape == (0,)
+    choices = np.arange(20, dtype=np.int32).reshape(4, 5)
+    np.testing.assert_array_equal(asked(0, choices), other(0, choices))
+    assert asked.scored == 0
 
 
 @pytest.mark.parametrize(("cache", "cold"), [("warm", False), ("network", True)])

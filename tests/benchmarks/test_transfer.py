@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import results, transfer
-from benchmarks.transfer import Plan, Row, compare, correlation, folds, summary, table
+from benchmarks import results, tables, transfer
+from benchmarks.search.replay import FOLDER, ReplayTable
+from benchmarks.transfer import Plan, compare, correlation, folds, pool_of_table
+from benchmarks.transfer_figures import Row, interval, summary, table
 from costmodel.dataset import Dataset
+from costmodel.features import SECONDS
 from costmodel.models.registry import make
 from costmodel.transfer import Options, Source
 from costmodel.transfer.replay import Pool, replay
@@ -18,7 +21,7 @@ from tests.costmodel.transfer.fakes import WIDE, task
 
 VTA = Path(__file__).parents[1] / "datasets" / "vta"
 PLAN = Plan(trials=48, batch=8, seeds=2)
-OPTIONS = Options("", model_options={"tasks_trees": 40})
+OPTIONS = Options("", model="lightgbm", model_options={"tasks_trees": 100})
 
 
 def pool(seed: int = 9, count: int = 200) -> Pool:
@@ -28,7 +31,7 @@ def pool(seed: int = 9, count: int = 200) -> Pool:
     features = [np.array(f) for f in of.features]
     seconds = np.where(np.arange(count) % 17 == 3, np.nan, 1e-3 / of.throughput)
     for own in features:
-        own[:, -1] = rng.uniform(0, 8)
+        own[:, SECONDS] = rng.uniform(0, 8)
     return Pool(of.workload, WIDE, features, seconds, np.arange(count) % 2 == 0)
 
 
@@ -44,13 +47,13 @@ def test_a_replay_measures_each_program_once_and_ends_with_the_pool() -> None:
 
 
 def test_a_source_of_the_same_truth_cuts_trials_and_one_of_the_contrary_costs_little() -> None:
-    tasks = [task(seed, count=80) for seed in range(3)]
+    tasks = [task(seed, count=400) for seed in range(3)]
     row = compare(pool(), Source(tasks), OPTIONS, PLAN)
-    assert row.cut > 1.5 and row.slower <= 1.0 and row.dropped == (None, None)
+    assert row.cut > 5 and row.slower <= 1.0 and row.dropped == (None, None)
     for of in tasks:
         of.throughput = (1 - of.throughput) / (1 - of.throughput).max()  # type: ignore[misc]
     row = compare(pool(), Source(tasks), OPTIONS, PLAN)
-    assert row.slower <= 1.05 and all(at == PLAN.batch for at in row.dropped)
+    assert row.slower <= 1.05 and all(at is not None for at in row.dropped)
 
 
 def row(name: str, plain: float, told: float, slower: float = 1.0, correlation: float | None = None) -> Row:
@@ -59,14 +62,43 @@ def row(name: str, plain: float, told: float, slower: float = 1.0, correlation: 
 
 def test_figures_are_means_over_tasks_and_the_worst_of_them() -> None:
     rows = [row("a", 40, 10, 1.02, 0.8), row("b", 8, 16), row("c", 64, 65, 0.9)]
-    found = summary(rows, Plan(trials=64, batch=8))
+    found = summary(rows)
     assert found["tasks"] == 3 and found["hard_tasks"] == 2
     assert found["cut"] == pytest.approx((4 * 0.5 * 64 / 65) ** (1 / 3))
     assert found["hard_cut"] == pytest.approx((4 * 64 / 65) ** 0.5)
     assert found["worst"] == 1.02 and found["dropped"] == 0.5 and found["correlation"] == 0.8
     assert found["censored"] == pytest.approx(1 / 3)
-    text = table(rows, Plan(batch=8))
-    assert "| residual | 3 | 1.25x | 2 | 1.98x | +2.0% | 50% | 0.80 |" in text
+    assert found["worst_task"] == "a" and found["slower_by_5"] == 0 and found["seeds"] == 2
+    low, high = found["cut_interval"]
+    assert 0.5 <= low < found["cut"] < high <= 4
+    text = table(rows)
+    assert f"| workloads | cpu | residual | 3 x 2 | 1.25x ({low:.2f}–{high:.2f}) | 2 | 1.98x (" in text
+    assert text.endswith("| +2.0% | 0 | 50% | 0.80 |")
+    assert tables.transfer({"rows": json.loads(json.dumps({row.key: row.to_json() for row in rows}))}) == text
+
+
+def test_an_interval_narrows_with_more_tasks_and_holds_the_mean() -> None:
+    values = np.exp(np.random.default_rng(1).standard_normal(400))
+    few, many = interval(values[:20]), interval(values)
+    assert few[0] < many[0] < np.exp(np.log(values).mean()) < many[1] < few[1]
+    assert interval([2.0, 2.0]) == pytest.approx((2.0, 2.0))
+
+
+def test_a_table_is_a_pool_of_all_its_candidates_with_the_features_that_a_search_sees() -> None:
+    of = ReplayTable.load(FOLDER / "vta_odd.json")
+    found = pool_of_table(of)
+    assert len(found.features) == len(of.seconds) and found.drawn.sum() == transfer.SAMPLE
+    np.testing.assert_array_equal(found.seconds, of.seconds)
+    place = int(np.nanargmin(of.seconds))
+    number = int(of.population.sketches[place])
+    (candidate,) = of.frame.candidates(of.population.take(np.array([place])))
+    columns = of.frame.sketches[number].expand(np.array([candidate.choices], np.int32))
+    sketch = of.frame.sketches[number]
+    expected = of.extractor(sketch.program, sketch.columns, of.hardware)(columns)[0]
+    np.testing.assert_array_equal(found.features[place], expected)
+    source = Source.of(Dataset.open(VTA))
+    row = compare(found, source, OPTIONS, Plan(trials=24, batch=8, seeds=1, estimate=False))
+    assert row.programs == len(of.seconds) and row.told <= row.plain
 
 
 def test_folds_keep_what_is_of_one_workload_together() -> None:
@@ -93,8 +125,8 @@ def test_the_command_writes_figures(
     given = ["--trials", "24", "--seeds", "1", "--source-model", "lightgbm"]
     assert transfer.main([str(tmp_path / "data"), *given]) == 0
     printed = capsys.readouterr().out
-    assert "| residual | 2 |" in printed
+    assert "| workloads | vta | kriging | 2 x 1 |" in printed
     document = json.loads((tmp_path / "transfer.json").read_text())
-    assert document["summary"]["residual"]["tasks"] == 2 and len(document["rows"]) == 2
+    assert len(document["rows"]) == 2 and tables.transfer(document) in printed
     with pytest.raises(SystemExit):
         transfer.main([str(tmp_path / "data"), "--trials", "1000"])

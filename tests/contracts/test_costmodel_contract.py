@@ -5,8 +5,10 @@ AUTOTUNE_COST_MODEL=mine.py:Mine adds a model to them.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +53,12 @@ def fitted(kind: type[CostModel], count: int = 40) -> CostModel:
     return model
 
 
+@cache
+def taught(kind: type[CostModel], count: int = 40) -> CostModel:
+    """A model that several tests ask, and none changes."""
+    return fitted(kind, count)
+
+
 def same(name: str, found: np.ndarray, expected: np.ndarray) -> None:
     if name in EXACT:
         np.testing.assert_array_equal(found, expected)
@@ -59,18 +67,18 @@ def same(name: str, found: np.ndarray, expected: np.ndarray) -> None:
 
 
 def test_one_finite_score_a_candidate(kind: type[CostModel]) -> None:
-    model = fitted(kind)
+    model = taught(kind)
     for statements in (1, 2, 5):
         scores = model.predict(population(130, seed=1, statements=statements)[0])
         assert scores.shape == (130,) and scores.dtype == np.float64 and np.isfinite(scores).all()
 
 
 def test_no_candidates_no_scores(kind: type[CostModel]) -> None:
-    assert fitted(kind).predict(np.empty((0, 2, len(NAMES)), np.float32)).shape == (0,)
+    assert taught(kind).predict(np.empty((0, 2, len(NAMES)), np.float32)).shape == (0,)
 
 
 def test_scores_do_not_depend_on_company_or_layout(name: str, kind: type[CostModel]) -> None:
-    model, features = fitted(kind), population(100, seed=1)[0]
+    model, features = taught(kind), population(100, seed=1)[0]
     scores = model.predict(features)
     assert len(np.unique(scores)) > 10
     same(name, model.predict(features[37:38]), scores[37:38])
@@ -82,20 +90,20 @@ def test_scores_do_not_depend_on_company_or_layout(name: str, kind: type[CostMod
 
 def test_the_same_measurements_teach_the_same(kind: type[CostModel]) -> None:
     features = population(100, seed=1)[0]
-    np.testing.assert_array_equal(fitted(kind).predict(features), fitted(kind).predict(features))
+    np.testing.assert_array_equal(fitted(kind).predict(features), taught(kind).predict(features))
 
 
 def test_fitting_again_starts_anew(kind: type[CostModel]) -> None:
     model, (features, throughput) = fitted(kind, 20), population(40)
     model.fit(list(features), throughput)
     new = population(50, seed=1)[0]
-    np.testing.assert_array_equal(model.predict(new), fitted(kind).predict(new))
+    np.testing.assert_array_equal(model.predict(new), taught(kind).predict(new))
 
 
 def test_saved_and_loaded_models_agree(kind: type[CostModel], tmp_path: Path) -> None:
     features = population(100, seed=1)[0]
-    for count in (40, 60, 131):
-        model, loaded = fitted(kind, count), kind()
+    for count in (40, 131):
+        model, loaded = taught(kind, count), kind()
         model.save(tmp_path / "model.txt")
         loaded.load(tmp_path / "model.txt")
         np.testing.assert_array_equal(loaded.predict(features), model.predict(features))
@@ -104,7 +112,7 @@ def test_saved_and_loaded_models_agree(kind: type[CostModel], tmp_path: Path) ->
 
 
 def test_what_is_saved_is_text_and_another_models_file_is_refused(kind: type[CostModel], tmp_path: Path) -> None:
-    fitted(kind).save(tmp_path / "model.txt")
+    taught(kind).save(tmp_path / "model.txt")
     text = (tmp_path / "model.txt").read_text(encoding="ascii")
     assert text.isprintable() or set(text) - set(filter(str.isprintable, text)) <= {"\n"}
     for wrong in ("", "{}", '{"model": "another", "features": "1:0"}', text[: len(text) // 3]):
@@ -126,10 +134,10 @@ def test_learns_an_order(name: str, kind: type[CostModel]) -> None:
 def test_learns_from_many_tasks_whose_throughputs_do_not_compare(name: str, kind: type[CostModel]) -> None:
     if name in BLIND:
         return
-    parts = [population(90, seed=seed) for seed in range(4)]
+    parts = [population(80, seed=seed) for seed in range(4)]
     features = [of for part in parts for of in part[0]]
     throughput = np.concatenate([part[1] for part in parts])
-    groups = np.repeat(np.arange(4), 90)
+    groups = np.repeat(np.arange(4), 80)
     model, again = kind(), kind()
     model.fit_tasks(features, throughput, groups)
     again.fit_tasks(features, throughput, groups + 7)  # they are names
@@ -141,8 +149,9 @@ def test_learns_from_many_tasks_whose_throughputs_do_not_compare(name: str, kind
 def test_its_deviations_are_finite_and_its_scores_the_same(kind: type[CostModel], tmp_path: Path) -> None:
     if not issubclass(kind, UncertainModel):
         return
-    model, features = fitted(kind), population(130, seed=1)[0]
-    assert isinstance(model, UncertainModel)
+    model, features = taught(kind), population(130, seed=1)[0]
+    features[::2] += (population(65)[0] - features[::2]) * np.linspace(0, 1, 65, dtype=np.float32)[:, None, None]
+    assert isinstance(model, UncertainModel)  # of programs ever nearer to those that it knows
     scores, deviations = model.predict_with_deviation(features)
     np.testing.assert_array_equal(scores, model.predict(features))
     assert deviations.shape == scores.shape and np.isfinite(deviations).all() and (deviations >= 0).all()
@@ -228,6 +237,24 @@ def test_a_file_does_not_make_its_reader_run_code(tmp_path: Path, monkeypatch: p
     for name in ("evil:Mine", f"{tmp_path}/evil.py:Mine"):
         with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
             registry.known(name)
+        for options in ({"member": name}, {"options": {"member": name}}):
+            with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
+                registry.remake("ensemble", options, 0)
+            saved = {"model": "ensemble", "member": "ensemble", "options": options, "members": [["{}"]]}
+            (tmp_path / "saved.txt").write_text(json.dumps(saved))
+            with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
+                registry.make("ensemble", {}, 0).load(tmp_path / "saved.txt")
     assert registry.known("ridge") is registry.get("ridge")
     (tmp_path / "good.py").write_text("from costmodel.models.roofline import RooflineModel as Mine\n")
     assert registry.get("good:Mine") is registry.known("good:Mine") is registry.get("roofline")
+
+
+def test_files_of_one_name_in_two_folders_are_two_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = []
+    for folder in (tmp_path / "one", tmp_path / "two"):
+        folder.mkdir()
+        (folder / "mine.py").write_text("from costmodel.models.ridge import RidgeModel\nclass Mine(RidgeModel): pass\n")
+        monkeypatch.chdir(folder)
+        kinds.append(registry.get("mine.py:Mine"))
+        assert registry.known("mine.py:Mine") is registry.get(f"{folder}/mine.py:Mine") is kinds[-1]
+    assert kinds[0] is not kinds[1]

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from costmodel.dataset import Dataset, DatasetError, symbolic
@@ -20,16 +21,17 @@ from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.space import generate, program_of
 from targets import registry
+from tests.costmodel.fixture import FIXTURE, opened
 
+pytestmark = pytest.mark.xdist_group("dataset")
 ROOT = Path(__file__).parents[2]
-FIXTURE = ROOT / "tests" / "datasets" / "vta"
 CPU = Hardware("cpu", 2, 64, 32, 49152, 1 << 21, 1 << 25, 3e11, 4e10, ("avx512f", "cblas"))
 SMALL = workloads.matmul(24, 48, 16)
 
 
 @pytest.fixture
 def data() -> Dataset:
-    return Dataset.open(FIXTURE)
+    return opened()
 
 
 def records(count: int = 24, workload=SMALL, target: str = "cpu", seed: int = 0) -> list[Record]:
@@ -128,6 +130,22 @@ def test_writing_and_opening_changes_nothing(data, tmp_path):
         assert (tmp_path / "third" / f"{name}.parquet").read_bytes() == written
 
 
+def test_a_dataset_that_cannot_be_written_whole_is_left_as_it_was(data, tmp_path, monkeypatch):
+    build(records(6)).write(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.parquet")}
+    whole = pyarrow.parquet.write_table
+
+    def full(table, path, **options):
+        if "programs" in str(path):
+            raise OSError(28, "No space left on device")
+        whole(table, path, **options)
+
+    monkeypatch.setattr(pyarrow.parquet, "write_table", full)
+    with pytest.raises(OSError, match="No space left"):
+        data.write(tmp_path)
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before and len(before) == 3
+
+
 def test_a_dataset_of_records_holds_what_was_measured(tmp_path):
     of = records()
     build(of).write(tmp_path)
@@ -138,7 +156,7 @@ def test_a_dataset_of_records_holds_what_was_measured(tmp_path):
         algorithm, trace = data.trace(task, row)
         assert (algorithm, trace.key) == (record.algorithm, record.trace_key)
         assert trace.to_json() == [dict(step) for step in record.trace]
-    np.testing.assert_allclose(data.seconds(task), [record.seconds for record in of], rtol=1e-6)
+    np.testing.assert_allclose(data.seconds(task), [record.min_seconds for record in of], rtol=1e-6)
     assert data.errors(task).tolist() == [str(record.error) for record in of]
     assert data.origin(task).tolist() == ["random", "search"] * 12
     assert [program.order for program in data.programs(task)] == list(range(24))
@@ -184,6 +202,16 @@ def test_each_program_is_in_it_once_and_a_success_wins():
     assert data.programs(data.tasks[0])[4].order == 50
 
 
+def test_a_program_that_failed_at_first_has_the_samples_of_all_later_times():
+    (record,) = records(1)
+    failed = dataclasses.replace(record, error=ErrorClass.run_timeout, latencies=(), seconds=float("nan"))
+    fine = dataclasses.replace(record, provenance=f"evolution {record.provenance.partition(' ')[2]}", order=7)
+    again = dataclasses.replace(record, provenance="again in turns", latencies=(1e-9,), seconds=1e-9)
+    data = build([failed, fine, again])
+    assert len(data) == 1 and data.seconds(data.tasks[0]) == pytest.approx(1e-9)
+    assert len(data.programs(data.tasks[0])[0].latencies) == len(record.latencies) + 1
+
+
 def test_what_is_known_of_tasks_besides_the_records_counts(data):
     of = records(4)
     (task,) = build(of).tasks
@@ -201,6 +229,33 @@ def test_records_of_nothing_known_are_refused():
         build([dataclasses.replace(record, target="tpu")])
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"trace_key": "zz" * 32}, "`trace_key` must be a SHA-256 in hexadecimal, but got 'zz"),
+        (
+            {"trace": ({"step": "none"},), "provenance": ""},
+            "`trace` of a record must be a schedule, but `step` must be",
+        ),
+    ],
+)
+def test_records_of_no_schedule_are_refused(changes, message):
+    (record,) = records(1)
+    with pytest.raises(DatasetError, match=message):
+        build([dataclasses.replace(record, **changes)])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"algorithm": "magic"}, {"steps": '[{"step":"fuse","stage":"X","axes":["i","j"]}]'}]
+)
+def test_a_sketch_that_is_no_schedule_by_now_is_told(changes):
+    (sketch,) = build(records(1)).sketches(build(records(1)).tasks[0])
+    with pytest.raises(
+        DatasetError, match=f"a sketch must be a schedule of its workload, but {re.escape(sketch.name)}"
+    ):
+        dataclasses.replace(sketch, **changes).program(SMALL)
+
+
 def test_merging_joins_tasks_and_drops_what_is_there_twice(data):
     of = records(12)
     (task,) = build(of).tasks
@@ -211,7 +266,7 @@ def test_merging_joins_tasks_and_drops_what_is_there_twice(data):
     joined = both.tasks[0]
     assert joined.name == "left" and joined.networks == {"a": 1, "b": 2}
     assert {both.trace(joined, row)[1].key for row in range(12)} == {record.trace_key for record in of}
-    by_key = {record.trace_key: record.seconds for record in of}
+    by_key = {record.trace_key: record.min_seconds for record in of}
     wanted = [by_key[both.trace(joined, row)[1].key] for row in range(12)]
     np.testing.assert_allclose(both.seconds(joined), wanted, rtol=1e-6)
     whole = build(of)
@@ -294,6 +349,15 @@ def test_anything_else_is_refused_in_one_sentence(data, tmp_path):
     pq.write_table(beyond, tmp_path / "programs.parquet")
     with pytest.raises(DatasetError, match="a dataset must be whole"):
         Dataset.open(tmp_path)
+
+
+def test_the_code_of_its_page_runs(data, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(Dataset, "open", {str(FIXTURE.relative_to(ROOT)): data}.__getitem__)
+    code, *_ = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "cost_model_lab.md").read_text(), re.M | re.S)
+    names = {}
+    exec(compile(code, "cost_model_lab.md", "exec"), names)
+    assert len(names["learn"]) == len(names["judge"]) == 3 and len(names["small"].tasks) == 2
 
 
 def test_every_column_is_documented():

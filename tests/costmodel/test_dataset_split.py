@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,25 @@ def test_a_split_is_a_file(tmp_path):
             Split.read(path)
     with pytest.raises(DatasetError, match="a split must be a readable file"):
         Split.read(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "weekday"}, "`kind` must be one of within, task, target, network, but got kind='weekday'"),
+        ({"share": None}, "`share` must be between 0 and 1, but got share=None"),  # all rows would be on both sides
+        ({"share": 1.5}, "`share` must be between 0 and 1, but got share=1.5"),
+        ({"seed": "x"}, "`seed` must be a whole number from 0, but got seed='x'"),
+        ({"train_tasks": "abc"}, "`train_tasks` must be a list of texts, but got train_tasks='abc'"),
+        ({"kind": "target"}, "`share` must be null for kind='target', but got share=0.25"),
+        ({"kind": "target", "share": None}, "`train_tasks` and `test_tasks` must have no task in common, but both"),
+    ],
+)
+def test_a_file_that_would_judge_a_model_on_what_it_learned_is_refused(tmp_path, changes, message):
+    path = tmp_path / "split.json"
+    path.write_text(json.dumps({**split_within(DATA, 0.25, 3).to_json(), **changes}))
+    with pytest.raises(DatasetError, match=re.escape(f"{path}: {message}")):
+        Split.read(path)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])

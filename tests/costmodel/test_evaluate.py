@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from costmodel import metrics
-from costmodel.dataset import Block, Dataset, Part, split_by_network, split_by_task
-from costmodel.evaluate import compare, evaluate, fitted, samples
+from costmodel.dataset import Block, Part, split_by_network, split_by_task
+from costmodel.evaluate import compare, evaluate, evaluation, fitted, samples
 from costmodel.evaluate.evaluation import NO_NETWORK, predictions, statements_per_second
 from costmodel.features import NAMES, SECONDS
 from costmodel.models.base import CostModel
+from tests.costmodel.fixture import opened
 
-FIXTURE = Path(__file__).parents[1] / "datasets" / "vta"
+pytestmark = pytest.mark.xdist_group("dataset")
 
 
 class First(CostModel):
@@ -90,6 +90,13 @@ def test_tasks_of_no_network_count_once_each_and_failing_ones_not_at_all():
         judged(tasks[1:])
 
 
+def test_failures_have_no_order_that_a_model_could_miss():
+    seconds = np.concatenate([np.full(40, np.nan), np.arange(1.0, 6.0)])  # five worked, no order among the rest
+    scores = np.concatenate([np.arange(40.0) / 100, 10 - seconds[40:]])
+    assert judged([({}, "cpu", seconds, scores)]).recall == 1.0
+    assert judged([({}, "cpu", seconds, np.where(np.arange(45) == 44, -1.0, scores))]).recall == 4 / 5
+
+
 def test_only_the_rows_of_a_part_count():
     task = ({"a": 1}, "cpu", [1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 3.0, 2.0])
     assert judged([task]).pairwise == pytest.approx(3 / 6)
@@ -126,9 +133,9 @@ def test_speed_counts_statements_and_programs():
     assert statements_per_second(First(), data, data.parts())[0] > statements
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def data():
-    return Dataset.open(FIXTURE)
+    return opened()
 
 
 def test_samples_are_the_programs_of_the_parts_in_order(data):
@@ -160,7 +167,9 @@ def test_what_is_predicted_stands_where_the_seconds_do(data):
     assert metrics.pairwise_accuracy(found, data.throughput(task)) > 0.97  # but for programs that look the same
 
 
-def test_models_are_compared_on_what_they_have_not_seen(data):
+def test_models_are_compared_on_what_they_have_not_seen(data, monkeypatch):
+    monkeypatch.setattr(evaluation, "_SPEED_SECONDS", 0.01)
+    monkeypatch.setattr(evaluation, "_POPULATION", 256)
     split = split_by_network(data, ["squeezenet"])
     rows = list(compare(data, split, ["ridge", "roofline", "random"], options={"ridge": {"penalty": 0.1}}))
     by_name = {row.name: row.evaluation for row in rows}
@@ -168,7 +177,8 @@ def test_models_are_compared_on_what_they_have_not_seen(data):
     assert set(by_name["ridge"].networks) == {"squeezenet"} and len(by_name["ridge"].tasks) == 3
     assert by_name["roofline"].pairwise > by_name["random"].pairwise and abs(by_name["random"].pairwise - 0.5) < 0.1
     assert rows[0].model.predict(data.features(data.tasks[0])[0].features).ndim == 1
-    again = next(iter(compare(data, split, ["ridge"], options={"ridge": {"penalty": 0.1}})))
+    again = next(iter(compare(data, split, ["ridge"], options={"ridge": {"penalty": 0.1}}, speed=False)))
+    assert rows[0].evaluation.statements_per_second > 0 and np.isnan(again.evaluation.statements_per_second)
     assert again.evaluation.top == by_name["ridge"].top and again.evaluation.rmse == by_name["ridge"].rmse
 
 

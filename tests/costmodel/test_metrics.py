@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.metrics import pairwise_accuracy, peak_at, recall_at, spearman, top_k_score
+from costmodel.metrics import best, pairwise_accuracy, peak_at, recall_at, spearman, top_k_score
 
 TRUTH = np.array([1.0, 0.8, 0.5, 0.0])
 
@@ -39,6 +39,12 @@ def test_top_k_score_pools_the_tasks_of_a_network() -> None:
     assert top_k_score(predicted, seconds, 2) == 1.0
     failing = [np.array([0.0, 1.0, 2.0]), predicted[1]]
     assert top_k_score(failing, seconds, 1) == 0.0
+
+
+def test_what_cannot_be_predicted_stands_last_and_orders_nothing() -> None:
+    predicted, throughput = np.array([np.nan, 1.0, 2.0]), np.array([1.0, 0.2, 0.5])
+    assert best(predicted, 3).tolist() == [2, 1, 0]
+    assert pairwise_accuracy(predicted, throughput) == 1 / 3
 
 
 def test_spearman_shares_the_ranks_of_ties() -> None:

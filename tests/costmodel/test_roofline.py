@@ -9,7 +9,9 @@ import pytest
 
 from costmodel.features import FeatureExtractor
 from costmodel.features.roofline import MISS
+from search_space import workloads
 from search_space.ir.stmt import LoopProgram
+from search_space.space import generate
 from tests.costmodel.programs import HARDWARE, MATMUL_COLUMNS, matmul
 
 SIZE = 512
@@ -80,3 +82,15 @@ def test_a_smaller_cache_makes_no_kernel_faster() -> None:
     for row in (GOOD, (4, 4, 4), (1, 8, 2)):
         assert seconds(*row, hardware=small) >= seconds(*row)
     assert seconds(2, 8, 8, hardware=small) > seconds(2, 8, 8)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(196, 128, 1152), (49, 512, 2048), (784, 34, 34)])
+def test_a_call_of_a_library_takes_its_time(m: int, n: int, k: int) -> None:
+    hardware = dataclasses.replace(HARDWARE, cores=1, features=("cblas",), peak_flops=1.2e11)
+    workload = workloads.matmul(m, n, k)
+    calls = [sketch for sketch in generate(workload, hardware).sketches if sketch.name.startswith("library")]
+    assert calls
+    for sketch in calls:
+        extractor = FeatureExtractor(sketch.program, sketch.columns, hardware)
+        found = extractor.roofline(np.ones((len(sketch.columns), 1)))[0]
+        assert 1 < found / (2 * m * n * k / hardware.peak_flops) < 4

@@ -37,6 +37,14 @@ def _bug() -> None:
     raise AttributeError("a fault in our own code")
 
 
+def _refuse() -> None:
+    raise RunError("the device refuses the call")
+
+
+def _no_memory() -> None:
+    raise MemoryError("no room for the workspace")
+
+
 def _abort() -> None:
     os.write(2, b"LLVM ERROR: cannot select\n")
     os.abort()
@@ -65,6 +73,8 @@ _DEEDS = {
     "hang": _hang,
     "eat": _eat,
     "bug": _bug,
+    "refuse": _refuse,
+    "no_memory": _no_memory,
     "abort": _abort,
     "exhaust": _exhaust,
     "killed": _killed,

@@ -40,6 +40,17 @@ def test_metrics_are_kept_where_there_are_any():
         Record.from_line(orjson.dumps({**orjson.loads(line), "metrics": 3}))
 
 
+def test_the_score_is_read_from_the_provenance():
+    for provenance, score in (
+        ("evolution round=1 score=-0.25 choices=1,2", -0.25),
+        ("tpe round=0 score=1.5e-07 transfer choices=", 1.5e-7),
+        ("mine score=3", 3.0),
+    ):
+        assert dataclasses.replace(record(1e-3), provenance=provenance).score == score
+    for provenance in ("", "finals", "random round=0 choices=1", "a highscore=3"):
+        assert math.isnan(dataclasses.replace(record(1e-3), provenance=provenance).score)
+
+
 def test_the_record_of_a_trial_makes_the_equal_trial():
     tried = trial(size=8, options={"threads": 2, "cache": "network", "seed": 5})
     kept = Record.from_line(Record.of(TrialResult(tried, 0), time=0.0).to_line())

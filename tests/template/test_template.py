@@ -283,6 +283,14 @@ def test_names_are_looked_up():
             lambda cfg: cfg.define_reorder("o", ["a", "b"], candidate=[[0, 0]]),
             r"orders of all 2 loops, but got \[0, 0\]",
         ),
+        (
+            lambda cfg: cfg.define_reorder("o", ["a", "b"], candidate=[["a", "b"], ["a", "c"]]),
+            r"orders of all 2 loops, but got \['a', 'c'\]",
+        ),
+        (
+            lambda cfg: cfg.define_split("t", 2048, 4, "verbose", tail="guard"),
+            "`t` must have 1 to 65536 ways to split 2048 .*, but got more",
+        ),
         (lambda cfg: cfg.define_annotate("a", ["i"], "fast"), "`policy` of a must be one of none, unroll, vec"),
         (lambda cfg: cfg.define_annotate("a", ["i"], "none", candidate=[["fast"]]), r"but got \['fast'\]"),
     ],
@@ -305,6 +313,11 @@ def test_splits_are_those_that_a_search_through_all_finds(extent, outputs, polic
         and (policy != "power2" or all(s & (s + 1) == 0 for s in row))
     ]
     assert set(rows) == {tuple(s + 1 for s in row) for row in wanted}
+
+
+def test_a_filter_is_asked_of_every_row():
+    rows = split_rows("t", 8192, 4, "verbose", "guard", None, lambda sizes: sizes[1:3] == (1024, 2))
+    assert rows == [(1024, 2, 1), (1024, 2, 2), (1024, 2, 3), (1024, 2, 4)]
 
 
 def test_policies_of_orders_and_annotations():

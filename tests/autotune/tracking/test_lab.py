@@ -14,11 +14,10 @@ from autotune.cli import app
 from autotune.lab import folder as folders
 from autotune.lab import tracked
 from autotune.tracking.store import StoreError
-from costmodel.dataset import Dataset
+from tests.costmodel import fixture
+from tests.costmodel.fixture import FIXTURE
 
 pytestmark = [pytest.mark.xdist_group("mlflow"), pytest.mark.timeout(300)]
-
-FIXTURE = Path(__file__).parents[2] / "datasets" / "vta"
 
 
 def call(*arguments):
@@ -30,6 +29,8 @@ def test_models_are_registered_and_load_from_the_registry(mlflow_database, tmp_p
     from mlflow.tracking import MlflowClient
 
     monkeypatch.chdir(tmp_path)
+    whole = fixture.opened()
+    data = fixture.share(monkeypatch, whole.select([whole.tasks[1], whole.tasks[4]]))  # a layer of each network
     uri = f"sqlite:///{mlflow_database}"
     to = ("--hold-out", "squeezenet", "--track", "mlflow", "--tracking-uri", uri)
     for version in ("1", "2"):
@@ -55,8 +56,8 @@ def test_models_are_registered_and_load_from_the_registry(mlflow_database, tmp_p
     (table,) = [run for run in runs if run.info.run_name == "compare"]
     place = client.download_artifacts(table.info.run_id, "models.json", str(tmp_path))
     assert [row["name"] for row in json.loads(Path(place).read_text())["models"]] == ["ridge", "roofline", "random"]
-    mlflow.set_tracking_uri(uri)
-    features = (data := Dataset.open(FIXTURE)).features(data.tasks[0])[0].features
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)  # which `set_tracking_uri` would leave behind for other tests
+    features = data.features(data.tasks[0])[0].features
     _, model = folders.load(tmp_path / "m")
     np.testing.assert_array_equal(
         mlflow.pyfunc.load_model("models:/autotune-ridge/2").predict(features), model.predict(features)

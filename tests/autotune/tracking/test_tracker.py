@@ -19,9 +19,10 @@ from autotune import run as runner
 from autotune.callbacks import Callback, Progress
 from autotune.config import ConfigError, check_config
 from autotune.guide import Guide
+from autotune.lab import folder as folders
 from autotune.tracking import facts, spool
 from autotune.tracking.launch import Uploads
-from autotune.tracking.model import load_folder, write_folder
+from autotune.tracking.model import write_folder
 from autotune.tracking.tracker import SpoolTracker, Tracker, tracker_of
 from autotune.tracking.uploader import Upload
 from costmodel.metrics import pairwise_accuracy
@@ -128,8 +129,21 @@ def test_the_model_is_loaded_again_bit_for_bit(local, tmp_path):
         model = models.get(kind)()
         model.fit(list(features), throughput)
         model.save(tmp_path / f"{kind}.txt")
-        again = load_folder(write_folder(tmp_path / kind, tmp_path / f"{kind}.txt", kind))
+        _, again = folders.load(write_folder(tmp_path / kind, tmp_path / f"{kind}.txt", kind))
         np.testing.assert_array_equal(again.predict(features), model.predict(features))
+
+
+def test_loading_a_model_runs_no_code_that_was_not_asked_for(tmp_path):
+    ran, kind = tmp_path / "ran", f"{tmp_path / 'mine.py'}:Mine"
+    code = f"open({str(ran)!r}, 'w')\nfrom costmodel.models.random_model import RandomModel as Mine\n"
+    (tmp_path / "mine.py").write_text(code)
+    models.get("random")(seed=3).save(tmp_path / "learned.txt")
+    folder = write_folder(tmp_path / "model", tmp_path / "learned.txt", kind)
+    with pytest.raises(ValueError, match="must be asked for by its name before its file is read"):
+        folders.load(folder)
+    assert not ran.exists()
+    models.get(kind)
+    assert ran.exists() and folders.load(folder)[1].seed == 3
 
 
 class AnyPool(ReplayPool):

@@ -27,18 +27,18 @@ def test_a_search_goes_as_the_tuner_goes(table, strategy):
     candidates = table.frame.candidates(table.population)
     keys = [table.space.sketches[c.sketch].trace(c.choices).key for c in candidates]
     pool = ReplayPool(dict(zip(keys, table.seconds.tolist(), strict=True)))
-    settings = Settings(target="vta", trials=len(keys), seed=3, batch=16, strategy=strategy)
+    settings = Settings(target="vta", trials=96, seed=3, batch=16, strategy=strategy)
     (result,) = run_rounds([prepare(Task("tiny", table.workload), settings, space=table.space)], pool)
     expected = np.array([record.seconds for record in sorted(result.records, key=lambda record: record.order)])
-    found = play(table, Method(strategy, "lightgbm"), 3, len(keys), 16).seconds
-    assert 16 < len(found) < len(keys)
+    found = play(table, Method(strategy, "lightgbm"), 3, 96, 16).seconds
+    assert len(found) > 16
     np.testing.assert_array_equal(found, expected[: len(found)])
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_every_strategy_stays_inside_and_is_the_same_for_a_seed(table, strategy):
     method = Method(strategy, "" if strategy == "random" else "lightgbm")
-    first, again, other = (play(table, method, seed, 100, 16) for seed in (0, 0, 1))
+    first, again, other = (play(table, method, seed, 48, 16) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.seconds, again.seconds)
     assert len(first.seconds) != len(other.seconds) or (first.seconds != other.seconds).any()
 
@@ -100,7 +100,7 @@ def test_uniform_search_asks_each_legal_candidate_once(table):
 
 
 def test_uniform_search_is_uniform_over_candidates_and_not_over_sketches(table):
-    first = [UniformSearch(table.space, None, np.random.default_rng(seed)).ask(1)[0] for seed in range(1500)]
+    first = [UniformSearch(table.space, None, np.random.default_rng(seed)).ask(1)[0] for seed in range(700)]
     keys = table.frame.keys(table.frame.population(first))
     counts = np.unique(keys, return_counts=True)[1]
     expected = len(first) / len(table.seconds)

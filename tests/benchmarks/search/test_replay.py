@@ -126,14 +126,14 @@ def test_a_torn_line_costs_one_measurement(tmp_path, made):
 def test_processes_find_the_same_and_failures_are_kept(made, tmp_path):
     table, _ = made
     collection = Collection(TINY, tmp_path)
-    collecting._simulate_all(collection, collection.missing[:80], 2)
-    assert [collection.seconds[p][0] for p in collection.order[:80]] == [
-        table.seconds[p] for p in collection.order[:80]
+    collecting._simulate_all(collection, collection.missing[:24], 2)
+    assert [collection.seconds[p][0] for p in collection.order[:24]] == [
+        table.seconds[p] for p in collection.order[:24]
     ]
-    collection.keep([collection.order[80]], [(math.nan, "BuildError")])
+    collection.keep([collection.order[24]], [(math.nan, "BuildError")])
     again = Collection(TINY, tmp_path)
-    assert len(again.seconds) == 81 and math.isnan(again.seconds[again.order[80]][0])
-    assert again.errors == {again.order[80]: "BuildError"}
+    assert len(again.seconds) == 25 and math.isnan(again.seconds[again.order[24]][0])
+    assert again.errors == {again.order[24]: "BuildError"}
 
 
 def test_a_stream_that_breaks_a_rule_is_a_failure(monkeypatch, tmp_path):
@@ -177,22 +177,45 @@ class FakePool:
         return [TrialResult(trial, index, (turns[-1],), turns[-1])]
 
 
-def test_the_fastest_are_measured_again_and_count_by_their_median(tmp_path):
+def test_the_fastest_take_turns_once_more_and_count_by_their_fastest(tmp_path, monkeypatch):
     def seconds(place, turn):
         if place == 3:
             return math.nan
-        lucky = place == 9 and turn == 0
-        return 0.97 if lucky else 1.0 + 1e-3 * place
+        return 1.0 + 1e-3 * place + (0.5 if turn in disturbed.get(place, ()) else 0.0)
 
-    collection = Collection(TINY, tmp_path)
+    class Timer(FakePool):
+        """As `TurnTimer`, with what the pool knows by now."""
+
+        def __init__(self, threads, turns):
+            self.turns_wanted = turns
+            asked.append(turns)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def time(self, trials):
+            assert len(trials) <= self.turns_wanted.group
+            pool.submit(trials)
+            found = []
+            while pool.outstanding:
+                found += pool.results()
+            return sorted(found, key=lambda result: result.index)
+
+    disturbed = {0: (1,), 20: (0,)}
+    collection, asked = Collection(TINY, tmp_path), []
     pool = FakePool(seconds)
-    collecting._measure(collection, collection.missing, pool)
-    assert not collection.missing and list(collection.errors.values()) == ["crash"]
-    assert collection.best == 0.97
-    collecting._measure_again(collection, pool)
+    monkeypatch.setattr(collecting, "TurnTimer", Timer)
+    collecting._time_in_turns(collection, collection.missing, collecting.TURNS)
+    assert not collection.missing and {len(values) for values in collection.seconds.values()} == {1}
+    assert list(collection.errors.values()) == ["crash"]
+    collecting._time_in_turns(collection, collection.close(), collecting.CLOSE_TURNS)
     table = collection.table()
-    assert {len(values) for values in collection.seconds.values()} >= {1, 1 + collecting.TURNS}
-    assert table.best == 1.0 and np.nanmax(table.seconds) == pytest.approx(1.0 + 1e-3 * (len(table.seconds) - 1))
+    assert {len(values) for values in collection.seconds.values()} == {1, 2}
+    assert asked == [collecting.TURNS, collecting.CLOSE_TURNS]
+    assert collection.best == table.best == 1.0 and int(np.sum(table.seconds > 1.5)) == 1
     assert table.errors == {"crash": 1} and int(np.isnan(table.seconds).sum()) == 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from costmodel.transfer import methods
 from costmodel.transfer.base import Base, Known
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.methods import Calibration, Method
-from costmodel.transfer.trees import Growth, by_length, leaves_of, refitted, summed
+from costmodel.transfer.trees import Growth, by_length, kriged, leaves_of, refitted, summed
 from tests.costmodel.data import population
 from tests.costmodel.transfer.fakes import task
 
@@ -59,7 +61,7 @@ class TestEveryMethod:
         before = method.predict(features)
         method.fit(list(features[:100]), OTHER[:100])
         after = method.predict(features)
-        judged = slice(0, 100) if name == "fine_tune" else slice(100, None)
+        judged = slice(0, 100) if name in ("fine_tune", "kriging") else slice(100, None)
         assert spearman(after[judged], OTHER[judged]) > spearman(before[judged], OTHER[judged])
         assert 0.0 <= method.weight <= 1.0
 
@@ -143,6 +145,53 @@ def test_refitted_leaves_fit_better_and_those_without_rows_stay() -> None:
     assert errors == sorted(errors, reverse=True) and errors[-1] < 0.5 * errors[0]
 
 
+def test_kriged_leaves_say_what_the_gaussian_process_says() -> None:
+    forest, _, _ = grown()
+    learned, throughput = population(30, seed=9)
+    asked, _ = population(40, seed=10)
+    rng = np.random.default_rng(0)
+    missing, weight = throughput + 0.05 * rng.standard_normal(30) - summed(forest, learned), rng.random(30) + 0.5
+    rows, program = np.concatenate(list(learned)), np.repeat(np.arange(30), 2)
+    after, noise = kriged(forest, rows, program, missing, weight)
+
+    shares = np.array([of[of != 0].var() for of in forest.leaves])
+    shares /= shares.sum()
+
+    def kernel(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        alike = np.zeros((len(one), len(other)))
+        places = [leaves_of(forest, np.concatenate(list(of))).reshape(len(shares), len(of), -1) for of in (one, other)]
+        for share, a, b in zip(shares, *places, strict=True):
+            alike += share * (a[:, None, :, None] == b[None, :, None, :]).sum(axis=(2, 3))
+        return alike
+
+    spread = np.diag(noise * weight.mean() / weight)
+    posterior = kernel(asked, learned) @ np.linalg.solve(kernel(learned, learned) + spread, missing)
+    np.testing.assert_allclose(summed(after, asked) - summed(forest, asked), posterior, rtol=1e-6, atol=1e-9)
+    untouched = np.ones(forest.leaves.shape, np.bool_)
+    for tree, of in enumerate(leaves_of(forest, rows)):
+        untouched[tree, of] = False
+    np.testing.assert_array_equal(after.leaves[untouched], forest.leaves[untouched])
+
+
+@pytest.mark.parametrize("noise", [0.03, 1.0])
+def test_the_likelihood_takes_much_noise_for_much(noise: float) -> None:
+    """Of what a forest cannot explain, little is learned."""
+    forest, features, _ = grown()
+    rows, program = np.concatenate(features), np.repeat(np.arange(150), 2)
+    rng = np.random.default_rng(1)
+    twin = replace(forest, leaves=np.where(forest.leaves != 0, rng.standard_normal(forest.leaves.shape), 0.0))
+    truth = summed(twin, np.stack(features))
+    missing = truth / truth.std() + noise * rng.standard_normal(150)
+    _, found = kriged(forest, rows, program, missing, np.ones(150))
+    assert (found <= 0.1) if noise < 0.1 else (found >= 0.3)
+
+
+def test_the_method_suits_the_source_s_model() -> None:
+    assert methods.chosen("auto", BASES["lightgbm"].model) == "kriging"
+    assert methods.chosen("auto", Base.learn(SOURCE, "roofline").model) == "residual"
+    assert methods.chosen("joint", BASES["lightgbm"].model) == "joint"
+
+
 def test_methods_refuse_what_makes_no_sense(tmp_path: Path) -> None:
     known = Known(BASES["lightgbm"], NEW, SOURCE)
     with pytest.raises(TransferError, match="`method` must be one of residual, .* but got method='jiont'; did you"):
@@ -156,7 +205,7 @@ def test_methods_refuse_what_makes_no_sense(tmp_path: Path) -> None:
     with pytest.raises(TransferError, match="`source` must hold programs for the method joint"):
         methods.Joint(Known(BASES["lightgbm"], NEW))
     roofline = Base.learn(SOURCE, "roofline")
-    with pytest.raises(TransferError, match="must be made of boosted trees for the method fine_tune"):
+    with pytest.raises(TransferError, match="must be made of boosted trees for the methods fine_tune"):
         methods.FineTuned(Known(roofline, NEW))
 
 
@@ -181,6 +230,11 @@ def test_bases_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         Base.load(path)
     path.write_text('{"schema": "autotune.transfer/9"}')
     with pytest.raises(TransferError, match="`schema` must be 'autotune.transfer/1', but got schema='autotune"):
+        Base.load(path)
+    (tmp_path / "evil.py").write_text("raise SystemExit('was run')\n")
+    document = {"schema": "autotune.transfer/1", "model": f"{tmp_path}/evil.py:Mine", "options": {}, "text": ""}
+    path.write_text(json.dumps(document))
+    with pytest.raises(TransferError, match="must be asked for by its name before its file is read"):
         Base.load(path)
     path.write_text('{"schema": "autotune.transfer/1", "model": "roofline"}')
     with pytest.raises(TransferError, match="a saved model must be whole, but 'options'"):

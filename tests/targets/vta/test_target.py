@@ -23,7 +23,7 @@ from search_space import workloads
 from targets import registry
 from targets.base import Module, RunError
 from targets.vta.assembly import parse_stream
-from targets.vta.hardware import PYNQ
+from targets.vta.hardware import PYNQ, ConfigurationError, VtaHardware
 from targets.vta.isa import COLUMN, decode, decode_table, encode_table
 from targets.vta.kernel import VtaBound, VtaKernel, words_of
 from targets.vta.target import MOST_NESTS, get_target
@@ -60,9 +60,34 @@ def test_designs_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("design", "spec"),
+    [
+        (PYNQ, "vta"),
+        (VtaHardware(log_inp_buffer=13, clock_hz=3e8), "vta:log_inp_buffer=13,clock_hz=300000000.0"),
+        (VtaHardware(name="small", log_acc_buffer=15), "vta:name=small,log_acc_buffer=15"),
+        (PYNQ.with_blocks(1, 32, 32), None),
+    ],
+)
+def test_a_design_has_a_name_that_any_process_makes_it_from(design: VtaHardware, spec: str | None) -> None:
+    assert spec in (None, design.spec)
+    assert get_target(design.spec).vta == design
+    assert registry.name_of(design) == registry.name_of(design.spec) == design.spec
+
+
+def test_a_name_that_could_not_be_told_from_fields_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="`name` must be of letters, digits, _ and - .*, but got name='a,b'"):
+        _ = VtaHardware(name="a,b").spec
+    with pytest.raises(ValueError, match="`target` must be a name, or a design such as VtaHardware, but got target=3"):
+        registry.name_of(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
     ("spec", "content", "message"),
     [
-        ("vta:zynq", None, "must be followed by pynq, BxIxO or a .json file, but got vta:zynq"),
+        ("vta:zynq", None, "must be followed by pynq, BxIxO, FIELD=VALUE or a .json file, but got vta:zynq"),
+        ("vta:log_inp_buffer=13,clock=1", None, "must have keys among .*, but got 'clock'"),
+        ("vta:log_inp_buffer=", None, "a design must be FIELD=NUMBER,FIELD=NUMBER, but got 'log_inp_buffer='"),
+        ("vta:log_inp_buffer=40", None, "`log_inp_buffer` must hold at least one element"),
         ("vta:1x3x16", None, "`block_in` must be a power of two, but got block_in=3"),
         ("vta:none.json", None, "must name a readable file, but got vta:none.json: No such file"),
         ("vta:FILE", '{"clock": 1}', "must have keys among"),
@@ -178,6 +203,15 @@ def test_tuning_finds_a_schedule_that_keeps_the_accelerator_busy() -> None:
     np.testing.assert_array_equal(result.kernel(*inputs), workload.reference(*inputs))
     every = [record.metrics["cycles"] for record in result.records if record.ok]
     assert told["cycles"] == min(every) and len(set(every)) > 1
+
+
+def test_a_design_is_tuned_as_it_is_given() -> None:
+    workload = workloads.conv2d_blocked(8, 8, 32, 32)
+    design = replace(PYNQ, log_acc_buffer=13)
+    result = autotune.tune(workload, target=design, trials=4, batch=4)
+    assert result.target == "vta:log_acc_buffer=13" and {record.target for record in result.records} == {result.target}
+    assert dict(result.hardware.memories)["accumulator"] == 1 << 13
+    assert result.best is not None and VtaHardware.from_json(result.module.metadata["hardware"]) == design
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,130 @@
+"""What searches gain by what other tasks have taught: rows of single tasks, and figures over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from benchmarks.interleave import geometric_mean
+
+HARD_ROUNDS = 2
+"""A task is hard where the median search that is told nothing needs more rounds than that for what it comes to."""
+RESAMPLES = 4000
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task, searched by one method with several seeds.
+
+    Attributes:
+        task, target: names.
+        method: of transfer.
+        plain, told: trials of each seed's search until what the search that is told nothing comes to in the end; those
+            that never get there have one more than all.
+        slower: best seconds of the median search in the end, over those of the median search that is told nothing.
+        dropped: trials after which each seed's source was dropped; None where it was kept.
+        correlation: rank correlation of the programs measured both on the target and on another one; None where
+            there are few.
+        setting: from where to where.
+        batch, trials: of a round, and of a search.
+        programs: that the searches choose among.
+    """
+
+    task: str
+    target: str
+    method: str
+    plain: tuple[float, ...]
+    told: tuple[float, ...]
+    slower: float
+    dropped: tuple[int | None, ...]
+    correlation: float | None = None
+    setting: str = "workloads"
+    batch: int = 8
+    trials: int = 64
+    programs: int = 0
+
+    @property
+    def key(self) -> str:
+        """Of its place in a result file."""
+        return f"{self.setting}, {self.target} {self.task} {self.method}"
+
+    @property
+    def cut(self) -> float:
+        """How many times fewer trials are needed: the geometric mean over seeds."""
+        return geometric_mean([plain / told for plain, told in zip(self.plain, self.told, strict=True)])
+
+    @property
+    def hard(self) -> bool:
+        """Whether the search that is told nothing needs more than `HARD_ROUNDS` rounds."""
+        return float(np.median(self.plain)) > HARD_ROUNDS * self.batch
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Row:
+        """What `to_json` made; what is more is left out."""
+        known = {field.name: data[field.name] for field in fields(Row)}
+        return Row(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Figures over all tasks of one method; `censored` is the share of searches that never got there.
+
+    `cut` and `hard_cut` are geometric means over tasks, and the intervals those of a bootstrap over tasks.
+    """
+    hard = [row for row in rows if row.hard]
+    known = [row.correlation for row in rows if row.correlation is not None]
+    worst = max(rows, key=lambda row: row.slower)
+    return {
+        "tasks": len(rows),
+        "seeds": min(len(row.plain) for row in rows),
+        "cut": geometric_mean([row.cut for row in rows]),
+        "cut_interval": interval([row.cut for row in rows]),
+        "hard_tasks": len(hard),
+        "hard_cut": geometric_mean([row.cut for row in hard]) if hard else None,
+        "hard_cut_interval": interval([row.cut for row in hard]) if hard else None,
+        "worst": worst.slower,
+        "worst_task": worst.task,
+        "slower_by_5": sum(row.slower > 1.05 for row in rows),
+        "dropped": float(np.mean([at is not None for row in rows for at in row.dropped])),
+        "censored": float(np.mean([told > row.trials for row in rows for told in row.told])),
+        "correlation": float(np.mean(known)) if known else None,
+    }
+
+
+def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """Where the geometric mean lies with `CONFIDENCE`: a bootstrap over the values (Efron, 1979), by percentiles."""
+    logs = np.log(np.asarray(values, np.float64))
+    drawn = np.random.default_rng(seed).integers(0, len(logs), (RESAMPLES, len(logs)))
+    low, high = np.exp(np.quantile(logs[drawn].mean(axis=1), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
+    return float(low), float(high)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown: a line for each setting and method, the hard tasks apart."""
+    lines = [
+        "| from other | searched on | method | tasks x seeds | trials cut | hard tasks | trials cut there | slower in "
+        "the end, at most | over 5 % | dropped | rank correlation of targets |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for setting, target, method in dict.fromkeys((row.setting, row.target, row.method) for row in rows):
+        of = [row for row in rows if (row.setting, row.target, row.method) == (setting, target, method)]
+        found = summary(of)
+        alike = "" if found["correlation"] is None else f"{found['correlation']:.2f}"
+        lines.append(
+            f"| {setting} | {target} | {method} | {found['tasks']} x {found['seeds']} | "
+            f"{_within(found['cut'], found['cut_interval'])} | {found['hard_tasks']} | "
+            f"{_within(found['hard_cut'], found['hard_cut_interval'])} | {found['worst'] - 1:+.1%} | "
+            f"{found['slower_by_5']} | {found['dropped']:.0%} | {alike} |"
+        )
+    return "\n".join(lines)
+
+
+def _within(value: float | None, bounds: tuple[float, float] | None) -> str:
+    return "" if value is None or bounds is None else f"{value:.2f}x ({bounds[0]:.2f}–{bounds[1]:.2f})"

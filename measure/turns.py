@@ -1,0 +1,257 @@
+"""Timing many kernels in turns: short bursts of one after the other, round after round, in one process.
+
+A host that others share changes its speed by tens of percent within fractions of a second. Whoever times one kernel
+for 15 ms, and then the next one, compares the moments as much as the kernels. Here the bursts of every kernel are
+spread over the seconds that the whole group takes, so that each meets the host's fast moments, and its fastest burst
+says what it can do; docs/measurement.md says what that is worth.
+
+What a pool has measured before was checked by it, and is not checked again unless that is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measure.check import Oracle
+from measure.child import Child, cause_of_death
+from measure.errors import ErrorClass, PoolError, TrialFailure
+from measure.host import cores_for
+from measure.hostlock import HostLock
+from measure.interface import Bound, Executor, Task
+from measure.pool import Trial, TrialResult
+from measure.settings import LocalSettings
+from measure.timing import rotation_copies
+
+_SHARE = 1 / 40
+"""Of the time-out of one kernel, that a round has for each kernel besides."""
+_PATIENCE = 0.25
+"""Seconds after which a wait for the machine looks whether it is to stop."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How kernels take turns.
+
+    Attributes:
+        rounds: bursts of each kernel.
+        burst_seconds: of one burst; a kernel that takes longer runs once.
+        group: most kernels that take turns with each other: the more, the longer the time over which each is spread.
+        rotation_bytes: most memory for rotated copies of a kernel's constants, bytes. What the others of a group do
+            between two bursts makes them cold besides.
+        timeout_seconds: that building and running one kernel may take, and a round of a group of 40.
+        check: whether outputs are held against the reference, as a pool does.
+    """
+
+    rounds: int = 60
+    burst_seconds: float = 0.001
+    group: int = 320
+    rotation_bytes: int = 16 << 20
+    timeout_seconds: float = 20.0
+    check: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "group", "rotation_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, but got {name}={getattr(self, name)}")
+        for name in ("burst_seconds", "timeout_seconds"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be positive, but got {name}={getattr(self, name)}")
+
+
+class TurnTimer:
+    """Times groups of known kernels on this machine, in a process of its own.
+
+    Args:
+        threads: that kernels run on.
+        turns: how they take turns.
+        settings: of the local pool: executor, time-outs, the host's lock.
+        seed: of the order in each round.
+    """
+
+    def __init__(
+        self, threads: int, turns: Turns | None = None, settings: LocalSettings | None = None, seed: int = 0
+    ) -> None:
+        self.turns, self.settings, self.threads = turns or Turns(), settings or LocalSettings(), threads
+        self._rng = np.random.default_rng(seed)
+        self._lock = HostLock(self.settings.host_lock)
+        self._child: Child | None = None
+
+    def time(self, trials: Sequence[Trial], stop: Callable[[], bool] = lambda: False) -> list[TrialResult]:
+        """Times kernels, at most `turns.group` at a time.
+
+        Args:
+            trials: of one workload and one seed for each group, or inputs are made for each anew.
+            stop: is asked before each group, and while others use the machine.
+
+        Returns:
+            A result for each trial, in order; those of the groups before it was to stop. `latencies` are medians of
+            bursts. A group in which a kernel fails as it runs or takes the process along, or that is too large for the
+            memory, is timed again in halves, until the culprit is alone with its failure.
+        """
+        found: list[TrialResult] = []
+        for first in range(0, len(trials), self.turns.group):
+            while not self._lock.acquire("time", _PATIENCE):  # others build or time
+                if stop():
+                    return found
+            if stop():
+                return found
+            try:
+                found += self._group(list(trials[first : first + self.turns.group]), first)
+            finally:
+                self._lock.release()
+        return found
+
+    def close(self) -> None:
+        """Ends the process; may be called twice."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _group(self, trials: list[Trial], first: int) -> list[TrialResult]:
+        request = {
+            "trials": [trial.to_json() for trial in trials],
+            "rounds": self.turns.rounds,
+            "burst_seconds": self.turns.burst_seconds,
+            "rotation_bytes": self.turns.rotation_bytes,
+            "check": self.turns.check,
+            "seed": int(self._rng.integers(1 << 31)),
+            "prepare_timeout": self.settings.prepare_timeout,
+            "timeout": self.turns.timeout_seconds * (1.0 + _SHARE * len(trials)),
+        }
+        child = self._started()
+        child.send(request)
+        answer = child.receive()
+        while answer is not None and answer[0]["stage"] == "prepared":
+            answer = child.receive()
+        failure = _failure(child, None if answer is None else answer[0])
+        if failure is not None:
+            child.close()
+            self._child = None
+            if len(trials) == 1:
+                return [TrialResult(trials[0], first, error=failure.error, message=failure.message)]
+            half = len(trials) // 2
+            return self._group(trials[:half], first) + self._group(trials[half:], first + half)
+        assert answer is not None
+        return [
+            _result(trial, first + place, of)
+            for place, (trial, of) in enumerate(zip(trials, answer[0]["results"], strict=True))
+        ]
+
+    def _started(self) -> Child:
+        if self._child is None:
+            options = {"executor": self.settings.executor, "memory_bytes": None, "task_bytes": self.settings.task_bytes}
+            self._child = Child({**options, "role": "turns", "cores": cores_for(self.threads)})
+            if self._child.receive() is None:
+                words = self._child.last_words()
+                self.close()
+                raise PoolError(f"a process that times must come up, but it died: {words}")
+        return self._child
+
+
+class Player:
+    """The worker's side: builds a group, binds all of it, and lets it take turns."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def handle(
+        self, request: dict[str, Any], blob: bytes, prepared: Callable[[], None]
+    ) -> tuple[dict[str, Any], bytes]:
+        """Times the trials of `request`."""
+        results: list[dict[str, Any]] = []
+        bounds: dict[int, tuple[Bound, int]] = {}
+        tasks: dict[tuple[str, int], Task] = {}
+        for place, trial in enumerate(Trial.from_json(data) for data in request["trials"]):
+            key = (trial.workload_key, trial.seed)
+            if key not in tasks:
+                tasks[key] = self._executor.prepare(trial, request["check"])
+            task = tasks[key]
+            prepared()  # the time that it may take begins anew
+            try:
+                bound = self._bound(trial, task, request["rotation_bytes"])
+            except TrialFailure as failure:
+                results.append({"error": failure.error, "message": failure.message})
+                continue
+            rotation = bound.copies * task.constant_bytes if bound.copies > 1 else 0
+            results.append({"latencies": [], "rotation_bytes": rotation, "metrics": bound.metrics()})
+            bounds[place] = bound, trial.threads
+        rng = np.random.default_rng(request["seed"])
+        places = np.array(sorted(bounds), np.int64)
+        iterations = {}
+        for place in places.tolist():
+            bound, threads = bounds[place]
+            once = float(np.min(bound.time(3, threads)))
+            iterations[place] = max(1, int(request["burst_seconds"] / max(once, 1e-9)))
+        for _ in range(request["rounds"]):
+            prepared()
+            for place in rng.permutation(places).tolist():
+                bound, threads = bounds[place]
+                results[place]["latencies"].append(float(np.median(bound.time(iterations[place], threads))))
+        return {"results": results}, b""
+
+    def _bound(self, trial: Trial, task: Task, rotation_bytes: int) -> Bound:
+        """A kernel that has run once, and right where a reference is at hand.
+
+        Raises:
+            TrialFailure: it cannot be built or bound, or its output is wrong.
+        """
+        module, copies = self._executor.build(trial), 1
+        if trial.cache == "network" and task.constant_bytes:
+            copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, rotation_bytes))
+        bound = self._executor.bind(trial, module, task, copies)
+        output = bound.run(trial.threads)
+        if task.expected is not None:
+            oracle = Oracle(task.expected, task.rtol, task.atol)
+            oracle.poison(output)
+            comparison = oracle.compare(bound.run(trial.threads))
+            if not comparison.ok:
+                raise TrialFailure(ErrorClass.wrong_output, comparison.message)
+        return bound
+
+
+def _failure(child: Child, header: dict[str, Any] | None) -> TrialFailure | None:
+    """Why a group could not be timed; None where it was. `header` is None where the process died.
+
+    Raises:
+        PoolError: for a fault of ours, which no smaller group would be without.
+    """
+    if header is None:
+        error, message = cause_of_death(child.reap(), child.last_words())
+        return TrialFailure(error, f"the kernel's process {message}")
+    if "error" not in header:
+        return None
+    error = ErrorClass(header["error"])
+    if error is ErrorClass.unknown:
+        raise PoolError(f"a group must be timed, but got {error}: {header['message']}")
+    return TrialFailure(error, header["message"])
+
+
+def _result(trial: Trial, index: int, found: dict[str, Any]) -> TrialResult:
+    if "error" in found:
+        return TrialResult(trial, index, error=ErrorClass(found["error"]), message=found["message"])
+    latencies: NDArray[np.float64] = np.array(found["latencies"])
+    low, middle, high = np.quantile(latencies, (0.25, 0.5, 0.75)).tolist()
+    return TrialResult(
+        trial,
+        index,
+        tuple(latencies.tolist()),
+        middle,
+        spread=(high - low) / middle if middle > 0 else 0.0,
+        max_error=math.nan,
+        rotation_bytes=found["rotation_bytes"],
+        metrics=found["metrics"],
+    )

@@ -1,0 +1,87 @@
+"""The model of what the roofline misses: its loss looks within tasks alone, and its features say how, not how much."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costmodel.features import NAMES, SECONDS
+from costmodel.features.program import program_features, program_rows
+from costmodel.features.relative import RELATIVE_NAMES, relative_features, relative_rows
+from costmodel.metrics import pairwise_accuracy
+from costmodel.models.lightgbm_residual import CentredLoss, ResidualModel
+from tests.costmodel.data import population
+
+
+def test_shares_by_hand():
+    features, _ = population(20, statements=3)
+    column = relative_features(features)[RELATIVE_NAMES.index("share.roofline.loading")]
+    loading = np.exp2(features[:, :, NAMES.index("roofline.loading")].astype(np.float64)) - 1
+    np.testing.assert_allclose(column, np.log2(1 + loading.sum(axis=1)) - features[:, 0, SECONDS], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(relative_rows(program_rows(list(features))).T, relative_features(features))
+    assert len(set(RELATIVE_NAMES)) == len(RELATIVE_NAMES) < len(program_features(features))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 999), st.integers(1, 4))
+def test_the_gradient_is_that_of_the_squared_error_about_the_means_of_tasks(seed, tasks):
+    rng = np.random.default_rng(seed)
+    groups = np.concatenate([np.arange(tasks), rng.integers(0, tasks, 12)])
+    target, scores = rng.normal(size=(2, len(groups)))
+    weight = rng.uniform(0.1, 2, len(groups))
+    loss = CentredLoss(target, weight, groups)
+
+    def value(at):
+        error, total = at - target, 0.0
+        for task in range(tasks):
+            own = groups == task
+            mean = np.average(error[own], weights=weight[own])
+            total += 0.5 * float((weight[own] * (error[own] - mean) ** 2).sum())
+        return total / weight.mean()
+
+    step = 1e-5
+    found = [(value(scores + step * unit) - value(scores - step * unit)) / (2 * step) for unit in np.eye(len(groups))]
+    np.testing.assert_allclose(loss(scores)[0], found, atol=1e-6)
+    shifted = CentredLoss(target + rng.normal(size=tasks)[groups], weight, groups)  # by something for each task
+    np.testing.assert_allclose(shifted(scores)[0], loss(scores)[0], atol=1e-9)
+
+
+def slowed(count, seed):
+    """A population in which short innermost loops take four times as long, which no estimate knows."""
+    features, throughput = population(count, seed=seed)
+    return features, throughput * np.where(features[:, :, NAMES.index("inner0.extent")].max(axis=1) > 6, 1.0, 0.25)
+
+
+def test_it_learns_what_the_roofline_misses_and_begins_with_its_order():
+    (features, throughput), (later, truth) = slowed(600, 1), slowed(400, 2)
+    groups = np.arange(600) % 3
+    model = ResidualModel(members=2)
+    model.fit_tasks(list(features), throughput / np.array([1.0, 3.0, 9.0])[groups], groups)
+    roofline = pairwise_accuracy(-later[:, 0, SECONDS].astype(np.float64), truth)
+    assert pairwise_accuracy(model.predict(later), truth) > roofline + 0.05
+    model.fit([features[0]] * 4, throughput[[0] * 4])  # nothing varies, nothing is learned
+    np.testing.assert_array_equal(np.argsort(model.predict(later)), np.argsort(-later[:, 0, SECONDS]))
+
+
+def test_failures_come_last():
+    features, throughput = population(400, seed=3)
+    waste = NAMES.index("inner0.extent")
+    fails = features[:, 0, waste] > 6
+    model = ResidualModel(members=1)
+    model.fit(list(features), np.where(fails, 0.0, throughput))
+    scores = model.predict(features)
+    assert scores[fails].max() < np.quantile(scores[~fails], 0.5)
+
+
+@pytest.mark.parametrize("options", [{"members": 0}, {"leaf_programs": 0}])
+def test_options_that_are_none(options):
+    with pytest.raises(ValueError, match="must be at least 1"):
+        ResidualModel(**options)
+
+
+def test_only_what_it_wrote_is_read(tmp_path):
+    (tmp_path / "model").write_text("tree\n")
+    with pytest.raises(ValueError, match="must end with a line autotune_residual=FORESTS"):
+        ResidualModel().load(tmp_path / "model")

@@ -1,0 +1,43 @@
+"""Runs a notebook as a program in a process of its own, forked from one that has imported the heavy libraries."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+from dataclasses import dataclass
+from pathlib import Path
+
+HEAVY = ["autotune.tuner", "autotune.sweep", "costmodel.evaluate", "lightgbm", "matplotlib.pyplot"]
+"""What notebooks import and a process takes seconds for."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What became of a program: its exit code, and what it wrote."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+def run(notebook: Path, folder: Path, logs: Path, timeout: float = 100.0) -> Finished:
+    """Runs a notebook in `folder`; what it writes goes through files in `logs`."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(HEAVY)
+    process = context.Process(target=_execute, args=(str(notebook), str(folder), str(logs)))
+    process.start()
+    process.join(timeout)
+    process.kill()
+    process.join()
+    return Finished(process.exitcode, (logs / "out").read_text(), (logs / "err").read_text())
+
+
+def _execute(notebook: str, folder: str, logs: str) -> None:
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(Path(logs, name), os.O_WRONLY | os.O_CREAT), number)
+    os.chdir(folder)
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("agg")
+    runpy.run_path(notebook, run_name="__main__")
