@@ -167,7 +167,10 @@ class KernelText:
         if pragma:
             self.line(pragma)
         self.open(f"for ({kind} {name} = 0; {name} < {extent}; ++{name}) {{")
+        if pragma == "#pragma unroll":
+            self.values.unrolled.add(loop.var)
         self.stmt(loop.body)
+        self.values.unrolled.discard(loop.var)
         self.close()
 
     def _unrolling(self, loop: For) -> str:
@@ -256,7 +259,7 @@ class KernelText:
                 place = self.values.offset(
                     target, tuple(substitute(i, {loop.var: const(start)}) for i in store.indices)
                 )
-                self.line(f"*({kind}*)({self.name(store.buffer)} + {self.values.index(place)}) = {part};")
+                self.line(f"*({kind}*)({self.values.pointer(target, place)}) = {part};")
         self.close()
 
     def copied(self, store: Store, loop: For | None) -> bool:
@@ -287,7 +290,7 @@ class KernelText:
         places = []
         for buffer, indices in ((target, store.indices), (source, value.args[1:])):
             offset = self.values.offset(buffer, tuple(substitute(i, at) for i in indices))
-            places.append(f"{self.name(buffer.name)} + {self.values.index(offset)}")
+            places.append(self.values.pointer(buffer, offset))
         inside = " && ".join(self.values.condition(substitute(t, at)) for t in tests) or "true"
         copy = f"copy_async<{size}>({places[0]}, {places[1]}, {inside});"
         if store.predicate is None:
@@ -343,9 +346,9 @@ class KernelText:
         parts: list[str] = []
         for start in range(0, lanes, width):
             at = {loop.var: const(start)}
-            place = self.values.index(self.values.offset(buffer, tuple(substitute(i, at) for i in load.args[1:])))
+            place = self.values.offset(buffer, tuple(substitute(i, at) for i in load.args[1:]))
             kind, part = f"Vec<{C_TYPES[buffer.dtype]}, {width}>", self.fresh("v")
-            access = f"{part} = *(const {kind}*)({self.name(buffer.name)} + {place});"
+            access = f"{part} = *(const {kind}*)({self.values.pointer(buffer, place)});"
             tests = " && ".join(self.values.condition(substitute(c, at)) for c in conditions)
             self.line(f"{kind} {part}{{}};" if tests else f"const {kind} {access}")
             if tests:

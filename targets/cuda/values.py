@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from search_space.ir.expr import BOOL, FLOATS, Expr, total
+from search_space.ir.expr import BOOL, FLOATS, Expr, total, variables
 from search_space.ir.polynomial import Poly, poly
-from search_space.ir.regroup import Regrouping, recombined
+from search_space.ir.regroup import Regrouping, pulled_apart, recombined
 from search_space.ir.stmt import Buffer
 from targets.base import BuildError
 
@@ -57,12 +57,13 @@ class Values:
         self.index_type = "long long" if wide else "int"
         self.suffix = "ll" if wide else ""
         self.replaced: dict[int, str] = {}  # loads that are at hand already, by serial
+        self.unrolled: set[str] = set()  # variables of loops around that are written out
 
     # ------------------------------------------------------------------ integers
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         """Elements from the buffer's first one; axes that a fused loop took apart are one again."""
         place = total(i * s for i, s in zip(indices, buffer.strides, strict=True))
-        return recombined(self.simplify(place), self.simplify)
+        return pulled_apart(recombined(self.simplify(place), self.simplify), self.simplify)
 
     def index(self, e: Expr) -> str:
         """Text of an integer expression."""
@@ -141,7 +142,23 @@ class Values:
         return self.widened(self.element(buffer, e.args[1:]), buffer.dtype)
 
     def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        return f"{self.names(buffer.name)}[{self.index(self.offset(buffer, indices))}]"
+        moving, known = self._parts(buffer, self.offset(buffer, indices))
+        return f"({self.names(buffer.name)} + {moving})[{known}]" if moving else f"{self.names(buffer.name)}[{known}]"
+
+    def pointer(self, buffer: Buffer, place: Expr) -> str:
+        """Text of the address of the element at an offset."""
+        return " + ".join(part for part in (self.names(buffer.name), *self._parts(buffer, place)) if part)
+
+    def _parts(self, buffer: Buffer, place: Expr) -> tuple[str, str]:
+        """Of an offset into device memory, what changes at run time, and what is a number where loops are written out.
+
+        Apart, for one 64-bit address then serves all accesses of an unrolled loop; they differ in their immediates.
+        """
+        terms = poly(place)
+        known = {m: c for m, c in terms.items() if all(variables(a) <= self.unrolled for a in m)}
+        if buffer.scope != "global" or not known or len(known) == len(terms):
+            return "", self.index(place)
+        return self._sum({m: c for m, c in terms.items() if m not in known}), self._sum(known)
 
     def widened(self, text: str, dtype: str) -> str:
         """A value as it is computed with, of one as it is kept in memory."""
