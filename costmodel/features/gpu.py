@@ -22,6 +22,18 @@ from search_space.lower.blocks import PIPELINE, kernels, shared_bytes
 
 LATENCY_CYCLES = 800.0
 """From a multiprocessor to memory and back."""
+SHARED_CYCLES = 32.0
+"""From a load of shared memory to its value."""
+ADDRESS = 1.5
+"""Instructions by which the address of an access to device memory is made."""
+GUARD = 4.0
+"""Instructions by which it is decided whether an element is there."""
+WRITTEN_OUT = 128.0
+"""Multiply-adds up to which the emitter writes a step's loops out."""
+MMA_CYCLES = 8.0
+"""From one instruction of the tensor cores of a quarter of a multiprocessor to the next."""
+MMA_SHARE = 0.63
+"""Of the peak of compute capability 9.0, what instructions of one warp reach; those of four reach it."""
 STEP_CYCLES = 60.0
 """What a step costs besides, in barriers and in starting its copies."""
 FLIGHT_BYTES = 32768.0
@@ -36,6 +48,8 @@ ISSUE = 128
 """Instructions of threads that it issues in a cycle."""
 REGISTERS = 24
 """Those that a thread needs besides its arrays."""
+MATRIX_ROW = 16
+"""Bytes of a row of the matrices that the tensor cores are given."""
 THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
@@ -66,22 +80,27 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
     tape, statement, gpu = nest.tape, nest.statement, _gpu(hardware)
     lanes = nest.extent_of("vectorize").most(1)
     tensor = nest.extent_of("tensor")
-    is_tensor = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
-    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items())
+    by_warp = any(loop.kind == "tensor" for loop in statement.loops)
+    is_tensor = statement.reducing and by_warp
+    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
     arithmetic = nest.iterations * work / LANES
     if is_tensor:
         rate = _tensor_rate(nest, gpu)
         arithmetic = nest.iterations * 2 / rate * hardware.cores * hardware.clock_hz
     shared, sectors, unique = tape.const(0), tape.const(0), tape.const(0)
-    accesses = 0
+    moved = tape.const(0)
     for access in nest.accesses:
+        instructions = tape.const(1) if by_warp else _vector(nest, access)[1] / _reused(nest, access)
         if access.buffer.scope == "shared":
             shared = shared + _wavefronts(nest, access, gpu) * (gpu.banks * 4)
         else:
             sectors = sectors + _requested(nest, access, gpu)
             unique = unique + nest.elements(access)[0] * dtype_bytes(access.buffer.dtype)
-        accesses += 1
-    instructions = nest.iterations * work / tensor + nest.iterations / lanes / tensor * accesses
+            instructions = instructions * (1 + ADDRESS + (GUARD if statement.guarded else 0.0))
+        moved = moved + instructions
+    instructions = nest.iterations * work / tensor + nest.iterations / lanes / tensor * moved
+    if by_warp:
+        instructions = instructions * gpu.warp
     hertz = hardware.clock_hz * hardware.cores
     misses = (
         shared / gpu.shared_bandwidth * hertz,
@@ -102,7 +121,7 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
         tile,
         tile,
         body,
-        nest.iterations / lanes * accesses / nest.trips[-1].most(1),
+        nest.iterations / lanes * moved / nest.trips[-1].most(1),
         arithmetic,
         issue,
         tape.const(0),
@@ -131,11 +150,12 @@ def gpu_seconds(
         waves = blocks.ceildiv(resident * gpu.sms)
         active = blocks.ceildiv(gpu.sms).least(resident) * threads  # threads at work on one multiprocessor
         balance = blocks / (blocks.ceildiv(gpu.sms) * gpu.sms)
-        sums = tape.const(1)
-        for term in mine:
-            sums = sums.most(term.accumulators)
+        sums, hidden = tape.const(1), tape.const(1)
+        for i in kernel.nests:
+            sums = sums.most(terms[i].accumulators)
+            hidden = hidden.least(_hidden(nests[i], active))
         flight = active * sums / FMA_IN_FLIGHT
-        computing = balance * flight.least(1)
+        computing = balance * flight.least(1) * hidden
         wide = tape.const(4)
         for i in kernel.nests:
             wide = wide.most(_in_flight(nests[i]))
@@ -148,7 +168,10 @@ def gpu_seconds(
         for part in parts[1:]:
             slowest = slowest.most(part)
         cycles = slowest + (tape.total(parts) - slowest) * (OVERLAP * OVERLAP)
-        waiting = waves * kernel.steps * kernel.waiting + LATENCY_CYCLES
+        together = blocks.ceildiv(gpu.sms).least(resident)  # blocks of a multiprocessor, which work while one waits
+        waits = waves * kernel.steps * kernel.waiting
+        alone = cycles / hardware.cores / together + waits
+        waiting = (alone - cycles / hardware.cores).most(waits / 4) + LATENCY_CYCLES
         whole = cycles / hertz + waiting / hardware.clock_hz + gpu.launch_seconds
         seconds = seconds + whole
         total = tape.total(t.seconds for t in mine).most(1e-12)
@@ -162,6 +185,26 @@ def gpu_seconds(
                 seconds=whole * share,
             )
     return done, seconds
+
+
+def _hidden(nest: Nest, active: Value) -> Value:
+    """Share of the time in which warps that read tiles of shared memory compute rather than wait for it.
+
+    A schedule of instructions begins with loads, once in every body that is written out; the others of the `active`
+    threads of a multiprocessor work meanwhile.
+    """
+    tape, statement = nest.tape, nest.statement
+    if not statement.reducing or statement.output.memory:
+        return tape.const(1)
+    body = nest.product(_unrolled)
+    if any(loop.kind == "tensor" for loop in statement.loops):
+        body = body * MMA_CYCLES
+    body = body.most((body * nest.extent_of("serial")).least(WRITTEN_OUT))
+    return (active / LANES * body / (body + SHARED_CYCLES)).least(1)
+
+
+def _unrolled(loop: Loop) -> bool:
+    return loop.kind in ("unroll", "vthread")
 
 
 def _gpu(hardware: Hardware) -> GpuLimits:
@@ -245,29 +288,46 @@ def _vector(nest: Nest, access: Access) -> tuple[Value, Value]:
 
 
 def _wavefronts(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
-    """Passes through the banks of shared memory that all executions take."""
+    """Cycles of the pipeline of shared memory that all executions take, each of one 4-byte value for every lane.
+
+    A vector of n values takes n cycles, each for a part of the lanes, and more where these meet in banks; half of them
+    where neighbours in pairs read the same, as those of a tile do (`targets.cuda.lanes`).
+    """
     tape = nest.tape
-    if any(loop.kind == "tensor" for loop in nest.statement.loops):  # whole rows of a tile, by a warp together
-        return nest.iterations * dtype_bytes(access.buffer.dtype) / (gpu.banks * 4)
+    if any(loop.kind == "tensor" for loop in nest.statement.loops):
+        return _matrices(nest, access, gpu)
     width, moves = _vector(nest, access)
-    words = dtype_bytes(access.buffer.dtype) / 4
-    lanes, distinct, conflict = tape.const(gpu.warp), tape.const(1), tape.const(1)
+    words = (width * (dtype_bytes(access.buffer.dtype) / 4)).most(1)
+    places = tape.const(gpu.banks) / words  # vectors that the banks hold, and lanes of a part
+    lanes, conflict = places, tape.const(1)
+    pair: Value = tape.const(0)
     for _, extent, stride in _thread_loops(nest, access):
         along = extent.least(lanes)
         lanes = (lanes // along).most(1)
         still = stride <= 0
-        distinct = distinct * still.otherwise(1, along)
+        pair = pair.most(still.otherwise((tape.const(1) < extent).otherwise(1, 0), 0))
         apart = stride / width
-        degree = tape.const(1)
+        met = tape.const(1)
         for power in (2, 4, 8, 16, 32):
             whole = ((apart / power) // 1).equals(apart / power)
-            degree = whole.otherwise((tape.const(power) / 1).least(along), degree)
-        conflict = conflict.most(still.otherwise(1, (degree * width * words / 4).most(1).least(along)))
-    passes = (distinct * width * words / gpu.banks).most(1)
-    lanes_of = nest.extent_of("vectorize").most(1)
-    warps = nest.iterations / lanes_of / gpu.warp
-    unrolled = _reused(nest, access)
-    return warps * moves * passes.most(conflict) / unrolled
+            met = whole.otherwise(places.least(power), met)
+        conflict = conflict * still.otherwise(1, along.ceildiv(places / met))
+    halved = (tape.const(1) < words).otherwise(pair, 0).otherwise(2, 1)
+    warps = nest.iterations / nest.extent_of("vectorize").most(1) / gpu.warp
+    return warps * moves * (words / halved).most(1) * conflict / _reused(nest, access)
+
+
+def _matrices(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
+    """The same of fragments: rows of 16 bytes, eight of which are read at once unless they begin in the same banks."""
+    tape, size = nest.tape, dtype_bytes(access.buffer.dtype)
+    pitch = tape.const(1)
+    for loop in nest.statement.loops:
+        if loop.kind == "tensor":
+            pitch = pitch.most(nest.stride(access, loop.var))
+    rows, met = pitch * size / MATRIX_ROW, tape.const(1)
+    for power in (2, 4, 8):
+        met = ((rows / power) // 1).equals(rows / power).otherwise(power, met)
+    return nest.iterations * met * size / (gpu.banks * 4)
 
 
 def _requested(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
@@ -311,4 +371,5 @@ def _tensor_rate(nest: Nest, gpu: GpuLimits) -> float:
     rates = dict(gpu.tensor_flops)
     dtypes = [a.buffer.dtype for a in nest.statement.inputs]
     found = [rates.get("tfloat32" if d == "float32" else d) for d in dtypes]
-    return min((r for r in found if r is not None), default=rates["float16"])
+    share = MMA_SHARE if gpu.arch.startswith("sm_90") else 1.0
+    return share * min((r for r in found if r is not None), default=rates["float16"])
