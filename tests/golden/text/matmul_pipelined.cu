@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                   for (int product_i = 0; product_i < 2; ++product_i) {
                     #pragma unroll
                     for (int product_j = 0; product_j < 4; ++product_j) {
-                      product[(out_j_1 * 8 + product_i * 4 + product_j)] = (product[(out_j_1 * 8 + product_i * 4 + product_j)] + (a_shared[(out_i_2 * 16 + product_i * 8 + (int)((unsigned)product_r_0 % 3u) * 64 + product_r_1 * 2 + product_r_2)] * b_shared[(out_j_1 * 16 + out_j_2 * 4 + product_j + (int)((unsigned)product_r_0 % 3u) * 256 + product_r_1 * 64 + product_r_2 * 32)]));
+                      product[(out_j_1 * 8 + product_i * 4 + product_j)] = (product[(out_j_1 * 8 + product_i * 4 + product_j)] + (a_shared[((int)((unsigned)out_i_2 / 2u) * 32 + (int)((unsigned)out_j_2 / 2u) * 16 + product_i * 8 + (int)((unsigned)product_r_0 % 3u) * 64 + product_r_1 * 2 + product_r_2)] * b_shared[((int)((unsigned)out_i_2 % 2u) * 8 + out_j_1 * 16 + (int)((unsigned)out_j_2 % 2u) * 4 + product_j + (int)((unsigned)product_r_0 % 3u) * 256 + product_r_1 * 64 + product_r_2 * 32)]));
                     }
                   }
                 }
@@ -121,13 +121,13 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
           for (int out_j_1 = 0; out_j_1 < 2; ++out_j_1) {
             #pragma unroll
             for (int out_i_3 = 0; out_i_3 < 2; ++out_i_3) {
-              if ((((int)((unsigned)out_i_0_j_0 / 2u) * 4 + out_i_2) < 30)) {
+              if ((((int)((unsigned)out_i_0_j_0 / 2u) * 2 + (int)((unsigned)out_i_2 / 2u)) < 15)) {
                 Vec<float, 4> v28;
                 v28.x[0] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8)], 0.0f);
                 v28.x[1] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 1)], 0.0f);
                 v28.x[2] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 2)], 0.0f);
                 v28.x[3] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 3)], 0.0f);
-                *(Vec<float, 4>*)(out + ((int)((unsigned)out_i_0_j_0 % 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 512 + out_i_2 * 128 + out_j_2 * 4) + (out_i_3 * 64 + out_j_1 * 16)) = v28;
+                *(Vec<float, 4>*)(out + ((int)((unsigned)out_i_0_j_0 % 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 512 + (int)((unsigned)out_i_2 % 2u) * 8 + (int)((unsigned)out_i_2 / 2u) * 256 + (int)((unsigned)out_j_2 % 2u) * 4 + (int)((unsigned)out_j_2 / 2u) * 128) + (out_i_3 * 64 + out_j_1 * 16)) = v28;
               }
             }
           }
