@@ -28,7 +28,7 @@ ADDRESS = 1.5
 """Instructions by which the address of an access to device memory is made."""
 GUARD = 4.0
 """Instructions by which it is decided whether an element is there."""
-WRITTEN_OUT = 128.0
+WRITTEN_OUT = 256.0
 """Multiply-adds up to which the emitter writes a step's loops out."""
 MMA_CYCLES = 8.0
 """From one instruction of the tensor cores of a quarter of a multiprocessor to the next."""
@@ -40,6 +40,8 @@ FLIGHT_BYTES = 32768.0
 """Bytes on their way to one multiprocessor that keep the memory busy."""
 MOST_IN_FLIGHT = 128.0
 """Bytes that one thread asks for at once at most."""
+LOADS_TOGETHER, LOADS_LONG = 32.0, 4.0
+"""Steps of a loop of loads that the emitter writes out as a whole, and those of a longer one."""
 FMA_IN_FLIGHT = 512.0
 """Multiply-adds of one multiprocessor that keep its pipelines busy."""
 LANES = 128
@@ -361,7 +363,9 @@ def _in_flight(nest: Nest) -> Value:
         return nest.tape.const(0)
     size = dtype_bytes(reads[0].buffer.dtype)
     if statement.output.buffer.scope != "shared":
-        return nest.extent_of("vectorize", "unroll").most(1) * size
+        serial = nest.extent_of("serial").most(1)
+        together = (serial <= LOADS_TOGETHER).otherwise(serial, LOADS_LONG)
+        return (nest.extent_of("vectorize", "unroll").most(1) * together * size).least(MOST_IN_FLIGHT)
     copied = nest.tape.product(nest.extents[statement.allocation :]) / nest.extent_of(*THREADS).most(1)
     return (copied * size).least(MOST_IN_FLIGHT)
 

@@ -26,6 +26,8 @@ STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a kernel may declare; more is asked for at the launch."""
 MOST_UNROLLED = 32
 """Statements of an unrolled loop, where nothing but the latency of memory asks for it."""
+MOST_OF_TILES = 256
+"""The same where fragments of tiles in shared memory are loaded, whose latency a warp itself must hide."""
 IntrinsicEmitter = Callable[["KernelText", Intrinsic], None]
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
@@ -358,12 +360,18 @@ class KernelText:
 
 
 def unrolling(loop: For) -> str:
-    """How far a loop that is a loop is written out: as far as loads that wait for nothing can be under way together."""
+    """How far a loop that is a loop is written out: as far as loads that wait for nothing can be under way together.
+
+    Where fragments of a tile are loaded inside, further, so that those of later steps come while earlier ones compute.
+    """
     extent, size = int(loop.extent.value), statements(loop.body)
     if any(map(synchronises, walk_stmt(loop.body))):
         return "#pragma unroll 1"
     if extent * size <= MOST_UNROLLED:
         return "#pragma unroll"
+    if any(isinstance(n, Allocate) and n.buffer.scope == "local" for n in walk_stmt(loop.body)):
+        steps = max(n for n in range(1, extent + 1) if extent % n == 0 and (n == 1 or n * size <= MOST_OF_TILES))
+        return "#pragma unroll" if steps == extent else f"#pragma unroll {steps}"
     return "#pragma unroll 4" if size <= MOST_UNROLLED // 8 else "#pragma unroll 1"
 
 
