@@ -34,6 +34,8 @@ MMA_CYCLES = 8.0
 """From one instruction of the tensor cores of a quarter of a multiprocessor to the next."""
 MMA_SHARE = 0.63
 """Of the peak of compute capability 9.0, what instructions of one warp reach; those of four reach it."""
+BLOCK_SECONDS = 0.5e-9
+"""From the start of one block to that of the next, somewhere on the device."""
 STEP_CYCLES = 60.0
 """What a step costs besides, in barriers and in starting its copies."""
 FLIGHT_BYTES = 32768.0
@@ -169,7 +171,10 @@ def gpu_seconds(
         slowest = parts[0]
         for part in parts[1:]:
             slowest = slowest.most(part)
-        cycles = slowest + (tape.total(parts) - slowest) * (OVERLAP * OVERLAP)
+        slowest = slowest.most(blocks * (BLOCK_SECONDS * hertz))
+        cycles = slowest + (tape.total(parts) - slowest).most(0) * (OVERLAP * OVERLAP)
+        if not kernel.waiting:  # a block loads and then computes: while the next ones load, where there are some
+            cycles = cycles + (parts[0] + parts[1]).least(parts[2].most(parts[3])) / blocks.ceildiv(gpu.sms)
         together = blocks.ceildiv(gpu.sms).least(resident)  # blocks of a multiprocessor, which work while one waits
         waits = waves * kernel.steps * kernel.waiting
         alone = cycles / hardware.cores / together + waits
