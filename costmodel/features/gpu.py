@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from costmodel.columns import Value
 from costmodel.features.nest import Nest
-from costmodel.features.roofline import COST, OVERLAP, Terms
+from costmodel.features.roofline import COST, Terms
 from costmodel.features.statement import Access, Loop
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes
@@ -24,9 +24,9 @@ LATENCY_CYCLES = 800.0
 """From a multiprocessor to memory and back."""
 SHARED_CYCLES = 32.0
 """From a load of shared memory to its value."""
-ADDRESS = 1.5
+ADDRESS = 2.5
 """Instructions by which the address of an access to device memory is made."""
-GUARD = 4.0
+GUARD = 5.0
 """Instructions by which it is decided whether an element is there."""
 WRITTEN_OUT = 256.0
 """Multiply-adds up to which the emitter writes a step's loops out."""
@@ -34,6 +34,8 @@ MMA_CYCLES = 8.0
 """From one instruction of the tensor cores of a quarter of a multiprocessor to the next."""
 MMA_SHARE = 0.63
 """Of the peak of compute capability 9.0, what instructions of one warp reach; those of four reach it."""
+HINDERED = 0.2
+"""Share of the lesser of instructions, shared memory and traffic that the greatest of them does not hide."""
 BLOCK_SECONDS = 0.5e-9
 """From the start of one block to that of the next, somewhere on the device."""
 STEP_CYCLES = 60.0
@@ -172,7 +174,7 @@ def gpu_seconds(
         for part in parts[1:]:
             slowest = slowest.most(part)
         slowest = slowest.most(blocks * (BLOCK_SECONDS * hertz))
-        cycles = slowest + (tape.total(parts) - slowest).most(0) * (OVERLAP * OVERLAP)
+        cycles = slowest + (tape.total(parts) - slowest).most(0) * HINDERED
         if not kernel.waiting:  # a block loads and then computes: while the next ones load, where there are some
             cycles = cycles + (parts[0] + parts[1]).least(parts[2].most(parts[3])) / blocks.ceildiv(gpu.sms)
         together = blocks.ceildiv(gpu.sms).least(resident)  # blocks of a multiprocessor, which work while one waits
@@ -278,8 +280,12 @@ def _largest(nests: Sequence[Nest], kinds: tuple[str, ...]) -> Value:
 
 def _thread_loops(nest: Nest, access: Access) -> list[tuple[Loop, Value, Value]]:
     """The loops of threads, x first: each with its extent and how far an access moves along it."""
-    found = {loop.kind: (loop, e) for loop, e in zip(nest.statement.loops, nest.extents, strict=True)}
+    found = {loop.kind: (loop, e) for loop, e in _threads(nest)}
     return [(*found[kind], nest.stride(access, found[kind][0].var)) for kind in THREADS if kind in found]
+
+
+def _threads(nest: Nest) -> list[tuple[Loop, Value]]:
+    return [pair for pair in zip(nest.statement.loops, nest.extents, strict=True) if pair[0].kind in THREADS]
 
 
 def _vector(nest: Nest, access: Access) -> tuple[Value, Value]:
@@ -307,21 +313,32 @@ def _wavefronts(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
     words = (width * (dtype_bytes(access.buffer.dtype) / 4)).most(1)
     places = tape.const(gpu.banks) / words  # vectors that the banks hold, and lanes of a part
     lanes, conflict = places, tape.const(1)
-    pair: Value = tape.const(0)
     for _, extent, stride in _thread_loops(nest, access):
         along = extent.least(lanes)
         lanes = (lanes // along).most(1)
         still = stride <= 0
-        pair = pair.most(still.otherwise((tape.const(1) < extent).otherwise(1, 0), 0))
         apart = stride / width
         met = tape.const(1)
         for power in (2, 4, 8, 16, 32):
-            whole = ((apart / power) // 1).equals(apart / power)
-            met = whole.otherwise(places.least(power), met)
+            met = _divides(power, apart).otherwise(places.least(power), met)
         conflict = conflict * still.otherwise(1, along.ceildiv(places / met))
-    halved = (tape.const(1) < words).otherwise(pair, 0).otherwise(2, 1)
+    halved = (tape.const(1) < words).otherwise(_in_pairs(nest, access), 0).otherwise(2, 1)
     warps = nest.iterations / nest.extent_of("vectorize").most(1) / gpu.warp
     return warps * moves * (words / halved).most(1) * conflict / _reused(nest, access)
+
+
+def _in_pairs(nest: Nest, access: Access) -> Value:
+    """Whether lanes whose numbers differ in bit 0, or those that differ in bit 1, read the same: 1 or 0."""
+    tape, one = nest.tape, nest.tape.const(1)
+    found = {loop.kind: (e, nest.stride(access, loop.var) <= 0) for loop, e in _threads(nest)}
+    (x, still), (y, below) = (found.get(kind, (one, tape.const(1))) for kind in THREADS[:2])
+    even = _divides(2, y)
+    in_squares = _divides(4, x) * even * still.most(below)
+    return in_squares.most(_divides(2, x) * still).most(x.equals(2) * even * below)
+
+
+def _divides(n: int, value: Value) -> Value:
+    return ((value / n) // 1).equals(value / n)
 
 
 def _matrices(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
@@ -333,7 +350,7 @@ def _matrices(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
             pitch = pitch.most(nest.stride(access, loop.var))
     rows, met = pitch * size / MATRIX_ROW, tape.const(1)
     for power in (2, 4, 8):
-        met = ((rows / power) // 1).equals(rows / power).otherwise(power, met)
+        met = _divides(power, rows).otherwise(power, met)
     return nest.iterations * met * size / (gpu.banks * 4)
 
 

@@ -12,7 +12,7 @@ from itertools import chain, count
 
 from search_space.ir.expr import Expr, const, dtype_bytes, substitute, var, variables
 from search_space.ir.polynomial import poly
-from search_space.ir.regroup import Regrouping
+from search_space.ir.regroup import Regrouping, pulled_apart
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 from targets.cuda.accesses import all_accesses
@@ -28,6 +28,8 @@ MOST_UNROLLED = 32
 """Statements of an unrolled loop, where nothing but the latency of memory asks for it."""
 MOST_OF_TILES = 256
 """The same where fragments of tiles in shared memory are loaded, whose latency a warp itself must hide."""
+COPIED = (4, 8, 16)
+"""Bytes that an asynchronous copy may move."""
 IntrinsicEmitter = Callable[["KernelText", Intrinsic], None]
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
@@ -194,7 +196,7 @@ class KernelText:
     def store(self, store: Store) -> None:
         if self.copied(store, None):
             return
-        predicate = None if store.predicate is None else self.simplify(store.predicate)
+        predicate = None if store.predicate is None else self.decided(store.predicate)
         if predicate is not None and not (predicate.is_const and predicate.value):
             self.open(f"if ({self.values.condition(predicate)}) {{")
             self.assign(store, self.values.element(self.buffers[store.buffer], store.indices))
@@ -224,14 +226,14 @@ class KernelText:
             return
         lanes = int(loop.extent.value)
         target = self.buffers[store.buffer]
-        predicate = None if store.predicate is None else self.simplify(store.predicate)
+        predicate = None if store.predicate is None else self.decided(store.predicate)
         uniform = predicate is None or loop.var not in variables(predicate)
         if predicate is not None and uniform:
             self.open(f"if ({self.values.condition(predicate)}) {{")
         else:
             self.open("{")
         wide = self.width(store.buffer, store.indices, loop) if uniform and store.reducer is None else 1
-        loads = self._wide_loads(store.value, loop) if uniform else {}
+        loads = self._wide_loads(store.value, loop) if uniform and not self._scattered(store) else {}
         texts = {
             serial: self._fetch(load, width, loop, conditions) for serial, (load, width, conditions) in loads.items()
         }
@@ -264,21 +266,34 @@ class KernelText:
                 self.line(f"*({kind}*)({self.values.pointer(target, place)}) = {part};")
         self.close()
 
-    def copied(self, store: Store, loop: For | None) -> bool:
-        """Writes a store, or a vector of them, as an asynchronous copy from device to shared memory, if it can be one.
+    def _source(self, store: Store) -> tuple[Expr, list[Expr]] | None:
+        """Of a store that may be asynchronous copies, the load and the tests under which it is done; None of others.
 
         What is outside of the source is filled with zeros: `select(inside, source, 0)`.
         """
         if not self.asynchronous or store.reducer is not None or self.buffers[store.buffer].scope != "shared":
-            return False
+            return None
         value, tests = store.value, []
         while value.op == "select" and value.args[2].op == "const" and value.args[2].value == 0:
-            tests.append(self.simplify(value.args[0]))
+            tests.append(self.decided(value.args[0]))
             value = value.args[1]
         if value.op != "load" or self.buffers[value.args[0]].scope in ("shared", "local"):
+            return None
+        return value, tests
+
+    def _scattered(self, store: Store) -> bool:
+        """Whether each lane of a vector that is not copied as a whole is a copy."""
+        source = self._source(store)
+        return source is not None and dtype_bytes(source[0].dtype) in COPIED
+
+    def copied(self, store: Store, loop: For | None) -> bool:
+        """Writes a store, or a vector of them, as an asynchronous copy into shared memory, if it can be one."""
+        found = self._source(store)
+        if found is None:
             return False
+        value, tests = found
         source, target = self.buffers[value.args[0]], self.buffers[store.buffer]
-        conditions = [*tests, *(() if store.predicate is None else (self.simplify(store.predicate),))]
+        conditions = [*tests, *(() if store.predicate is None else (self.decided(store.predicate),))]
         lanes = 1
         if loop is not None:
             lanes = int(loop.extent.value)
@@ -286,7 +301,7 @@ class KernelText:
             if set(widths) != {lanes} or any(loop.var in variables(c) for c in conditions):
                 return False
         size = lanes * dtype_bytes(source.dtype)
-        if size not in (4, 8, 16):
+        if size not in COPIED:
             return False
         at = {} if loop is None else {loop.var: const(0)}
         places = []
@@ -300,6 +315,10 @@ class KernelText:
         else:
             self.line(f"if ({self.values.condition(substitute(conditions[-1], at))}) {copy}")
         return True
+
+    def decided(self, condition: Expr) -> Expr:
+        """A condition in the form in which it is written."""
+        return pulled_apart(self.simplify(condition), self.simplify)
 
     def fresh(self, hint: str) -> str:
         return self.name(f"{hint}{len(self._names)}")
@@ -334,7 +353,7 @@ class KernelText:
                     found[e.serial] = (e, width, conditions)
             return
         if e.op == "select":
-            test = self.simplify(e.args[0])
+            test = self.decided(e.args[0])
             self._collect(e.args[0], loop, conditions, found)
             self._collect(e.args[1], loop, (*conditions, test), found)
             # of the other branch the negation would be needed; there are hardly any loads there

@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                 const int a_shared_d0_d1_2 = threadIdx.x;
                 {
                   Vec<float, 4> v16{};
-                  if ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60)) v16 = *(const Vec<float, 4>*)(a + (a_shared_d0_d1_1 * 64 + (int)((unsigned)a_shared_d0_d1_2 % 2u) * 4 + (int)((unsigned)a_shared_d0_d1_2 / 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 256 + product_r_0 * 8));
+                  if (((a_shared_d0_d1_1 * 2 + (int)((unsigned)a_shared_d0_d1_2 / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60)) v16 = *(const Vec<float, 4>*)(a + (a_shared_d0_d1_1 * 64 + (int)((unsigned)a_shared_d0_d1_2 % 2u) * 4 + (int)((unsigned)a_shared_d0_d1_2 / 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 256 + product_r_0 * 8));
                   Vec<float, 4> v17;
                   v17.x[0] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[0] : 0.0f);
                   v17.x[1] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[1] : 0.0f);
