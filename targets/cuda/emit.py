@@ -32,6 +32,8 @@ COPIED = (4, 8, 16)
 """Bytes that an asynchronous copy may move."""
 IntrinsicEmitter = Callable[["KernelText", Intrinsic], None]
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
+LOOP_EMITTERS: dict[str, Callable[[KernelText, For, Intrinsic], bool]] = {}
+"""Of instructions that several steps of an unrolled loop may be one of; False where they cannot."""
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
@@ -167,6 +169,10 @@ class KernelText:
         if loop.kind == "vectorize" and isinstance(loop.body, Store):
             self.vector(loop, loop.body)
             return
+        if isinstance(loop.body, Intrinsic) and loop.kind == "unroll":
+            together = LOOP_EMITTERS.get(loop.body.name)
+            if together is not None and together(self, loop, loop.body):
+                return
         pragma = self._unrolling(loop)
         if pragma:
             self.line(pragma)
