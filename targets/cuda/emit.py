@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, count
 
 from search_space.ir.expr import Expr, const, dtype_bytes, substitute, var, variables
@@ -143,6 +144,7 @@ class KernelText:
         if self.ranges.get(loop.var) is not loop.extent:
             self.ranges[loop.var] = loop.extent
             self.simplify.forget()
+            self.values.forget()
 
     def loop(self, loop: For) -> None:
         self.run_over(loop)
@@ -236,28 +238,53 @@ class KernelText:
                 part = self.fresh("v")
                 self.line(f"{kind} {part};")
             for lane in range(start, start + wide):
-                at = {loop.var: const(lane)}
-                for serial, text in texts.items():
-                    copy = substitute(loads[serial][0], at)
-                    self.values.replaced[copy.serial] = text(lane)
-                one = Store(
-                    store.buffer,
-                    tuple(substitute(i, at) for i in store.indices),
-                    substitute(store.value, at),
-                    store.reducer,
-                    None if uniform or predicate is None else substitute(predicate, at),
+                one = self._lane(
+                    store, loop, lane, uniform, {s: (loads[s][0], text(lane)) for s, text in texts.items()}
                 )
                 if wide > 1:
                     self.line(f"{part}.x[{lane - start}] = {self.assigned(one, '')};")
                 else:
                     self.store(one)
                 self.values.replaced.clear()
+                self.values.lane = None
             if wide > 1:
                 place = self.values.offset(
                     target, tuple(substitute(i, {loop.var: const(start)}) for i in store.indices)
                 )
                 self.line(f"*({kind}*)({self.name(store.buffer)} + {self.values.index(place)}) = {part};")
         self.close()
+
+    def _lane(self, store: Store, loop: For, lane: int, uniform: bool, loaded: dict[int, tuple[Expr, str]]) -> Store:
+        """What is left to store in a lane, loads that are `loaded` taken from there.
+
+        Where the loop's variable does nothing but move accesses along, their offsets need not be simplified again.
+        """
+        if uniform and self._only_moves(store, loop.var):
+            self.values.lane = (loop.var, lane)
+            self.values.replaced.update(loaded)
+            return replace(store, predicate=None)
+        at = {loop.var: const(lane)}
+        copies = [(substitute(load, at), text) for load, text in loaded.values()]
+        self.values.replaced.update({copy.serial: (copy, text) for copy, text in copies})
+        return Store(
+            store.buffer,
+            tuple(substitute(i, at) for i in store.indices),
+            substitute(store.value, at),
+            store.reducer,
+            None if uniform or store.predicate is None else substitute(self.simplify(store.predicate), at),
+        )
+
+    def _only_moves(self, store: Store, name: str) -> bool:
+        """Whether a variable is nowhere but in indices, and moves them evenly."""
+        even = self.values.steps_evenly(self.buffers[store.buffer], store.indices, name)
+        return even and self._moves(store.value, name)
+
+    def _moves(self, e: Expr, name: str) -> bool:
+        if name not in variables(e):
+            return True
+        if e.op == "load":
+            return self.values.steps_evenly(self.buffers[e.args[0]], e.args[1:], name)
+        return e.op != "var" and all(self._moves(a, name) for a in e.operands)
 
     def copied(self, store: Store, loop: For | None) -> bool:
         """Writes a store, or a vector of them, as an asynchronous copy from device to shared memory, if it can be one.
@@ -286,8 +313,8 @@ class KernelText:
         at = {} if loop is None else {loop.var: const(0)}
         places = []
         for buffer, indices in ((target, store.indices), (source, value.args[1:])):
-            offset = self.values.offset(buffer, tuple(substitute(i, at) for i in indices))
-            places.append(f"{self.name(buffer.name)} + {self.values.index(offset)}")
+            place = self.values.place(buffer, tuple(substitute(i, at) for i in indices) if at else indices)
+            places.append(f"{self.name(buffer.name)} + {place}")
         inside = " && ".join(self.values.condition(substitute(t, at)) for t in tests) or "true"
         copy = f"copy_async<{size}>({places[0]}, {places[1]}, {inside});"
         if store.predicate is None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from search_space.ir.expr import BOOL, FLOATS, Expr, total
-from search_space.ir.polynomial import Poly, poly
+from search_space.ir.expr import BOOL, FLOATS, Expr, total, var, variables
+from search_space.ir.polynomial import Poly, from_poly, poly, poly_add
 from search_space.ir.regroup import Regrouping, recombined
 from search_space.ir.stmt import Buffer
 from targets.base import BuildError
@@ -56,13 +56,39 @@ class Values:
         self.names, self.buffers, self.simplify = names, buffers, simplify
         self.index_type = "long long" if wide else "int"
         self.suffix = "ll" if wide else ""
-        self.replaced: dict[int, str] = {}  # loads that are at hand already, by serial
+        self.replaced: dict[
+            int, tuple[Expr, str]
+        ] = {}  # loads that are at hand already, by serial: they must stay alive
+        self.lane: tuple[str, int] | None = None  # the number that a vector's loop variable stands for
+        self._offsets: dict[tuple[str | int, ...], Expr] = {}
 
     # ------------------------------------------------------------------ integers
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         """Elements from the buffer's first one; axes that a fused loop took apart are one again."""
-        place = total(i * s for i, s in zip(indices, buffer.strides, strict=True))
-        return recombined(self.simplify(place), self.simplify)
+        key = (buffer.name, *(i.serial for i in indices))
+        if key not in self._offsets:
+            place = total(i * s for i, s in zip(indices, buffer.strides, strict=True))
+            self._offsets[key] = recombined(self.simplify(place), self.simplify)
+        return self._offsets[key]
+
+    def forget(self) -> None:
+        """Drops offsets that were simplified under the ranges of other loops."""
+        self._offsets.clear()
+
+    def steps_evenly(self, buffer: Buffer, indices: tuple[Expr, ...], name: str) -> bool:
+        """Whether neighbours along a loop are equally far apart, so that one offset serves all `lane`s."""
+        step = (var(name),)
+        return not any(name in variables(a) for m in poly(self.offset(buffer, indices)) if m != step for a in m)
+
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        """Text of the offset, in the vector's `lane` if there is one."""
+        offset = self.offset(buffer, indices)
+        if self.lane is not None:
+            name, number = self.lane
+            step = (var(name),)
+            by = poly(offset).get(step, 0)
+            offset = from_poly(poly_add(poly(offset), {step: -by, (): by * number}))
+        return self.index(offset)
 
     def index(self, e: Expr) -> str:
         """Text of an integer expression."""
@@ -136,12 +162,12 @@ class Values:
 
     def load(self, e: Expr) -> str:
         if e.serial in self.replaced:
-            return self.replaced[e.serial]
+            return self.replaced[e.serial][1]
         buffer = self.buffers[e.args[0]]
         return self.widened(self.element(buffer, e.args[1:]), buffer.dtype)
 
     def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        return f"{self.names(buffer.name)}[{self.index(self.offset(buffer, indices))}]"
+        return f"{self.names(buffer.name)}[{self.place(buffer, indices)}]"
 
     def widened(self, text: str, dtype: str) -> str:
         """A value as it is computed with, of one as it is kept in memory."""
