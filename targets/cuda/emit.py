@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, count
 
 from search_space.ir.expr import Expr, const, dtype_bytes, substitute, var, variables
@@ -149,6 +150,7 @@ class KernelText:
         if self.ranges.get(loop.var) is not loop.extent:
             self.ranges[loop.var] = loop.extent
             self.simplify.forget()
+            self.values.forget()
 
     def loop(self, loop: For) -> None:
         self.run_over(loop)
@@ -249,28 +251,51 @@ class KernelText:
                 part = self.fresh("v")
                 self.line(f"{kind} {part};")
             for lane in range(start, start + wide):
-                at = {loop.var: const(lane)}
-                for serial, text in texts.items():
-                    copy = substitute(loads[serial][0], at)
-                    self.values.replaced[copy.serial] = text(lane)
-                one = Store(
-                    store.buffer,
-                    tuple(substitute(i, at) for i in store.indices),
-                    substitute(store.value, at),
-                    store.reducer,
-                    None if uniform or predicate is None else substitute(predicate, at),
+                one = self._lane(
+                    store, loop, lane, uniform, {s: (loads[s][0], text(lane)) for s, text in texts.items()}
                 )
                 if wide > 1:
                     self.line(f"{part}.x[{lane - start}] = {self.assigned(one, '')};")
                 else:
                     self.store(one)
                 self.values.replaced.clear()
+                self.values.lane = None
             if wide > 1:
-                place = self.values.offset(
-                    target, tuple(substitute(i, {loop.var: const(start)}) for i in store.indices)
-                )
+                place = tuple(substitute(i, {loop.var: const(start)}) for i in store.indices)
                 self.line(f"*({kind}*)({self.values.pointer(target, place)}) = {part};")
         self.close()
+
+    def _lane(self, store: Store, loop: For, lane: int, uniform: bool, loaded: dict[int, tuple[Expr, str]]) -> Store:
+        """What is left to store in a lane, loads that are `loaded` taken from there.
+
+        Where the loop's variable does nothing but move accesses along, their offsets need not be simplified again.
+        """
+        if uniform and self._only_moves(store, loop.var):
+            self.values.lane = (loop.var, lane)
+            self.values.replaced.update(loaded)
+            return replace(store, predicate=None)
+        at = {loop.var: const(lane)}
+        copies = [(substitute(load, at), text) for load, text in loaded.values()]
+        self.values.replaced.update({copy.serial: (copy, text) for copy, text in copies})
+        return Store(
+            store.buffer,
+            tuple(substitute(i, at) for i in store.indices),
+            substitute(store.value, at),
+            store.reducer,
+            None if uniform or store.predicate is None else substitute(self.decided(store.predicate), at),
+        )
+
+    def _only_moves(self, store: Store, name: str) -> bool:
+        """Whether a variable is nowhere but in indices, and moves them evenly."""
+        even = self.values.steps_evenly(self.buffers[store.buffer], store.indices, name)
+        return even and self._moves(store.value, name)
+
+    def _moves(self, e: Expr, name: str) -> bool:
+        if name not in variables(e):
+            return True
+        if e.op == "load":
+            return self.values.steps_evenly(self.buffers[e.args[0]], e.args[1:], name)
+        return e.op != "var" and all(self._moves(a, name) for a in e.operands)
 
     def _source(self, store: Store) -> tuple[Expr, list[Expr]] | None:
         """Of a store that may be asynchronous copies, the load and the tests under which it is done; None of others.
@@ -312,8 +337,7 @@ class KernelText:
         at = {} if loop is None else {loop.var: const(0)}
         places = []
         for buffer, indices in ((target, store.indices), (source, value.args[1:])):
-            offset = self.values.offset(buffer, tuple(substitute(i, at) for i in indices))
-            places.append(self.values.pointer(buffer, offset))
+            places.append(self.values.pointer(buffer, tuple(substitute(i, at) for i in indices) if at else indices))
         inside = " && ".join(self.values.condition(substitute(t, at)) for t in tests) or "true"
         copy = f"copy_async<{size}>({places[0]}, {places[1]}, {inside});"
         if store.predicate is None:
@@ -373,7 +397,7 @@ class KernelText:
         parts: list[str] = []
         for start in range(0, lanes, width):
             at = {loop.var: const(start)}
-            place = self.values.offset(buffer, tuple(substitute(i, at) for i in load.args[1:]))
+            place = tuple(substitute(i, at) for i in load.args[1:])
             kind, part = f"Vec<{C_TYPES[buffer.dtype]}, {width}>", self.fresh("v")
             access = f"{part} = *(const {kind}*)({self.values.pointer(buffer, place)});"
             tests = " && ".join(self.values.condition(substitute(c, at)) for c in conditions)

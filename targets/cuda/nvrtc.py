@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -11,8 +10,6 @@ from typing import Any
 from targets.base import BuildError
 from targets.cuda.driver import missing_packages
 
-PCH_SINCE = (12, 8)
-"""The version of NVRTC that first had precompiled headers."""
 _FUNCTION = re.compile(r"Compiling entry function '([^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
@@ -85,23 +82,8 @@ def compile_ptx(text: str, arch: str) -> str:
 
 def version() -> str:
     """Of NVRTC."""
-    return ".".join(map(str, _version()))
-
-
-@cache
-def _version() -> tuple[int, int]:
     major, minor = _checked(_binding().nvrtcVersion())
-    return major, minor
-
-
-@cache
-def _precompiled() -> tempfile.TemporaryDirectory[str] | None:
-    """Where this process keeps NVRTC's own declarations in parsed form, until it ends; None where NVRTC cannot.
-
-    Every program begins with them, 7 to 8 ms of each compilation. They are kept where the program includes something,
-    be it an empty file.
-    """
-    return tempfile.TemporaryDirectory(prefix="nvrtc-") if _version() >= PCH_SINCE else None
+    return f"{major}.{minor}"
 
 
 def read_report(log: str) -> dict[str, Resources]:
@@ -124,15 +106,10 @@ def _compile(text: str, options: list[str]) -> tuple[Any, str]:
     """The compiled program, to be destroyed by the caller, and the log."""
     nvrtc = _binding()
     try:
-        folder = _precompiled()
-        whole = f'#include "nothing.h"\n{text}'.encode()
-        (program,) = _checked(nvrtc.nvrtcCreateProgram(whole, b"kernel.cu", 1, [b""], [b"nothing.h"]))
+        (program,) = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"kernel.cu", 0, [], []))
     except RuntimeError as error:
         raise MissingCompiler(f"target cuda must have nvidia-cuda-nvrtc installed, but {error}") from error
-    options = [*options, "--std=c++17", "--no-source-include", "-default-device"]
-    if folder is not None:
-        options += ["--pch", f"--pch-dir={folder.name}", "--pch-messages=false"]
-    flags = [option.encode() for option in options]
+    flags = [option.encode() for option in (*options, "--std=c++17", "--no-source-include", "-default-device")]
     status = nvrtc.nvrtcCompileProgram(program, len(flags), flags)[0]
     log = _result(program, "ProgramLog").decode(errors="replace").rstrip("\0")
     if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
