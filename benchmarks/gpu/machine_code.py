@@ -20,7 +20,7 @@ from pathlib import Path
 
 from costmodel.features.gpu import MMA_SHARE
 from search_space.hardware import Hardware
-from search_space.ir.expr import walk
+from search_space.ir.expr import dtype_bytes, walk
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from search_space.warp_intrinsics import MMAS
 from targets.cuda.program import DeviceKernel, buffer_bytes
@@ -123,7 +123,7 @@ class Work:
     Attributes:
         products: multiply-adds of a thread, or instructions of the tensor cores of its warp; operations of each.
         steps: times it passes the loops around barriers.
-        read: bytes that all threads read of device memory.
+        read: bytes that it reads of device memory.
     """
 
     products: int
@@ -134,7 +134,8 @@ class Work:
 
 def work_of(kernel: DeviceKernel) -> Work:
     """Counts a kernel's loops."""
-    products, operations, steps = 0, 2, 1
+    products, operations, steps, read = 0, 2, 1, 0
+    names = {b.name for b in kernel.params}
     for stmt, loops in _under(kernel.body, ()):
         times = prod(int(loop.extent.value) for loop in loops if loop.kind not in THREAD_TAGS)
         if isinstance(stmt, Intrinsic) and stmt.name in _PRODUCTS:
@@ -143,8 +144,10 @@ def work_of(kernel: DeviceKernel) -> Work:
             products += times
         elif isinstance(stmt, Barrier):
             steps = max(steps, times)
-    used = [b for b in kernel.params if b.name not in kernel.writes]
-    return Work(products, operations, steps, sum(map(buffer_bytes, used)))
+        if isinstance(stmt, Store):
+            loads = [n for n in walk(stmt.value) if n.op == "load" and n.args[0] in names]
+            read += times * sum(dtype_bytes(n.dtype) for n in loads)
+    return Work(products, operations, steps, read)
 
 
 def _under(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[tuple[Stmt, tuple[For, ...]]]:
@@ -194,8 +197,7 @@ def bound(function: Function, kernel: DeviceKernel, hardware: Hardware) -> Bound
     """
     assert hardware.gpu is not None
     gpu, work = hardware.gpu, work_of(kernel)
-    threads = kernel.threads * kernel.blocks
-    passes = {loop: _passes(function, loop, work, threads) for loop in function.loops}
+    passes = {loop: _passes(function, loop, work) for loop in function.loops}
     counts = [(1.0, function.count())] + [(passes[loop], function.count(loop)) for loop in function.loops]
     total: dict[str, float] = {}
     for times, found in counts:
@@ -216,7 +218,7 @@ def bound(function: Function, kernel: DeviceKernel, hardware: Hardware) -> Bound
     return Bound(parts, function.count(main), passes[main] if main else 1.0, executed)
 
 
-def _passes(function: Function, loop: Loop, work: Work, threads: int) -> float:
+def _passes(function: Function, loop: Loop, work: Work) -> float:
     """How often a warp runs a loop."""
     inside = function.count(loop)
     for each in function.loops:
@@ -227,8 +229,8 @@ def _passes(function: Function, loop: Loop, work: Work, threads: int) -> float:
         return work.steps
     if products and work.products and not inside["inner"]:
         return work.products / products
-    loaded = sum(n * _bytes(name) for name, n in inside.items() if name.startswith("LDG."))
-    return max(1.0, work.read / threads / loaded) if loaded else 1.0
+    loaded = sum(n * _bytes(name) for name, n in inside.items() if name.startswith(("LDG.", "LDGSTS")))
+    return max(1.0, work.read / loaded) if loaded else 1.0
 
 
 def _pairs(kernel: DeviceKernel) -> bool:

@@ -24,17 +24,17 @@ LATENCY_CYCLES = 800.0
 """From a multiprocessor to memory and back."""
 SHARED_CYCLES = 32.0
 """From a load of shared memory to its value."""
-ADDRESS = 2.5
+ADDRESS = 2.0
 """Instructions by which the address of an access to device memory is made."""
-GUARD = 5.0
-"""Instructions by which it is decided whether an element is there."""
+GUARD = 1.5
+"""Instructions of a comparison by which it is decided whether an element is there."""
 WRITTEN_OUT = 256.0
 """Multiply-adds up to which the emitter writes a step's loops out."""
 MMA_CYCLES = 8.0
 """From one instruction of the tensor cores of a quarter of a multiprocessor to the next."""
 MMA_SHARE = 0.63
 """Of the peak of compute capability 9.0, what instructions of one warp reach; those of four reach it."""
-HINDERED = 0.2
+HINDERED = 0.15
 """Share of the lesser of instructions, shared memory and traffic that the greatest of them does not hide."""
 BLOCK_SECONDS = 0.5e-9
 """From the start of one block to that of the next, somewhere on the device."""
@@ -102,7 +102,7 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
         else:
             sectors = sectors + _requested(nest, access, gpu)
             unique = unique + nest.elements(access)[0] * dtype_bytes(access.buffer.dtype)
-            instructions = instructions * (1 + ADDRESS + (GUARD if statement.guarded else 0.0))
+            instructions = instructions * (1 + ADDRESS + GUARD * statement.tests)
         moved = moved + instructions
     instructions = nest.iterations * work / tensor + nest.iterations / lanes / tensor * moved
     if by_warp:

@@ -57,7 +57,7 @@ def test_functions_and_their_loops_are_read() -> None:
 
 def test_the_work_of_a_thread_is_counted() -> None:
     work = work_of(product())
-    assert (work.products, work.steps, work.read) == (16 * 4, 4, (32 * 16 + 16 * 32) * 4)
+    assert (work.products, work.steps, work.read) == (16 * 4, 4, 2 * 4 * 8 * 4 * 4 // 16)
 
 
 def test_the_bound_follows_from_the_counts() -> None:
