@@ -60,7 +60,7 @@ class Values:
             int, tuple[Expr, str]
         ] = {}  # loads that are at hand already, by serial: they must stay alive
         self.lane: tuple[str, int] | None = None  # the number that a vector's loop variable stands for
-        self._offsets: dict[tuple[str | int, ...], Expr] = {}
+        self._offsets: dict[tuple[object, ...], Expr] = {}
 
     # ------------------------------------------------------------------ integers
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
