@@ -7,10 +7,11 @@ time of one goes, candidates scored by the learned model and checked for legalit
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any, TypeVar
@@ -24,16 +25,20 @@ from benchmarks import results, table
 from benchmarks.gpu.offline_table import offline
 from benchmarks.throughput import Bench, one_core
 from costmodel.models.lightgbm_model import LightGBMModel
+from measure.worker import GARBAGE
 from search_space import workloads
 from search_space.space import SearchSpace, generate, program_of
 from search_space.workloads import Workload
 from targets.cuda.emit import emit_program
 from targets.cuda.nvrtc import compile_cubin, compile_ptx, version
+from targets.cuda.program import DeviceProgram
 from targets.cuda.target import CudaTarget, get_target
 
 T = TypeVar("T")
 TARGETS = {"compiled": 20, "scored": 15_000}
 """A second, on one core: kernels, and candidates."""
+WITHIN = ("ptx", "together")
+"""Stages that no candidate takes besides the others: NVRTC's part up to PTX, and NVRTC on all of a workload at once."""
 CANDIDATES = 6
 """Compiled of each workload: what a search asks for first, by the roofline, one of them at random."""
 POPULATION = 2048
@@ -93,7 +98,8 @@ class Compilation:
     """Processor seconds that kernels took, by stage, in `kernels` functions of `candidates` candidates.
 
     Attributes:
-        best: seconds of each stage; of NVRTC's, the less of two runs.
+        distinct: their texts.
+        best: seconds of each stage, see `WITHIN`; of NVRTC's, the less of two runs.
     """
 
     candidates: int = 0
@@ -105,8 +111,8 @@ class Compilation:
         self.best[stage] = self.best.get(stage, 0.0) + seconds
 
     def row(self) -> dict[str, Any]:
-        """As it is written: rates, and milliseconds a candidate by stage. `ptx` is part of `nvrtc`."""
-        seconds = sum(value for stage, value in self.best.items() if stage != "ptx")
+        """As it is written: rates, and milliseconds a candidate by stage."""
+        seconds = sum(value for stage, value in self.best.items() if stage not in WITHIN)
         return {
             "candidates": self.candidates,
             "kernels": self.kernels,
@@ -139,21 +145,31 @@ def compiled(workload: Workload, target: CudaTarget, count: int, seed: int) -> C
     space = generate(workload, target.hardware)
     guide = Guide(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]))
     found = Compilation()
-    for candidate in Evolution(space, guide, np.random.default_rng(seed)).ask(count):
+    devices: list[DeviceProgram] = []
+    for place, candidate in enumerate(Evolution(space, guide, np.random.default_rng(seed)).ask(count)):
         sketch = space.sketches[candidate.sketch]
         trace = sketch.trace(candidate.choices)
         program, seconds = timed(lambda s=sketch, t=trace: program_of(workload, s.algorithm, t))
         found.add("lowered", seconds)
-        device, seconds = timed(lambda p=program: target.device_program(p))
+        device, seconds = timed(lambda p=program, i=place: target.device_program(p, f"candidate{i}"))
         found.add("kernels", seconds)
         text, seconds = timed(lambda d=device: emit_program(d))
         found.add("text", seconds)
         made, seconds = timed(lambda t=text: compile_cubin(t, target.arch), 2)
         found.add("nvrtc", seconds)
         found.add("ptx", timed(lambda t=text: compile_ptx(t, target.arch), 2)[1])
-        found.distinct.add(text)
+        found.distinct.add(text.replace(f"candidate{place}_", ""))
         found.candidates += 1
         found.kernels += len(made.resources)
+        devices.append(device)
+    whole = emit_program(
+        replace(
+            devices[0],
+            kernels=tuple(kernel for device in devices for kernel in device.kernels),
+            prologues=tuple(prologue for device in devices for prologue in device.prologues),
+        )
+    )
+    found.add("together", timed(lambda: compile_cubin(whole, target.arch), 2)[1])
     return found
 
 
@@ -180,6 +196,7 @@ def scored(space: SearchSpace, repeat: int, seed: int) -> dict[str, Any]:
 
 def measure(target: CudaTarget, candidates: int, repeat: int, seed: int) -> dict[str, dict[str, Any]]:
     """Rows of the table."""
+    gc.set_threshold(GARBAGE)  # as in the processes that build
     compile_cubin('extern "C" __global__ void nothing() {}', target.arch)  # the library is loaded on first use
     rows: dict[str, dict[str, Any]] = {}
     overall = Compilation()

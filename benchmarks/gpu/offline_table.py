@@ -19,9 +19,10 @@ def offline(document: dict[str, Any]) -> str:
     for row in (r for r in rows if r["work"] == "compiled"):
         spent = row["milliseconds"]
         shown = ", ".join(f"{title} {spent[stage]:.1f}" for stage, title in STAGES.items())
+        shown += f" (to PTX {spent['ptx']:.1f}; all of a workload in one program {spent['together']:.1f})"
         lines.append(
             f"| {row['what']} | {row['candidates']} | {row['kernels']} | {row['per_second']:.1f} | "
-            f"{row.get('target', '')} | {row['candidates_per_second']:.1f} | {shown} (to PTX {spent['ptx']:.1f}) |"
+            f"{row.get('target', '')} | {row['candidates_per_second']:.1f} | {shown} |"
         )
     lines += [
         "",

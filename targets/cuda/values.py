@@ -61,12 +61,12 @@ class Values:
         ] = {}  # loads that are at hand already, by serial: they must stay alive
         self.lane: tuple[str, int] | None = None  # the number that a vector's loop variable stands for
         self.unrolled: set[str] = set()  # variables of loops around that are written out
-        self._offsets: dict[tuple[str | int, ...], Expr] = {}
+        self._offsets: dict[tuple[object, ...], Expr] = {}
 
     # ------------------------------------------------------------------ integers
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         """Elements from the buffer's first one; axes that a fused loop took apart are one again."""
-        key: tuple[str | int, ...] = (buffer.name, *(i.serial for i in indices))
+        key = (buffer.name, *(i.serial for i in indices))
         if key not in self._offsets:
             place = recombined(
                 self.simplify(total(i * s for i, s in zip(indices, buffer.strides, strict=True))), self.simplify
