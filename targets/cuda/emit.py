@@ -25,6 +25,8 @@ from targets.cuda.values import C_TYPES, Values
 
 STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a kernel may declare; more is asked for at the launch."""
+COPIED = (4, 8, 16)
+"""Bytes that one asynchronous copy may have."""
 MOST_UNROLLED = 32
 """Statements of an unrolled loop, where nothing but the latency of memory asks for it."""
 IntrinsicEmitter = Callable[["KernelText", Intrinsic], None]
@@ -228,7 +230,9 @@ class KernelText:
         else:
             self.open("{")
         wide = self.width(store.buffer, store.indices, loop) if uniform and store.reducer is None else 1
-        loads = self._wide_loads(store.value, loop) if uniform else {}
+        copy = self._copy(store)
+        alone = copy is not None and dtype_bytes(copy[0].dtype) in COPIED  # each lane is a copy of its own
+        loads = self._wide_loads(store.value, loop) if uniform and not alone else {}
         texts = {
             serial: self._fetch(load, width, loop, conditions) for serial, (load, width, conditions) in loads.items()
         }
@@ -291,14 +295,10 @@ class KernelText:
 
         What is outside of the source is filled with zeros: `select(inside, source, 0)`.
         """
-        if not self.asynchronous or store.reducer is not None or self.buffers[store.buffer].scope != "shared":
+        found = self._copy(store)
+        if found is None:
             return False
-        value, tests = store.value, []
-        while value.op == "select" and value.args[2].op == "const" and value.args[2].value == 0:
-            tests.append(self.simplify(value.args[0]))
-            value = value.args[1]
-        if value.op != "load" or self.buffers[value.args[0]].scope in ("shared", "local"):
-            return False
+        value, tests = found
         source, target = self.buffers[value.args[0]], self.buffers[store.buffer]
         conditions = [*tests, *(() if store.predicate is None else (self.simplify(store.predicate),))]
         lanes = 1
@@ -308,7 +308,7 @@ class KernelText:
             if set(widths) != {lanes} or any(loop.var in variables(c) for c in conditions):
                 return False
         size = lanes * dtype_bytes(source.dtype)
-        if size not in (4, 8, 16):
+        if size not in COPIED:
             return False
         at = {} if loop is None else {loop.var: const(0)}
         places = []
@@ -322,6 +322,18 @@ class KernelText:
         else:
             self.line(f"if ({self.values.condition(substitute(conditions[-1], at))}) {copy}")
         return True
+
+    def _copy(self, store: Store) -> tuple[Expr, list[Expr]] | None:
+        """The load that a store may copy asynchronously, and under which conditions it is not 0; None: it must not."""
+        if not self.asynchronous or store.reducer is not None or self.buffers[store.buffer].scope != "shared":
+            return None
+        value, tests = store.value, []
+        while value.op == "select" and value.args[2].op == "const" and value.args[2].value == 0:
+            tests.append(self.simplify(value.args[0]))
+            value = value.args[1]
+        if value.op != "load" or self.buffers[value.args[0]].scope in ("shared", "local"):
+            return None
+        return value, tests
 
     def fresh(self, hint: str) -> str:
         return self.name(f"{hint}{len(self._names)}")
@@ -342,24 +354,34 @@ class KernelText:
 
     def _wide_loads(self, value: Expr, loop: For) -> dict[int, tuple[Expr, int, tuple[Expr, ...]]]:
         """Loads of a value that are done several lanes at a time: expression, lanes, and conditions under which."""
-        found: dict[int, tuple[Expr, int, tuple[Expr, ...]]] = {}
+        found: dict[int, tuple[Expr, int, tuple[Expr, ...] | None]] = {}
         self._collect(value, loop, (), found)
-        return found
+        return {serial: (e, width, tests) for serial, (e, width, tests) in found.items() if tests is not None}
 
     def _collect(
-        self, e: Expr, loop: For, conditions: tuple[Expr, ...], found: dict[int, tuple[Expr, int, tuple[Expr, ...]]]
+        self,
+        e: Expr,
+        loop: For,
+        conditions: tuple[Expr, ...] | None,
+        found: dict[int, tuple[Expr, int, tuple[Expr, ...] | None]],
     ) -> None:
+        """Adds the loads of `e`, which is used under `conditions`; None: of each lane, or not known."""
         if e.op == "load":
             width = self.width(e.args[0], e.args[1:], loop)
-            if width > 1 and e.serial not in found:
-                if not any(loop.var in variables(c) for c in conditions):
-                    found[e.serial] = (e, width, conditions)
+            if width > 1:
+                if e.serial in found and found[e.serial][2] != conditions:
+                    # what is used under two conditions is loaded always where it may be, else lane by lane
+                    conditions = () if () in (conditions, found[e.serial][2]) else None
+                found[e.serial] = (e, width, conditions)
             return
         if e.op == "select":
             test = self.simplify(e.args[0])
+            uniform = conditions is not None and loop.var not in variables(test)
             self._collect(e.args[0], loop, conditions, found)
-            self._collect(e.args[1], loop, (*conditions, test), found)
-            # of the other branch the negation would be needed; there are hardly any loads there
+            self._collect(e.args[1], loop, (*(conditions or ()), test) if uniform else None, found)
+            self._collect(
+                e.args[2], loop, None, found
+            )  # the negation would be needed; there are hardly any loads there
             return
         for a in e.operands:
             self._collect(a, loop, conditions, found)
