@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from benchmarks.gpu import rows
 from benchmarks.gpu.machine_code import Bound, MissingDisassembler, bound, disassemble, disassembler
 from costmodel.models.lightgbm_model import LightGBMModel
 from search_space import workloads
+from search_space.ir.expr import dtype_bytes
 from search_space.space import SearchSpace, generate
 from search_space.workloads import Workload
 from targets.base import Module
@@ -113,11 +115,9 @@ def line(name: str, workload: Workload, found: Sequence[Inspected], target: Cuda
     code, kernel = most.bound, most.kernel
     seconds = sum(each.bound.seconds for each in found)
     tensor = code.share("HMMA", "IMMA") > 0
-    if name.startswith(("matmul", "conv")):
-        rate = dict(target.limits.tensor_flops)["float16"] if tensor else target.hardware.peak_flops
-        ideal, of = workload.flops / rate, "tensor cores" if tensor else "fp32"
-    else:
-        ideal, of = most.bound.parts["memory"], "bandwidth"
+    moved = bytes_of(workload) / target.hardware.bandwidth
+    rate = dict(target.limits.tensor_flops)["float16"] if tensor else target.hardware.peak_flops
+    ideal, of = max((workload.flops / rate, "tensor cores" if tensor else "fp32"), (moved, "bandwidth"))
     block = "x".join(str(n) for n in kernel.block if n > 1) or "1"
     loads = code.share("LDS", "LDSM")
     math = code.share("FFMA", "HMMA", "IMMA")
@@ -128,6 +128,11 @@ def line(name: str, workload: Workload, found: Sequence[Inspected], target: Cuda
         f"{most.resident} on an SM | {loop} | {code.by} | {seconds * 1e6:.1f} us | "
         f"{min(1.0, ideal / seconds):.0%} of {of} |"
     )
+
+
+def bytes_of(workload: Workload) -> int:
+    """Of inputs and output, each moved once."""
+    return sum(prod(spec.shape) * dtype_bytes(spec.dtype) for spec in (*workload.inputs, workload.output))
 
 
 HEAD = (
