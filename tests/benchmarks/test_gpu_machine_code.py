@@ -38,6 +38,14 @@ TEXT = """
 """
 
 
+@pytest.fixture
+def program() -> str:
+    try:
+        return disassembler()
+    except MissingDisassembler:
+        pytest.skip("nvidia-cuda-nvdisasm is not installed")
+
+
 def product(threads: int = 4, m: int = 32) -> DeviceKernel:
     """Four steps of four products each, for every one of 2 x 2 sums of a thread."""
     tiles = Tiles((1, threads, 2), (1, 4, 2), 4, 2, 2)
@@ -75,11 +83,7 @@ def test_the_bound_follows_from_the_counts() -> None:
     assert odd.parts["shared memory"] == pytest.approx((32 * (4 + 2) + 4 * 4) * cycle)
 
 
-def test_a_candidate_is_inspected(capsys: pytest.CaptureFixture[str]) -> None:
-    try:
-        program = disassembler()
-    except MissingDisassembler:
-        pytest.skip("nvdisasm is not installed")
+def test_a_candidate_is_inspected(program: str) -> None:
     workload = workloads.matmul(256, 256, 64, constant_b=False)
     space = generate(workload, TARGET.hardware)
     candidate = inspect.first(space, 0)
@@ -91,11 +95,7 @@ def test_a_candidate_is_inspected(capsys: pytest.CaptureFixture[str]) -> None:
     assert "% of fp32" in inspect.line("matmul", workload, found, TARGET)
 
 
-def test_cubins_are_disassembled() -> None:
-    try:
-        program = disassembler()
-    except MissingDisassembler:
-        pytest.skip("nvdisasm is not installed")
+def test_cubins_are_disassembled(program: str) -> None:
     module = TARGET.build(matmul_program(32, 32, 16))
     functions = disassemble(module.object_code, program)
     assert "FFMA" in functions["kernel_0"].count() or functions["kernel_0"].loops
