@@ -95,6 +95,41 @@ def test_the_estimate_prefers_what_gpus_prefer() -> None:
     assert min(by_name.values()) < 20 * 4 * 4096 * 1024 / H200.bandwidth
 
 
+def test_banks_of_fragments_count() -> None:
+    """Rows of 128 bytes begin in one bank: eight of them are read one after another, unless a vector lies between."""
+    sketches = generate(workloads.matmul(4096, 4096, 4096, dtype="float16"), H200, ["direct"]).sketches
+    sketch = next(s for s in sketches if s.name == "direct:tensor/2")
+    extractor = FeatureExtractor(sketch.program, sketch.columns, H200)
+    tile = {"rows": (1, 4, 4), "columns": (1, 2, 8), "r": (4,), "left_vector": (8,), "right_vector": (8,)}
+
+    def seconds(left: int, right: int) -> float:
+        row = row_of(sketch, **tile, left_pad=(left,), right_pad=(right,))
+        return float(extractor.roofline(sketch.expand(row))[0])
+
+    assert seconds(0, 0) > 2 * seconds(8, 8)
+    assert seconds(8, 8) < min(seconds(0, 8), seconds(8, 0))
+
+
+def test_neighbours_that_share_vectors_read_them_at_once() -> None:
+    """Threads stand in squares where there is an even number along both sides; otherwise no two read the same columns."""
+    sketch = next(s for s in generate(workloads.matmul(56, 1024, 1024), H200).sketches if s.name == "direct:columns")
+    rows = [row_of(sketch, rows=(1, n, 1, 4), columns=(1, 16, 1, 4), r=(8, 1, 1)) for n in (7, 14)]
+    extractor, found = features(sketch, np.concatenate(rows))
+    of = [s.output.buffer.name for s in extractor.statements].index("b.shared.local")
+    odd, even = np.exp2(found[:, of, NAMES.index("roofline.traffic1")])
+    assert odd == pytest.approx(2 * even, rel=1e-3)
+
+
+def test_blocks_take_time_to_start() -> None:
+    (sketch,) = generate(workloads.elementwise("relu", (4096, 4096)), H200).sketches
+    extractor = FeatureExtractor(sketch.program, sketch.columns, H200)
+    few, many = (
+        float(extractor.roofline(sketch.expand(row_of(sketch, vector=(1,), threads=threads)))[0])
+        for threads in ((256, 8), (32, 1))
+    )
+    assert many > 2 * few
+
+
 def test_tensor_cores_are_estimated_by_their_own_rate() -> None:
     """Large tiles approach neither more than the peak nor less than what plain threads could do."""
     workload = workloads.matmul(4096, 4096, 4096, dtype="float16")
