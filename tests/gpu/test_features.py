@@ -111,7 +111,7 @@ def test_banks_of_fragments_count() -> None:
 
 
 def test_neighbours_that_share_vectors_read_them_at_once() -> None:
-    """Threads stand in squares where there is an even number along both sides; otherwise no two read the same columns."""
+    """Threads stand in squares where both sides have an even number; otherwise no two read the same columns at once."""
     sketch = next(s for s in generate(workloads.matmul(56, 1024, 1024), H200).sketches if s.name == "direct:columns")
     rows = [row_of(sketch, rows=(1, n, 1, 4), columns=(1, 16, 1, 4), r=(8, 1, 1)) for n in (7, 14)]
     extractor, found = features(sketch, np.concatenate(rows))
