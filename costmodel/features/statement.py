@@ -112,7 +112,8 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
             inputs.setdefault(key, Access(program.buffers[node.args[0]], node.args[1:], True, False))
     operations = _operations(stmt.value, loops)
     if program.buffers[stmt.buffer].scope == "shared":
-        operations.pop("select", None)  # the ends of a tile, which a copy fills with zeros
+        for ends in ("guard", "select"):  # of a tile, which a copy fills with zeros
+            operations.pop(ends, None)
     reads_itself = inputs.pop(here, None) is not None or stmt.reducer is not None
     output = Access(program.buffers[stmt.buffer], stmt.indices, reads_itself, True)
     if stmt.reducer == "sum" and operations.get("mul", 0) >= 1:

@@ -121,9 +121,9 @@ def _compile(text: str, options: list[str]) -> tuple[Any, str]:
 def _result(program: Any, what: str) -> bytes:
     nvrtc = _binding()
     (size,) = _checked(getattr(nvrtc, f"nvrtcGet{what}Size")(program))
-    data: bytes = b" " * size
+    data = bytearray(size)  # not bytes: NVRTC writes to it, and Python shares those of one character
     _checked(getattr(nvrtc, f"nvrtcGet{what}")(program, data))
-    return data
+    return bytes(data)
 
 
 def _destroy(program: Any) -> None:
