@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from targets.cpu.host import host_cores
 from tests.golden.compare import Golden
 from tests.stores import migrated_database, mlflow_database
 
@@ -36,7 +37,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are processors: those of a cluster, of a fleet and of time-outs mostly wait."""
-    return len(os.sched_getaffinity(0)) + 1
+    return host_cores() + 1
 
 
 @pytest.fixture(scope="session", autouse=True)

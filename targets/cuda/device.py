@@ -115,8 +115,10 @@ class CudaDevice:
 
     def upload(self, memory: Any, array: NDArray[Any]) -> None:
         assert array.flags.c_contiguous
-        self.sync()  # the memory is there, and nothing reads it any more
-        self._checked(self._driver.cuMemcpyHtoD(int(memory.handle), array.ctypes.data, array.nbytes))
+        # In the queue: a plain copy may return before its bytes have arrived, which this stream would not wait for.
+        to, queue = int(memory.handle), self._stream.handle
+        self._checked(self._driver.cuMemcpyHtoDAsync(to, array.ctypes.data, array.nbytes, queue))
+        self.sync()  # the array may change from here on
 
     def download(self, memory: Any, array: NDArray[Any]) -> None:
         assert array.flags.c_contiguous
