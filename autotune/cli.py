@@ -187,10 +187,10 @@ def compile_command(
         from autotune.deploy import rebuild
 
         loaded = _load(config, overrides)
-        executable, notes = rebuild(loaded, str(config), records, output)
+        folder, notes = rebuild(loaded, str(config), records, output)
         for note in notes:
             typer.echo(note, err=True)
-        typer.echo(f"{executable.name} is in {executable.folder}")
+        typer.echo(f"{loaded.name} is in {folder}")
 
 
 @app.command()
