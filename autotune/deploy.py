@@ -25,7 +25,7 @@ from autotune.network import (
 from autotune.result import TuneResult, known
 from autotune.selection import Chosen, Limits, select
 from autotune.stepwise import StepwiseExecutable
-from autotune.subject import network_of, settings_of
+from autotune.subject import network_of, settings_of, target_of
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
@@ -161,7 +161,8 @@ def limits_of(config: RunConfig) -> Limits:
     """What a configuration demands of algorithms."""
     keys, megabytes = config.network, config.network.max_extra_mb
     extra = None if megabytes is None else int(megabytes * 1e6)
-    return Limits(config.search.algorithms, keys.max_algorithm_error, extra)
+    hardware = registry.get(target_of(config)).hardware
+    return Limits(config.search.algorithms, keys.max_algorithm_error, extra, hardware)
 
 
 def rebuild(

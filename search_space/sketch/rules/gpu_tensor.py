@@ -85,6 +85,8 @@ class GpuTensorCores(SketchRule):
             return None
         if axis.name not in factor_of(found, found.left)[1][-1]:
             return None  # the reduction runs along the left operand in memory
+        if found.output is not found.sums and 1 in (longest_extent(draft, a) for a in (found.rows[0], found.columns)):
+            return None  # what is fused reads a vector at index 0: a tile of it is a single row
         constant = draft.state.input(found.right)
         if mma.turned and (constant is None or not constant.constant or constant.layout is not None):
             return None
