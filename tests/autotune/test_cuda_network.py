@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from search_space.space import Sketch, generate
 from search_space.workloads import Workload
 from targets.cuda.device import CudaDevice, DeviceLost
 from targets.cuda.driver import runs_on
-from targets.cuda.nvrtc import Compiled, Resources
 from tests.golden.cases import HARDWARE
 from tests.gpu.candidates import legal
 from tests.graph.nets import conv, feeds, weight
@@ -46,9 +44,6 @@ def branches(batch: int = 1) -> Graph:
     return b.finish([b.add("softmax", [logits]), deep])
 
 
-KERNEL = re.compile(r"__launch_bounds__\(\d+\) (\w+)\(")
-
-
 def some(seed: int) -> Chosen:
     """A random candidate of each workload."""
     hardware = RecordingTarget().hardware
@@ -60,25 +55,6 @@ def some(seed: int) -> Chosen:
         return Schedule(sketch.algorithm, sketch.trace(legal(sketch, 1, seed)[0]))
 
     return chosen
-
-
-@pytest.fixture
-def target(monkeypatch: pytest.MonkeyPatch) -> RecordingTarget:
-    """Stands for the CUDA target; what it builds runs on fake devices."""
-    made = RecordingTarget()
-    monkeypatch.setattr("targets.cuda.target.get_target", lambda spec="cuda": made)
-    return made
-
-
-@pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No NVRTC: the machine code is the text."""
-
-    def compiled(text: str, arch: str) -> Compiled:
-        used = Resources(32, 0, 0, 0)
-        return Compiled(b"\x7fELF" + text.encode(), dict.fromkeys(KERNEL.findall(text), used))
-
-    monkeypatch.setattr("targets.cuda.target.compile_cubin", compiled)
 
 
 def written(graph: Graph, chosen: Chosen, folder: Path, target: RecordingTarget) -> CudaExecutable:

@@ -60,9 +60,11 @@ class FakeDevice:
         queue: names of what was queued, in order.
         live: bytes allocated.
         broken: whether the next `sync` finds that a kernel failed.
+        kernel_seconds: that every kernel takes by its clock.
     """
 
     l2_bytes = 1 << 10
+    kernel_seconds = 1e-6
 
     def __init__(self, made: DeviceProgram | Mapping[str, Kernels], arch: str = "sm_90") -> None:
         self.arch = arch
@@ -132,7 +134,7 @@ class FakeDevice:
             with np.errstate(all="ignore"):
                 launch(kernel, arrays, np.random.default_rng(0))
             self.queue.append(kernel.name)
-            self._clock += 1e-6
+            self._clock += self.kernel_seconds
 
         if self._recording is None:
             run()
