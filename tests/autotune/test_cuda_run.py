@@ -46,7 +46,7 @@ def config(target: RecordingTarget, uncompiled: None, tmp_path: Path, monkeypatc
     two_layers(tmp_path / "two.onnx", shape=(1, 16, 4, 4))
     path = tmp_path / "two.yaml"
     path.write_text(
-        f"model: {tmp_path / 'two.onnx'}\ntarget: cuda\ntrials: 8\noutput: {tmp_path / 'out'}\n"
+        f"model: {tmp_path / 'two.onnx'}\ntarget: cuda\ntrials: 16\noutput: {tmp_path / 'out'}\n"
         "search: {strategy: random, finalists: 0}\ncost_model: {name: roofline}\ntracking: {backend: none}\n"
     )
     return path
@@ -64,7 +64,7 @@ def test_a_run_ends_with_an_executable_that_is_checked_and_timed(
     out = load_config(config).folder
     network = json.loads((out / "summary.json").read_text())["network"]
     manifest = json.loads((out / "network" / "manifest.json").read_text())
-    assert manifest["schema"] == "autotune.cuda/1" and network["trials"] == 8
+    assert manifest["schema"] == "autotune.cuda/1" and network["trials"] == 16
     launches = sum(map(len, manifest["launches"]))
     assert network["seconds"] == pytest.approx(0.02 * launches) and network["reference"] is None
     assert network["max_error"] < 1e-5 and network["bound_seconds"] > 0

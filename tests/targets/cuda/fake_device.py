@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from targets.cuda.hardware import DEFAULT_ARCH
 from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, elements
 from targets.cuda.target import CudaTarget
 
+COMPUTED = 2
+"""Runs of a launch on the same arrays that are computed until something is uploaded; those after them are timed."""
 Kernels = Mapping[str, DeviceKernel]
 """By name."""
 
@@ -74,6 +77,7 @@ class FakeDevice:
         self.live = 0
         self.broken = False
         self._clock = 0.0
+        self._runs: Counter[tuple[int, ...]] = Counter()
 
     def allocate(self, size: int) -> NDArray[np.uint8]:
         if size > 1 << 40:
@@ -92,6 +96,7 @@ class FakeDevice:
     def upload(self, memory: NDArray[np.uint8], array: NDArray[Any]) -> None:
         assert memory.size == array.nbytes and array.flags.c_contiguous
         self.sync()
+        self._runs.clear()
         memory[...] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
 
     def download(self, memory: NDArray[np.uint8], array: NDArray[Any]) -> None:
@@ -130,9 +135,13 @@ class FakeDevice:
             arrays[buffer.name] = memory[: elements(buffer) * dtype.itemsize].view(dtype)
             assert arrays[buffer.name].size == elements(buffer), buffer.name
 
+        key = (id(kernel), *(memory.ctypes.data for memory in arguments))
+
         def run() -> None:
-            with np.errstate(all="ignore"):
-                launch(kernel, arrays, np.random.default_rng(0))
+            self._runs[key] += 1
+            if self._runs[key] <= COMPUTED:
+                with np.errstate(all="ignore"):
+                    launch(kernel, arrays, np.random.default_rng(0))
             self.queue.append(kernel.name)
             self._clock += self.kernel_seconds
 
