@@ -15,6 +15,8 @@ from autotune.executable import MANIFEST, ExecutableError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.views import locate
+from autotune.graph.zoo import bert_base
+from autotune.network import load_network
 from search_space.ir.stmt import Allocate, walk_stmt
 from search_space.space import Sketch, generate
 from search_space.workloads import Workload
@@ -211,3 +213,14 @@ def test_another_gpu_or_none_is_refused(network: CudaExecutable, monkeypatch: py
 )
 def test_code_runs_on_gpus_of_its_major_version(built: str, arch: str, runs: bool) -> None:
     assert runs_on(built, arch) == runs
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_an_encoder_on_token_ids(target: RecordingTarget, tmp_path: Path) -> None:
+    model = bert_base.build(layers=1, hidden=16, heads=2, sequence=6, batch=2, vocabulary=11)
+    graph = load_network(model, "bert", target=target.name).graph
+    network = written(graph, scheduled(target.hardware, 1), tmp_path, target)
+    network.time(1)  # with no inputs yet
+    tokens = np.random.default_rng(0).integers(0, 11, (2, 6))
+    wanted = evaluate(graph, {"tokens": tokens})[graph.outputs[0]]
+    np.testing.assert_allclose(network(tokens), wanted, rtol=1e-4, atol=1e-5)
