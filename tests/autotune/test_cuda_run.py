@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 from typer.testing import CliRunner
 
@@ -17,6 +19,7 @@ from autotune.graph.network_process import NetworkProcess, serve
 from targets.cuda.target import CudaTarget
 from tests.autotune.fakes import HashPool
 from tests.autotune.test_network import two_layers
+from tests.graph.onnx_models import model_of
 from tests.targets.cuda.fake_device import FakeDevice, RecordingTarget
 
 ABSENT = "target cuda must run on a machine with a GPU"
@@ -73,6 +76,9 @@ def test_a_run_ends_with_an_executable_that_is_checked_and_timed(
 
 
 def test_where_other_machines_measure_the_network_is_written(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one kernel."""
+    given = {"x": np.zeros((4, 12), np.float32)}, {"w": np.ones((12, 16), np.float32)}
+    onnx.save(model_of("MatMul", *given), config.parent / "two.onnx")
     monkeypatch.setattr(RecordingTarget, "unavailable", lambda self: ABSENT)
     result = CliRunner().invoke(app, ["run", str(config), "--pool", "rpc://board:9000?key=gpu"])
     assert result.exit_code == 0, result.output
