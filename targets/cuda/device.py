@@ -124,8 +124,10 @@ class CudaDevice:
 
     def upload(self, memory: Any, array: NDArray[Any]) -> None:
         assert array.flags.c_contiguous
-        self.sync()  # the memory is there, and nothing reads it any more
-        self._checked(self._driver.cuMemcpyHtoD(int(memory.handle), array.ctypes.data, array.nbytes))
+        address, source, stream = int(memory.handle), array.ctypes.data, self._stream.handle
+        # in the stream: it does not wait for copies outside of it, which may go on when their call has returned
+        self._checked(self._driver.cuMemcpyHtoDAsync(address, source, array.nbytes, stream))
+        self.sync()  # the array may be gone or changed from here on
 
     def download(self, memory: Any, array: NDArray[Any]) -> None:
         assert array.flags.c_contiguous
