@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from search_space import workloads
+from search_space import te, te_json, workloads
 from search_space.ir.expr import const
 from search_space.ir.stmt import Intrinsic, walk_stmt
 from search_space.schedule.intrinsics import Fragment, TensorIntrin
@@ -66,6 +66,17 @@ def test_candidates_mean_the_reference(workload: Workload, algorithm: str) -> No
         for row in legal(sketch, 2, seed=i):
             program = check(workload, sketch, row)
             assert any(isinstance(s, Intrinsic) and s.name.startswith("mma_") for s in walk_stmt(program.body))
+
+
+def test_a_vector_whose_ending_reads_row_0_is_left_to_other_rules() -> None:
+    layer, bias = te.placeholder((1, 40), "int32", "layer"), te.placeholder((40,), "int32", "y0", True)
+    ending = te.compute((1, 40), lambda i, j: layer[0, j] + bias[j], name="add")
+    anchor = workloads.matmul(m=1, n=40, k=48, dtype="int8", constant_b=True).to_json()
+    workload = Workload("fused", {"anchor": anchor, "epilogue": te_json.to_json([layer, bias, ending])})
+    found = generate(workload, H200).sketches
+    assert found and not any("tensor" in sketch.name for sketch in found)
+    for sketch in found:
+        check(workload, sketch, legal(sketch, 1)[0])
 
 
 def test_without_tensor_cores_products_are_tiled_for_threads() -> None:

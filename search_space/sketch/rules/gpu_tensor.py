@@ -27,7 +27,17 @@ from search_space.schedule.steps import (
     Tensorize,
 )
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import Number, Threads, cached, copied, divided, gpu_of, limited, with_threads
+from search_space.sketch.rules.gpu_common import (
+    Number,
+    Threads,
+    cached,
+    copied,
+    divided,
+    gpu_of,
+    limited,
+    reads_of,
+    with_threads,
+)
 from search_space.sketch.rules.gpu_products import (
     Product,
     factor_of,
@@ -85,6 +95,9 @@ class GpuTensorCores(SketchRule):
             return None
         if axis.name not in factor_of(found, found.left)[1][-1]:
             return None  # the reduction runs along the left operand in memory
+        reads = reads_of(draft, found.output, found.sums.name)
+        if any(index.is_const for read in reads for index in read[len(found.batch) :]):
+            return None  # a vector's sums that are read at row 0 are a single row, which makes no tile
         constant = draft.state.input(found.right)
         if mma.turned and (constant is None or not constant.constant or constant.layout is not None):
             return None
