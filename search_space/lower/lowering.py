@@ -11,6 +11,7 @@ from search_space.ir.expr import (
     logical_and,
     maximum,
     minimum,
+    rounds,
     select,
     substitute,
     transform,
@@ -278,9 +279,9 @@ class _Lowering:
 
 
 def _factors(body: Expr) -> list[Expr] | None:
-    """The loads whose product `body` is, casts seen through; None where it is anything else."""
-    if body.op == "cast":
-        return _factors(body.args[0])
+    """The loads whose product `body` is, casts and roundings seen through; None where it is anything else."""
+    if rounds(body):
+        return _factors(body.operands[0])
     if body.op == "load":
         return [body]
     if body.op != "mul":

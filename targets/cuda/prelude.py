@@ -32,6 +32,12 @@ __device__ __forceinline__ bfloat_t to_bfloat(float f) {
   return h;
 }
 """
+_TFLOAT = """__device__ __forceinline__ float tfloat32(float x) {
+  unsigned bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return __uint_as_float(bits);
+}
+"""
 _COPIES = """template <int N> __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
   unsigned place = (unsigned)__cvta_generic_to_shared(to);
   if (N == 16)
@@ -69,6 +75,7 @@ _PARTS = {
     "sigmoid(": _SIGMOID,
     "half_t": _HALF,
     "bfloat_t": _BFLOAT,
+    "tfloat32": _TFLOAT,
     "copy_async<": _COPIES,
     "load_matrices4(": _MATRICES,
     "end_of_copies(": _GROUPS,
@@ -81,7 +88,7 @@ _WORDS = (
     "load_matrices2 load_matrices4 load_transposed2 "
     "inline int logf long max min mutable namespace new noexcept not not_eq nullptr operator or or_eq "
     "private protected public register reinterpret_cast return rsqrtf shared_memory short sigmoid signed "
-    "sizeof sqrtf static static_assert static_cast struct switch tanhf template this threadIdx "
+    "sizeof sqrtf static static_assert static_cast struct switch tanhf template tfloat32 this threadIdx "
     "thread_local throw to_bfloat to_half true try typedef typeid typename union unsigned using virtual "
     "void volatile warpSize wchar_t while xor xor_eq "
 )

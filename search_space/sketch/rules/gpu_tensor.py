@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, dtype_bytes, lift
+from search_space.ir.expr import TFLOAT32, Expr, dtype_bytes, lift
 from search_space.lower.blocks import PIPELINE
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import (
@@ -32,6 +32,7 @@ from search_space.sketch.rules.gpu_products import (
     Product,
     factor_of,
     longest_extent,
+    multiplied,
     product_of,
     row_dimension,
     split_parts,
@@ -47,6 +48,8 @@ BLOCKS = (1, 4, 16)
 STEPS = (1, 2, 4)
 PADS = (0, 1)
 """Vectors of 16 bytes between the rows of a tile in shared memory."""
+COLUMN_PADS = (0, 2)
+"""The same for tiles whose columns lanes read by themselves: 4 rows apart and 8 columns apart on different banks."""
 MAX_TILES = 32
 """Instructions' tiles that a warp accumulates."""
 GROUPS, LANES = 8, 4
@@ -78,8 +81,8 @@ class GpuTensorCores(SketchRule):
 
     def instruction(self, draft: Draft, found: Product, hardware: Hardware) -> Mma | None:
         """The instruction; None where there is none, or it would mostly multiply zeros."""
-        sources = [draft.state.input(t) or draft.state.stage(t) for t in (found.left, found.right)]
-        mma = mma_for(hardware, sources[0].dtype, sources[1].dtype, found.sums.dtype)
+        left, right = (multiplied(found, t) for t in (found.left, found.right))
+        mma = mma_for(hardware, left, right, found.sums.dtype)
         axis = found.sums.reduce_axes[-1]
         if mma is None or not found.rows or longest_extent(draft, axis) < mma.depth // 2:
             return None
@@ -211,8 +214,9 @@ class GpuTensorCores(SketchRule):
             vectors = [(v,) for v in (1, 2, 4, 8, 16) if v <= widest and shape[last] % v == 0][-2:]
             group = f"{name}.{label}.vector"
             draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors))
+            pads = COLUMN_PADS if label == "right" and mma.dtypes[1] == TFLOAT32 else PADS
             group = f"{name}.{label}.pad"
-            draft, (pad,) = draft.decide(DecisionGroup.of(group, (group,), [(p * widest,) for p in PADS]))
+            draft, (pad,) = draft.decide(DecisionGroup.of(group, (group,), [(p * widest,) for p in pads]))
             tile = depth if last == k else column.extent(COLUMNS) if label == "right" else row.extent(ROWS)
             draft = divided(draft, f"vectors of {tensor}", tile, vector)
             in_memory = order if turned else None

@@ -112,6 +112,9 @@ static void load_transposed2(int& a, int& b, const void* from) {
 }
 static float number(half_t x) { return from_half(x); }
 static float number(bfloat_t x) { return from_bfloat(x); }
+static int __float_as_int(float x) { int bits; memcpy(&bits, &x, 4); return bits; }
+static float tfloat32(float x) { return x != x ? x : __int_as_float((__float_as_int(x) + 0x1000) & ~0x1fff); }
+static float number(float x) { return __int_as_float(__float_as_int(x) & ~0x1fff); }  // of tfloat32
 static int number(signed char x) { return x; }
 static int number(unsigned char x) { return x; }
 static int words[1024][6];
@@ -213,7 +216,7 @@ class HostPrograms:
 _MMA = re.compile(
     r'asm volatile\("mma\.sync\.aligned\.m16n8k\d+\.row\.col\.\w+\.(\w+)\.(\w+)\.\w+ [^"]*" : (.*) : (.*)\);'
 )
-_TYPES = {"f16": "half_t", "bf16": "bfloat_t", "s8": "signed char", "u8": "unsigned char"}
+_TYPES = {"f16": "half_t", "bf16": "bfloat_t", "s8": "signed char", "u8": "unsigned char", "tf32": "float"}
 
 
 def _called(found: re.Match[str]) -> str:
