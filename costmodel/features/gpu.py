@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from costmodel.columns import Value
 from costmodel.features.nest import Nest
 from costmodel.features.roofline import COST, OVERLAP, Terms
-from costmodel.features.statement import Access, Loop
+from costmodel.features.statement import HELD, Access, Loop
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.stmt import Allocate, For, LoopProgram, Stmt, walk_stmt
@@ -206,10 +206,9 @@ def _registers(stmt: Stmt, nest: Nest, gpu: GpuLimits) -> list[Value]:
         if isinstance(node, For):
             visit(node.body, times * nest.columns(node.extent) if node.kind == "vthread" else times)
             return
-        if isinstance(node, Allocate) and node.buffer.scope in ("local", "warp"):
+        if isinstance(node, Allocate) and node.buffer.scope in HELD:
             size = nest.tape.product(nest.columns(e) for e in node.buffer.shape)
-            lanes = gpu.warp if node.buffer.scope == "warp" else 1
-            found.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / lanes))
+            found.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / HELD[node.buffer.scope]))
         body = getattr(node, "body", ())
         for child in body if isinstance(body, tuple) else (body,):
             visit(child, times)
@@ -248,7 +247,8 @@ def _wavefronts(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
     """Passes through the banks of shared memory that all executions take."""
     tape = nest.tape
     if any(loop.kind == "tensor" for loop in nest.statement.loops):  # whole rows of a tile, by a warp together
-        return nest.iterations * dtype_bytes(access.buffer.dtype) / (gpu.banks * 4)
+        again = nest.product(lambda loop: loop.kind == "tensor" and not access.depends(loop.var))
+        return nest.iterations / again * dtype_bytes(access.buffer.dtype) / (gpu.banks * 4)
     width, moves = _vector(nest, access)
     words = dtype_bytes(access.buffer.dtype) / 4
     lanes, distinct, conflict = tape.const(gpu.warp), tape.const(1), tape.const(1)

@@ -241,12 +241,14 @@ class GpuTensorCores(SketchRule):
         return draft.apply(*steps).finish(copy)
 
 
-def side_tiles(extent: int, tile: int, counts: tuple[int, ...], blocks: tuple[int, ...]) -> list[tuple[int, int, int]]:
+def side_tiles(
+    extent: int, tile: int, counts: tuple[int, ...], blocks: tuple[int, ...], most: tuple[int, ...] = WARPS
+) -> list[tuple[int, int, int]]:
     """(blocks in a row, warps, instructions of a warp) along one side of the output, little of it outside."""
     whole = ceildiv(extent, tile)
     found = []
     for group in blocks:
-        for warps in WARPS:
+        for warps in most:
             for count in counts:
                 part = group * warps * count
                 if ceildiv(whole, part) * part <= max(1, whole * (MAX_WASTE if group == 1 else 1)):

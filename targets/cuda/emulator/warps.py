@@ -24,7 +24,8 @@ from targets.cuda.warps import WORD, registers
 @cache
 def elements_of(fragment: Fragment) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows and columns (lanes, elements) of what each lane holds."""
-    rows = np.zeros((WARP, fragment.registers), np.int64)
+    held = fragment.shape[0] * fragment.shape[1] // fragment.registers
+    rows = np.zeros((held, fragment.registers), np.int64)
     columns = np.zeros_like(rows)
     for i in range(fragment.shape[0]):
         for j in range(fragment.shape[1]):
