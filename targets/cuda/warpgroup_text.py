@@ -11,7 +11,9 @@ from targets.cuda.prelude import PARTS
 from targets.cuda.warpgroups import COMMIT, FENCE, WAIT, descriptor
 
 _PTX = {"float16": "f16", "bfloat16": "bf16"}
-_FUNCTIONS = """__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+_FUNCTIONS = """__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
@@ -74,8 +76,10 @@ def _commit(text: KernelText, call: Intrinsic) -> None:
 
 def _wait(text: KernelText, call: Intrinsic) -> None:
     """Nor must it use them before the instructions are done."""
-    text.line(f"wgmma_wait<{call.name.partition(':')[2]}>();")
-    text.line(f"hold({text.name(call.output.buffer)});")
+    left = int(call.name.partition(":")[2])
+    text.line(f"wgmma_wait<{left}>();")
+    if not left:
+        text.line(f"hold({text.name(call.output.buffer)});")
 
 
 def register() -> None:

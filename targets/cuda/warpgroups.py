@@ -1,14 +1,14 @@
 """What instructions of warpgroups need around them: tiles laid out as they read them, waiting, and fences.
 
 `wgmma` reads both factors from shared memory through descriptors (PTX ISA, "Shared Memory Matrix Layout"): rows of 128
-bytes, one after another, whose 8 parts of 16 bytes are exchanged by the row's number (128-byte swizzle), so that neither
-rows nor columns of 8 x 8 matrices meet in a bank. Here a tile of more than 64 columns is cut into such blocks:
+bytes, one after another, whose 8 parts of 16 bytes are exchanged by the row's number (128-byte swizzle), so that
+neither rows nor columns of 8 x 8 matrices meet in a bank. Here a tile of more than 64 columns is cut into such blocks:
 
     alloc a: float16[128, 128] in shared      ->      alloc a: float16[2, 128, 64] in shared, swizzled
 
 The instructions are asynchronous. Around each nest of them stand a fence, which orders what threads wrote to the sums'
-registers, and the end of their group with a wait for it. Barriers get a fence, too, by which tensor cores see what threads
-wrote to shared memory. All of this is in the device program, so that the emulator finds what is missing.
+registers, and the end of their group with a wait for it. Barriers get a fence, too, by which tensor cores see what
+threads wrote to shared memory. All of this is in the device program, so that the emulator finds what is missing.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ def uses_warpgroups(stmt: Stmt) -> bool:
 def is_warpgroup_intrinsic(name: str) -> bool:
     """Whether all threads of a warpgroup come to an instruction together."""
     return name in PRODUCTS or name in (FENCE, COMMIT) or name.partition(":")[0] == WAIT
+
+
+def waits(stmt: Stmt) -> bool:
+    """Whether a statement waits for products."""
+    return isinstance(stmt, Intrinsic) and stmt.name.partition(":")[0] == WAIT
 
 
 def lower_warpgroups(stmt: Stmt) -> Stmt:

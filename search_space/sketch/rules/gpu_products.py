@@ -145,10 +145,20 @@ def one_axis(index: Expr, others: set[str]) -> bool:
 
 def longest_extent(draft: Draft, axis: Axis) -> int:
     """An axis's extent; the longest of it where it is a decision."""
+    return max(_extents(draft, axis))
+
+
+def any_whole(draft: Draft, axis: Axis, part: int) -> bool:
+    """Whether an axis, of those that it may be, is ever a whole number of parts."""
+    return any(extent % part == 0 for extent in _extents(draft, axis))
+
+
+def _extents(draft: Draft, axis: Axis) -> list[int]:
+    """What an axis's extent may be."""
     if axis.extent.is_const:
-        return int(axis.extent.value)
+        return [int(axis.extent.value)]
     tables = {c: g.table[:, i] for g in draft.groups for i, c in enumerate(g.columns)}
-    return int(max(tables[str(axis.extent.args[0])]))
+    return [int(e) for e in tables[str(axis.extent.args[0])]]
 
 
 def two_factors(body: Expr) -> tuple[Expr, Expr] | None:

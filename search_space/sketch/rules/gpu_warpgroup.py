@@ -7,35 +7,32 @@ done by the threads, each on the elements that it holds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, lift
 from search_space.lower.blocks import PIPELINE
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import (
-    Annotate,
-    CacheWrite,
-    ComputeAt,
-    Fuse,
-    Pragma,
-    Reorder,
-    SetScope,
-    Split,
-    Step,
-    Tensorize,
-)
+from search_space.schedule.steps import ComputeAt, Fuse, Pragma, Split, Step
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import Number, Threads, copied, divided, gpu_of, with_threads
+from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, with_threads
 from search_space.sketch.rules.gpu_products import (
     Product,
+    any_whole,
     factor_of,
     longest_extent,
     multiplied,
     product_of,
     row_dimension,
 )
-from search_space.sketch.rules.gpu_tensor import BLOCKS, GROUPS, LANES, GpuTensorCores, side_tiles
+from search_space.sketch.rules.gpu_tensor import (
+    GROUPS,
+    LANES,
+    GpuTensorCores,
+    Side,
+    by_instructions,
+    decided_sides,
+    held_in,
+    on_threads,
+)
 from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
 from search_space.warpgroup_intrinsics import DEPTH, ROWS, SCOPE, THREADS, Wgmma, wgmmas_for
 
@@ -52,18 +49,6 @@ LEAST = 32
 """Rows and columns of the output, below which most of an instruction would multiply zeros."""
 WARPS, HALVES, PAIR = 4, 2, 2
 """Warps along the rows of a tile, halves of a warp's 16 rows, and columns next to each other that a thread holds."""
-
-
-@dataclass(frozen=True)
-class _Side:
-    """Blocks that follow each other, warpgroups of a block and instructions of a warpgroup along one side."""
-
-    blocks: Number
-    groups: Number
-    tiles: Number
-
-    def extent(self, tile: int) -> Expr:
-        return lift(self.groups) * self.tiles * tile
 
 
 class GpuWarpgroups(SketchRule):
@@ -92,7 +77,8 @@ class GpuWarpgroups(SketchRule):
         columns = int(found.columns.extent.value)
         if min(columns, int(found.rows[0].extent.value)) < LEAST:
             return ()
-        if longest_extent(draft, found.sums.reduce_axes[-1]) < DEPTH:
+        depth = found.sums.reduce_axes[-1]
+        if longest_extent(draft, depth) < DEPTH or not (depth.extent.is_const or any_whole(draft, depth, LINE)):
             return ()
         if found.columns.name not in factor_of(found, found.right)[1][-1]:
             return ()
@@ -109,19 +95,16 @@ class GpuWarpgroups(SketchRule):
 
     def variants(self, draft: Draft, stage: Stage, found: Product, wgmma: Wgmma, hardware: Hardware) -> list[Draft]:
         """The sketches of one instruction, one for each number of tiles in shared memory."""
-        if found.sums is stage:
-            draft = draft.apply(CacheWrite(stage.name, SCOPE))
-            sums = draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
-        else:
-            draft = draft.apply(SetScope(found.sums.name, SCOPE))
-            sums = found.sums.name
-        draft, row, column = self.sides(draft, found, wgmma)
+        draft, sums = held_in(draft, found, stage, SCOPE)
+        rows, columns = (ROWS, TILES), (wgmma.columns, TILES)
+        draft, row, column = decided_sides(draft, found, rows, columns, "warpgroups", WARPGROUPS)
         draft, place = self.output(draft, found, row, column, wgmma)
         draft, outer, depth = self.reduction(draft, found, sums, wgmma, place)
         threads = Threads(column.groups, THREADS, row.groups)
         held = lift(row.tiles) * column.tiles * (ROWS * wgmma.columns // THREADS)
         draft = with_threads(draft, threads.count, held, gpu_of(hardware), THREADS)
-        draft = self.factors(draft, found, sums, (row, column), threads, outer, depth, wgmma)
+        whole = (depth, column.extent(wgmma.columns))
+        draft = self.factors(draft, found, (sums, outer), threads, whole)
         return [
             draft.apply(Pragma(sums, outer, PIPELINE, stages))
             .variant(f"wgmma{wgmma.columns}/{stages}")
@@ -130,19 +113,7 @@ class GpuWarpgroups(SketchRule):
         ]
 
     # ------------------------------------------------------------------ the output
-    def sides(self, draft: Draft, found: Product, wgmma: Wgmma) -> tuple[Draft, _Side, _Side]:
-        name, sides = found.output.name, []
-        for label, axis, tile, blocks in (
-            ("rows", found.rows[0], ROWS, BLOCKS),
-            ("columns", found.columns, wgmma.columns, (1,)),
-        ):
-            group = tuple(f"{name}.{label}.{x}" for x in ("blocks", "warpgroups", "tiles"))
-            table = side_tiles(int(axis.extent.value), tile, TILES, blocks, WARPGROUPS)
-            draft, values = draft.decide(DecisionGroup.of(f"{name}.{label}", group, table))
-            sides.append(_Side(*values))
-        return draft, sides[0], sides[1]
-
-    def output(self, draft: Draft, found: Product, row: _Side, column: _Side, wgmma: Wgmma) -> tuple[Draft, str]:
+    def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, str]:
         """The output's loops, the threads on the elements that they hold; and the loop around a warpgroup's tile."""
         name, axes = found.output.name, [a.name for a in found.output.axes]
         batch, rows, j = axes[: len(found.batch)], axes[len(found.batch) : -1], axes[-1]
@@ -154,17 +125,7 @@ class GpuWarpgroups(SketchRule):
         ]
         outer, lanes = (*batch, f"{i}.0", f"{j}.0", f"{i}.1"), (f"{i}.4", f"{i}.6", f"{j}.4")
         inner = (f"{i}.3", f"{j}.2", f"{j}.3", f"{i}.5")
-        steps += [
-            Reorder(name, (*outer, f"{i}.2", f"{j}.1", *lanes, *inner, f"{j}.5")),
-            Fuse(name, outer),
-            Fuse(name, lanes),
-            Annotate(name, "_".join(outer), "blockIdx.x"),
-            Annotate(name, f"{i}.2", "threadIdx.z"),
-            Annotate(name, f"{j}.1", "threadIdx.y"),
-            Annotate(name, "_".join(lanes), "threadIdx.x"),
-            *(Annotate(name, leaf, "unroll") for leaf in inner),
-            Annotate(name, f"{j}.5", "vectorize"),
-        ]
+        steps += on_threads(name, outer, (f"{i}.2", f"{j}.1"), lanes, inner, f"{j}.5")
         return draft.apply(*steps), f"{j}.1"
 
     # ------------------------------------------------------------------ the sum
@@ -177,52 +138,32 @@ class GpuWarpgroups(SketchRule):
         table = [(s,) for s in LINES if s == 1 or ceildiv(extent, s * LINE) * s * LINE <= extent * MAX_WASTE]
         group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.lines",), table)
         draft, (lines,) = draft.decide(group)
-        exact = not axis.extent.is_const and extent % LINE == 0
-        exact = exact or (axis.extent.is_const and all(extent % (s * LINE) == 0 for (s,) in table))
-        *batch, i, j = (a.name for a in stage.axes)
-        outer = (*(a.name for a in others), f"{axis.name}.0")
-        inner = f"{axis.name}.1"
-        draft = draft.apply(
-            Split(sums, axis.name, (lift(lines) * (LINE // DEPTH), DEPTH), "exact" if exact else "guard"),
-            Split(sums, i, (ROWS,), "exact"),
-            Split(sums, j, (wgmma.columns,), "exact"),
-            Reorder(sums, (*outer, inner, *batch, f"{i}.0", f"{j}.0", f"{i}.1", f"{j}.1", f"{axis.name}.2")),
-            *([Fuse(sums, outer)] if len(outer) > 1 else []),
-            *(Annotate(sums, leaf, "unroll") for leaf in (inner, f"{i}.0", f"{j}.0")),
-            Tensorize(sums, f"{i}.1", wgmma.product.name),
-        )
+        exact = not axis.extent.is_const or all(extent % (s * LINE) == 0 for (s,) in table)
+        outer, depths = (*(a.name for a in others), f"{axis.name}.0"), lift(lines) * (LINE // DEPTH)
+        draft = draft.apply(*by_instructions(stage, axis.name, outer, depths, wgmma.product, exact))
         return draft, "_".join(outer), lift(lines) * LINE
 
     def factors(
-        self,
-        draft: Draft,
-        found: Product,
-        sums: str,
-        sides: tuple[_Side, _Side],
-        threads: Threads,
-        outer: str,
-        depth: Expr,
-        wgmma: Wgmma,
+        self, draft: Draft, found: Product, place: tuple[str, str], threads: Threads, whole: tuple[Expr, Expr]
     ) -> Draft:
-        """Copies of both factors in shared memory, the left one's rows along the reduction, the right one's across."""
-        name, (row, column) = found.output.name, sides
-        for label, tensor in (("left", found.left), ("right", found.right)):
+        """Copies of both factors in shared memory, the left one's rows along the reduction, the right one's across.
+
+        Args:
+            place: the sums, and their loop over steps.
+            whole: length of a row of each.
+        """
+        name = found.output.name
+        for label, tensor, length in (("left", found.left, whole[0]), ("right", found.right, whole[1])):
             source = draft.state.input(tensor) or draft.state.stage(tensor)
             along = factor_of(found, tensor)[1]
             last = len(along) - 1
             k = next(d for d, names in enumerate(along) if found.sums.reduce_axes[-1].name in names)
             line = row_dimension(found) if label == "left" else k
             order = (*(d for d in range(last) if d != line), line, last)
-            extent = source.shape[last]
-            most = 16 // dtype_bytes(source.dtype)
-            vectors = [
-                (v,)
-                for v in (1, 2, 4, 8)
-                if v <= most and (extent if isinstance(extent, int) else int(extent.value)) % v == 0
-            ]
+            row, most = int(lift(source.shape[last]).value), 16 // dtype_bytes(source.dtype)
+            vectors = [(v,) for v in (1, 2, 4, 8) if v <= most and row % v == 0][-2:]
             group = f"{name}.{label}.vector"
-            draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors[-2:]))
-            whole = depth if label == "left" else column.extent(wgmma.columns)
-            draft = divided(draft, f"vectors of {tensor}", whole, vector)
-            draft, _ = copied(draft, tensor, (sums, outer), threads, vector, order)
+            draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors))
+            draft = divided(draft, f"vectors of {tensor}", length, vector)
+            draft, _ = copied(draft, tensor, place, threads, vector, order)
         return draft

@@ -104,7 +104,7 @@ class Launch:
         env: loop variables: numbers, or an array of one row or one column.
         lanes: the threads.
         sums: buffers that warpgroups add products to.
-        tiles: elements of shared memory that products still read.
+        tiles: elements of shared memory that products still read, with the group of these.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Launch:
         self.env: dict[str, Any] = {}
         self.copying = False
         self.sums = {n.output.buffer for n in walk_stmt(kernel.body) if isinstance(n, Intrinsic) and n.name in PRODUCTS}
-        self.tiles: list[tuple[SharedMemory, NDArray[np.int64]]] = []
+        self.tiles: list[tuple[int, Shadow, NDArray[np.int64]]] = []
         self.tags = _coordinates("blockIdx", kernel.grid, blocks[:, None])
         self.tags |= _coordinates("threadIdx", kernel.block, np.arange(kernel.threads)[None, :])
 

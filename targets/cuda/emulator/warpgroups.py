@@ -107,10 +107,10 @@ def _tile(launch: Launch, operand: Operand, extent: int, across: bool, mask: Mas
             f"a tile must lie in {buffer.name} of {memory.size} elements, but got {at.min()} to {at.max()}"
         )
     flat = at + (lanes.rows * memory.size)[:, :, None, None]
-    launch.tiles.append((memory, flat.reshape(-1)))
     assert memory.shadow is not None
+    launch.tiles.append((launch.clock.products, memory.shadow, flat.reshape(-1)))
     memory.shadow.multiplies(flat.reshape(-1))
-    return memory.flat()[flat].astype(np.float32)
+    return np.asarray(memory.flat()[flat], np.float32)
 
 
 def _descriptor(launch: Launch, buffer: Buffer, operand: Operand, across: bool) -> Descriptor:
@@ -155,11 +155,10 @@ def _wait(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     _together(launch, call.name, mask)
     clock = launch.clock
     clock.multiplied = clock.products - 1 - int(call.name.partition(":")[2])
-    for memory, elements in launch.tiles:
-        assert memory.shadow is not None
-        memory.shadow.read_together(elements)
-    if clock.multiplied == clock.products - 1:
-        launch.tiles.clear()
+    for group, shadow, elements in launch.tiles:
+        if group <= clock.multiplied:
+            shadow.read_together(elements)
+    launch.tiles = [tile for tile in launch.tiles if tile[0] > clock.multiplied]
 
 
 for _wgmma in WGMMAS:
