@@ -90,7 +90,7 @@ PARTS = {
 }
 """By what shows in a text that it needs them."""
 _WORDS = (
-    "Vec alignas alignof and and_eq asm auto bfloat_t bitand bitor blockDim blockIdx bool break case "
+    "Tile Vec alignas alignof and and_eq asm auto bfloat_t bitand bitor blockDim blockIdx bool break case "
     "catch char class compl const const_cast constexpr continue copies_but copy_async decltype default "
     "delete do double dynamic_cast else end_of_copies enum erff expf explicit export extern fabsf false "
     "float floor_div floor_mod floorf fmaxf fminf for friend from_bfloat from_half goto gridDim half_t if "

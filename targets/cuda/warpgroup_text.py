@@ -22,10 +22,11 @@ template <int N> __device__ __forceinline__ void hold(float (&sums)[N]) {
   #pragma unroll
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
-__device__ __forceinline__ unsigned long long matrix_descriptor(const void* tile, unsigned leading, unsigned stride) {
-  unsigned long long place = __cvta_generic_to_shared(tile);
-  unsigned long long steps = (unsigned long long)(stride >> 4) << 32 | leading >> 4 << 16;
-  return (place & 0x3ffff) >> 4 | steps | 1ull << 62;
+"""
+DESCRIPTOR = """typedef unsigned long long Tile;
+__device__ __forceinline__ Tile matrix_descriptor(const void* tile, unsigned leading, unsigned stride) {
+  Tile place = __cvta_generic_to_shared(tile);
+  return (place & 0x3ffff) >> 4 | leading >> 4 << 16 | (Tile)(stride >> 4) << 32 | 1ull << 62;
 }
 """
 
@@ -36,7 +37,7 @@ def _function(wgmma: Wgmma) -> str:
     sums = ", ".join(f"%{i}" for i in range(count))
     held = ", ".join(f'"+f"(sums[{i}])' for i in range(count))
     return (
-        f"__device__ __forceinline__ void {_name(wgmma)}(float* sums, unsigned long long a, unsigned long long b) {{\n"
+        f"__device__ __forceinline__ void {function_name(wgmma)}(float* sums, Tile a, Tile b) {{\n"
         f'  asm volatile("{{.reg .pred add; setp.ne.b32 add, %{count + 2}, 0; "\n'
         f'               "wgmma.mma_async.sync.aligned.m{ROWS}n{wgmma.columns}k{DEPTH}.f32.{kind}.{kind} '
         f'{{{sums}}}, %{count}, %{count + 1}, add, 1, 1, 0, 1;}}"\n'
@@ -44,7 +45,7 @@ def _function(wgmma: Wgmma) -> str:
     )
 
 
-def _name(wgmma: Wgmma) -> str:
+def function_name(wgmma: Wgmma) -> str:
     return f"wgmma_n{wgmma.columns}_{_PTX[wgmma.dtype]}"
 
 
@@ -61,7 +62,7 @@ def _multiply(wgmma: Wgmma, text: KernelText, call: Intrinsic) -> None:
     left, right = (_tile(text, o, across) for o, across in zip(call.inputs, (False, True), strict=True))
     sums = text.buffers[call.output.buffer]
     first = text.values.offset(sums, call.output.indices)
-    text.line(f"{_name(wgmma)}({text.name(sums.name)} + {text.values.index(first)}, {left}, {right});")
+    text.line(f"{function_name(wgmma)}({text.name(sums.name)} + {text.values.index(first)}, {left}, {right});")
 
 
 def _fence(text: KernelText, call: Intrinsic) -> None:
@@ -84,9 +85,9 @@ def _wait(text: KernelText, call: Intrinsic) -> None:
 
 def register() -> None:
     """Makes the instructions known to the emitter, and their functions to the prelude."""
-    PARTS["wgmma_"] = _FUNCTIONS
+    PARTS["wgmma_"] = _FUNCTIONS + DESCRIPTOR
     for wgmma in WGMMAS:
-        PARTS[f"{_name(wgmma)}("] = _function(wgmma)
+        PARTS[f"{function_name(wgmma)}("] = _function(wgmma)
         INTRINSIC_EMITTERS[wgmma.product.name] = partial(_multiply, wgmma)
     for name, emitter in ((FENCE, _fence), (COMMIT, _commit), (WAIT, _wait)):
         INTRINSIC_EMITTERS[name] = emitter
