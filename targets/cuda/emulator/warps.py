@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
-from search_space.ir.expr import TFLOAT32, const, dtype_bytes
+from search_space.ir.expr import TFLOAT32, dtype_bytes
 from search_space.ir.stmt import Intrinsic, Operand
 from search_space.operators.arithmetic import factor
 from search_space.schedule.intrinsics import Fragment, TensorIntrin
@@ -24,13 +24,13 @@ from targets.cuda.warps import WORD, registers
 @cache
 def elements_of(fragment: Fragment) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows and columns (lanes, elements) of what each lane holds."""
-    held = fragment.shape[0] * fragment.shape[1] // fragment.registers
-    rows = np.zeros((held, fragment.registers), np.int64)
+    lane: Any = fragment.lane
+    register: Any = fragment.register
+    i, j = np.indices(fragment.shape)
+    at = lane(i, j), register(i, j)
+    rows = np.zeros((int(at[0].max()) + 1, fragment.registers), np.int64)
     columns = np.zeros_like(rows)
-    for i in range(fragment.shape[0]):
-        for j in range(fragment.shape[1]):
-            at = int(fragment.lane(const(i), const(j)).value), int(fragment.register(const(i), const(j)).value)
-            rows[at], columns[at] = i, j
+    rows[at], columns[at] = i, j
     return rows, columns
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,7 @@ def right(workload: Workload, out: np.ndarray) -> bool:
     return bool(np.allclose(out.astype(np.float64), wanted, rtol=rtol, atol=atol))
 
 
+@cache
 def product(stages: int) -> DeviceProgram:
     """A kernel of two warpgroups with so many tiles, whose loop runs oftener than that."""
     (sketch,) = (s for s in of_every_width(MATMUL) if s.name == f"direct:wgmma128/{stages}")
@@ -61,6 +63,7 @@ def product(stages: int) -> DeviceProgram:
     return device_program(program_of(MATMUL, "direct", sketch.trace(rows[groups == 2][0])), LIMITS)
 
 
+@cache
 def of_every_width(workload: Workload) -> list[Sketch]:
     """The sketches of every instruction and every number of tiles, whose reductions are not split."""
     return [s for s in generate(workload, HOPPER, ["direct"]).sketches if s.name.startswith("direct:wgmma")]
@@ -69,7 +72,7 @@ def of_every_width(workload: Workload) -> list[Sketch]:
 # ---------------------------------------------------------------------- results
 @pytest.mark.parametrize(("workload", "algorithm"), SMALL, ids=str)
 def test_sketches_compute_the_reference(workload: Workload, algorithm: str) -> None:
-    for i, sketch in enumerate(sketches(workload, algorithm)):
+    for i, sketch in enumerate(sketches(workload, algorithm)[:2]):
         program = made(workload, sketch, i)
         assert right(workload, emulate(program, named(workload))[workload.output.name]), (sketch.name, str(program))
 
@@ -81,8 +84,9 @@ def test_every_number_of_tiles_and_every_width(tmp_path: Path) -> None:
         program = made(MATMUL, sketch, i, f"k{i}")
         assert right(MATMUL, emulate(program, named(MATMUL))[MATMUL.output.name]), (sketch.name, str(program))
         programs.append(program)
-    host = HostPrograms(programs, tmp_path)
-    for program in programs:
+    some = [programs[0], programs[-1]]
+    host = HostPrograms(some, tmp_path)
+    for program in some:
         arrays = {**named(MATMUL), "matmul": np.zeros(MATMUL.output.shape, numpy_dtype("float32"))}
         host.run(program, arrays)
         assert right(MATMUL, arrays["matmul"]), str(program)
@@ -234,17 +238,16 @@ def test_an_instruction_needs_the_whole_warpgroup() -> None:
 
 
 # ---------------------------------------------------------------------- text
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_text_compiles_and_products_are_not_made_to_wait(dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "kind", "name"), [("float16", "f16", "128/4"), ("bfloat16", "bf16", "256/3")])
+def test_text_compiles_and_products_are_not_made_to_wait(dtype: str, kind: str, name: str) -> None:
     """The assembler says so where it must serialise products, or wait for them by itself."""
     workload = workloads.matmul(m=256, n=256, k=512, dtype=dtype)
-    for sketch in of_every_width(workload)[2::3]:
-        text = emit_program(made(workload, sketch))
-        found = compile_cubin(text, "sm_90a")
-        assert found.notes == () and all(r.spill_bytes == 0 for r in found.resources.values())
-    kind = {"float16": "f16", "bfloat16": "bf16"}[dtype]
+    (sketch,) = (s for s in of_every_width(workload) if s.name == f"direct:wgmma{name}")
+    text = emit_program(made(workload, sketch))
+    found = compile_cubin(text, "sm_90a")
+    assert found.notes == () and all(r.spill_bytes == 0 for r in found.resources.values())
     ptx = compile_ptx(text, "sm_90a")
-    assert f"wgmma.mma_async.sync.aligned.m64n256k16.f32.{kind}.{kind}" in ptx
+    assert f"wgmma.mma_async.sync.aligned.m64n{name[:-2]}k16.f32.{kind}.{kind}" in ptx
     for part in ("fence.sync.aligned", "commit_group.sync.aligned", "wait_group.sync.aligned"):
         assert f"wgmma.{part}" in ptx
     assert "fence.proxy.async.shared::cta" in ptx and "cp.async." in ptx
