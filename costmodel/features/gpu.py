@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from costmodel.columns import Value
 from costmodel.features.nest import Nest
 from costmodel.features.roofline import COST, OVERLAP, Terms
-from costmodel.features.statement import HELD, Access, Loop
+from costmodel.features.statement import HELD, Access, Loop, Statement
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.stmt import Allocate, For, LoopProgram, Stmt, walk_stmt
@@ -36,6 +36,9 @@ ISSUE = 128
 """Instructions of threads that it issues in a cycle."""
 REGISTERS = 24
 """Those that a thread needs besides its arrays."""
+WARP_SHARE = dict.fromkeys(("sm_90", "sm_90a"), 0.63)
+"""Share of the peak that instructions of single warps reach, where those of warpgroups reach all of it (Luo et al.,
+"Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", 2024)."""
 THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
@@ -70,7 +73,7 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
     work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items())
     arithmetic = nest.iterations * work / LANES
     if is_tensor:
-        rate = _tensor_rate(nest, gpu)
+        rate = _tensor_rate(nest, gpu) * (WARP_SHARE.get(gpu.arch, 1.0) if _by_warps(statement) else 1.0)
         arithmetic = nest.iterations * 2 / rate * hardware.cores * hardware.clock_hz
     shared, sectors, unique = tape.const(0), tape.const(0), tape.const(0)
     accesses = 0
@@ -304,6 +307,11 @@ def _in_flight(nest: Nest) -> Value:
         return nest.extent_of("vectorize", "unroll").most(1) * size
     copied = nest.tape.product(nest.extents[statement.allocation :]) / nest.extent_of(*THREADS).most(1)
     return (copied * size).least(MOST_IN_FLIGHT)
+
+
+def _by_warps(statement: Statement) -> bool:
+    """Whether single warps multiply."""
+    return statement.output.buffer.scope == "warp"
 
 
 def _tensor_rate(nest: Nest, gpu: GpuLimits) -> float:

@@ -97,6 +97,16 @@ def test_features_and_the_estimate_know_them() -> None:
             assert seconds.min() < 4 * workload.flops / 989e12
 
 
+def test_the_estimate_of_large_products_prefers_them() -> None:
+    workload = workloads.matmul(m=8192, n=8192, k=8192, dtype="float16")
+    best: dict[bool, float] = {}
+    for sketch in generate(workload, HOPPER, ["direct"]).sketches:
+        seconds = FeatureExtractor(sketch.program, sketch.columns, HOPPER).roofline(sketch.expand(legal(sketch, 30)))
+        by_groups = "wgmma" in sketch.name
+        best[by_groups] = min(best.get(by_groups, np.inf), float(seconds.min()))
+    assert best[True] < best[False]
+
+
 def test_other_machines_and_dtypes_have_none() -> None:
     half = workloads.matmul(m=128, n=128, k=128, dtype="float16")
     for hardware, workload in (
