@@ -22,6 +22,7 @@ from targets.cuda.emit import emit_program
 from targets.cuda.emulator import DivergenceError, RaceError, emulate, memory, warpgroups
 from targets.cuda.emulator.races import exchanged
 from targets.cuda.emulator.warpgroups import decode
+from targets.cuda.kernel import CudaKernel
 from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import compile_cubin, compile_ptx
 from targets.cuda.program import DeviceProgram
@@ -29,6 +30,7 @@ from targets.cuda.target import get_target
 from targets.cuda.warpgroups import COMMIT, FENCE, WAIT, encode, lower_warpgroups
 from tests.gpu.candidates import legal
 from tests.gpu.test_warpgroup import HOPPER, SMALL, sketches
+from tests.targets.cuda.fake_device import FakeDevice
 from tests.targets.cuda.on_host import HostPrograms
 from tests.targets.cuda.programs import with_body
 
@@ -265,11 +267,13 @@ def test_plain_sm_90_does_not_take_them() -> None:
         compile_cubin(emit_program(product(2)), "sm_90")
 
 
-def test_the_target_builds_modules() -> None:
-    sketch = of_every_width(MATMUL)[0]
+def test_the_target_builds_modules_and_runs_them() -> None:
+    sketch = of_every_width(MATMUL)[-1]
     (row,) = legal(sketch, 1)
-    target = get_target("cuda:sm_90a")
-    module = target.build(program_of(MATMUL, "direct", sketch.trace(row)))
+    target, program = get_target("cuda:sm_90a"), program_of(MATMUL, "direct", sketch.trace(row))
+    module = target.build(program)
     (launch,) = module.metadata["launches"]["kernels"]
     assert launch["dynamic_shared_bytes"] == launch["shared_bytes"] and launch["block"][0] == 128
     assert module.metadata["notes"] == [] and "registers" in target.listings(module)["resources"]
+    device = FakeDevice(target.device_program(program))
+    assert right(MATMUL, CudaKernel(module, device).bind(MATMUL.make_inputs(0)).run())
