@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from search_space import te
 from search_space.hardware import Hardware
-from search_space.ir.expr import TFLOAT32, Expr, dtype_bytes
+from search_space.ir.expr import Expr, dtype_bytes
+from search_space.ir.rounding import TFLOAT32
 from search_space.schedule.intrinsics import Fragment, TensorIntrin, register_intrinsic
 
 MMA = "mma"

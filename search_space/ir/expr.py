@@ -33,9 +33,7 @@ COMMUTATIVE = {"add", "mul", "min", "max", "and", "or", "eq", "ne"}
 COMPARISONS = {"lt", "le", "eq", "ne"}
 SHIFTS = ("shl", "shr")
 """Of int32, by an amount modulo 32; to the right the sign is kept, so that it rounds down."""
-TFLOAT32 = "tfloat32"
-"""Rounds to 10 bits of mantissa, as tensor cores take factors of float32; a number of 16 bits stays as it is."""
-MATH = ("exp", "log", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "abs", "floor", TFLOAT32)
+MATH = ("exp", "log", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "abs", "floor", "tfloat32")
 
 
 def dtype_bytes(dtype: str) -> int:
@@ -273,11 +271,6 @@ def call(function: str, value: Any) -> Expr:
     if value.dtype not in FLOATS:
         raise TypeError(f"`value` of {function} must be floating-point, but got {value}: {value.dtype}")
     return raw("call", value.dtype, function, value)
-
-
-def rounds(e: Expr) -> bool:
-    """Whether an expression is its one operand in another dtype or with fewer digits."""
-    return e.op == "cast" or (e.op == "call" and e.args[0] == TFLOAT32)
 
 
 def minimum(a: Any, b: Any) -> Expr:

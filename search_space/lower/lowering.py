@@ -11,13 +11,13 @@ from search_space.ir.expr import (
     logical_and,
     maximum,
     minimum,
-    rounds,
     select,
     substitute,
     transform,
     variables,
 )
 from search_space.ir.polynomial import canon
+from search_space.ir.rounding import rounds
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
 from search_space.lower.cleanup import simplify_value
 from search_space.lower.domains import Bounds, loop_var

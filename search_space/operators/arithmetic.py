@@ -8,7 +8,8 @@ import numpy as np
 
 from search_space import te
 from search_space.dtypes import round_tfloat32
-from search_space.ir.expr import TFLOAT32, Expr
+from search_space.ir.expr import Expr
+from search_space.ir.rounding import TFLOAT32
 from search_space.operators.base import Array
 
 OPERANDS = {

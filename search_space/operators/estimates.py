@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from search_space import te
-from search_space.ir.expr import FLOATS, TFLOAT32, Expr, walk
+from search_space.ir.expr import FLOATS, Expr, walk
+from search_space.ir.rounding import TFLOAT32
 from search_space.schedule.state import operations
 
 STEP = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}

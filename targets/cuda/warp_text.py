@@ -7,8 +7,9 @@ once for all products of them.
 
 from __future__ import annotations
 
-from search_space.ir.expr import TFLOAT32, Expr, dtype_bytes, substitute, var
+from search_space.ir.expr import Expr, dtype_bytes, substitute, var
 from search_space.ir.polynomial import poly
+from search_space.ir.rounding import TFLOAT32
 from search_space.ir.stmt import Intrinsic, Operand
 from search_space.warp_intrinsics import MMAS, Mma
 from targets.base import BuildError

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from math import prod
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import TFLOAT32, Expr, rounds, var, variables, walk
+from search_space.ir.expr import Expr, var, variables, walk
 from search_space.ir.polynomial import canon
+from search_space.ir.rounding import TFLOAT32, rounds
 from search_space.schedule.state import Axis, Stage
 from search_space.schedule.steps import Relayout, Rfactor, Split
 from search_space.sketch.base import Draft

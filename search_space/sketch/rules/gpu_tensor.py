@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import TFLOAT32, Expr, dtype_bytes, lift
+from search_space.ir.expr import Expr, dtype_bytes, lift
+from search_space.ir.rounding import TFLOAT32
 from search_space.lower.blocks import PIPELINE
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Stage

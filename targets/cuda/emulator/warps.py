@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
-from search_space.ir.expr import TFLOAT32, dtype_bytes
+from search_space.ir.expr import dtype_bytes
+from search_space.ir.rounding import TFLOAT32
 from search_space.ir.stmt import Intrinsic, Operand
 from search_space.operators.arithmetic import factor
 from search_space.schedule.intrinsics import Fragment, TensorIntrin
