@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from costmodel.columns import Value
 from costmodel.features.nest import Nest
 from costmodel.features.roofline import COST, OVERLAP, Terms
-from costmodel.features.statement import Access, Loop
+from costmodel.features.statement import HELD, Access, Loop, Statement
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.stmt import Allocate, For, LoopProgram, Stmt, walk_stmt
@@ -36,6 +36,9 @@ ISSUE = 128
 """Instructions of threads that it issues in a cycle."""
 REGISTERS = 24
 """Those that a thread needs besides its arrays."""
+WARP_SHARE = dict.fromkeys(("sm_90", "sm_90a"), 0.63)
+"""Share of the peak that instructions of single warps reach, where those of warpgroups reach all of it (Luo et al.,
+"Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", 2024)."""
 THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
@@ -70,7 +73,7 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
     work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items())
     arithmetic = nest.iterations * work / LANES
     if is_tensor:
-        rate = _tensor_rate(nest, gpu)
+        rate = _tensor_rate(nest, gpu) * (WARP_SHARE.get(gpu.arch, 1.0) if _by_warps(statement) else 1.0)
         arithmetic = nest.iterations * 2 / rate * hardware.cores * hardware.clock_hz
     shared, sectors, unique = tape.const(0), tape.const(0), tape.const(0)
     accesses = 0
@@ -206,10 +209,9 @@ def _registers(stmt: Stmt, nest: Nest, gpu: GpuLimits) -> list[Value]:
         if isinstance(node, For):
             visit(node.body, times * nest.columns(node.extent) if node.kind == "vthread" else times)
             return
-        if isinstance(node, Allocate) and node.buffer.scope in ("local", "warp"):
+        if isinstance(node, Allocate) and node.buffer.scope in HELD:
             size = nest.tape.product(nest.columns(e) for e in node.buffer.shape)
-            lanes = gpu.warp if node.buffer.scope == "warp" else 1
-            found.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / lanes))
+            found.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / HELD[node.buffer.scope]))
         body = getattr(node, "body", ())
         for child in body if isinstance(body, tuple) else (body,):
             visit(child, times)
@@ -248,7 +250,8 @@ def _wavefronts(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
     """Passes through the banks of shared memory that all executions take."""
     tape = nest.tape
     if any(loop.kind == "tensor" for loop in nest.statement.loops):  # whole rows of a tile, by a warp together
-        return nest.iterations * dtype_bytes(access.buffer.dtype) / (gpu.banks * 4)
+        again = nest.product(lambda loop: loop.kind == "tensor" and not access.depends(loop.var))
+        return nest.iterations / again * dtype_bytes(access.buffer.dtype) / (gpu.banks * 4)
     width, moves = _vector(nest, access)
     words = dtype_bytes(access.buffer.dtype) / 4
     lanes, distinct, conflict = tape.const(gpu.warp), tape.const(1), tape.const(1)
@@ -304,6 +307,11 @@ def _in_flight(nest: Nest) -> Value:
         return nest.extent_of("vectorize", "unroll").most(1) * size
     copied = nest.tape.product(nest.extents[statement.allocation :]) / nest.extent_of(*THREADS).most(1)
     return (copied * size).least(MOST_IN_FLIGHT)
+
+
+def _by_warps(statement: Statement) -> bool:
+    """Whether single warps multiply."""
+    return statement.output.buffer.scope == "warp"
 
 
 def _tensor_rate(nest: Nest, gpu: GpuLimits) -> float:

@@ -15,6 +15,7 @@ from search_space.ir.expr import Expr, const, eq, load, logical_and, select, var
 from search_space.ir.stmt import Allocate, Barrier, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, seq
 from search_space.schedule.state import IDENTITY
 from targets.base import BuildError
+from targets.cuda.warpgroups import is_warpgroup_intrinsic
 from targets.cuda.warps import WARP_INTRINSICS
 
 WARP = 32
@@ -207,7 +208,8 @@ def synchronises(stmt: Stmt) -> bool:
     """Whether all threads must come to a statement together."""
     if not isinstance(stmt, Intrinsic):
         return isinstance(stmt, Barrier)
-    return stmt.name.startswith(f"{WARP_REDUCE}:") or stmt.name in WARP_INTRINSICS
+    together = stmt.name in WARP_INTRINSICS or is_warpgroup_intrinsic(stmt.name)
+    return together or stmt.name.startswith(f"{WARP_REDUCE}:")
 
 
 __all__ = ["SHUFFLED", "WARP", "WARP_REDUCE", "reduce_across_threads", "synchronises", "warp_reduce"]

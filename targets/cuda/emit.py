@@ -37,7 +37,8 @@ def emit_program(program: DeviceProgram) -> str:
     Raises:
         BuildError: an expression or an instruction that there is no text for.
     """
-    import targets.cuda.warp_text  # noqa: F401  (registers its instructions)
+    import targets.cuda.warp_text
+    import targets.cuda.warpgroup_text  # noqa: F401  (both register their instructions)
 
     kernels = [kernel for prologue in program.prologues for kernel in prologue.kernels] + list(program.kernels)
     text = "\n".join(KernelText(kernel).function() for kernel in kernels)
@@ -85,12 +86,13 @@ class KernelText:
         params = [self._parameter(b) for b in kernel.params]
         head = f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {kernel.name}({", ".join(params)}) {{'
         dynamic = dynamic_shared_bytes(kernel)
+        memory = "tile_memory" if kernel.alignment > ALIGNMENT else "shared_memory"
         if dynamic:
-            self.line(f"extern __shared__ __align__({ALIGNMENT}) unsigned char shared_memory[];")
+            self.line(f"extern __shared__ __align__({kernel.alignment}) unsigned char {memory}[];")
         for buffer, start in kernel.shared:
             kind = C_TYPES[buffer.dtype]
             if dynamic:
-                self.line(f"{kind}* const {self.name(buffer.name)} = ({kind}*)(shared_memory + {start});")
+                self.line(f"{kind}* const {self.name(buffer.name)} = ({kind}*)({memory} + {start});")
             else:
                 self.line(f"__shared__ __align__({ALIGNMENT}) {kind} {self.name(buffer.name)}[{elements(buffer)}];")
         self.stmt(kernel.body)
@@ -121,6 +123,8 @@ class KernelText:
         elif isinstance(stmt, Barrier):
             if stmt.pending is not None:
                 self.line(f"copies_but<{stmt.pending}>();")
+            if stmt.proxy:
+                self.line("proxy_fence();")
             self.line("__syncthreads();")
         else:
             assert isinstance(stmt, Intrinsic), stmt
@@ -253,10 +257,8 @@ class KernelText:
                     self.store(one)
                 self.values.replaced.clear()
             if wide > 1:
-                place = self.values.offset(
-                    target, tuple(substitute(i, {loop.var: const(start)}) for i in store.indices)
-                )
-                self.line(f"*({kind}*)({self.name(store.buffer)} + {self.values.index(place)}) = {part};")
+                place = self.values.place(target, tuple(substitute(i, {loop.var: const(start)}) for i in store.indices))
+                self.line(f"*({kind}*)({self.name(store.buffer)} + {place}) = {part};")
         self.close()
 
     def copied(self, store: Store, loop: For | None) -> bool:
@@ -286,8 +288,8 @@ class KernelText:
         at = {} if loop is None else {loop.var: const(0)}
         places = []
         for buffer, indices in ((target, store.indices), (source, value.args[1:])):
-            offset = self.values.offset(buffer, tuple(substitute(i, at) for i in indices))
-            places.append(f"{self.name(buffer.name)} + {self.values.index(offset)}")
+            place = self.values.place(buffer, tuple(substitute(i, at) for i in indices))
+            places.append(f"{self.name(buffer.name)} + {place}")
         inside = " && ".join(self.values.condition(substitute(t, at)) for t in tests) or "true"
         copy = f"copy_async<{size}>({places[0]}, {places[1]}, {inside});"
         if store.predicate is None:
@@ -343,7 +345,7 @@ class KernelText:
         parts: list[str] = []
         for start in range(0, lanes, width):
             at = {loop.var: const(start)}
-            place = self.values.index(self.values.offset(buffer, tuple(substitute(i, at) for i in load.args[1:])))
+            place = self.values.place(buffer, tuple(substitute(i, at) for i in load.args[1:]))
             kind, part = f"Vec<{C_TYPES[buffer.dtype]}, {width}>", self.fresh("v")
             access = f"{part} = *(const {kind}*)({self.name(buffer.name)} + {place});"
             tests = " && ".join(self.values.condition(substitute(c, at)) for c in conditions)
@@ -395,7 +397,7 @@ INTRINSIC_EMITTERS[WARP_REDUCE] = _emit_warp_reduce
 
 def dynamic_shared_bytes(kernel: DeviceKernel) -> int:
     """Bytes of shared memory that a launch must ask for; 0 where the kernel declares what it needs."""
-    return kernel.shared_bytes if kernel.shared_bytes > STATIC_SHARED else 0
+    return kernel.shared_bytes if kernel.shared_bytes > STATIC_SHARED or kernel.alignment > ALIGNMENT else 0
 
 
 __all__ = ["INTRINSIC_EMITTERS", "KernelText", "dynamic_shared_bytes", "emit_program"]

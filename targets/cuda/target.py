@@ -59,6 +59,7 @@ class CudaTarget(Target):
                 "arch": self.arch,
                 "nvrtc": version(),
                 "source": text,
+                "notes": list(compiled.notes),
                 "launches": launches(made, compiled.resources),
                 "prologues": [launches(p, compiled.resources) for p in made.prologues],
             },
@@ -131,7 +132,7 @@ def resources_table(module: Module) -> str:
             f"{kernel['name']}: grid {grid}, block {block}, {kernel['registers']} registers, "
             f"{kernel['shared_bytes']} bytes of shared memory, {kernel['spill_bytes']} bytes spilled"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *module.metadata["notes"]])
 
 
 def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:

@@ -34,6 +34,7 @@ _CALLS = {
     "rsqrt": "rsqrtf",
     "abs": "fabsf",
     "floor": "floorf",
+    "tfloat32": "tfloat32",
 }
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _SYMBOLS |= {"and": "&&", "or": "||"}
@@ -141,7 +142,12 @@ class Values:
         return self.widened(self.element(buffer, e.args[1:]), buffer.dtype)
 
     def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        return f"{self.names(buffer.name)}[{self.index(self.offset(buffer, indices))}]"
+        return f"{self.names(buffer.name)}[{self.place(buffer, indices)}]"
+
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        """Text of where an element lies; so do the others of its 16 bytes, next to it."""
+        place = self.index(self.offset(buffer, indices))
+        return f"swizzle({place})" if buffer.swizzled else place
 
     def widened(self, text: str, dtype: str) -> str:
         """A value as it is computed with, of one as it is kept in memory."""
