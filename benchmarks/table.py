@@ -31,7 +31,7 @@ def regenerate(text: str, folder: Path = results.FOLDER) -> str:
             raise ValueError(f"`table` must be one of {', '.join(TABLES)}, but got table:{name}")
         document = results.load(name, folder)
         body = (
-            f"Not measured yet: `python -m benchmarks.{name}`."
+            f"Not measured yet: `python -m benchmarks.{name.replace('_', '.')}`."
             if document is None
             else _said(document) + TABLES[name](document)
         )

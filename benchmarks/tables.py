@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from benchmarks import transfer_figures
+from benchmarks.gpu.offline_table import offline
 from benchmarks.interleave import geometric_mean
 from benchmarks.rows import ROWS
 
@@ -307,6 +308,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "search": search,
     "models": models,
     "transfer": transfer,
+    "gpu_offline": offline,
 }
 
 

@@ -39,7 +39,7 @@ from targets.base import RunError
 _GRACE = 1.0
 """Seconds after which a worker ends itself, should the parent not have done it in time."""
 _MESSAGE = 1500
-_GARBAGE = 100_000
+GARBAGE = 100_000
 """Objects after which Python looks for cycles. Lowering makes many objects and hardly a cycle, so looking after
 every 700, as Python does by itself, is time lost."""
 _PR_SET_PDEATHSIG = 1
@@ -169,7 +169,7 @@ def main() -> None:
     _confine(options)
     connection: Connection[Any, Any] = Connection(options["descriptor"])
     executor = load_executor(options["executor"])
-    gc.set_threshold(_GARBAGE)
+    gc.set_threshold(GARBAGE)
     worker = _ROLES[options["role"]](executor, options)
     connection.send_bytes(pack({"stage": "ready"}))
     while True:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from costmodel.columns import Value
 from costmodel.features.nest import Nest
-from costmodel.features.roofline import COST, OVERLAP, Terms
+from costmodel.features.roofline import COST, Terms
 from costmodel.features.statement import HELD, Access, Loop, Statement
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes
@@ -22,12 +22,30 @@ from search_space.lower.blocks import PIPELINE, kernels, shared_bytes
 
 LATENCY_CYCLES = 800.0
 """From a multiprocessor to memory and back."""
+SHARED_CYCLES = 32.0
+"""From a load of shared memory to its value."""
+ADDRESS = 2.0
+"""Instructions by which the address of an access to device memory is made."""
+GUARD = 1.5
+"""Instructions of a comparison by which it is decided whether an element is there."""
+WRITTEN_OUT = 256.0
+"""Multiply-adds up to which the emitter writes a step's loops out."""
+MMA_CYCLES = 8.0
+"""From one instruction of the tensor cores of a quarter of a multiprocessor to the next."""
+MMA_SHARE = 0.63
+"""Of the peak of compute capability 9.0, what instructions of one warp reach; those of four reach it."""
+HINDERED = 0.15
+"""Share of the lesser of instructions, shared memory and traffic that the greatest of them does not hide."""
+BLOCK_SECONDS = 0.5e-9
+"""From the start of one block to that of the next, somewhere on the device."""
 STEP_CYCLES = 60.0
 """What a step costs besides, in barriers and in starting its copies."""
 FLIGHT_BYTES = 32768.0
 """Bytes on their way to one multiprocessor that keep the memory busy."""
 MOST_IN_FLIGHT = 128.0
 """Bytes that one thread asks for at once at most."""
+LOADS_TOGETHER, LOADS_LONG = 32.0, 4.0
+"""Steps of a loop of loads that the emitter writes out as a whole, and those of a longer one."""
 FMA_IN_FLIGHT = 512.0
 """Multiply-adds of one multiprocessor that keep its pipelines busy."""
 LANES = 128
@@ -36,9 +54,8 @@ ISSUE = 128
 """Instructions of threads that it issues in a cycle."""
 REGISTERS = 24
 """Those that a thread needs besides its arrays."""
-WARP_SHARE = dict.fromkeys(("sm_90", "sm_90a"), 0.63)
-"""Share of the peak that instructions of single warps reach, where those of warpgroups reach all of it (Luo et al.,
-"Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking", 2024)."""
+MATRIX_ROW = 16
+"""Bytes of a row of the matrices that the tensor cores are given."""
 THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
@@ -69,22 +86,26 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
     tape, statement, gpu = nest.tape, nest.statement, _gpu(hardware)
     lanes = nest.extent_of("vectorize").most(1)
     tensor = nest.extent_of("tensor")
-    is_tensor = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
-    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items())
+    by_warp = any(loop.kind == "tensor" for loop in statement.loops)
+    is_tensor = statement.reducing and by_warp
+    work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
     arithmetic = nest.iterations * work / LANES
     if is_tensor:
-        rate = _tensor_rate(nest, gpu) * (WARP_SHARE.get(gpu.arch, 1.0) if _by_warps(statement) else 1.0)
-        arithmetic = nest.iterations * 2 / rate * hardware.cores * hardware.clock_hz
+        arithmetic = nest.iterations * 2 / _tensor_rate(nest, gpu) * hardware.cores * hardware.clock_hz
     shared, sectors, unique = tape.const(0), tape.const(0), tape.const(0)
-    accesses = 0
+    moved = tape.const(0)
     for access in nest.accesses:
+        instructions = tape.const(1) if by_warp else _vector(nest, access)[1] / _reused(nest, access)
         if access.buffer.scope == "shared":
             shared = shared + _wavefronts(nest, access, gpu) * (gpu.banks * 4)
         else:
             sectors = sectors + _requested(nest, access, gpu)
             unique = unique + nest.elements(access)[0] * dtype_bytes(access.buffer.dtype)
-        accesses += 1
-    instructions = nest.iterations * work / tensor + nest.iterations / lanes / tensor * accesses
+            instructions = instructions * (1 + ADDRESS + GUARD * statement.tests)
+        moved = moved + instructions
+    instructions = nest.iterations * work / tensor + nest.iterations / lanes / tensor * moved
+    if by_warp:
+        instructions = instructions * gpu.warp
     hertz = hardware.clock_hz * hardware.cores
     misses = (
         shared / gpu.shared_bandwidth * hertz,
@@ -105,7 +126,7 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
         tile,
         tile,
         body,
-        nest.iterations / lanes * accesses / nest.trips[-1].most(1),
+        nest.iterations / lanes * moved / nest.trips[-1].most(1),
         arithmetic,
         issue,
         tape.const(0),
@@ -134,11 +155,12 @@ def gpu_seconds(
         waves = blocks.ceildiv(resident * gpu.sms)
         active = blocks.ceildiv(gpu.sms).least(resident) * threads  # threads at work on one multiprocessor
         balance = blocks / (blocks.ceildiv(gpu.sms) * gpu.sms)
-        sums = tape.const(1)
-        for term in mine:
-            sums = sums.most(term.accumulators)
+        sums, hidden = tape.const(1), tape.const(1)
+        for i in kernel.nests:
+            sums = sums.most(terms[i].accumulators)
+            hidden = hidden.least(_hidden(nests[i], active))
         flight = active * sums / FMA_IN_FLIGHT
-        computing = balance * flight.least(1)
+        computing = balance * flight.least(1) * hidden
         wide = tape.const(4)
         for i in kernel.nests:
             wide = wide.most(_in_flight(nests[i]))
@@ -150,8 +172,14 @@ def gpu_seconds(
         slowest = parts[0]
         for part in parts[1:]:
             slowest = slowest.most(part)
-        cycles = slowest + (tape.total(parts) - slowest) * (OVERLAP * OVERLAP)
-        waiting = waves * kernel.steps * kernel.waiting + LATENCY_CYCLES
+        slowest = slowest.most(blocks * (BLOCK_SECONDS * hertz))
+        cycles = slowest + (tape.total(parts) - slowest).most(0) * HINDERED
+        if not kernel.waiting:  # a block loads and then computes: while the next ones load, where there are some
+            cycles = cycles + (parts[0] + parts[1]).least(parts[2].most(parts[3])) / blocks.ceildiv(gpu.sms)
+        together = blocks.ceildiv(gpu.sms).least(resident)  # blocks of a multiprocessor, which work while one waits
+        waits = waves * kernel.steps * kernel.waiting
+        alone = cycles / hardware.cores / together + waits
+        waiting = (alone - cycles / hardware.cores).most(waits / 4) + LATENCY_CYCLES
         whole = cycles / hertz + waiting / hardware.clock_hz + gpu.launch_seconds
         seconds = seconds + whole
         total = tape.total(t.seconds for t in mine).most(1e-12)
@@ -165,6 +193,26 @@ def gpu_seconds(
                 seconds=whole * share,
             )
     return done, seconds
+
+
+def _hidden(nest: Nest, active: Value) -> Value:
+    """Share of the time in which warps that read tiles of shared memory compute rather than wait for it.
+
+    A schedule of instructions begins with loads, once in every body that is written out; the others of the `active`
+    threads of a multiprocessor work meanwhile.
+    """
+    tape, statement = nest.tape, nest.statement
+    if not statement.reducing or statement.output.memory or _by_groups(statement):
+        return tape.const(1)  # warpgroups leave it to the tensor cores to read tiles
+    body = nest.product(_unrolled)
+    if any(loop.kind == "tensor" for loop in statement.loops):
+        body = body * MMA_CYCLES
+    body = body.most((body * nest.extent_of("serial")).least(WRITTEN_OUT))
+    return (active / LANES * body / (body + SHARED_CYCLES)).least(1)
+
+
+def _unrolled(loop: Loop) -> bool:
+    return loop.kind in ("unroll", "vthread")
 
 
 def _gpu(hardware: Hardware) -> GpuLimits:
@@ -230,8 +278,12 @@ def _largest(nests: Sequence[Nest], kinds: tuple[str, ...]) -> Value:
 
 def _thread_loops(nest: Nest, access: Access) -> list[tuple[Loop, Value, Value]]:
     """The loops of threads, x first: each with its extent and how far an access moves along it."""
-    found = {loop.kind: (loop, e) for loop, e in zip(nest.statement.loops, nest.extents, strict=True)}
+    found = {loop.kind: (loop, e) for loop, e in _threads(nest)}
     return [(*found[kind], nest.stride(access, found[kind][0].var)) for kind in THREADS if kind in found]
+
+
+def _threads(nest: Nest) -> list[tuple[Loop, Value]]:
+    return [pair for pair in zip(nest.statement.loops, nest.extents, strict=True) if pair[0].kind in THREADS]
 
 
 def _vector(nest: Nest, access: Access) -> tuple[Value, Value]:
@@ -247,30 +299,58 @@ def _vector(nest: Nest, access: Access) -> tuple[Value, Value]:
 
 
 def _wavefronts(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
-    """Passes through the banks of shared memory that all executions take."""
+    """Cycles of the pipeline of shared memory that all executions take, each of one 4-byte value for every lane.
+
+    A vector of n values takes n cycles, each for a part of the lanes, and more where these meet in banks; half of them
+    where neighbours in pairs read the same, as those of a tile do (`targets.cuda.lanes`).
+    """
     tape = nest.tape
-    if any(loop.kind == "tensor" for loop in nest.statement.loops):  # whole rows of a tile, by a warp together
-        again = nest.product(lambda loop: loop.kind == "tensor" and not access.depends(loop.var))
-        return nest.iterations / again * dtype_bytes(access.buffer.dtype) / (gpu.banks * 4)
+    if any(loop.kind == "tensor" for loop in nest.statement.loops):
+        return _matrices(nest, access, gpu)
     width, moves = _vector(nest, access)
-    words = dtype_bytes(access.buffer.dtype) / 4
-    lanes, distinct, conflict = tape.const(gpu.warp), tape.const(1), tape.const(1)
+    words = (width * (dtype_bytes(access.buffer.dtype) / 4)).most(1)
+    places = tape.const(gpu.banks) / words  # vectors that the banks hold, and lanes of a part
+    lanes, conflict = places, tape.const(1)
     for _, extent, stride in _thread_loops(nest, access):
         along = extent.least(lanes)
         lanes = (lanes // along).most(1)
         still = stride <= 0
-        distinct = distinct * still.otherwise(1, along)
         apart = stride / width
-        degree = tape.const(1)
+        met = tape.const(1)
         for power in (2, 4, 8, 16, 32):
-            whole = ((apart / power) // 1).equals(apart / power)
-            degree = whole.otherwise((tape.const(power) / 1).least(along), degree)
-        conflict = conflict.most(still.otherwise(1, (degree * width * words / 4).most(1).least(along)))
-    passes = (distinct * width * words / gpu.banks).most(1)
-    lanes_of = nest.extent_of("vectorize").most(1)
-    warps = nest.iterations / lanes_of / gpu.warp
-    unrolled = _reused(nest, access)
-    return warps * moves * passes.most(conflict) / unrolled
+            met = _divides(power, apart).otherwise(places.least(power), met)
+        conflict = conflict * still.otherwise(1, along.ceildiv(places / met))
+    halved = (tape.const(1) < words).otherwise(_in_pairs(nest, access), 0).otherwise(2, 1)
+    warps = nest.iterations / nest.extent_of("vectorize").most(1) / gpu.warp
+    return warps * moves * (words / halved).most(1) * conflict / _reused(nest, access)
+
+
+def _in_pairs(nest: Nest, access: Access) -> Value:
+    """Whether lanes whose numbers differ in bit 0, or those that differ in bit 1, read the same: 1 or 0."""
+    tape, one = nest.tape, nest.tape.const(1)
+    found = {loop.kind: (e, nest.stride(access, loop.var) <= 0) for loop, e in _threads(nest)}
+    (x, still), (y, below) = (found.get(kind, (one, tape.const(1))) for kind in THREADS[:2])
+    even = _divides(2, y)
+    in_squares = _divides(4, x) * even * still.most(below)
+    return in_squares.most(_divides(2, x) * still).most(x.equals(2) * even * below)
+
+
+def _divides(n: int, value: Value) -> Value:
+    return ((value / n) // 1).equals(value / n)
+
+
+def _matrices(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
+    """The same of fragments: rows of 16 bytes, eight of which are read at once unless they begin in the same banks."""
+    tape, size = nest.tape, dtype_bytes(access.buffer.dtype)
+    pitch = tape.const(1)
+    for loop in nest.statement.loops:
+        if loop.kind == "tensor":
+            pitch = pitch.most(nest.stride(access, loop.var))
+    rows, met = pitch * size / MATRIX_ROW, tape.const(1)
+    for power in () if _by_groups(nest.statement) else (2, 4, 8):  # whose tiles are swizzled
+        met = _divides(power, rows).otherwise(power, met)
+    again = nest.product(lambda loop: loop.kind == "tensor" and not access.depends(loop.var))
+    return nest.iterations / again * met * size / (gpu.banks * 4)
 
 
 def _requested(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
@@ -304,7 +384,9 @@ def _in_flight(nest: Nest) -> Value:
         return nest.tape.const(0)
     size = dtype_bytes(reads[0].buffer.dtype)
     if statement.output.buffer.scope != "shared":
-        return nest.extent_of("vectorize", "unroll").most(1) * size
+        serial = nest.extent_of("serial").most(1)
+        together = (serial <= LOADS_TOGETHER).otherwise(serial, LOADS_LONG)
+        return (nest.extent_of("vectorize", "unroll").most(1) * together * size).least(MOST_IN_FLIGHT)
     copied = nest.tape.product(nest.extents[statement.allocation :]) / nest.extent_of(*THREADS).most(1)
     return (copied * size).least(MOST_IN_FLIGHT)
 
@@ -314,9 +396,15 @@ def _by_warps(statement: Statement) -> bool:
     return statement.output.buffer.scope == "warp"
 
 
+def _by_groups(statement: Statement) -> bool:
+    """Whether four warps multiply together."""
+    return statement.output.buffer.scope == "warpgroup"
+
+
 def _tensor_rate(nest: Nest, gpu: GpuLimits) -> float:
     """Operations a second of the tensor cores for the statement's operands."""
     rates = dict(gpu.tensor_flops)
     dtypes = [a.buffer.dtype for a in nest.statement.inputs]
     found = [rates.get("tfloat32" if d == "float32" else d) for d in dtypes]
-    return min((r for r in found if r is not None), default=rates["float16"])
+    share = MMA_SHARE if gpu.arch.startswith("sm_90") and _by_warps(nest.statement) else 1.0
+    return share * min((r for r in found if r is not None), default=rates["float16"])

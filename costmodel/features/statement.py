@@ -61,6 +61,7 @@ class Statement:
         reducing: whether it accumulates.
         allocation: how many of the loops stand around the allocation of `output`.
         guarded: loops by whose positions it is decided whether an element is there to be read.
+        tests: comparisons by which it is decided.
     """
 
     loops: tuple[Loop, ...]
@@ -70,6 +71,7 @@ class Statement:
     reducing: bool
     allocation: int
     guarded: frozenset[str] = frozenset()
+    tests: int = 0
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -125,8 +127,10 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
         kind = {"sum": "add", "prod": "mul"}.get(stmt.reducer, stmt.reducer)
         operations[kind] = operations.get(kind, 0) + 1
     loops, depth = _threads_once(loops, output.buffer, allocated.get(stmt.buffer, 0))
+    conditions = [node.args[0] for node in walk(stmt.value) if _masked(node)]
+    tests = sum(part.op in ("lt", "le") for condition in conditions for part in walk(condition))
     guarded = frozenset(v for node in walk(stmt.value) if _guards(node) for v in variables(node.args[0]))
-    return Statement(loops, output, tuple(inputs.values()), operations, stmt.reducer is not None, depth, guarded)
+    return Statement(loops, output, tuple(inputs.values()), operations, stmt.reducer is not None, depth, guarded, tests)
 
 
 def _operations(value: Expr, loops: Sequence[Loop]) -> dict[str, float]:
@@ -197,6 +201,11 @@ def _guards(node: Expr) -> bool:
     if node.op != "select" or node.args[1].op != "load" or node.args[2].op != "const":
         return False
     return all(part.op not in ("load", "call") for part in walk(node.args[0]))
+
+
+def _masked(node: Expr) -> bool:
+    """Whether a select gives zero, or another number, where there is no element."""
+    return node.op == "select" and node.args[2].op == "const" and node.args[0].op not in ("load", "call")
 
 
 def _conjuncts(condition: Expr) -> Iterator[Expr]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from search_space.ir.expr import Expr, const
+from search_space.ir.expr import Expr, const, make, transform
 from search_space.ir.polynomial import Poly, canon, from_poly, poly, poly_add, poly_mul
 from search_space.ir.simplify import ONE, Simplifier
 
@@ -85,6 +85,28 @@ def recombined(e: Expr, simplify: Simplifier) -> Expr:
     return from_poly(terms)
 
 
+def pulled_apart(e: Expr, simplify: Simplifier) -> Expr:
+    """`e` with multiples of a divisor taken out of its divisions: (8 x + y) // 4 is 2 x + y // 4, its remainder y % 4.
+
+    What a loop adds to an address is then a number when the loop is unrolled, and an address serves all its steps.
+    """
+
+    def visit(node: Expr) -> Expr | None:
+        if node.op not in ("floordiv", "mod") or not node.args[1].is_const or node.args[1].value < 2:
+            return None
+        a, divisor = pulled_apart(node.args[0], simplify), int(node.args[1].value)
+        terms = poly(a)
+        whole = {m: c // divisor for m, c in terms.items() if c % divisor == 0 and m}
+        rest = from_poly({m: c for m, c in terms.items() if m not in whole})
+        if not whole or (simplify.nonnegative(a) and not simplify.nonnegative(rest)):
+            return None if a is node.args[0] else make(node.op, a, node.args[1])
+        if node.op == "mod":
+            return simplify.mod(rest, node.args[1])
+        return from_poly(poly_add(whole, poly(simplify.floordiv(rest, node.args[1]))))
+
+    return canon(transform(e, visit))
+
+
 def _whole(terms: Poly, monomial: tuple[Expr, ...], c: int, simplify: Simplifier) -> Poly | None:
     """The terms with one remainder and its quotient put together, if this monomial holds such a remainder."""
     for atom in monomial:
@@ -102,4 +124,4 @@ def _whole(terms: Poly, monomial: tuple[Expr, ...], c: int, simplify: Simplifier
     return None
 
 
-__all__ = ["Regrouping", "recombined"]
+__all__ = ["Regrouping", "pulled_apart", "recombined"]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, count
 
 from search_space.ir.expr import Expr, const, dtype_bytes, substitute, var, variables
 from search_space.ir.polynomial import poly
-from search_space.ir.regroup import Regrouping
+from search_space.ir.regroup import Regrouping, pulled_apart
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 from targets.cuda.accesses import all_accesses
@@ -26,8 +27,14 @@ STATIC_SHARED = 48 * 1024
 """Bytes of shared memory that a kernel may declare; more is asked for at the launch."""
 MOST_UNROLLED = 32
 """Statements of an unrolled loop, where nothing but the latency of memory asks for it."""
+MOST_OF_TILES = 256
+"""The same where fragments of tiles in shared memory are loaded, whose latency a warp itself must hide."""
+COPIED = (4, 8, 16)
+"""Bytes that an asynchronous copy may move."""
 IntrinsicEmitter = Callable[["KernelText", Intrinsic], None]
 INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
+LOOP_EMITTERS: dict[str, Callable[[KernelText, For, Intrinsic], bool]] = {}
+"""Of instructions that several steps of an unrolled loop may be one of; False where they cannot."""
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
@@ -147,6 +154,7 @@ class KernelText:
         if self.ranges.get(loop.var) is not loop.extent:
             self.ranges[loop.var] = loop.extent
             self.simplify.forget()
+            self.values.forget()
 
     def loop(self, loop: For) -> None:
         self.run_over(loop)
@@ -167,11 +175,18 @@ class KernelText:
         if loop.kind == "vectorize" and isinstance(loop.body, Store):
             self.vector(loop, loop.body)
             return
+        if isinstance(loop.body, Intrinsic) and loop.kind == "unroll":
+            together = LOOP_EMITTERS.get(loop.body.name)
+            if together is not None and together(self, loop, loop.body):
+                return
         pragma = self._unrolling(loop)
         if pragma:
             self.line(pragma)
         self.open(f"for ({kind} {name} = 0; {name} < {extent}; ++{name}) {{")
+        if pragma == "#pragma unroll":
+            self.values.unrolled.add(loop.var)
         self.stmt(loop.body)
+        self.values.unrolled.discard(loop.var)
         self.close()
 
     def _unrolling(self, loop: For) -> str:
@@ -193,7 +208,7 @@ class KernelText:
     def store(self, store: Store) -> None:
         if self.copied(store, None):
             return
-        predicate = None if store.predicate is None else self.simplify(store.predicate)
+        predicate = None if store.predicate is None else self.decided(store.predicate)
         if predicate is not None and not (predicate.is_const and predicate.value):
             self.open(f"if ({self.values.condition(predicate)}) {{")
             self.assign(store, self.values.element(self.buffers[store.buffer], store.indices))
@@ -223,14 +238,14 @@ class KernelText:
             return
         lanes = int(loop.extent.value)
         target = self.buffers[store.buffer]
-        predicate = None if store.predicate is None else self.simplify(store.predicate)
+        predicate = None if store.predicate is None else self.decided(store.predicate)
         uniform = predicate is None or loop.var not in variables(predicate)
         if predicate is not None and uniform:
             self.open(f"if ({self.values.condition(predicate)}) {{")
         else:
             self.open("{")
         wide = self.width(store.buffer, store.indices, loop) if uniform and store.reducer is None else 1
-        loads = self._wide_loads(store.value, loop) if uniform else {}
+        loads = self._wide_loads(store.value, loop) if uniform and not self._scattered(store) else {}
         texts = {
             serial: self._fetch(load, width, loop, conditions) for serial, (load, width, conditions) in loads.items()
         }
@@ -240,42 +255,80 @@ class KernelText:
                 part = self.fresh("v")
                 self.line(f"{kind} {part};")
             for lane in range(start, start + wide):
-                at = {loop.var: const(lane)}
-                for serial, text in texts.items():
-                    copy = substitute(loads[serial][0], at)
-                    self.values.replaced[copy.serial] = text(lane)
-                one = Store(
-                    store.buffer,
-                    tuple(substitute(i, at) for i in store.indices),
-                    substitute(store.value, at),
-                    store.reducer,
-                    None if uniform or predicate is None else substitute(predicate, at),
+                one = self._lane(
+                    store, loop, lane, uniform, {s: (loads[s][0], text(lane)) for s, text in texts.items()}
                 )
                 if wide > 1:
                     self.line(f"{part}.x[{lane - start}] = {self.assigned(one, '')};")
                 else:
                     self.store(one)
                 self.values.replaced.clear()
+                self.values.lane = None
             if wide > 1:
-                place = self.values.place(target, tuple(substitute(i, {loop.var: const(start)}) for i in store.indices))
-                self.line(f"*({kind}*)({self.name(store.buffer)} + {place}) = {part};")
+                place = tuple(substitute(i, {loop.var: const(start)}) for i in store.indices)
+                self.line(f"*({kind}*)({self.values.pointer(target, place)}) = {part};")
         self.close()
 
-    def copied(self, store: Store, loop: For | None) -> bool:
-        """Writes a store, or a vector of them, as an asynchronous copy from device to shared memory, if it can be one.
+    def _lane(self, store: Store, loop: For, lane: int, uniform: bool, loaded: dict[int, tuple[Expr, str]]) -> Store:
+        """What is left to store in a lane, loads that are `loaded` taken from there.
+
+        Where the loop's variable does nothing but move accesses along, their offsets need not be simplified again.
+        """
+        if uniform and self._only_moves(store, loop.var):
+            self.values.lane = (loop.var, lane)
+            self.values.replaced.update(loaded)
+            return replace(store, predicate=None)
+        at = {loop.var: const(lane)}
+        copies = [(substitute(load, at), text) for load, text in loaded.values()]
+        self.values.replaced.update({copy.serial: (copy, text) for copy, text in copies})
+        return Store(
+            store.buffer,
+            tuple(substitute(i, at) for i in store.indices),
+            substitute(store.value, at),
+            store.reducer,
+            None if uniform or store.predicate is None else substitute(self.decided(store.predicate), at),
+        )
+
+    def _only_moves(self, store: Store, name: str) -> bool:
+        """Whether a variable is nowhere but in indices, and moves them evenly."""
+        even = self.values.steps_evenly(self.buffers[store.buffer], store.indices, name)
+        return even and self._moves(store.value, name)
+
+    def _moves(self, e: Expr, name: str) -> bool:
+        if name not in variables(e):
+            return True
+        if e.op == "load":
+            return self.values.steps_evenly(self.buffers[e.args[0]], e.args[1:], name)
+        return e.op != "var" and all(self._moves(a, name) for a in e.operands)
+
+    def _source(self, store: Store) -> tuple[Expr, list[Expr]] | None:
+        """Of a store that may be asynchronous copies, the load and the tests under which it is done; None of others.
 
         What is outside of the source is filled with zeros: `select(inside, source, 0)`.
         """
         if not self.asynchronous or store.reducer is not None or self.buffers[store.buffer].scope != "shared":
-            return False
+            return None
         value, tests = store.value, []
         while value.op == "select" and value.args[2].op == "const" and value.args[2].value == 0:
-            tests.append(self.simplify(value.args[0]))
+            tests.append(self.decided(value.args[0]))
             value = value.args[1]
         if value.op != "load" or self.buffers[value.args[0]].scope in ("shared", "local"):
+            return None
+        return value, tests
+
+    def _scattered(self, store: Store) -> bool:
+        """Whether each lane of a vector that is not copied as a whole is a copy."""
+        source = self._source(store)
+        return source is not None and dtype_bytes(source[0].dtype) in COPIED
+
+    def copied(self, store: Store, loop: For | None) -> bool:
+        """Writes a store, or a vector of them, as an asynchronous copy into shared memory, if it can be one."""
+        found = self._source(store)
+        if found is None:
             return False
+        value, tests = found
         source, target = self.buffers[value.args[0]], self.buffers[store.buffer]
-        conditions = [*tests, *(() if store.predicate is None else (self.simplify(store.predicate),))]
+        conditions = [*tests, *(() if store.predicate is None else (self.decided(store.predicate),))]
         lanes = 1
         if loop is not None:
             lanes = int(loop.extent.value)
@@ -283,13 +336,12 @@ class KernelText:
             if set(widths) != {lanes} or any(loop.var in variables(c) for c in conditions):
                 return False
         size = lanes * dtype_bytes(source.dtype)
-        if size not in (4, 8, 16):
+        if size not in COPIED:
             return False
         at = {} if loop is None else {loop.var: const(0)}
         places = []
         for buffer, indices in ((target, store.indices), (source, value.args[1:])):
-            place = self.values.place(buffer, tuple(substitute(i, at) for i in indices))
-            places.append(f"{self.name(buffer.name)} + {place}")
+            places.append(self.values.pointer(buffer, tuple(substitute(i, at) for i in indices) if at else indices))
         inside = " && ".join(self.values.condition(substitute(t, at)) for t in tests) or "true"
         copy = f"copy_async<{size}>({places[0]}, {places[1]}, {inside});"
         if store.predicate is None:
@@ -297,6 +349,10 @@ class KernelText:
         else:
             self.line(f"if ({self.values.condition(substitute(conditions[-1], at))}) {copy}")
         return True
+
+    def decided(self, condition: Expr) -> Expr:
+        """A condition in the form in which it is written."""
+        return pulled_apart(self.simplify(condition), self.simplify)
 
     def fresh(self, hint: str) -> str:
         return self.name(f"{hint}{len(self._names)}")
@@ -331,7 +387,7 @@ class KernelText:
                     found[e.serial] = (e, width, conditions)
             return
         if e.op == "select":
-            test = self.simplify(e.args[0])
+            test = self.decided(e.args[0])
             self._collect(e.args[0], loop, conditions, found)
             self._collect(e.args[1], loop, (*conditions, test), found)
             # of the other branch the negation would be needed; there are hardly any loads there
@@ -345,9 +401,9 @@ class KernelText:
         parts: list[str] = []
         for start in range(0, lanes, width):
             at = {loop.var: const(start)}
-            place = self.values.place(buffer, tuple(substitute(i, at) for i in load.args[1:]))
+            place = tuple(substitute(i, at) for i in load.args[1:])
             kind, part = f"Vec<{C_TYPES[buffer.dtype]}, {width}>", self.fresh("v")
-            access = f"{part} = *(const {kind}*)({self.name(buffer.name)} + {place});"
+            access = f"{part} = *(const {kind}*)({self.values.pointer(buffer, place)});"
             tests = " && ".join(self.values.condition(substitute(c, at)) for c in conditions)
             self.line(f"{kind} {part}{{}};" if tests else f"const {kind} {access}")
             if tests:
@@ -357,12 +413,18 @@ class KernelText:
 
 
 def unrolling(loop: For) -> str:
-    """How far a loop that is a loop is written out: as far as loads that wait for nothing can be under way together."""
+    """How far a loop that is a loop is written out: as far as loads that wait for nothing can be under way together.
+
+    Where fragments of a tile are loaded inside, further, so that those of later steps come while earlier ones compute.
+    """
     extent, size = int(loop.extent.value), statements(loop.body)
     if any(map(synchronises, walk_stmt(loop.body))):
         return "#pragma unroll 1"
     if extent * size <= MOST_UNROLLED:
         return "#pragma unroll"
+    if any(isinstance(n, Allocate) and n.buffer.scope == "local" for n in walk_stmt(loop.body)):
+        steps = max(n for n in range(1, extent + 1) if extent % n == 0 and (n == 1 or n * size <= MOST_OF_TILES))
+        return "#pragma unroll" if steps == extent else f"#pragma unroll {steps}"
     return "#pragma unroll 4" if size <= MOST_UNROLLED // 8 else "#pragma unroll 1"
 
 

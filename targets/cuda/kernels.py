@@ -24,6 +24,7 @@ from targets.cuda.accesses import all_accesses
 from targets.cuda.barriers import insert_barriers
 from targets.cuda.binding import bind_threads
 from targets.cuda.crossing import reduce_across_threads, synchronises
+from targets.cuda.lanes import in_squares
 from targets.cuda.pipeline import pipelined
 from targets.cuda.program import DeviceKernel, DeviceProgram, Dim, alignment, allocated, buffer_bytes
 from targets.cuda.vthreads import inject_vthreads
@@ -92,6 +93,7 @@ def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) 
         nest = bind_threads(nest, known)
     body = inject_vthreads(_scoped(lower_warpgroups(lower_warps(nest)), ()))
     grid, block = _dims(body)
+    body = in_squares(body, block)
     body = reduce_across_threads(body, tuple(known.values()), block)
     body = pipelined(body)
     touched = list(all_accesses(body))

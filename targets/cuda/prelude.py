@@ -74,6 +74,11 @@ __device__ __forceinline__ void load_transposed2(int& a, int& b, const void* fro
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
                : "=r"(a), "=r"(b) : "r"(place) : "memory");
 }
+__device__ __forceinline__ void load_transposed4(int& a, int& b, int& c, int& d, const void* from) {
+  unsigned place = (unsigned)__cvta_generic_to_shared(from);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(place) : "memory");
+}
 """
 PARTS = {
     "Vec<": _VECTORS,
@@ -94,8 +99,8 @@ _WORDS = (
     "catch char class compl const const_cast constexpr continue copies_but copy_async decltype default "
     "delete do double dynamic_cast else end_of_copies enum erff expf explicit export extern fabsf false "
     "float floor_div floor_mod floorf fmaxf fminf for friend from_bfloat from_half goto gridDim half_t if "
-    "hold load_matrices2 load_matrices4 load_transposed2 matrix_descriptor proxy_fence swizzle tile_memory "
-    "wgmma_commit wgmma_fence wgmma_wait "
+    "hold load_matrices2 load_matrices4 load_transposed2 load_transposed4 matrix_descriptor proxy_fence swizzle "
+    "tile_memory wgmma_commit wgmma_fence wgmma_wait "
     "inline int logf long max min mutable namespace new noexcept not not_eq nullptr operator or or_eq "
     "private protected public register reinterpret_cast return rsqrtf shared_memory short sigmoid signed "
     "sizeof sqrtf static static_assert static_cast struct switch tanhf template tfloat32 this threadIdx "

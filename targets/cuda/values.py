@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from search_space.ir.expr import BOOL, FLOATS, Expr, total
-from search_space.ir.polynomial import Poly, poly
-from search_space.ir.regroup import Regrouping, recombined
+from search_space.ir.expr import BOOL, FLOATS, Expr, total, var, variables
+from search_space.ir.polynomial import Poly, from_poly, poly, poly_add
+from search_space.ir.regroup import Regrouping, pulled_apart, recombined
 from search_space.ir.stmt import Buffer
 from targets.base import BuildError
 
@@ -57,13 +57,42 @@ class Values:
         self.names, self.buffers, self.simplify = names, buffers, simplify
         self.index_type = "long long" if wide else "int"
         self.suffix = "ll" if wide else ""
-        self.replaced: dict[int, str] = {}  # loads that are at hand already, by serial
+        self.replaced: dict[
+            int, tuple[Expr, str]
+        ] = {}  # loads that are at hand already, by serial: they must stay alive
+        self.lane: tuple[str, int] | None = None  # the number that a vector's loop variable stands for
+        self.unrolled: set[str] = set()  # variables of loops around that are written out
+        self._offsets: dict[tuple[object, ...], Expr] = {}
 
     # ------------------------------------------------------------------ integers
     def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
         """Elements from the buffer's first one; axes that a fused loop took apart are one again."""
-        place = total(i * s for i, s in zip(indices, buffer.strides, strict=True))
-        return recombined(self.simplify(place), self.simplify)
+        key = (buffer.name, *(i.serial for i in indices))
+        if key not in self._offsets:
+            place = recombined(
+                self.simplify(total(i * s for i, s in zip(indices, buffer.strides, strict=True))), self.simplify
+            )
+            self._offsets[key] = pulled_apart(place, self.simplify)
+        return self._offsets[key]
+
+    def forget(self) -> None:
+        """Drops offsets that were simplified under the ranges of other loops."""
+        self._offsets.clear()
+
+    def steps_evenly(self, buffer: Buffer, indices: tuple[Expr, ...], name: str) -> bool:
+        """Whether neighbours along a loop are equally far apart, so that one offset serves all `lane`s."""
+        step = (var(name),)
+        return not any(name in variables(a) for m in poly(self.offset(buffer, indices)) if m != step for a in m)
+
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        """The offset, in the vector's `lane` if there is one."""
+        offset = self.offset(buffer, indices)
+        if self.lane is None:
+            return offset
+        name, number = self.lane
+        step = (var(name),)
+        by = poly(offset).get(step, 0)
+        return from_poly(poly_add(poly(offset), {step: -by, (): by * number}))
 
     def index(self, e: Expr) -> str:
         """Text of an integer expression."""
@@ -137,17 +166,31 @@ class Values:
 
     def load(self, e: Expr) -> str:
         if e.serial in self.replaced:
-            return self.replaced[e.serial]
+            return self.replaced[e.serial][1]
         buffer = self.buffers[e.args[0]]
         return self.widened(self.element(buffer, e.args[1:]), buffer.dtype)
 
     def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        return f"{self.names(buffer.name)}[{self.place(buffer, indices)}]"
+        moving, known = self._parts(buffer, indices)
+        return f"({self.names(buffer.name)} + {moving})[{known}]" if moving else f"{self.names(buffer.name)}[{known}]"
 
-    def place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        """Text of where an element lies; so do the others of its 16 bytes, next to it."""
-        place = self.index(self.offset(buffer, indices))
-        return f"swizzle({place})" if buffer.swizzled else place
+    def pointer(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
+        """Text of the address of an element."""
+        return " + ".join(part for part in (self.names(buffer.name), *self._parts(buffer, indices)) if part)
+
+    def _parts(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[str, str]:
+        """Of an offset into device memory, what changes at run time, and what is a number where loops are written out.
+
+        Apart, for one 64-bit address then serves all accesses of an unrolled loop; they differ in their immediates.
+        """
+        place = self.place(buffer, indices)
+        if buffer.swizzled:  # whole rows of 16 bytes are: what lies beside an element in them still does
+            return "", f"swizzle({self.index(place)})"
+        terms = poly(place)
+        known = {m: c for m, c in terms.items() if all(variables(a) <= self.unrolled for a in m)}
+        if buffer.scope != "global" or not known or len(known) == len(terms):
+            return "", self.index(place)
+        return self._sum({m: c for m, c in terms.items() if m not in known}), self._sum(known)
 
     def widened(self, text: str, dtype: str) -> str:
         """A value as it is computed with, of one as it is kept in memory."""

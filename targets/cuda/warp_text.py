@@ -10,10 +10,10 @@ from __future__ import annotations
 from search_space.ir.expr import Expr, dtype_bytes, substitute, var
 from search_space.ir.polynomial import poly
 from search_space.ir.rounding import TFLOAT32
-from search_space.ir.stmt import Intrinsic, Operand
+from search_space.ir.stmt import For, Intrinsic, Operand
 from search_space.warp_intrinsics import MMAS, Mma
 from targets.base import BuildError
-from targets.cuda.emit import INTRINSIC_EMITTERS, KernelText
+from targets.cuda.emit import INTRINSIC_EMITTERS, LOOP_EMITTERS, KernelText
 from targets.cuda.program import ALIGNMENT
 
 LANE = "(threadIdx.x & 31)"
@@ -94,6 +94,34 @@ def _load_right(mma: Mma, text: KernelText, call: Intrinsic) -> None:
     text.line(f"{function}({', '.join(registers)}, {place});")
 
 
+def _load_pairs(mma: Mma, text: KernelText, loop: For, call: Intrinsic) -> bool:
+    """Writes a loop of loads of the right operand as one of loads of two neighbours each; False where it cannot be.
+
+    The upper half of the lanes says where the rows of the second one begin.
+    """
+    (tile,) = call.inputs
+    if loop.extent.value % 2 or mma.dtypes[1] == TFLOAT32:  # which is rounded element by element
+        return False
+    following = {loop.var: var(loop.var) + 1}
+    place, first = (text.values.offset(text.buffers[o.buffer], o.elements) for o in (tile, call.output))
+    apart, registers = (text.simplify(substitute(e, following) - e) for e in (place, first))
+    if not apart.is_const or not registers.is_const or registers.value != 2:
+        return False
+    if apart.value % (ALIGNMENT // dtype_bytes(text.buffers[tile.buffer].dtype)):
+        return False
+    if mma.turned:
+        row, column, function = f"{LANE} % 8", f"{LANE} / 8 % 2 * {mma.depth // 2}", "load_matrices4"
+    else:
+        row, column, function = f"{LANE} % 16", "0", "load_transposed4"
+    address = f"{_address(text, tile, row, column)} + {LANE} / 16 * {apart.value}"
+    name = text.name(loop.var)
+    text.line("#pragma unroll")
+    text.open(f"for ({text.values.index_type} {name} = 0; {name} < {loop.extent.value}; {name} += 2) {{")
+    text.line(f"{function}({', '.join(_registers(text, call.output, 4))}, {address});")
+    text.close()
+    return True
+
+
 def _multiply(mma: Mma, text: KernelText, call: Intrinsic) -> None:
     """The four registers of the sums, added to in place."""
     left, right, out = (_PTX[d] for d in mma.dtypes)
@@ -118,6 +146,11 @@ def register() -> None:
                 write(mma, text, call)
 
             INTRINSIC_EMITTERS[intrinsic.name] = emitter
+
+        def loops(text: KernelText, loop: For, call: Intrinsic, mma: Mma = mma) -> bool:
+            return _load_pairs(mma, text, loop, call)
+
+        LOOP_EMITTERS[mma.right.name] = loops
 
 
 register()

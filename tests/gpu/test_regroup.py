@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from search_space.ir.expr import Expr, const, var
 from search_space.ir.interp import evaluate
-from search_space.ir.regroup import Regrouping, recombined
+from search_space.ir.regroup import Regrouping, pulled_apart, recombined
 from tests.properties.running import examples
 
 LOOPS = ("block", "thread", "lane")
@@ -39,6 +39,8 @@ def test_values_are_kept(a: Expr, b: Expr, extents: tuple[int, ...], n: int, m: 
         same(e, simplify(e), extents)
     for e in (a // n * n + a % n, (a // n // m * m + a // n % m) * n + a % n, b + a % n):
         same(e, recombined(simplify(e), simplify), extents)
+    for e in (a // n, a % n, (a // n - b) // m, (a % n * 3 + b) % m, (a + b // n * 6) // 3 % m):
+        same(e, pulled_apart(e, simplify), extents)
 
 
 def test_the_lanes_of_a_vector_are_taken_out() -> None:
@@ -48,6 +50,16 @@ def test_the_lanes_of_a_vector_are_taken_out() -> None:
     assert simplify((t * 4 + v) % 8) is simplify(t % 2 * 4 + v)
     assert simplify(t * 4 + v < 52) is simplify(t < 13)
     assert str(simplify(t * 4 + v < 50)) == "t * 4 + v < 50"  # the last vector is cut
+
+
+def test_what_a_divisor_divides_is_taken_out() -> None:
+    simplify = Regrouping({"step": const(4), "t": const(16)})
+    step, t = var("step"), var("t")
+    assert str(pulled_apart((step * 16 + t) // 4, simplify)) == "step * 4 + t // 4"
+    assert str(pulled_apart((step * 16 + t) % 4, simplify)) == "t % 4"
+    assert str(pulled_apart((step * 16 + t) // 4 % 8, simplify)) == "(step * 4 + t // 4) % 8"
+    still = (step * 6 + t) // 4
+    assert pulled_apart(still, simplify) is still
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (2, 7, 3)])

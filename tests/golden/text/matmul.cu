@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                 const int a_shared_d0_d1_2 = threadIdx.x;
                 {
                   Vec<float, 4> v16{};
-                  if ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60)) v16 = *(const Vec<float, 4>*)(a + ((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) % 2u) * 4 + (int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 256 + product_r_0 * 8));
+                  if (((a_shared_d0_d1_1 * 2 + (int)((unsigned)a_shared_d0_d1_2 / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60)) v16 = *(const Vec<float, 4>*)(a + (a_shared_d0_d1_1 * 64 + (int)((unsigned)a_shared_d0_d1_2 % 2u) * 4 + (int)((unsigned)a_shared_d0_d1_2 / 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 256 + product_r_0 * 8));
                   Vec<float, 4> v17;
                   v17.x[0] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[0] : 0.0f);
                   v17.x[1] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[1] : 0.0f);
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                 {
                   const int b_shared_d0_d1_2 = threadIdx.x;
                   {
-                    const Vec<float, 4> v22 = *(const Vec<float, 4>*)(b + ((int)((unsigned)(b_shared_d0_d1_0 * 4 + b_shared_d0_d1_1) % 2u) * 16 + (int)((unsigned)(b_shared_d0_d1_0 * 4 + b_shared_d0_d1_1) / 2u) * 64 + b_shared_d0_d1_2 * 4 + (int)((unsigned)out_i_0_j_0 % 2u) * 32 + product_r_0 * 512));
+                    const Vec<float, 4> v22 = *(const Vec<float, 4>*)(b + ((int)((unsigned)b_shared_d0_d1_1 % 2u) * 16 + (int)((unsigned)b_shared_d0_d1_1 / 2u) * 64 + b_shared_d0_d1_2 * 4 + (int)((unsigned)out_i_0_j_0 % 2u) * 32 + product_r_0 * 512) + (b_shared_d0_d1_0 * 128));
                     Vec<float, 4> v23;
                     v23.x[0] = v22.x[0];
                     v23.x[1] = v22.x[1];
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                   for (int product_i = 0; product_i < 2; ++product_i) {
                     #pragma unroll
                     for (int product_j = 0; product_j < 4; ++product_j) {
-                      product[(out_j_1 * 8 + product_i * 4 + product_j)] = (product[(out_j_1 * 8 + product_i * 4 + product_j)] + (a_shared[(out_i_2 * 16 + product_i * 8 + product_r_1 * 2 + product_r_2)] * b_shared[(out_j_1 * 16 + out_j_2 * 4 + product_j + product_r_1 * 64 + product_r_2 * 32)]));
+                      product[(out_j_1 * 8 + product_i * 4 + product_j)] = (product[(out_j_1 * 8 + product_i * 4 + product_j)] + (a_shared[((int)((unsigned)out_i_2 / 2u) * 32 + (int)((unsigned)out_j_2 / 2u) * 16 + product_i * 8 + product_r_1 * 2 + product_r_2)] * b_shared[((int)((unsigned)out_i_2 % 2u) * 8 + out_j_1 * 16 + (int)((unsigned)out_j_2 % 2u) * 4 + product_j + product_r_1 * 64 + product_r_2 * 32)]));
                     }
                   }
                 }
@@ -79,13 +79,13 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
           for (int out_j_1 = 0; out_j_1 < 2; ++out_j_1) {
             #pragma unroll
             for (int out_i_3 = 0; out_i_3 < 2; ++out_i_3) {
-              if ((((int)((unsigned)out_i_0_j_0 / 2u) * 4 + out_i_2) < 30)) {
+              if ((((int)((unsigned)out_i_0_j_0 / 2u) * 2 + (int)((unsigned)out_i_2 / 2u)) < 15)) {
                 Vec<float, 4> v28;
                 v28.x[0] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8)], 0.0f);
                 v28.x[1] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 1)], 0.0f);
                 v28.x[2] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 2)], 0.0f);
                 v28.x[3] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 3)], 0.0f);
-                *(Vec<float, 4>*)(out + ((int)((unsigned)out_i_0_j_0 % 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 512 + out_i_2 * 128 + out_i_3 * 64 + out_j_1 * 16 + out_j_2 * 4)) = v28;
+                *(Vec<float, 4>*)(out + ((int)((unsigned)out_i_0_j_0 % 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 512 + (int)((unsigned)out_i_2 % 2u) * 8 + (int)((unsigned)out_i_2 / 2u) * 256 + (int)((unsigned)out_j_2 % 2u) * 4 + (int)((unsigned)out_j_2 / 2u) * 128) + (out_i_3 * 64 + out_j_1 * 16)) = v28;
               }
             }
           }

@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
               const int a_shared_d0_d1_1 = threadIdx.y;
               {
                 const int a_shared_d0_d1_2 = threadIdx.x;
-                copy_async<8>(a_shared + (a_shared_d0_d1_0 * 32 + a_shared_d0_d1_1 * 8 + a_shared_d0_d1_2 * 2), a + (a_shared_d0_d1_0 * 120 + a_shared_d0_d1_1 * 30 + a_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 / 2u) * 240), ((a_shared_d0_d1_0 + (int)((unsigned)out_i_0_j_0 / 2u) * 2) < 15));
+                copy_async<8>(a_shared + (a_shared_d0_d1_0 * 32 + a_shared_d0_d1_1 * 8 + a_shared_d0_d1_2 * 2), a + (a_shared_d0_d1_1 * 30 + a_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 / 2u) * 240) + (a_shared_d0_d1_0 * 120), ((a_shared_d0_d1_0 + (int)((unsigned)out_i_0_j_0 / 2u) * 2) < 15));
               }
             }
           }
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
               const int b_shared_d0_d1_1 = threadIdx.y;
               {
                 const int b_shared_d0_d1_2 = threadIdx.x;
-                copy_async<8>(b_shared + (b_shared_d0_d1_0 * 32 + b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2), b + (b_shared_d0_d1_0 * 64 + b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 % 2u) * 32), true);
+                copy_async<8>(b_shared + (b_shared_d0_d1_0 * 32 + b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2), b + (b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 % 2u) * 32) + (b_shared_d0_d1_0 * 64), true);
               }
             }
           }
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
               const int a_shared_d0_d1_1 = threadIdx.y;
               {
                 const int a_shared_d0_d1_2 = threadIdx.x;
-                copy_async<8>(a_shared + (a_shared_d0_d1_0 * 32 + a_shared_d0_d1_1 * 8 + a_shared_d0_d1_2 * 2 + 64), a + (a_shared_d0_d1_0 * 120 + a_shared_d0_d1_1 * 30 + a_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 / 2u) * 240 + 8), ((a_shared_d0_d1_0 + (int)((unsigned)out_i_0_j_0 / 2u) * 2) < 15));
+                copy_async<8>(a_shared + (a_shared_d0_d1_0 * 32 + a_shared_d0_d1_1 * 8 + a_shared_d0_d1_2 * 2 + 64), a + (a_shared_d0_d1_1 * 30 + a_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 / 2u) * 240) + (a_shared_d0_d1_0 * 120 + 8), ((a_shared_d0_d1_0 + (int)((unsigned)out_i_0_j_0 / 2u) * 2) < 15));
               }
             }
           }
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
               const int b_shared_d0_d1_1 = threadIdx.y;
               {
                 const int b_shared_d0_d1_2 = threadIdx.x;
-                copy_async<8>(b_shared + (b_shared_d0_d1_0 * 32 + b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2 + 256), b + (b_shared_d0_d1_0 * 64 + b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 % 2u) * 32 + 512), true);
+                copy_async<8>(b_shared + (b_shared_d0_d1_0 * 32 + b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2 + 256), b + (b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 % 2u) * 32) + (b_shared_d0_d1_0 * 64 + 512), true);
               }
             }
           }
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                 const int a_shared_d0_d1_1 = threadIdx.y;
                 {
                   const int a_shared_d0_d1_2 = threadIdx.x;
-                  if (((product_r_0 + 2) < 4)) copy_async<8>(a_shared + ((int)((unsigned)(product_r_0 + 2) % 3u) * 64 + a_shared_d0_d1_0 * 32 + a_shared_d0_d1_1 * 8 + a_shared_d0_d1_2 * 2), a + (a_shared_d0_d1_0 * 120 + a_shared_d0_d1_1 * 30 + a_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 / 2u) * 240 + product_r_0 * 8 + 16), (((a_shared_d0_d1_0 + (int)((unsigned)out_i_0_j_0 / 2u) * 2) < 15) && ((a_shared_d0_d1_2 + product_r_0 * 4 + 8) < 15)));
+                  if (((product_r_0 + 2) < 4)) copy_async<8>(a_shared + ((int)((unsigned)(product_r_0 + 2) % 3u) * 64 + a_shared_d0_d1_0 * 32 + a_shared_d0_d1_1 * 8 + a_shared_d0_d1_2 * 2), a + (a_shared_d0_d1_1 * 30 + a_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 / 2u) * 240 + product_r_0 * 8) + (a_shared_d0_d1_0 * 120 + 16), (((a_shared_d0_d1_0 + (int)((unsigned)out_i_0_j_0 / 2u) * 2) < 15) && ((a_shared_d0_d1_2 + product_r_0 * 4 + 8) < 15)));
                 }
               }
             }
@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                 const int b_shared_d0_d1_1 = threadIdx.y;
                 {
                   const int b_shared_d0_d1_2 = threadIdx.x;
-                  if (((product_r_0 + 2) < 4)) copy_async<8>(b_shared + ((int)((unsigned)(product_r_0 + 2) % 3u) * 256 + b_shared_d0_d1_0 * 32 + b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2), b + (b_shared_d0_d1_0 * 64 + b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 % 2u) * 32 + product_r_0 * 512 + 1024), ((b_shared_d0_d1_0 + product_r_0 * 8 + 16) < 30));
+                  if (((product_r_0 + 2) < 4)) copy_async<8>(b_shared + ((int)((unsigned)(product_r_0 + 2) % 3u) * 256 + b_shared_d0_d1_0 * 32 + b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2), b + (b_shared_d0_d1_1 * 8 + b_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 % 2u) * 32 + product_r_0 * 512) + (b_shared_d0_d1_0 * 64 + 1024), ((b_shared_d0_d1_0 + product_r_0 * 8 + 16) < 30));
                 }
               }
             }
@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                   for (int product_i = 0; product_i < 2; ++product_i) {
                     #pragma unroll
                     for (int product_j = 0; product_j < 4; ++product_j) {
-                      product[(out_j_1 * 8 + product_i * 4 + product_j)] = (product[(out_j_1 * 8 + product_i * 4 + product_j)] + (a_shared[(out_i_2 * 16 + product_i * 8 + (int)((unsigned)product_r_0 % 3u) * 64 + product_r_1 * 2 + product_r_2)] * b_shared[(out_j_1 * 16 + out_j_2 * 4 + product_j + (int)((unsigned)product_r_0 % 3u) * 256 + product_r_1 * 64 + product_r_2 * 32)]));
+                      product[(out_j_1 * 8 + product_i * 4 + product_j)] = (product[(out_j_1 * 8 + product_i * 4 + product_j)] + (a_shared[((int)((unsigned)out_i_2 / 2u) * 32 + (int)((unsigned)out_j_2 / 2u) * 16 + product_i * 8 + (int)((unsigned)product_r_0 % 3u) * 64 + product_r_1 * 2 + product_r_2)] * b_shared[((int)((unsigned)out_i_2 % 2u) * 8 + out_j_1 * 16 + (int)((unsigned)out_j_2 % 2u) * 4 + product_j + (int)((unsigned)product_r_0 % 3u) * 256 + product_r_1 * 64 + product_r_2 * 32)]));
                     }
                   }
                 }
@@ -121,13 +121,13 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
           for (int out_j_1 = 0; out_j_1 < 2; ++out_j_1) {
             #pragma unroll
             for (int out_i_3 = 0; out_i_3 < 2; ++out_i_3) {
-              if ((((int)((unsigned)out_i_0_j_0 / 2u) * 4 + out_i_2) < 30)) {
+              if ((((int)((unsigned)out_i_0_j_0 / 2u) * 2 + (int)((unsigned)out_i_2 / 2u)) < 15)) {
                 Vec<float, 4> v28;
                 v28.x[0] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8)], 0.0f);
                 v28.x[1] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 1)], 0.0f);
                 v28.x[2] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 2)], 0.0f);
                 v28.x[3] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 3)], 0.0f);
-                *(Vec<float, 4>*)(out + ((int)((unsigned)out_i_0_j_0 % 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 512 + out_i_2 * 128 + out_i_3 * 64 + out_j_1 * 16 + out_j_2 * 4)) = v28;
+                *(Vec<float, 4>*)(out + ((int)((unsigned)out_i_0_j_0 % 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 512 + (int)((unsigned)out_i_2 % 2u) * 8 + (int)((unsigned)out_i_2 / 2u) * 256 + (int)((unsigned)out_j_2 % 2u) * 4 + (int)((unsigned)out_j_2 / 2u) * 128) + (out_i_3 * 64 + out_j_1 * 16)) = v28;
               }
             }
           }

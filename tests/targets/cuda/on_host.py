@@ -116,6 +116,11 @@ static void load_transposed2(int& a, int& b, const void* from) {
   load_matrices<2, true>(out, from);
   a = out[0], b = out[1];
 }
+static void load_transposed4(int& a, int& b, int& c, int& d, const void* from) {
+  int out[4];
+  load_matrices<4, true>(out, from);
+  a = out[0], b = out[1], c = out[2], d = out[3];
+}
 static float number(half_t x) { return from_half(x); }
 static float number(bfloat_t x) { return from_bfloat(x); }
 static int __float_as_int(float x) { int bits; memcpy(&bits, &x, 4); return bits; }

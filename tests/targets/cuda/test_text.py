@@ -72,6 +72,21 @@ def test_tensor_cores_hold_fragments_as_the_instructions_say(dtype: str, tmp_pat
         checked(workload, program, host)
 
 
+@pytest.mark.parametrize(("dtype", "load"), [("float16", "load_transposed4("), ("int8", "load_matrices4(b_")])
+def test_neighbouring_fragments_are_loaded_together(dtype: str, load: str, tmp_path: Path) -> None:
+    workload = workloads.matmul(32, 64, 64, dtype=dtype)
+    sketch = next(s for s in generate(workload, H200, ["direct"]).sketches if s.name == "direct:tensor/2")
+    rows = [row for row in legal(sketch, 200) if sketch.values(row)["matmul.columns.tiles"] in (2, 4)][:2]
+    programs = [
+        device_program(program_of(workload, "direct", sketch.trace(row)), LIMITS, f"pairs{i}")
+        for i, row in enumerate(rows)
+    ]
+    assert len(programs) == 2 and all(load in emit_program(p).partition("_0(")[2] for p in programs)
+    host = HostPrograms(programs, tmp_path)
+    for program in programs:
+        checked(workload, program, host)
+
+
 def test_text_of_prologues_packs_constants(tmp_path: Path) -> None:
     workload = workloads.matmul(8, 24, 12)
     sketch = next(s for s in generate(workload, HARDWARE).sketches if s.program.prologues)

@@ -1,0 +1,258 @@
+"""Machine code of GPU kernels read as text: which instructions run how often, and what that bounds their time by.
+
+A model, not a measurement: the greatest of the times that instructions take to be started, shared memory to be read,
+the tensor cores to multiply, and memory to be brought once. Latencies, bank conflicts and the start of a kernel are not
+in it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+
+from costmodel.features.gpu import MMA_SHARE
+from search_space.hardware import Hardware
+from search_space.ir.expr import dtype_bytes, walk
+from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Intrinsic, Seq, Stmt, Store, walk_stmt
+from search_space.warp_intrinsics import MMAS
+from targets.cuda.program import DeviceKernel, buffer_bytes
+
+_FUNCTION = re.compile(r"^\.text\.(\S+):")
+_LABEL = re.compile(r"^(\.L_\w+):")
+_INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")
+_GUARD = re.compile(r"^@!?U?P\w+\s+")
+_TARGET = re.compile(r"(\.L_\w+)")
+MATH = ("FFMA", "HMMA", "IMMA", "HFMA2", "IDP")
+ISSUED = 4
+"""Instructions of warps that a multiprocessor starts in a cycle."""
+_PRODUCTS = {mma.product.name: mma for mma in MMAS}
+
+
+class MissingDisassembler(Exception):
+    """There is no `nvdisasm`."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Instructions `first` to `last` of a function, the last one a branch back."""
+
+    first: int
+    last: int
+
+    def holds(self, other: Loop) -> bool:
+        return other is not self and self.first <= other.first and other.last <= self.last
+
+
+@dataclass(frozen=True)
+class Function:
+    """One kernel's instructions, operation first, predicates taken off; and its loops, outermost first."""
+
+    instructions: tuple[str, ...]
+    loops: tuple[Loop, ...]
+
+    def count(self, loop: Loop | None = None) -> Counter[str]:
+        """Instructions by operation, of a loop or of all, those of loops inside left out."""
+        places = range(len(self.instructions)) if loop is None else range(loop.first, loop.last + 1)
+        inner = [each for each in self.loops if loop is None or loop.holds(each)]
+        kept = (i for i in places if not any(each.first <= i <= each.last for each in inner))
+        return Counter(self.instructions[i].split()[0] for i in kept)
+
+
+def disassembler() -> str:
+    """The path of `nvdisasm`: of the wheel nvidia-cuda-nvdisasm, or on the search path.
+
+    Raises:
+        MissingDisassembler: there is none.
+    """
+    spec = find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for path in Path(folder).glob("*/bin/nvdisasm"):
+            return str(path)
+    found = shutil.which("nvdisasm")
+    if found is None:
+        raise MissingDisassembler("`nvdisasm` must be installed: pip install nvidia-cuda-nvdisasm")
+    return found
+
+
+def disassemble(cubin: bytes, program: str) -> dict[str, Function]:
+    """The functions of a cubin by name."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        text = subprocess.run([program, "-c", file.name], check=True, capture_output=True, text=True).stdout
+    return read(text)
+
+
+def read(text: str) -> dict[str, Function]:
+    """The functions of `nvdisasm -c`."""
+    found: dict[str, Function] = {}
+    name, instructions, labels = "", list[str](), dict[str, int]()
+    for line in [*text.splitlines(), ".text.end:"]:
+        if match := _FUNCTION.match(line):
+            if name:
+                found[name] = Function(tuple(instructions), _loops(instructions, labels))
+            name, instructions, labels = match[1], [], {}
+        elif match := _LABEL.match(line):
+            labels[match[1]] = len(instructions)
+        elif match := _INSTRUCTION.match(line):
+            instructions.append(_GUARD.sub("", match[1]))
+    return found
+
+
+def _loops(instructions: list[str], labels: dict[str, int]) -> tuple[Loop, ...]:
+    found = []
+    for last, text in enumerate(instructions):
+        target = _TARGET.search(text) if text.startswith("BRA") else None
+        if target and labels.get(target[1], last) < last:
+            found.append(Loop(labels[target[1]], last))
+    return tuple(sorted(found, key=lambda loop: (loop.first, -loop.last)))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one thread of a kernel does, by its loops.
+
+    Attributes:
+        products: multiply-adds of a thread, or instructions of the tensor cores of its warp; operations of each.
+        steps: times it passes the loops around barriers.
+        read: bytes that it reads of device memory.
+    """
+
+    products: int
+    operations: int
+    steps: int
+    read: int
+
+
+def work_of(kernel: DeviceKernel) -> Work:
+    """Counts a kernel's loops."""
+    products, operations, steps, read = 0, 2, 1, 0
+    names = {b.name for b in kernel.params}
+    for stmt, loops in _under(kernel.body, ()):
+        times = prod(int(loop.extent.value) for loop in loops if loop.kind not in THREAD_TAGS)
+        if isinstance(stmt, Intrinsic) and stmt.name in _PRODUCTS:
+            products, operations = products + times, 2 * prod(_PRODUCTS[stmt.name].product.extents)
+        elif isinstance(stmt, Store) and stmt.reducer == "sum" and any(n.op == "mul" for n in walk(stmt.value)):
+            products += times
+        elif isinstance(stmt, Barrier):
+            steps = max(steps, times)
+        if isinstance(stmt, Store):
+            loads = [n for n in walk(stmt.value) if n.op == "load" and n.args[0] in names]
+            read += times * sum(dtype_bytes(n.dtype) for n in loads)
+    return Work(products, operations, steps, read)
+
+
+def _under(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[tuple[Stmt, tuple[For, ...]]]:
+    if isinstance(stmt, Seq):
+        for each in stmt.body:
+            yield from _under(each, loops)
+    elif isinstance(stmt, For):
+        yield from _under(stmt.body, (*loops, stmt))
+    elif isinstance(stmt, Allocate):
+        yield from _under(stmt.body, loops)
+    else:
+        yield stmt, loops
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a kernel's code bounds its time by.
+
+    Attributes:
+        seconds: at least, the greatest of `parts`, which are seconds by what takes them.
+        loop: instructions of the innermost main loop, by operation; passes: how often a warp runs it.
+        executed: instructions that a warp runs, all loops together.
+    """
+
+    parts: dict[str, float]
+    loop: Counter[str]
+    passes: float
+    executed: float
+
+    @property
+    def seconds(self) -> float:
+        return max(self.parts.values())
+
+    @property
+    def by(self) -> str:
+        return max(self.parts, key=lambda name: self.parts[name])
+
+    def share(self, *operations: str) -> float:
+        """Of the main loop's instructions, those that begin with one of these names."""
+        return sum(n for name, n in self.loop.items() if name.startswith(operations)) / max(1, self.loop.total())
+
+
+def bound(function: Function, kernel: DeviceKernel, hardware: Hardware) -> Bound:
+    """The bound of one kernel.
+
+    How often loops run is concluded from what they hold: barriers, multiply-adds, or loads of what the kernel reads.
+    """
+    assert hardware.gpu is not None
+    gpu, work = hardware.gpu, work_of(kernel)
+    passes = {loop: _passes(function, loop, work) for loop in function.loops}
+    counts = [(1.0, function.count())] + [(passes[loop], function.count(loop)) for loop in function.loops]
+    total: dict[str, float] = {}
+    for times, found in counts:
+        for name, n in found.items():
+            total[name] = total.get(name, 0.0) + times * n
+    main = max(function.loops, key=lambda loop: passes[loop] * function.count(loop).total(), default=None)
+    warps = -(-kernel.blocks // gpu.sms) * -(-kernel.threads // gpu.warp)  # on the multiprocessor that has the most
+    pairs = _pairs(kernel)
+    shared = sum(n * _values(name, pairs) for name, n in total.items())
+    executed = sum(total.values())
+    cycles = {"issue": executed * warps / ISSUED, "shared memory": shared * warps}
+    tensor = sum(n for name, n in total.items() if name.startswith(("HMMA", "IMMA")))
+    if tensor:
+        rate = dict(gpu.tensor_flops)["float16"] * (MMA_SHARE if gpu.arch.startswith("sm_90") else 1.0)
+        cycles["tensor cores"] = tensor * warps * work.operations / (rate / gpu.sms / hardware.clock_hz)
+    parts = {name: n / hardware.clock_hz for name, n in cycles.items()}
+    parts["memory"] = sum(map(buffer_bytes, kernel.params)) / hardware.bandwidth
+    return Bound(parts, function.count(main), passes[main] if main else 1.0, executed)
+
+
+def _passes(function: Function, loop: Loop, work: Work) -> float:
+    """How often a warp runs a loop."""
+    inside = function.count(loop)
+    for each in function.loops:
+        if loop.holds(each):
+            inside["inner"] += 1
+    products = sum(n for name, n in inside.items() if name.startswith(MATH))
+    if any(name.startswith("BAR") for name in inside):
+        return work.steps
+    if products and work.products and not inside["inner"]:
+        return work.products / products
+    loaded = sum(n * _bytes(name) for name, n in inside.items() if name.startswith(("LDG.", "LDGSTS")))
+    return max(1.0, work.read / loaded) if loaded else 1.0
+
+
+def _pairs(kernel: DeviceKernel) -> bool:
+    """Whether neighbouring lanes read the same of tiles, see `targets.cuda.lanes`."""
+    x, y, z = kernel.block
+    tensor = any(isinstance(n, Intrinsic) for n in walk_stmt(kernel.body))
+    return z == 1 and x % 4 == 0 and y % 2 == 0 and bool(kernel.shared) and not tensor
+
+
+def _bytes(name: str) -> int:
+    """That one lane moves by an instruction."""
+    for width in (128, 64, 16, 8):
+        if re.search(rf"\.[US]?{width}\b", name):
+            return width // 8
+    return 4
+
+
+def _values(name: str, pairs: bool) -> float:
+    """Cycles that a warp's instruction takes of shared memory: 4-byte values for all lanes."""
+    if name.startswith("LDSM"):
+        return float(name.rsplit(".", 1)[-1]) if name[-1] in "24" else 1.0
+    if name.startswith(("LDS", "STS", "LDGSTS")):
+        values = max(1.0, _bytes(name) / 4)
+        return values / 2 if pairs and name.startswith("LDS") and values > 1 else values
+    return 0.0

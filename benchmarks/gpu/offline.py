@@ -1,0 +1,243 @@
+"""What the search for GPU kernels costs on the host, on one core and with no GPU: `python -m benchmarks.gpu.offline`.
+
+Writes `benchmarks/results/gpu_offline.json` and the table in the README: kernels compiled to cubins a second, where the
+time of one goes, candidates scored by the learned model and checked for legality a second. It takes a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any, TypeVar
+
+import numpy as np
+
+from autotune.guide import Guide
+from autotune.search.evolution import Evolution
+from autotune.search.population import Seen
+from benchmarks import results, table
+from benchmarks.gpu.offline_table import offline
+from benchmarks.throughput import Bench, one_core
+from costmodel.models.lightgbm_model import LightGBMModel
+from measure.worker import GARBAGE
+from search_space import workloads
+from search_space.space import SearchSpace, generate, program_of
+from search_space.workloads import Workload
+from targets.cuda.emit import emit_program
+from targets.cuda.nvrtc import compile_cubin, compile_ptx, version
+from targets.cuda.program import DeviceProgram
+from targets.cuda.target import CudaTarget, get_target
+
+T = TypeVar("T")
+TARGETS = {"compiled": 20, "scored": 15_000}
+"""A second, on one core: kernels, and candidates."""
+WITHIN = ("ptx", "together")
+"""Stages that no candidate takes besides the others: NVRTC's part up to PTX, and NVRTC on all of a workload at once."""
+CANDIDATES = 6
+"""Compiled of each workload: what a search asks for first, by the roofline, one of them at random."""
+POPULATION = 2048
+
+
+def _conv(batch: int, size: int, ins: int, outs: int, kernel: int, stride: int = 1) -> Workload:
+    return workloads.conv2d(
+        batch=batch,
+        height=size,
+        width=size,
+        in_channels=ins,
+        out_channels=outs,
+        kernel=kernel,
+        stride=stride,
+        padding=kernel // 2,
+        bias=True,
+        activation="relu",
+    )
+
+
+WORKLOADS: dict[str, Sequence[Callable[[], Workload]]] = {
+    "float32 products": (
+        lambda: workloads.matmul(1024, 1024, 1024, constant_b=False),
+        lambda: workloads.matmul(16, 1000, 2048, constant_b=False),
+    ),
+    "float16 products": (
+        lambda: workloads.matmul(1024, 1024, 1024, dtype="float16", constant_b=False),
+        lambda: workloads.matmul(8, 8192, 1024, dtype="float16", constant_b=False),
+    ),
+    "convolutions": (
+        lambda: _conv(1, 56, 64, 64, 3),
+        lambda: _conv(1, 14, 256, 256, 3),
+        lambda: _conv(1, 7, 512, 2048, 1),
+        lambda: _conv(16, 28, 256, 512, 1, 2),
+    ),
+    "windows": (
+        lambda: workloads.depthwise_conv2d(height=112, width=112, channels=96, kernel=3, stride=2, padding=1),
+        lambda: workloads.max_pool2d(height=112, width=112, channels=64, kernel=3, stride=2, padding=1),
+    ),
+    "row-wise": (
+        lambda: workloads.softmax(rows=8192, columns=1024),
+        lambda: workloads.layer_norm(rows=8192, columns=1024),
+        lambda: workloads.reduce((4096, 16384), 1),
+    ),
+    "element-wise": (lambda: workloads.elementwise(function="gelu", shape=(1, 56, 56, 256)),),
+}
+SCORED: dict[str, Callable[[], Workload]] = {
+    "matmul 1024³": WORKLOADS["float32 products"][0],
+    "matmul 1024³ float16": WORKLOADS["float16 products"][0],
+    "conv 3x3 14² 256→256": WORKLOADS["convolutions"][1],
+    "softmax 8192x1024": WORKLOADS["row-wise"][0],
+}
+
+
+@dataclass
+class Compilation:
+    """Processor seconds that kernels took, by stage, in `kernels` functions of `candidates` candidates.
+
+    Attributes:
+        distinct: their texts.
+        best: seconds of each stage, see `WITHIN`; of NVRTC's, the less of two runs.
+    """
+
+    candidates: int = 0
+    kernels: int = 0
+    distinct: set[str] = field(default_factory=set)
+    best: dict[str, float] = field(default_factory=dict)
+
+    def add(self, stage: str, seconds: float) -> None:
+        self.best[stage] = self.best.get(stage, 0.0) + seconds
+
+    def row(self) -> dict[str, Any]:
+        """As it is written: rates, and milliseconds a candidate by stage."""
+        seconds = sum(value for stage, value in self.best.items() if stage not in WITHIN)
+        return {
+            "candidates": self.candidates,
+            "kernels": self.kernels,
+            "texts": len(self.distinct),
+            "per_second": self.kernels / seconds,
+            "candidates_per_second": self.candidates / seconds,
+            "milliseconds": {stage: value / self.candidates * 1e3 for stage, value in self.best.items()},
+        }
+
+    def __iadd__(self, other: Compilation) -> Compilation:
+        self.candidates, self.kernels = self.candidates + other.candidates, self.kernels + other.kernels
+        self.distinct |= other.distinct
+        for stage, seconds in other.best.items():
+            self.add(stage, seconds)
+        return self
+
+
+def timed(work: Callable[[], T], repeat: int = 1) -> tuple[T, float]:
+    """The result, and the least processor seconds of several runs."""
+    taken = []
+    for _ in range(repeat):
+        begun = time.process_time()
+        found = work()
+        taken.append(time.process_time() - begun)
+    return found, min(taken)
+
+
+def compiled(workload: Workload, target: CudaTarget, count: int, seed: int) -> Compilation:
+    """Compiles what an evolutionary search asks for first."""
+    space = generate(workload, target.hardware)
+    guide = Guide(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]))
+    found = Compilation()
+    devices: list[DeviceProgram] = []
+    for place, candidate in enumerate(Evolution(space, guide, np.random.default_rng(seed)).ask(count)):
+        sketch = space.sketches[candidate.sketch]
+        trace = sketch.trace(candidate.choices)
+        program, seconds = timed(lambda s=sketch, t=trace: program_of(workload, s.algorithm, t))
+        found.add("lowered", seconds)
+        device, seconds = timed(lambda p=program, i=place: target.device_program(p, f"candidate{i}"))
+        found.add("kernels", seconds)
+        text, seconds = timed(lambda d=device: emit_program(d))
+        found.add("text", seconds)
+        made, seconds = timed(lambda t=text: compile_cubin(t, target.arch), 2)
+        found.add("nvrtc", seconds)
+        found.add("ptx", timed(lambda t=text: compile_ptx(t, target.arch), 2)[1])
+        found.distinct.add(text.replace(f"candidate{place}_", ""))
+        found.candidates += 1
+        found.kernels += len(made.resources)
+        devices.append(device)
+    whole = emit_program(
+        replace(
+            devices[0],
+            kernels=tuple(kernel for device in devices for kernel in device.kernels),
+            prologues=tuple(prologue for device in devices for prologue in device.prologues),
+        )
+    )
+    found.add("together", timed(lambda: compile_cubin(whole, target.arch), 2)[1])
+    return found
+
+
+def scored(space: SearchSpace, repeat: int, seed: int) -> dict[str, Any]:
+    """How fast candidates are scored by trees and checked, on one core: medians of the rates."""
+    bench = Bench(space, seed)
+    bench.learn()
+    population = bench.draw(POPULATION, Seen())
+    rng = np.random.default_rng(seed)
+    sketches = range(len(space.sketches))
+    drawn = [bench.frame.of(sketch, bench.frame.uniform(sketch, POPULATION, rng)) for sketch in sketches]
+    bench.frame.score(population, bench.guide)  # code is compiled on first use
+    scoring = [timed(lambda: bench.frame.score(population, bench.guide))[1] for _ in range(repeat)]
+    checking = [timed(lambda: [bench.frame.legal(each) for each in drawn])[1] for _ in range(repeat)]
+    return {
+        "candidates": len(population),
+        "sketches": len(space.sketches),
+        "trees": bench.trees(),
+        "feature_rows": bench.rows_of_features(),
+        "per_second": len(population) / median(scoring),
+        "checked_per_second": POPULATION * len(drawn) / median(checking),
+    }
+
+
+def measure(target: CudaTarget, candidates: int, repeat: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Rows of the table."""
+    gc.set_threshold(GARBAGE)  # as in the processes that build
+    compile_cubin('extern "C" __global__ void nothing() {}', target.arch)  # the library is loaded on first use
+    rows: dict[str, dict[str, Any]] = {}
+    overall = Compilation()
+    for kind, makers in WORKLOADS.items():
+        of = Compilation()
+        for make in makers:
+            of += compiled(make(), target, candidates, seed)
+        overall += of
+        rows[f"compiled {kind}"] = {"work": "compiled", "what": kind, **of.row()}
+    rows["compiled"] = {"work": "compiled", "what": "all", "target": TARGETS["compiled"], **overall.row()}
+    for name, make in SCORED.items():
+        found = scored(generate(make(), target.hardware), repeat, seed)
+        rows[f"scored {name}"] = {"work": "scored", "what": name, "target": TARGETS["scored"], **found}
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures, on one core, and writes results and table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.offline", description=__doc__)
+    parser.add_argument("--arch", default="sm_90", help="architecture that is compiled for")
+    parser.add_argument("--candidates", type=int, default=CANDIDATES, help="compiled of each workload")
+    parser.add_argument("--repeat", type=int, default=9, help="populations scored and checked; the median counts")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dry", action="store_true", help="print the table and write nothing")
+    options = parser.parse_args(arguments)
+    target = get_target(f"cuda:{options.arch}")
+    with one_core():
+        rows = measure(target, options.candidates, options.repeat, options.seed)
+    document = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "arch": options.arch,
+        "nvrtc": version(),
+        "population": POPULATION,
+        "rows": rows,
+    }
+    if not options.dry:
+        results.save("gpu_offline", document)
+        table.main([])
+    sys.stdout.write(offline(document) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

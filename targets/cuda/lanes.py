@@ -1,0 +1,57 @@
+"""Which thread does which part of a tile: squares of 2 x 2 neighbours among a warp's lanes, not whole rows.
+
+Before: `threadIdx.y y: threadIdx.x x: ...`, lanes along x. After: the loops as they are, and in their body x and y of a
+square in every four lanes. A vector of 8 or 16 bytes comes from shared memory in parts of a warp, and two parts at once
+where neighbouring lanes (those whose numbers differ in bit 0, or all in bit 1) read the same: so both factors of a
+product do, where only the one that lanes along x share did. CUTLASS: RowMajorInterleaved<2>.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from search_space.ir.expr import Expr, substitute, var
+from search_space.ir.stmt import Allocate, For, Intrinsic, Seq, Stmt, map_exprs, walk_stmt
+
+
+def in_squares(stmt: Stmt, block: tuple[int, int, int]) -> Stmt:
+    """The statement with the threads of its tile in squares, where all of a block work on one tile in shared memory.
+
+    Args:
+        block: threads along x, y and z.
+    """
+    if isinstance(stmt, Seq):
+        return replace(stmt, body=tuple(in_squares(s, block) for s in stmt.body))
+    if not isinstance(stmt, (For, Allocate)):
+        return stmt
+    pair = _pair(stmt, block)
+    if pair is None:
+        return replace(stmt, body=in_squares(stmt.body, block))
+    outer, inner = pair
+    values = _places(var(outer.var), var(inner.var), block[0])
+    memo: dict[int, Expr] = {}
+    body = map_exprs(inner.body, lambda e: substitute(e, dict(zip((outer.var, inner.var), values, strict=True)), memo))
+    return replace(outer, body=replace(inner, body=body))
+
+
+def _pair(stmt: Stmt, block: tuple[int, int, int]) -> tuple[For, For] | None:
+    """The loops over a tile's threads along y and x, one right inside the other, that may be put in squares."""
+    x, y, z = block
+    if z != 1 or x % 4 or y % 2 or not isinstance(stmt, For) or not isinstance(stmt.body, For):
+        return None
+    outer, inner = stmt, stmt.body
+    if (outer.kind, inner.kind) != ("threadIdx.y", "threadIdx.x"):
+        return None
+    if (inner.extent.value, outer.extent.value) != (x, y):
+        return None
+    nodes = list(walk_stmt(inner.body))
+    tiles = any(isinstance(n, Allocate) and n.buffer.scope == "shared" for n in nodes)
+    return (outer, inner) if tiles and not any(isinstance(n, Intrinsic) for n in nodes) else None
+
+
+def _places(y: Expr, x: Expr, width: int) -> tuple[Expr, Expr]:
+    """Where in the tile the thread (y, x) of `width` in a row works, along y and along x."""
+    return x // 2 % 2 + y // 2 * 2, x % 2 + (y % 2 * (width // 4) + x // 4) * 2
+
+
+__all__ = ["in_squares"]
