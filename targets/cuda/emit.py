@@ -373,24 +373,33 @@ class KernelText:
 
     def _wide_loads(self, value: Expr, loop: For) -> dict[int, tuple[Expr, int, tuple[Expr, ...]]]:
         """Loads of a value that are done several lanes at a time: expression, lanes, and conditions under which."""
-        found: dict[int, tuple[Expr, int, tuple[Expr, ...]]] = {}
+        found: dict[int, tuple[Expr, int, tuple[Expr, ...] | None]] = {}
         self._collect(value, loop, (), found)
-        return found
+        return {serial: (e, width, tests) for serial, (e, width, tests) in found.items() if tests is not None}
 
     def _collect(
-        self, e: Expr, loop: For, conditions: tuple[Expr, ...], found: dict[int, tuple[Expr, int, tuple[Expr, ...]]]
+        self,
+        e: Expr,
+        loop: For,
+        conditions: tuple[Expr, ...] | None,
+        found: dict[int, tuple[Expr, int, tuple[Expr, ...] | None]],
     ) -> None:
+        """Adds the loads of `e`, which is used under `conditions`; None: of each lane, or not known."""
         if e.op == "load":
             width = self.width(e.args[0], e.args[1:], loop)
-            if width > 1 and e.serial not in found:
-                if not any(loop.var in variables(c) for c in conditions):
-                    found[e.serial] = (e, width, conditions)
+            if width > 1:
+                if e.serial in found and found[e.serial][2] != conditions:
+                    # what is used under two conditions is loaded always where it may be, else lane by lane
+                    conditions = () if () in (conditions, found[e.serial][2]) else None
+                found[e.serial] = (e, width, conditions)
             return
         if e.op == "select":
             test = self.decided(e.args[0])
+            uniform = conditions is not None and loop.var not in variables(test)
             self._collect(e.args[0], loop, conditions, found)
-            self._collect(e.args[1], loop, (*conditions, test), found)
+            self._collect(e.args[1], loop, (*(conditions or ()), test) if uniform else None, found)
             # of the other branch the negation would be needed; there are hardly any loads there
+            self._collect(e.args[2], loop, None, found)
             return
         for a in e.operands:
             self._collect(a, loop, conditions, found)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from search_space import workloads
 from search_space.hardware import GpuLimits
 from search_space.ir.expr import BITS, FLOATS, MATH, Expr, call, cast, const, maximum, minimum, select, var
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Operand, Store, seq
+from search_space.space import concrete, generate
 from targets.base import BuildError
 from targets.cuda.emit import emit_program
+from targets.cuda.emulator import emulate
 from targets.cuda.hardware import GPUS
 from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import compile_cubin
 from tests.golden.compare import Golden
+from tests.gpu.candidates import legal
 from tests.gpu.handwritten import Tiles
+from tests.gpu.machines import H200
+from tests.targets.cuda.on_host import HostPrograms
 from tests.targets.cuda.programs import LIMITS, at, buffer, loop, made, matmul_program
 
 T, V = var("t"), var("v")
@@ -68,6 +78,53 @@ def test_a_condition_of_all_lanes_is_asked_once_and_nothing_outside_is_read() ->
     inside = select(T < 31, at("x", T * 4 + V), const(0.0, "float32"))
     text = vector_of(4, Store("y", (T * 4 + V,), inside), buffer("x", 124), buffer("y", 128))
     assert "if ((t < 31)) v" in text and ", 4>*)(x + " in text
+
+
+def test_a_load_under_a_condition_of_all_lanes_is_one_access() -> None:
+    zero = const(0.0, "float32")
+    moved = select(T < 31, at("x", T * 4 + V), zero) * at("w", V)
+    text = vector_of(4, Store("y", (T * 4 + V,), moved), buffer("x", 124), buffer("w", 4), buffer("y", 128))
+    assert text.count(", 4>*)(x + ") == 1 and "x[(" not in text
+    assert all(len(re.findall(rf"\b{name}\b", text)) > 2 for name in re.findall(r"> (v\d+)\b", text))
+
+
+def test_a_load_under_two_conditions_is_not_left_out_for_either(tmp_path: Path) -> None:
+    x, zero = at("x", T * 4 + V), const(0.0, "float32")
+    values = {
+        select(T < 31, x, zero) + select(T < 30, x, zero): False,
+        select(T < 31, x, x * 2): False,
+        select(T < 31, x, zero) + select(V < 2, x, zero): False,
+        select(V < 2, select(T < 31, x, zero), zero): False,
+        select(T < 31, x, zero) + select(T < 31, x, zero) * 2: True,
+        select(T < 31, x, zero) + x: True,
+    }
+    programs = []
+    for number, (value, wide) in enumerate(values.items()):
+        body = loop("t", 32, "threadIdx.x", loop("v", 4, "vectorize", Store("y", (T * 4 + V,), value)))
+        loops = LoopProgram("test", (buffer("x", 128), buffer("y", 128)), body, ("y",))
+        programs.append(device_program(loops, LIMITS, f"case{number}"))
+        assert (", 4>*)(x + " in emit_program(programs[-1])) == wide, value
+    host = HostPrograms(programs, tmp_path)
+    given = np.random.default_rng(0).uniform(1, 2, 128).astype(np.float32)
+    for program in programs:
+        arrays = {"x": given, "y": np.zeros(128, np.float32)}
+        wanted = emulate(program, arrays)["y"]
+        host.run(program, arrays)
+        np.testing.assert_array_equal(arrays["y"], wanted, err_msg=str(program))
+
+
+def test_copies_of_single_lanes_read_nothing_besides() -> None:
+    space = generate(workloads.matmul(64, 64, 64, constant_b=False), H200)
+    texts = [
+        emit_program(device_program(concrete(sketch, sketch.values(row)), LIMITS))
+        for sketch in space.sketches
+        if sketch.name.endswith("/double")
+        for row in legal(sketch, 3)
+    ]
+    assert any("copy_async<4>" in text for text in texts)
+    for text in texts:
+        for name in re.findall(r"> (v\d+)\b", text):
+            assert len(re.findall(rf"\b{name}\b", text)) > 1, name
 
 
 def test_more_shared_memory_than_can_be_declared_is_asked_for_at_the_launch() -> None:
