@@ -30,6 +30,7 @@ from targets.cuda.target import CudaTarget
 from tests.golden.cases import HARDWARE
 from tests.gpu.candidates import legal, scheduled
 from tests.graph.nets import branches, feeds, residual, weight
+from tests.graph.random_graphs import inputs_of, random_graph
 from tests.targets.cuda.fake_device import FakeDevice, RecordingTarget
 
 
@@ -263,3 +264,15 @@ def test_a_process_that_only_runs_imports_numpy_alone() -> None:
     )
     others = {name.partition(".")[0] for name in done.stdout.split()} - sys.stdlib_module_names
     assert others == {"numpy", "autotune", "search_space", "targets"}
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("seed", [48, 104, 1003])
+def test_random_graphs(target: RecordingTarget, tmp_path: Path, seed: int) -> None:
+    graph = random_graph(seed)
+    network = written(graph, scheduled(target.hardware, seed), tmp_path, target)
+    given = inputs_of(graph)
+    found, values = network(*given.values()), evaluate(graph, given)
+    for array, name in zip(found if isinstance(found, tuple) else (found,), graph.outputs, strict=True):
+        size = float(np.max(np.abs(values[name]), where=np.isfinite(values[name]), initial=1.0))
+        np.testing.assert_allclose(array, values[name], rtol=2e-4, atol=2e-4 * size)
