@@ -15,6 +15,8 @@ from search_space import workloads
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import const
 from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, Seq, Stmt, walk_stmt
+from search_space.schedule.steps import Pragma
+from search_space.schedule.trace import Trace
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets.base import BuildError
@@ -225,6 +227,21 @@ def test_what_is_left_out_is_found(change: Callable[[Stmt], Stmt | None], said: 
     for mutant in mutants(program, change):
         with pytest.raises(RaceError, match=said):
             emulate(mutant, given)
+
+
+def test_loops_that_are_not_pipelined_get_their_barriers_derived() -> None:
+    """A tile is filled again when nobody multiplies it any more."""
+    sketch = of_every_width(MATMUL)[0]
+    (row,) = legal(sketch, 1)
+    trace = Trace(tuple(s for s in sketch.trace(row).steps if not isinstance(s, Pragma)))
+    assert LIMITS is not None
+    program = device_program(program_of(MATMUL, "direct", trace), LIMITS)
+    assert program.kernels[0].barriers == 2
+    assert right(MATMUL, emulate(program, named(MATMUL))["matmul"])
+    for change in (_no_barrier, without(WAIT)):
+        for mutant in mutants(program, change):
+            with pytest.raises(RaceError):
+                emulate(mutant, named(MATMUL))
 
 
 def test_an_instruction_needs_the_whole_warpgroup() -> None:
