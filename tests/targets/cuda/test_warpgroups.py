@@ -24,6 +24,7 @@ from targets.cuda.emit import emit_program
 from targets.cuda.emulator import DivergenceError, RaceError, emulate, memory, warpgroups
 from targets.cuda.emulator.races import exchanged
 from targets.cuda.emulator.warpgroups import decode
+from targets.cuda.hardware import own_arch
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import compile_cubin, compile_ptx
@@ -277,6 +278,10 @@ def test_products_that_must_wait_are_told() -> None:
     waiting = "wgmma_wait<0>();"
     assert waiting in text
     assert any("C7517" in note for note in compile_cubin(text.replace(waiting, ""), "sm_90a").notes)
+
+
+def test_code_for_one_architecture_alone_uses_all_of_it() -> None:
+    assert [own_arch(arch) for arch in ("sm_80", "sm_90", "sm_90a")] == ["sm_80", "sm_90a", "sm_90a"]
 
 
 def test_plain_sm_90_does_not_take_them() -> None:
