@@ -14,7 +14,7 @@ from search_space.warpgroup_intrinsics import WGMMA
 from search_space.workloads import Workload
 from targets.cuda.driver import missing_device
 from targets.cuda.emulator import emulate
-from targets.cuda.hardware import GPUS
+from targets.cuda.hardware import own_arch
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.target import CudaTarget
 from tests.gpu.candidates import legal
@@ -35,8 +35,7 @@ def target() -> CudaTarget:
     """The device's architecture with what only it has, where there is such a one."""
     from targets.cuda.device import first_device
 
-    arch = first_device().arch
-    return CudaTarget(f"{arch}a" if f"{arch}a" in GPUS else arch)
+    return CudaTarget(own_arch(first_device().arch))
 
 
 @pytest.mark.parametrize("workload", SOME, ids=str)

@@ -15,6 +15,8 @@ from search_space import workloads
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import const
 from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, Seq, Stmt, walk_stmt
+from search_space.schedule.steps import Pragma
+from search_space.schedule.trace import Trace
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets.base import BuildError
@@ -22,6 +24,7 @@ from targets.cuda.emit import emit_program
 from targets.cuda.emulator import DivergenceError, RaceError, emulate, memory, warpgroups
 from targets.cuda.emulator.races import exchanged
 from targets.cuda.emulator.warpgroups import decode
+from targets.cuda.hardware import own_arch
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import compile_cubin, compile_ptx
@@ -227,6 +230,21 @@ def test_what_is_left_out_is_found(change: Callable[[Stmt], Stmt | None], said: 
             emulate(mutant, given)
 
 
+def test_loops_that_are_not_pipelined_get_their_barriers_derived() -> None:
+    """A tile is filled again when nobody multiplies it any more."""
+    sketch = of_every_width(MATMUL)[0]
+    (row,) = legal(sketch, 1)
+    trace = Trace(tuple(s for s in sketch.trace(row).steps if not isinstance(s, Pragma)))
+    assert LIMITS is not None
+    program = device_program(program_of(MATMUL, "direct", trace), LIMITS)
+    assert program.kernels[0].barriers == 2
+    assert right(MATMUL, emulate(program, named(MATMUL))["matmul"])
+    for change in (_no_barrier, without(WAIT)):
+        for mutant in mutants(program, change):
+            with pytest.raises(RaceError):
+                emulate(mutant, named(MATMUL))
+
+
 def test_an_instruction_needs_the_whole_warpgroup() -> None:
     program, given = product(2), named(MATMUL)
 
@@ -260,6 +278,10 @@ def test_products_that_must_wait_are_told() -> None:
     waiting = "wgmma_wait<0>();"
     assert waiting in text
     assert any("C7517" in note for note in compile_cubin(text.replace(waiting, ""), "sm_90a").notes)
+
+
+def test_code_for_one_architecture_alone_uses_all_of_it() -> None:
+    assert [own_arch(arch) for arch in ("sm_80", "sm_90", "sm_90a")] == ["sm_80", "sm_90a", "sm_90a"]
 
 
 def test_plain_sm_90_does_not_take_them() -> None:
