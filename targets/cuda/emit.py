@@ -342,7 +342,7 @@ class KernelText:
         places = []
         for buffer, indices in ((target, store.indices), (source, value.args[1:])):
             places.append(self.values.pointer(buffer, tuple(substitute(i, at) for i in indices) if at else indices))
-        inside = " && ".join(self.values.condition(substitute(t, at)) for t in tests) or "true"
+        inside = self.values.conditions([substitute(t, at) for t in tests])
         copy = f"copy_async<{size}>({places[0]}, {places[1]}, {inside});"
         if store.predicate is None:
             self.line(copy)
@@ -413,7 +413,7 @@ class KernelText:
             place = tuple(substitute(i, at) for i in load.args[1:])
             kind, part = f"Vec<{C_TYPES[buffer.dtype]}, {width}>", self.fresh("v")
             access = f"{part} = *(const {kind}*)({self.values.pointer(buffer, place)});"
-            tests = " && ".join(self.values.condition(substitute(c, at)) for c in conditions)
+            tests = self.values.conditions([substitute(c, at) for c in conditions]) if conditions else ""
             self.line(f"{kind} {part}{{}};" if tests else f"const {kind} {access}")
             if tests:
                 self.line(f"if ({tests}) {access}")

@@ -8,6 +8,9 @@ group of its own. TVM: InjectSoftwarePipeline.
 Products of warpgroups are asynchronous, too. With three tiles or more, those of a step go on while the next
 step's begin: a step waits for those of the step before, whose tile is filled again after the next barrier, so n - 2
 steps ahead.
+
+Loops that are not pipelined are filled by such copies, too, between two barriers: they take no registers, and write
+zeros where there is no element, with no branch that later loads would have to wait behind.
 """
 
 from __future__ import annotations
@@ -53,10 +56,34 @@ def pipelined(stmt: Stmt) -> Stmt:
         return stmt
     loop = replace(stmt, body=pipelined(stmt.body))
     stages = dict(loop.pragmas).get(PIPELINE, 1)
-    if stages < 2:
-        return loop
     loop = replace(loop, pragmas=tuple((k, v) for k, v in loop.pragmas if k != PIPELINE))
-    return _rewritten(loop, stages) if loop.extent.value > 1 else loop
+    return _rewritten(loop, stages) if stages > 1 and loop.extent.value > 1 else _filled(loop)
+
+
+def _filled(loop: For) -> For:
+    """The loop with what fills its tiles as copies, where these come first in a step, from memory."""
+    tiles: list[Buffer] = []
+    others: list[Buffer] = []
+    parts = _flat(loop.body, tiles, others)
+    fills, work = _divided(parts, {tile.name for tile in tiles})
+    if loop.kind != "serial" or not fills or not work or not _filled_first(parts, fills, {t.name for t in tiles}):
+        return loop
+    body: Stmt = seq(Barrier(), _group(seq(*fills), f"{loop.var}.fill"), Barrier(pending=0), *work)
+    for buffer in reversed((*tiles, *others)):
+        body = Allocate(buffer, body)
+    return replace(loop, body=body)
+
+
+def _divided(parts: Sequence[Stmt], names: set[str]) -> tuple[list[Stmt], list[Stmt]]:
+    """The statements that fill tiles, and those that work on them."""
+    fills = [s for s in parts if any(a.write and a.buffer in names for a in all_accesses(s))]
+    return fills, [s for s in parts if s not in fills]
+
+
+def _filled_first(parts: Sequence[Stmt], fills: Sequence[Stmt], names: set[str]) -> bool:
+    """Whether the fills come first, and no tile is made of others."""
+    reads = any(a.buffer in names for s in fills for a in all_accesses(s) if not a.write)
+    return not reads and list(parts[: len(fills)]) == list(fills)
 
 
 def _rewritten(loop: For, stages: int) -> Stmt:
@@ -66,9 +93,8 @@ def _rewritten(loop: For, stages: int) -> Stmt:
     if not tiles:
         return loop
     names = {tile.name for tile in tiles}
-    fills = [s for s in parts if any(a.write and a.buffer in names for a in all_accesses(s))]
-    work = [s for s in parts if s not in fills]
-    if any(a.buffer in names for s in fills for a in all_accesses(s) if not a.write) or parts[: len(fills)] != fills:
+    fills, work = _divided(parts, names)
+    if not _filled_first(parts, fills, names):
         raise BuildError(f"tiles of the pipelined loop {loop.var} must be filled first, from memory, in each step")
     step = var(loop.var)
     overlapping = stages > 2 and any(map(waits, work))

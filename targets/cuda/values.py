@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from search_space.ir.expr import BOOL, FLOATS, Expr, total, var, variables
+from search_space.ir.expr import BOOL, FLOATS, Expr, total, var, variables, walk
 from search_space.ir.polynomial import Poly, from_poly, poly, poly_add
 from search_space.ir.regroup import Regrouping, pulled_apart, recombined
 from search_space.ir.stmt import Buffer
@@ -139,11 +139,15 @@ class Values:
         if e.op == "const":
             return "true" if e.value else "false"
         if e.op in ("and", "or"):
-            return f"({self.condition(e.args[0])} {_SYMBOLS[e.op]} {self.condition(e.args[1])})"
+            return _joined([self.condition(a) for a in e.args], _SYMBOLS[e.op], e)
         if e.op in ("lt", "le", "eq", "ne"):
             a, b = (self.value(x) for x in e.args)
             return f"({a} {_SYMBOLS[e.op]} {b})"
         return self.value(e)
+
+    def conditions(self, tests: Sequence[Expr]) -> str:
+        """Text of a bool: whether all hold."""
+        return _joined([self.condition(t) for t in tests], "&&", *tests) if tests else "true"
 
     # ------------------------------------------------------------------ values
     def value(self, e: Expr) -> str:
@@ -249,6 +253,13 @@ class Values:
         if op in ("floordiv", "mod"):
             return f"({kind}){'floor_div' if op == 'floordiv' else 'floor_mod'}((int)({a}), (int)({b}))"
         raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
+
+
+def _joined(texts: Sequence[str], symbol: str, *tests: Expr) -> str:
+    """Conditions together; where all can be computed whatever the first says, with no branch between them."""
+    if not any(node.op == "load" for test in tests for node in walk(test)):
+        symbol = symbol[0]
+    return f"({f' {symbol} '.join(texts)})" if len(texts) > 1 else texts[0]
 
 
 def _int32(value: int) -> str:

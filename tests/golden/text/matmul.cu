@@ -1,4 +1,17 @@
 template <class T, int N> struct alignas(sizeof(T) * N) Vec { T x[N]; };
+template <int N> __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
+  unsigned place = (unsigned)__cvta_generic_to_shared(to);
+  if (N == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(inside ? 16 : 0)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(from), "n"(N), "r"(inside ? N : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> __device__ __forceinline__ void copies_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
 extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out) {
   __shared__ __align__(16) float a_shared[64];
   __shared__ __align__(16) float b_shared[256];
@@ -22,20 +35,12 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
           }
           #pragma unroll 1
           for (int product_r_0 = 0; product_r_0 < 4; ++product_r_0) {
+            __syncthreads();
             {
               const int a_shared_d0_d1_1 = threadIdx.y;
               {
                 const int a_shared_d0_d1_2 = threadIdx.x;
-                {
-                  Vec<float, 4> v16{};
-                  if (((a_shared_d0_d1_1 * 2 + (int)((unsigned)a_shared_d0_d1_2 / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60)) v16 = *(const Vec<float, 4>*)(a + (a_shared_d0_d1_1 * 64 + (int)((unsigned)a_shared_d0_d1_2 % 2u) * 4 + (int)((unsigned)a_shared_d0_d1_2 / 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 256 + product_r_0 * 8));
-                  Vec<float, 4> v17;
-                  v17.x[0] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[0] : 0.0f);
-                  v17.x[1] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[1] : 0.0f);
-                  v17.x[2] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[2] : 0.0f);
-                  v17.x[3] = ((((int)((unsigned)(a_shared_d0_d1_1 * 4 + a_shared_d0_d1_2) / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60) ? v16.x[3] : 0.0f);
-                  *(Vec<float, 4>*)(a_shared + (a_shared_d0_d1_1 * 16 + a_shared_d0_d1_2 * 4)) = v17;
-                }
+                copy_async<16>(a_shared + (a_shared_d0_d1_1 * 16 + a_shared_d0_d1_2 * 4), a + (a_shared_d0_d1_1 * 64 + (int)((unsigned)a_shared_d0_d1_2 % 2u) * 4 + (int)((unsigned)a_shared_d0_d1_2 / 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 256 + product_r_0 * 8), ((a_shared_d0_d1_1 * 2 + (int)((unsigned)a_shared_d0_d1_2 / 2u) + (int)((unsigned)out_i_0_j_0 / 2u) * 8) < 60));
               }
             }
             #pragma unroll
@@ -44,18 +49,12 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                 const int b_shared_d0_d1_1 = threadIdx.y;
                 {
                   const int b_shared_d0_d1_2 = threadIdx.x;
-                  {
-                    const Vec<float, 4> v22 = *(const Vec<float, 4>*)(b + ((int)((unsigned)b_shared_d0_d1_1 % 2u) * 16 + (int)((unsigned)b_shared_d0_d1_1 / 2u) * 64 + b_shared_d0_d1_2 * 4 + (int)((unsigned)out_i_0_j_0 % 2u) * 32 + product_r_0 * 512) + (b_shared_d0_d1_0 * 128));
-                    Vec<float, 4> v23;
-                    v23.x[0] = v22.x[0];
-                    v23.x[1] = v22.x[1];
-                    v23.x[2] = v22.x[2];
-                    v23.x[3] = v22.x[3];
-                    *(Vec<float, 4>*)(b_shared + (b_shared_d0_d1_0 * 64 + b_shared_d0_d1_1 * 16 + b_shared_d0_d1_2 * 4)) = v23;
-                  }
+                  copy_async<16>(b_shared + (b_shared_d0_d1_0 * 64 + b_shared_d0_d1_1 * 16 + b_shared_d0_d1_2 * 4), b + ((int)((unsigned)b_shared_d0_d1_1 % 2u) * 16 + (int)((unsigned)b_shared_d0_d1_1 / 2u) * 64 + b_shared_d0_d1_2 * 4 + (int)((unsigned)out_i_0_j_0 % 2u) * 32 + product_r_0 * 512) + (b_shared_d0_d1_0 * 128), true);
                 }
               }
             }
+            end_of_copies();
+            copies_but<0>();
             __syncthreads();
             #pragma unroll 1
             for (int product_r_1 = 0; product_r_1 < 4; ++product_r_1) {
@@ -73,19 +72,18 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                 }
               }
             }
-            __syncthreads();
           }
           #pragma unroll
           for (int out_j_1 = 0; out_j_1 < 2; ++out_j_1) {
             #pragma unroll
             for (int out_i_3 = 0; out_i_3 < 2; ++out_i_3) {
               if ((((int)((unsigned)out_i_0_j_0 / 2u) * 2 + (int)((unsigned)out_i_2 / 2u)) < 15)) {
-                Vec<float, 4> v28;
-                v28.x[0] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8)], 0.0f);
-                v28.x[1] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 1)], 0.0f);
-                v28.x[2] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 2)], 0.0f);
-                v28.x[3] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 3)], 0.0f);
-                *(Vec<float, 4>*)(out + ((int)((unsigned)out_i_0_j_0 % 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 512 + (int)((unsigned)out_i_2 % 2u) * 8 + (int)((unsigned)out_i_2 / 2u) * 256 + (int)((unsigned)out_j_2 % 2u) * 4 + (int)((unsigned)out_j_2 / 2u) * 128) + (out_i_3 * 64 + out_j_1 * 16)) = v28;
+                Vec<float, 4> v25;
+                v25.x[0] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8)], 0.0f);
+                v25.x[1] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 1)], 0.0f);
+                v25.x[2] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 2)], 0.0f);
+                v25.x[3] = fmaxf(product[(out_i_3 * 4 + out_j_1 * 8 + 3)], 0.0f);
+                *(Vec<float, 4>*)(out + ((int)((unsigned)out_i_0_j_0 % 2u) * 32 + (int)((unsigned)out_i_0_j_0 / 2u) * 512 + (int)((unsigned)out_i_2 % 2u) * 8 + (int)((unsigned)out_i_2 / 2u) * 256 + (int)((unsigned)out_j_2 % 2u) * 4 + (int)((unsigned)out_j_2 / 2u) * 128) + (out_i_3 * 64 + out_j_1 * 16)) = v25;
               }
             }
           }

@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(16) kernel_0(const float* __restric
                 const int a_shared_d0_d1_1 = threadIdx.y;
                 {
                   const int a_shared_d0_d1_2 = threadIdx.x;
-                  if (((product_r_0 + 2) < 4)) copy_async<8>(a_shared + ((int)((unsigned)(product_r_0 + 2) % 3u) * 64 + a_shared_d0_d1_0 * 32 + a_shared_d0_d1_1 * 8 + a_shared_d0_d1_2 * 2), a + (a_shared_d0_d1_1 * 30 + a_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 / 2u) * 240 + product_r_0 * 8) + (a_shared_d0_d1_0 * 120 + 16), (((a_shared_d0_d1_0 + (int)((unsigned)out_i_0_j_0 / 2u) * 2) < 15) && ((a_shared_d0_d1_2 + product_r_0 * 4 + 8) < 15)));
+                  if (((product_r_0 + 2) < 4)) copy_async<8>(a_shared + ((int)((unsigned)(product_r_0 + 2) % 3u) * 64 + a_shared_d0_d1_0 * 32 + a_shared_d0_d1_1 * 8 + a_shared_d0_d1_2 * 2), a + (a_shared_d0_d1_1 * 30 + a_shared_d0_d1_2 * 2 + (int)((unsigned)out_i_0_j_0 / 2u) * 240 + product_r_0 * 8) + (a_shared_d0_d1_0 * 120 + 16), (((a_shared_d0_d1_0 + (int)((unsigned)out_i_0_j_0 / 2u) * 2) < 15) & ((a_shared_d0_d1_2 + product_r_0 * 4 + 8) < 15)));
                 }
               }
             }
