@@ -155,6 +155,8 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
         from rich.table import Table
 
         from autotune.subject import settings_of, tasks_of
+        from search_space.space import algorithms_on
+        from targets import registry
 
         loaded = _load(config, overrides)
         settings = settings_of(loaded, str(config))
@@ -164,9 +166,10 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
             table.add_column(title, justify=side, no_wrap=title != "algorithms")  # type: ignore[arg-type]
         found = tasks_of(loaded, str(config))
         for task in found:
-            algorithms = ", ".join(task.workload.algorithms)
+            target = settings.of(task).target
+            algorithms = ", ".join(algorithms_on(task.workload, registry.get(target).hardware))
             operations = f"{task.workload.flops * 1e-6:.2f}"
-            table.add_row(task.name, str(task.weight), operations, settings.of(task).target, algorithms)
+            table.add_row(task.name, str(task.weight), operations, target, algorithms)
         console = Console()
         console.width = max(console.width, 100)
         console.print(table)
@@ -187,10 +190,10 @@ def compile_command(
         from autotune.deploy import rebuild
 
         loaded = _load(config, overrides)
-        executable, notes = rebuild(loaded, str(config), records, output)
+        folder, notes = rebuild(loaded, str(config), records, output)
         for note in notes:
             typer.echo(note, err=True)
-        typer.echo(f"{executable.name} is in {executable.folder}")
+        typer.echo(f"{loaded.name} is in {folder}")
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from autotune.executable import MANIFEST, SCHEMA, Executable, digest, listed
+from autotune.executable import MANIFEST, Loaded, digest, listed, load
 from autotune.graph.ir import Array, Builder, Graph
-from autotune.graph.memory_plan import ALIGNMENT, Interval, lower_bound, plan
+from autotune.graph.memory_plan import Interval, lower_bound, plan
 from autotune.graph.partition import Group, partition
 from autotune.graph.views import dense, locate
 from search_space.ir.interp import numpy_dtype
@@ -22,8 +23,7 @@ from search_space.schedule.trace import Trace
 from search_space.space import program_of
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import Module, NetworkPlan, Parameter, Place, Step
-from targets.cpu.network import link, scratch_bytes, shared_bytes
+from targets.base import Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
 
 
 @dataclass(frozen=True)
@@ -80,20 +80,23 @@ class Compiler:
 
     def __init__(self, graph: Graph, chosen: Chosen, target: str = "cpu", threads: int = 1) -> None:
         self.graph = executable_graph(graph)
-        self.groups = [group for group in partition(self.graph) if group.workload is not None]
-        self._locations = locate(self.graph)
+        self._target: Target = registry.get(target)
+        alignment = self._target.alignment
+        self.groups = [g for g in partition(self.graph, alignment=alignment) if g.workload is not None]
+        self._locations = locate(self.graph, alignment=alignment)
         self._chosen, self._threads = chosen, threads
-        self._target: Any = registry.get(target)
         self._name = identifier(graph.name)
         self._modules: list[Module] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self._kernels: dict[int, Any] = {}
+        self._packers: dict[int, Packer | None] = {}
+        self._packings: dict[tuple[int, str, tuple[Place, ...]], Packing] = {}
+        self._packed_bytes = 0
         self._blobs: dict[tuple[str, bytes], int] = {}
         self._weights: list[Array] = []
         self._weights_bytes = 0
 
-    def write(self, folder: Path) -> Executable:
-        """Writes shared object, header, weights and manifest to `folder`, and loads them.
+    def write(self, folder: Path) -> None:
+        """Writes to `folder` what the target links, weights and manifest.
 
         Raises:
             BuildError: a kernel that cannot be built.
@@ -101,9 +104,9 @@ class Compiler:
         """
         folder.mkdir(parents=True, exist_ok=True)
         intervals = self._intervals()
-        memory = plan(intervals)
+        memory = plan(intervals, self._target.spacing)
         steps = [self._step(group, memory.offsets) for group in self.groups]
-        arena = -(-memory.nbytes // ALIGNMENT) * ALIGNMENT
+        arena = self._spaced(memory.nbytes)
         network = NetworkPlan(
             self._name,
             tuple(self._modules),
@@ -114,21 +117,22 @@ class Compiler:
             ),
             self._weights_bytes,
             arena,
+            tuple(self._packings.values()),
+            self._packed_bytes,
         )
-        files = link(self._target, network, folder)
+        linked = self._target.link(network, folder)
         blob = np.concatenate([np.zeros(0, np.uint8), *self._weights])
         weights = folder / f"{self._name}.weights"
         blob.tofile(weights)
         original = sum(array.nbytes for array in self.graph.constants.values())
         manifest = {
-            "schema": SCHEMA,
+            "schema": linked["schema"],
             "name": self._name,
             "target": self._target.name,
-            "cpu": self._target.cpu,
             "threads": self._threads,
             "inputs": [listed(p) for p in network.inputs],
             "outputs": [listed(p) for p in network.outputs],
-            "files": files,
+            **linked,
             "weights": {
                 "file": weights.name,
                 "nbytes": int(blob.nbytes),
@@ -138,8 +142,7 @@ class Compiler:
             "memory": {
                 "arena_bytes": arena,
                 "arena_lower_bound": lower_bound(intervals),
-                "shared_bytes": shared_bytes(network),
-                "scratch_bytes": scratch_bytes(network),
+                **linked["memory"],
             },
             "steps": [
                 {"title": group.title, "workload": group.workload.key, "kernel": self._modules[step.module].name}
@@ -148,7 +151,6 @@ class Compiler:
             ],
         }
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-        return Executable(folder, self._threads)
 
     def _root(self, name: str) -> str:
         return self._locations[name].root
@@ -172,23 +174,26 @@ class Compiler:
         assert group.workload is not None
         schedule = self._chosen(group.workload)
         number = self._module(group.workload, schedule, self._pitches(group, schedule.algorithm))
-        module, kernel = self._modules[number], self._kernels[number]
+        module, packer = self._modules[number], self._packers[number]
         names = dict(zip((p.name for p in module.sources), group.inputs, strict=True))
         constants: Mapping[str, Array] = {}
-        if any(p.constant or p.packed_from for p in module.parameters):
+        if packer is not None and any(p.constant or p.packed_from for p in module.parameters):
             arrays = [
                 np.asarray(self.graph.constants[name])
                 if name in self.graph.constants
                 else np.zeros(source.shape, numpy_dtype(source.dtype))
                 for source, name in zip(module.sources, group.inputs, strict=True)
             ]
-            constants = kernel.bind(arrays).constants
+            constants = packer(arrays)
         arguments = []
         for parameter in module.parameters:
             if parameter.name in constants:
                 arguments.append(Place("weights", self._weight(constants[parameter.name])))
             elif parameter.name in module.outputs:
                 arguments.append(self._place(group.output, offsets))
+            elif parameter.packed_from:
+                sources = tuple(self._place(names[source], offsets) for source in parameter.packed_from)
+                arguments.append(self._packed(number, parameter, sources))
             else:
                 arguments.append(self._place(names[parameter.name], offsets))
         return Step(number, tuple(arguments), group.title)
@@ -211,8 +216,21 @@ class Compiler:
             number = self._numbers[key] = len(self._modules)
             program = with_pitches(program_of(workload, schedule.algorithm, schedule.trace), pitches)
             self._modules.append(self._target.build(program, f"{self._name}_kernel{number}"))
-            self._kernels[number] = self._target.load(self._modules[number])
+            self._packers[number] = self._target.packer(self._modules[number])
         return self._numbers[key]
+
+    def _packed(self, number: int, parameter: Parameter, sources: tuple[Place, ...]) -> Place:
+        """Where a constant will lie that is packed when the network is loaded; of the same sources it is made once."""
+        key = (number, parameter.name, sources)
+        if key not in self._packings:
+            result = Place("packed", self._packed_bytes)
+            self._packings[key] = Packing(number, parameter.name, sources, result)
+            nbytes = math.prod(parameter.shape) * numpy_dtype(parameter.dtype).itemsize
+            self._packed_bytes += self._spaced(nbytes)
+        return self._packings[key].result
+
+    def _spaced(self, nbytes: int) -> int:
+        return -(-nbytes // self._target.spacing) * self._target.spacing
 
     def _place(self, name: str, offsets: Mapping[str, int]) -> Place:
         root = self._root(name)
@@ -232,12 +250,13 @@ class Compiler:
         key = (digest(data.data), str(array.dtype).encode())
         if key not in self._blobs:
             self._blobs[key] = self._weights_bytes
-            room = -(-max(data.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+            room = self._spaced(max(data.nbytes, 1))
             self._weights.append(np.concatenate([data, np.zeros(room - data.nbytes, np.uint8)]))
             self._weights_bytes += room
         return self._blobs[key]
 
 
-def compile_graph(graph: Graph, chosen: Chosen, folder: Path, target: str = "cpu", threads: int = 1) -> Executable:
-    """Compiles a graph into `folder`; see `Compiler`."""
-    return Compiler(graph, chosen, target, threads).write(folder)
+def compile_graph(graph: Graph, chosen: Chosen, folder: Path, target: str = "cpu", threads: int = 1) -> Loaded:
+    """Compiles a graph into `folder` and loads what is there; see `Compiler`."""
+    Compiler(graph, chosen, target, threads).write(folder)
+    return load(folder, threads)

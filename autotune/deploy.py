@@ -10,32 +10,36 @@ import numpy as np
 
 from autotune.bound import bound_seconds
 from autotune.config import ConfigError, RunConfig
-from autotune.executable import Executable
-from autotune.graph.network_process import RUNTIMES, RuntimeFailure
+from autotune.executable import SCHEMAS, Loaded, load, read_manifest
+from autotune.graph.network_process import RuntimeFailure
 from autotune.network import (
     Check,
     Network,
     Schedules,
     Timing,
     check_network,
-    compile_network,
     make_feeds,
     time_network,
+    write_network,
 )
 from autotune.result import TuneResult, known
 from autotune.selection import Chosen, Limits, select
 from autotune.stepwise import StepwiseExecutable
-from autotune.subject import device_of, network_of, settings_of
+from autotune.subject import network_of, settings_of, target_of
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
 from measure.recordlog import RecordLog
+from targets import registry
 
 FOLDER = "network"
 """Where in a run folder the executable lies."""
 
 TIMED = 11
 """How often steps are timed; medians are taken."""
+
+COMPARED = ("onnxruntime",)
+"""Runtimes that a run times beside its network, where they run on the same processor."""
 
 TURNS = 20
 """How many turns each runtime takes when the executable is timed beside it."""
@@ -72,47 +76,68 @@ def finish_network(
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
     best = select(network.tasks, records, limits_of(config))
     schedules = Schedules(best, settings, limits_of(config), network.device)
-    executable = compile_network(network, schedules, folder / FOLDER, settings)
+    write_network(network, schedules, folder / FOLDER, settings)
     notes, wrong = [], ""
     if schedules.untuned:
         notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by the roofline's choice")
-    say("checking it")
-    check, timing = None, None
-    try:
-        check = check_network(network, schedules, settings, config.seed)
-        if not check.max_error <= config.network.tolerance:
-            worst = max(check.errors, key=lambda name: check.errors[name])
-            wrong = (
-                f"{network.name} must agree with {check.reference} within network.tolerance="
-                f"{config.network.tolerance:g}, but {worst} differs by {check.max_error:.2g}"
-            )
-    except RuntimeFailure as error:
-        notes.append(f"the network was not checked: {error}")
-    if timed:
-        lock = HostLock()
-        lock.acquire("time", 600.0)
-        try:
-            timing = (
-                time_network(network, folder / FOLDER, settings, turns=TURNS, say=say)
-                if isinstance(executable, Executable)
-                else _time_steps(executable, network, settings.seed)
-            )
-            notes += [f"{name} was not timed: {why}" for name, why in timing.missing.items()]
-        finally:
-            lock.close()
+    absent = registry.get(settings.target).unavailable()
+    check, timing, executable = None, None, None
+    if absent:  # another machine has measured
+        notes.append(f"the network was neither checked nor timed: {absent}")
+    else:
+        executable = load(folder / FOLDER, settings.threads)
+        check, wrong, note = _checked(network, schedules, settings, config, say)
+        notes += [note] if note else []
+    if timed and executable is not None:
+        timing = _timed(executable, network, settings, folder / FOLDER, say)
+        notes += [f"{name} was not timed: {why}" for name, why in timing.missing.items()]
+    facts = read_manifest(folder / FOLDER, *SCHEMAS)
     memory = {
-        "arena_bytes": executable.arena_bytes,
-        "weights_bytes": executable.weights_bytes,
-        "original_weights_bytes": executable.manifest["weights"]["original_nbytes"],
+        "arena_bytes": facts["memory"]["arena_bytes"],
+        "weights_bytes": facts["weights"]["nbytes"],
+        "original_weights_bytes": facts["weights"]["original_nbytes"],
     }
     floats = network.accuracy is None and bool(results)
     bound = bound_seconds(network.tasks, results[0].hardware, settings.threads, limits_of(config)) if floats else None
-    untuned = _untuned_seconds(executable, network, best, settings.seed)
+    untuned = 0.0 if executable is None else _untuned_seconds(executable, network, best, settings.seed)
     trials = sum(len(result.records) for result in results)
     document = _document(network, best, untuned, trials, check, timing, config, memory, bound)
     if timed and isinstance(executable, StepwiseExecutable):
         document["targets"] = executable.seconds_by_target(TIMED)
     return document, notes, wrong
+
+
+def _checked(
+    network: Network, schedules: Schedules, settings: Settings, config: RunConfig, say: Callable[[str], None]
+) -> tuple[Check | None, str, str]:
+    """The check, what is wrong with the network, and why it was not checked; "" where nothing is, and where it was."""
+    say("checking it")
+    try:
+        check = check_network(network, schedules, settings, config.seed)
+    except RuntimeFailure as error:
+        return None, "", f"the network was not checked: {error}"
+    if check.max_error <= config.network.tolerance:
+        return check, "", ""
+    worst = max(check.errors, key=lambda name: check.errors[name])
+    wrong = (
+        f"{network.name} must agree with {check.reference} within network.tolerance="
+        f"{config.network.tolerance:g}, but {worst} differs by {check.max_error:.2g}"
+    )
+    return check, wrong, ""
+
+
+def _timed(
+    executable: Loaded, network: Network, settings: Settings, folder: Path, say: Callable[[str], None]
+) -> Timing:
+    lock = HostLock()
+    lock.acquire("time", 600.0)
+    try:
+        if isinstance(executable, StepwiseExecutable):
+            return _time_steps(executable, network, settings.seed)
+        others = [name for name in registry.get(settings.target).peers if name in COMPARED]
+        return time_network(network, folder, settings, others, TURNS, say)
+    finally:
+        lock.close()
 
 
 def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> Timing:
@@ -122,7 +147,7 @@ def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> 
     return Timing({"autotune": float(np.median(executable.time(TIMED)))}, {}, {})
 
 
-def _untuned_seconds(executable: Executable | StepwiseExecutable, network: Network, best: Chosen, seed: int) -> float:
+def _untuned_seconds(executable: Loaded, network: Network, best: Chosen, seed: int) -> float:
     """What the tasks without a working trial take within the network."""
     places = [i for i, s in enumerate(executable.manifest["steps"]) if s.get("task", s["workload"]) not in best]
     if not places:
@@ -136,12 +161,13 @@ def limits_of(config: RunConfig) -> Limits:
     """What a configuration demands of algorithms."""
     keys, megabytes = config.network, config.network.max_extra_mb
     extra = None if megabytes is None else int(megabytes * 1e6)
-    return Limits(config.search.algorithms, keys.max_algorithm_error, extra)
+    hardware = registry.get(target_of(config)).hardware
+    return Limits(config.search.algorithms, keys.max_algorithm_error, extra, hardware)
 
 
 def rebuild(
     config: RunConfig, where: str, records: Path | None = None, output: Path | None = None
-) -> tuple[Executable | StepwiseExecutable, list[str]]:
+) -> tuple[Path, list[str]]:
     """The executable of a model from records alone.
 
     Args:
@@ -151,7 +177,7 @@ def rebuild(
         output: folder to write; `network` in the run folder by default.
 
     Returns:
-        The executable, and what the user should know of.
+        The folder of the executable, and what the user should know of.
 
     Raises:
         ConfigError: a model that cannot be compiled, or records of which none is of its tasks.
@@ -170,9 +196,10 @@ def rebuild(
             f"`records` must hold working trials of {network.name} on {config.target}, but {path} holds none"
         )
     schedules = Schedules(best, settings, limits_of(config), network.device)
-    executable = compile_network(network, schedules, output or config.folder / FOLDER, settings)
+    folder = output or config.folder / FOLDER
+    write_network(network, schedules, folder, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
-    return executable, [f"without records, by the roofline's choice: {', '.join(missing)}"] if missing else []
+    return folder, [f"without records, by the roofline's choice: {', '.join(missing)}"] if missing else []
 
 
 def compare(
@@ -192,14 +219,16 @@ def compare(
         ExecutableError: no executable in the folder.
     """
     settings = settings_of(config, where)
-    if (device := device_of(config)) is not None:
-        raise ConfigError(f"`target` must be one whose networks other runtimes are timed beside, but got {device}")
+    peers = registry.get(config.target).peers
+    if not peers:
+        raise ConfigError(
+            f"`target` must be one whose networks other runtimes are timed beside, but got {config.target}"
+        )
     for name in against:
-        if name not in RUNTIMES or name == "autotune":
-            known_names = ", ".join(n for n in RUNTIMES if n != "autotune")
-            raise ConfigError(f"`--against` must be among {known_names}, but got {name!r}")
+        if name not in peers:
+            raise ConfigError(f"`--against` must be among {', '.join(peers)}, but got {name!r}")
     place = folder or config.folder / FOLDER
-    Executable(place)
+    load(place)
     network = network_of(config, where)
     lock = HostLock()
     lock.acquire("time", 600.0)

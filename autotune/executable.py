@@ -15,7 +15,7 @@ import mmap
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,17 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 from targets.base import Parameter
 from targets.cpu.arrays import aligned
-from targets.cpu.network_library import NetworkLibrary
+from targets.cpu.network_library import SCHEMA, NetworkLibrary
+from targets.cuda.driver import NETWORK_SCHEMA as CUDA_SCHEMA
 
 if TYPE_CHECKING:
+    from autotune.cuda_executable import CudaExecutable
     from autotune.stepwise import StepwiseExecutable
 
-SCHEMA = "autotune.network/1"
+Loaded: TypeAlias = "Executable | CudaExecutable | StepwiseExecutable"
+"""A network that can be called and timed."""
 STEPWISE_SCHEMA = "autotune.stepwise/1"
+SCHEMAS = (SCHEMA, CUDA_SCHEMA, STEPWISE_SCHEMA)
 MANIFEST = "manifest.json"
 
 Array = NDArray[Any]
@@ -61,7 +65,7 @@ class Executable:
             raise ExecutableError(f"`threads` must be at least 1, but got threads={threads}")
         self.inputs = parameters_of(self.manifest["inputs"])
         self.outputs = parameters_of(self.manifest["outputs"])
-        self._weights = _weights(self.folder, self.manifest, mapped)
+        self._weights = weights_of(self.folder, self.manifest, mapped)
         try:
             self._library = NetworkLibrary(self.folder, self.name, self.manifest["files"])
         except OSError as error:
@@ -123,14 +127,24 @@ class Executable:
         return int(self.manifest["memory"]["arena_bytes"])
 
 
-def load(
-    folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False
-) -> Executable | StepwiseExecutable:
-    """The network in a folder; see `Executable`, and `autotune.stepwise` for one on several targets."""
-    if read_manifest(Path(folder), SCHEMA, STEPWISE_SCHEMA)["schema"] == STEPWISE_SCHEMA:
+def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> Loaded:
+    """The network in a folder: an `Executable` for the CPU, on a GPU one of `autotune.cuda_executable`, on several
+    targets one of `autotune.stepwise`.
+
+    Args:
+        folder: that `autotune compile` or `autotune run` wrote.
+        threads: that kernels of the CPU run on; by default what the network was tuned for.
+        mapped: of a network on the CPU, see `Executable`.
+    """
+    schema = read_manifest(Path(folder), *SCHEMAS)["schema"]
+    if schema == STEPWISE_SCHEMA:
         from autotune.stepwise import StepwiseExecutable
 
         return StepwiseExecutable(folder, threads)
+    if schema == CUDA_SCHEMA:
+        from autotune.cuda_executable import CudaExecutable
+
+        return CudaExecutable(folder)
     return Executable(folder, threads, mapped)
 
 
@@ -161,6 +175,21 @@ def digest(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def contents(path: Path, sha256: str) -> bytes:
+    """A file of a network.
+
+    Raises:
+        ExecutableError: it is missing, or another one than the manifest's.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ExecutableError(f"{path}: a network must have all of its files, but: {error.strerror}") from None
+    if digest(data) != sha256:
+        raise ExecutableError(f"{path}: a file of a network must be that of the manifest, but it differs from it")
+    return data
+
+
 def read_manifest(folder: Path, *schemas: str) -> dict[str, Any]:
     """The manifest of a network.
 
@@ -185,7 +214,12 @@ def parameters_of(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
     return tuple(Parameter(item["name"], tuple(item["shape"]), item["dtype"]) for item in items)
 
 
-def _weights(folder: Path, manifest: Mapping[str, Any], mapped: bool) -> Array:
+def weights_of(folder: Path, manifest: Mapping[str, Any], mapped: bool) -> Array:
+    """Bytes of a network's weights file, at least 64 of them where they are not mapped.
+
+    Raises:
+        ExecutableError: a file that is missing, or another one than the manifest's.
+    """
     facts = manifest["weights"]
     path, size = folder / facts["file"], int(facts["nbytes"])
     try:

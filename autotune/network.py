@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from autotune.compile import Schedule, compile_graph, executable_graph
-from autotune.executable import Executable
+from autotune.compile import Compiler, Schedule, executable_graph
+from autotune.executable import Loaded, load
 from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Array, Graph
@@ -35,8 +35,8 @@ from autotune.graph.quantise import (
 from autotune.graph.substitutions import Analytic, Found, explore
 from autotune.selection import Chosen, Limits
 from autotune.stages import by_roofline
-from autotune.stepwise import StepwiseExecutable, compile_stepwise
-from autotune.task import Task
+from autotune.stepwise import compile_stepwise
+from autotune.task import CPU, Task
 from autotune.tuning import Settings
 from search_space.ir.interp import numpy_dtype
 from search_space.workloads import Workload
@@ -84,6 +84,7 @@ class Network:
         accuracy: what quantisation cost; None where the network is not quantised.
         found: what the search for substitutions found; None where there was none.
         device: target of the tasks that an accelerator computes; None where there is none.
+        target: of all else.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Network:
     accuracy: Accuracy | None = None
     found: Found | None = None
     device: str | None = None
+    target: str = CPU
 
 
 def load_network(
@@ -104,6 +106,7 @@ def load_network(
     how: Quantisation | None = None,
     substitutions: str | None = None,
     device: str | None = None,
+    target: str = CPU,
 ) -> Network:
     """Imports and optimises a model and finds its tasks.
 
@@ -116,6 +119,7 @@ def load_network(
         how: of a network to quantise.
         substitutions: `search`, after the passes and before quantisation; None: passes alone.
         device: target of the layers that an accelerator can compute, which needs `shift8`; None: no accelerator.
+        target: of all else.
 
     Raises:
         ModelError: an operator that is not supported, or shapes that are not known.
@@ -140,7 +144,7 @@ def load_network(
         graph = offload(graph, _block(device))
     graph = with_dot_products(graph)
     graph = executable_graph(graph)
-    return Network(name, whole, graph, tuple(tasks_of(graph, device)), accuracy, substituted, device)
+    return Network(name, whole, graph, tuple(tasks_of(graph, device, target)), accuracy, substituted, device, target)
 
 
 def _block(device: str) -> tuple[int, int, int]:
@@ -160,7 +164,7 @@ def _quantised(graph: Graph, seed: int, how: Quantisation, mode: str) -> tuple[Q
     return quantise_with_report(graph, seed, how.options, how.inputs, feeds, mode)
 
 
-def tasks_of(graph: Graph, device: str | None = None) -> list[Task]:
+def tasks_of(graph: Graph, device: str | None = None, target: str = CPU) -> list[Task]:
     """Tasks of a graph: each distinct workload, named after its shape, weighted by how often it occurs.
 
     Layers of a device that differ in their shift and limits alone are one task, see `tuned_as`.
@@ -168,10 +172,12 @@ def tasks_of(graph: Graph, device: str | None = None) -> list[Task]:
     Args:
         graph: of the executable.
         device: target of the layers that an accelerator computes.
+        target: of all else.
     """
+    alignment = registry.get(target).alignment
     found: dict[str, Task] = {}
     names: dict[str, int] = {}
-    for group in partition(graph, in_place=device is None):
+    for group in partition(graph, device is None, alignment):
         if group.workload is None:
             continue
         workload = tuned_as(group.workload)
@@ -244,13 +250,18 @@ class Schedules:
         return self._made[workload.key]
 
 
-def compile_network(
-    network: Network, schedules: Schedules, folder: Path, settings: Settings
-) -> Executable | StepwiseExecutable:
-    """The network's executable, in `folder`; one of steps on several targets where an accelerator takes part."""
+def write_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> None:
+    """Writes the network's executable to `folder`; one of steps on several targets where an accelerator takes part."""
     if network.device is not None:
-        return compile_stepwise(network.graph, schedules, folder, settings.target, network.device, settings.threads)
-    return compile_graph(network.graph, schedules, folder, settings.target, settings.threads)
+        compile_stepwise(network.graph, schedules, folder, settings.target, network.device, settings.threads)
+    else:
+        Compiler(network.graph, schedules, settings.target, settings.threads).write(folder)
+
+
+def compile_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Loaded:
+    """The network's executable, in `folder`."""
+    write_network(network, schedules, folder, settings)
+    return load(folder, settings.threads)
 
 
 def make_feeds(network: Network, seed: int) -> dict[str, Array]:
@@ -325,7 +336,7 @@ def check_network(network: Network, schedules: Schedules, settings: Settings, se
     graph = optimise(plain)
     if network.found is not None:
         graph = searched(graph).graph
-    probed = Network(network.name, model, executable_graph(graph), ())
+    probed = replace(network, model=model, graph=executable_graph(graph), tasks=())
     feeds = make_feeds(network, seed)
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
         executable = compile_network(probed, schedules, Path(place) / "network", settings)
@@ -419,7 +430,7 @@ def time_network(
     network: Network,
     folder: Path,
     settings: Settings,
-    others: Sequence[str] = ("onnxruntime",),
+    others: Sequence[str],
     turns: int = 20,
     say: Callable[[str], None] = lambda text: None,
 ) -> Timing:

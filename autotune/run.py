@@ -100,13 +100,13 @@ def _run(
 ) -> Outcome:
     start = time.perf_counter()
     settings = settings_of(config, where)
+    check_runnable(config.measure.pool, (settings.target, config.target), where)
     network = None if config.model is None else network_of(config, where)
     tasks = tasks_of(config, where) if network is None else list(network.tasks)
     if network is not None:
         settings = replace(settings, batch=round_size(settings.batch, settings.trials, len(tasks)))
     with blamed(f"{where}:cost_model.transfer"):
         source = source_of(settings)
-    check_runnable(config.measure.pool, (settings.of(task).target for task in tasks), where)
     folder = run_folder.make_folder(config)
     notes: list[str] = []
     wrong = ""
@@ -134,7 +134,7 @@ def _run(
         notes += [database.repaired] if database.repaired else []
     interrupted = any(result.interrupted for result in results)
     measured = config.measure.pool in ("local", "ray") and not interrupted  # by this host, or a cluster begun on it
-    if measured and network is None and not registry.get(settings.target).simulated:
+    if measured and network is None and registry.get(settings.target).peers:
         references, note = _references(tasks, settings, say)
         notes += [note] if note else []
     else:

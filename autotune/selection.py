@@ -10,9 +10,11 @@ from autotune.finals import by_algorithm
 from autotune.task import Task
 from measure.record import Record
 from measure.recordlog import RecordLog
+from search_space.hardware import Hardware
 from search_space.operators import winograd
 from search_space.operators.base import LIBRARY
 from search_space.schedule.trace import Trace
+from search_space.space import algorithms_on
 from search_space.workloads import Workload
 
 Standing = tuple[float, Record]
@@ -30,11 +32,13 @@ class Limits:
         algorithms: names to choose from; None: all.
         max_error: greatest error of an algorithm, as a share of the greatest output; None: any.
         max_extra_bytes: by which transformed weights may be larger than the weights, all tasks together; None: any.
+        hardware: on which algorithms must have a schedule, where none are named; None: on some.
     """
 
     algorithms: Sequence[str] | None = None
     max_error: float | None = None
     max_extra_bytes: int | None = None
+    hardware: Hardware | None = None
 
     def allowed(self, workload: Workload) -> list[str]:
         """Algorithms of which a workload's kernel may be: never a library's, as an executable stands by itself.
@@ -42,6 +46,8 @@ class Limits:
         Where none is left, those that are exact to rounding are.
         """
         own = [name for name in workload.algorithms if name != LIBRARY]
+        if self.algorithms is None and self.hardware is not None and len(own) > 1:
+            own = [name for name in own if name in algorithms_on(workload, self.hardware)] or own
         exact = [name for name in own if name not in winograd.RELATIVE_ERROR]
         kept = [name for name in own if self.algorithms is None or name in self.algorithms]
         if self.max_error is not None:

@@ -25,6 +25,7 @@ from autotune.executable import (
     Array,
     ExecutableError,
     checked,
+    contents,
     digest,
     listed,
     parameters_of,
@@ -135,12 +136,12 @@ class StepwiseExecutable:
         self.outputs = parameters_of(self.manifest["outputs"])
         self.steps: Sequence[Mapping[str, Any]] = self.manifest["steps"]
         facts = self.manifest["weights"]
-        _contents(self.folder / facts["file"], facts["sha256"])
+        contents(self.folder / facts["file"], facts["sha256"])
         with np.load(self.folder / facts["file"], allow_pickle=False) as data:
             self._constants = {name: data[f"c{i}"] for i, name in enumerate(facts["names"])}
         self._kernels = {}
         for module in self.manifest["modules"]:
-            data_bytes = _contents(self.folder / module["file"], module["sha256"])
+            data_bytes = contents(self.folder / module["file"], module["sha256"])
             self._kernels[module["file"]] = registry.get(module["target"]).load(Module.from_bytes(data_bytes))
         self._bound: list[Bound] = []
 
@@ -198,13 +199,3 @@ class StepwiseExecutable:
 
     def _threads(self, step: Mapping[str, Any]) -> int:
         return self.threads if step["target"] == self.manifest["target"] else 1
-
-
-def _contents(path: Path, sha256: str) -> bytes:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ExecutableError(f"{path}: a network must have all of its files, but: {error.strerror}") from None
-    if digest(data) != sha256:
-        raise ExecutableError(f"{path}: a file of a network must be that of the manifest, but it differs from it")
-    return data

@@ -14,7 +14,7 @@ from autotune.guide import check_exploration
 from autotune.models import make_model
 from autotune.naming import nearest
 from autotune.search.base import make_options
-from autotune.task import Task
+from autotune.task import CPU, Task
 from autotune.tuning import Settings
 from costmodel.transfer import Options
 from search_space import template as templates
@@ -25,9 +25,6 @@ from targets import registry as targets
 if TYPE_CHECKING:
     from autotune.network import Network
     from search_space.space import SearchSpace
-
-CPU = "cpu"
-"""What computes that part of a model which an accelerator does not."""
 
 
 def tasks_of(config: RunConfig, where: str) -> list[Task]:
@@ -71,7 +68,15 @@ def network_of(config: RunConfig, where: str) -> Network:
         device = device_of(config)
         mode = keys.quantise or (None if device is None else "shift8")
         network = load_network(
-            model, config.name, config.seed, keys.passes, mode, quantisation, keys.substitutions, device
+            model,
+            config.name,
+            config.seed,
+            keys.passes,
+            mode,
+            quantisation,
+            keys.substitutions,
+            device,
+            target_of(config),
         )
     if not network.tasks:
         raise ConfigError(f"{where}:model: a model must have something to compute, but {config.model} has not")
@@ -91,6 +96,15 @@ def device_of(config: RunConfig) -> str | None:
     return config.target
 
 
+def target_of(config: RunConfig) -> str:
+    """What computes a run's tasks, but for those that an accelerator takes of a model.
+
+    Raises:
+        ValueError: an unknown target.
+    """
+    return CPU if device_of(config) is not None else config.target
+
+
 def settings_of(config: RunConfig, where: str) -> Settings:
     """How the tasks of a run are tuned; those of an accelerator name it themselves, see `Settings.of`.
 
@@ -98,7 +112,7 @@ def settings_of(config: RunConfig, where: str) -> Settings:
         ConfigError: an unknown target, strategy or model, or an option that they do not have.
     """
     with blamed(f"{where}:target"):
-        target = CPU if device_of(config) is not None else config.target
+        target = target_of(config)
         hardware = targets.get(target).hardware
     with blamed(f"{where}:search"):
         kind = search.get(config.search.strategy)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from search_space.workloads import Workload
 
+CPU = "cpu"
+"""What computes that part of a model which an accelerator does not."""
+
 
 @dataclass(frozen=True)
 class Task:

@@ -1,10 +1,11 @@
-"""Names of element types as NumPy's types."""
+"""Names of element types as NumPy's types, and the rounding of one that NumPy has not."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
@@ -15,3 +16,13 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
         kind: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
         return kind
     return np.dtype(dtype)
+
+
+def round_tfloat32(values: Any) -> NDArray[np.float32]:
+    """float32 with 10 bits of mantissa, to nearest and ties away from zero: PTX's `cvt.rna.tf32.f32`.
+
+    The 13 bits that are cut off become 0. What rounds beyond the largest number is infinite; NaN stays NaN.
+    """
+    wide = np.ascontiguousarray(values, np.float32)
+    cut = ((wide.view(np.uint32) + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.asarray(np.where(np.isnan(wide), wide, cut), np.float32).reshape(np.shape(values))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -197,6 +197,13 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
         for algorithm, state, draft in found
     ]
     return SearchSpace(workload, hardware, tuple(sketches), dropped)
+
+
+@lru_cache(maxsize=4096)
+def algorithms_on(workload: Workload, hardware: Hardware) -> tuple[str, ...]:
+    """Algorithms of a workload that have sketches on a machine which are more than a last resort, if any are."""
+    found = {sketch.algorithm for sketch in generate(workload, hardware).sketches}
+    return tuple(name for name in workload.algorithms if name in found)
 
 
 def program_of(workload: Workload, algorithm: str, trace: Trace) -> LoopProgram:

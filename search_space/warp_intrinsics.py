@@ -1,7 +1,7 @@
 """Instructions of a GPU's tensor cores: products of small matrices that the lanes of a warp hold together.
 
-The layouts are those of PTX's `mma.sync` (PTX ISA, "Matrix fragments for mma.m16n8k16" and "mma.m16n8k32"). A tile in
-buffers of scope `warp` is a whole number of fragments, each held as its layout says.
+The layouts are those of PTX's `mma.sync` (PTX ISA, "Matrix fragments for mma.m16n8k8", "m16n8k16" and "m16n8k32"). A
+tile in buffers of scope `warp` is a whole number of fragments, each held as its layout says.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from search_space import te
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes
+from search_space.ir.rounding import TFLOAT32
 from search_space.schedule.intrinsics import Fragment, TensorIntrin, register_intrinsic
 
 MMA = "mma"
@@ -24,6 +25,8 @@ class Mma:
     """A product of tiles, and the loads that bring its operands from shared memory into the registers of a warp.
 
     Attributes:
+        dtypes: in which left and right are multiplied, and added up. Factors of tfloat32 are float32 in memory and in
+            registers; the instruction's expression rounds them.
         depth: elements along the reduction.
         turned: whether the right operand's tile lies in shared memory with the reduction along its rows.
         left, right: loads; product: out (16, 8) += left (16, depth) right (depth, 8), or right (8, depth) if turned.
@@ -35,6 +38,16 @@ class Mma:
     left: TensorIntrin
     right: TensorIntrin
     product: TensorIntrin
+
+    @property
+    def held(self) -> tuple[str, str, str]:
+        """Dtypes of the elements in registers."""
+        left, right, out = (_memory(d) for d in self.dtypes)
+        return left, right, out
+
+
+def _memory(dtype: str) -> str:
+    return "float32" if dtype == TFLOAT32 else dtype
 
 
 def left_fragment(depth: int) -> Fragment:
@@ -83,14 +96,16 @@ def _load(name: str, dtype: str, fragment: Fragment) -> TensorIntrin:
 
 def _mma(left: str, right: str, out: str) -> Mma:
     """16-bit operands are read as they lie, transposed on the way; of bytes the right one must be turned before."""
-    depth = 32 // dtype_bytes(left)
-    turned = dtype_bytes(left) == 1
-    a = te.placeholder((ROWS, depth), left, name="a")
-    b = te.placeholder((COLUMNS, depth) if turned else (depth, COLUMNS), right, name="b")
+    size = dtype_bytes(_memory(left))
+    depth, turned = 32 // size, size == 1
+    a = te.placeholder((ROWS, depth), _memory(left), name="a")
+    b = te.placeholder((COLUMNS, depth) if turned else (depth, COLUMNS), _memory(right), name="b")
     r = te.reduce_axis((0, depth), "r")
 
     def product(i: te.IterVar, j: te.IterVar) -> te.Reduction:
-        return te.sum(a[i, r].astype(out) * (b[j, r] if turned else b[r, j]).astype(out), axis=r)
+        factors = (a[i, r], b[j, r] if turned else b[r, j])
+        x, y = (te.tfloat32(f) if left == TFLOAT32 else f.astype(out) for f in factors)
+        return te.sum(x * y, axis=r)
 
     c = te.compute((ROWS, COLUMNS), product, name="c")
     shape = f"m16n8k{depth}"
@@ -99,8 +114,8 @@ def _mma(left: str, right: str, out: str) -> Mma:
         (left, right, out),
         depth,
         turned,
-        _load(f"load_left_{shape}_{left}", left, held[0]),
-        _load(f"load_right_{shape}_{right}", right, held[1]),
+        _load(f"load_left_{shape}_{left}", _memory(left), held[0]),
+        _load(f"load_right_{shape}_{right}", _memory(right), held[1]),
         register_intrinsic(TensorIntrin(f"mma_{shape}_{left}_{right}", c.op, MMA, fragments=(*held, SUMS))),
     )
 
@@ -109,11 +124,12 @@ MMAS: tuple[Mma, ...] = (
     _mma("float16", "float16", "float32"),
     _mma("bfloat16", "bfloat16", "float32"),
     _mma("uint8", "int8", "int32"),
+    _mma(TFLOAT32, TFLOAT32, "float32"),
 )
 
 
 def mma_for(hardware: Hardware, left: str, right: str, out: str) -> Mma | None:
-    """The instruction that multiplies such operands; None where the machine has none."""
+    """The instruction that multiplies factors of such dtypes, maybe tfloat32; None where the machine has none."""
     if MMA not in hardware.features:
         return None
     return next((m for m in MMAS if m.dtypes == (left, right, out)), None)

@@ -139,6 +139,11 @@ class Workload:
         return self._specs[:-1]
 
     @property
+    def dtypes(self) -> frozenset[str]:
+        """Those of its inputs, and the one in which it multiplies, which may have fewer digits."""
+        return frozenset(spec.dtype for spec in self.inputs) | {self.args.get("dtype", self.inputs[0].dtype)}
+
+    @property
     def output(self) -> TensorSpec:
         """What they give."""
         return self._specs[-1]

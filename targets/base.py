@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:  # a process that only runs networks needs neither
+    from pathlib import Path
+
     from search_space.hardware import Hardware
     from search_space.ir.stmt import LoopProgram
+
+
+Packer = Callable[[Sequence[NDArray[Any]]], Mapping[str, NDArray[Any]]]
+"""Inputs of a kernel, of which the constants count → arrays by name of the parameter."""
 
 
 class BuildError(RuntimeError):
@@ -97,8 +103,9 @@ class Place:
     """Where a step of a network finds an array.
 
     Attributes:
-        space: `input` or `output` of the network, `weights` or `arena`.
-        number: which of the inputs or outputs, or bytes into the weights or the arena.
+        space: `input` or `output` of the network, `weights`, `packed` (constants that are made when the network is
+            loaded), `arena`, or `workspace` of the kernels.
+        number: which of the inputs or outputs, or bytes into one of the others.
         beyond: bytes into the input or output.
     """
 
@@ -123,6 +130,23 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Packing:
+    """A constant that is made when the network is loaded.
+
+    Attributes:
+        module: number of the module whose prologue makes it.
+        name: of the module's parameter that it is.
+        sources: where what it is made of lies, in the order of the parameter's `packed_from`.
+        result: where it comes to lie.
+    """
+
+    module: int
+    name: str
+    sources: tuple[Place, ...]
+    result: Place
+
+
+@dataclass(frozen=True)
 class NetworkPlan:
     """Kernels in the order in which one call runs them, and where everything lies.
 
@@ -131,8 +155,10 @@ class NetworkPlan:
         modules: distinct kernels.
         steps: calls of them.
         inputs, outputs: of the network.
-        weights_bytes: of all constants, as the kernels take them.
+        weights_bytes: of all constants, as the kernels take them, or as what is packed when the network is loaded.
         arena_bytes: of the activations; the kernels' own workspace follows them.
+        packings: constants that are made when the network is loaded.
+        packed_bytes: of these.
     """
 
     name: str
@@ -142,6 +168,8 @@ class NetworkPlan:
     outputs: tuple[Parameter, ...]
     weights_bytes: int
     arena_bytes: int
+    packings: tuple[Packing, ...] = ()
+    packed_bytes: int = 0
 
 
 class Bound(ABC):
@@ -194,11 +222,17 @@ class Target(ABC):
         name: by which `targets.registry` knows it.
         hardware: its limits.
         simulated: whether kernels run in a simulator, so that their times are not those of this host.
+        peers: names of the runtimes that layers and networks are timed beside, as they run on the same processor.
+        alignment: bytes of which the address of every array that a kernel takes must be a multiple.
+        spacing: bytes; values in the memory of a network begin at multiples of it.
     """
 
     name: str
     hardware: Hardware
     simulated: bool = False
+    peers: tuple[str, ...] = ()
+    alignment: int = 1
+    spacing: int = 64
 
     def configuration(self) -> dict[str, Any] | None:
         """Fields of the design, which a file `NAME:FILE.json` may set; None for a machine that is what it is."""
@@ -228,3 +262,22 @@ class Target(ABC):
     @abstractmethod
     def assembly(self, module: Module) -> str:
         """The module's machine code as assembly text."""
+
+    def packer(self, module: Module) -> Packer | None:
+        """What makes the constants that a module's kernels take, of all its inputs, when a network is compiled.
+
+        None: they lie in the network as they are, and what is packed is made when it is loaded.
+        """
+        return None
+
+    def link(self, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
+        """Writes to `folder` what runs a network, its weights not included.
+
+        Returns:
+            What the network's manifest has of it: `schema`, by which `autotune.load` knows who loads it, `files`, the
+            bytes of further `memory` by what they are for, and whatever else its loader needs.
+
+        Raises:
+            BuildError: networks do not run on this target alone.
+        """
+        raise BuildError(f"`target` of a whole network must be one that runs all of it, but got {self.name}")

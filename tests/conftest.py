@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from targets.cpu.host import host_cores
 from tests.golden.compare import Golden
 from tests.stores import migrated_database, mlflow_database
 
@@ -31,6 +32,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.sharing import Sharing
 
     return Sharing(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are processors: those of a cluster, of a fleet and of time-outs mostly wait."""
+    return host_cores() + 1
 
 
 @pytest.fixture(scope="session", autouse=True)

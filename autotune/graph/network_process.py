@@ -44,9 +44,9 @@ class Ours:
     """An executable of ours: `{"runtime": "autotune", "folder": ...}`."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
-        from autotune.executable import Executable
+        from autotune.executable import load
 
-        self._network = Executable(facts["folder"], facts["threads"])
+        self._network = load(facts["folder"], facts["threads"])
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         out = self._network(*(arrays[p.name] for p in self._network.inputs))
@@ -64,7 +64,7 @@ class OnnxRuntime:
         import onnxruntime as ort
 
         options = ort.SessionOptions()
-        options.intra_op_num_threads = facts["threads"]
+        options.intra_op_num_threads = len(cores_for(facts["threads"]))
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL

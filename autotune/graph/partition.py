@@ -48,14 +48,16 @@ class Group:
         return "+".join(node.op for node in self.nodes)
 
 
-def partition(graph: Graph, in_place: bool = True) -> list[Group]:
+def partition(graph: Graph, in_place: bool = True, alignment: int = 1) -> list[Group]:
     """Groups in an order in which each reads what stands before it.
 
     Args:
         graph: what to go over.
         in_place: whether concatenations are written and slices read in place, see `views`.
+        alignment: bytes of which the places of values must be multiples, see `locate`.
     """
-    return [_group(graph, nodes, nothing) for nodes, nothing in grouped(graph, locate(graph, in_place))]
+    locations = locate(graph, in_place, alignment=alignment)
+    return [_group(graph, nodes, nothing) for nodes, nothing in grouped(graph, locations)]
 
 
 def grouped(

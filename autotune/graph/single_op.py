@@ -50,8 +50,9 @@ def single_op(workload: Workload, arrays: Sequence[Array]) -> SingleOp:
     Raises:
         UnsupportedOperator: no ONNX layer computes this.
     """
-    if any(spec.dtype != "float32" for spec in workload.inputs):
-        raise UnsupportedOperator(f"`dtype` must be float32 for the reference, but got {workload.inputs[0].dtype}")
+    if workload.dtypes != {"float32"}:
+        got = ", ".join(sorted(workload.dtypes))
+        raise UnsupportedOperator(f"`dtype` must be float32 for the reference, but got {got}")
     if workload.operator not in _BUILDERS:
         raise UnsupportedOperator(f"`operator` must be one of {', '.join(_BUILDERS)}, but got {workload.operator!r}")
     return _BUILDERS[workload.operator](workload, arrays)
@@ -71,7 +72,7 @@ def blocked_op(workload: Workload, arrays: Sequence[Array], block: int = 16) -> 
     Raises:
         UnsupportedOperator: not a convolution, or channels that do not fill blocks.
     """
-    if workload.operator not in ("conv2d", "depthwise_conv2d") or workload.inputs[0].dtype != "float32":
+    if workload.operator not in ("conv2d", "depthwise_conv2d") or workload.args["dtype"] != "float32":
         raise UnsupportedOperator(
             f"`operator` must be a float32 convolution for a blocked layout, but got {workload.key}"
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from autotune.graph.ir import Graph, Node
 from autotune.graph.ops import Kind, find
+from search_space.dtypes import numpy_dtype
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ def dense(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def locate(graph: Graph, in_place: bool = True, computed: Collection[str] = ()) -> dict[str, Location]:
+def locate(
+    graph: Graph, in_place: bool = True, computed: Collection[str] = (), alignment: int = 1
+) -> dict[str, Location]:
     """Location of every value of a graph.
 
     Args:
@@ -43,8 +46,26 @@ def locate(graph: Graph, in_place: bool = True, computed: Collection[str] = ()) 
         in_place: whether concatenations are written and slices read in place; otherwise only views share memory.
         computed: inputs that kernels outside the graph compute, where it is a part of another one: they may be written
             into a concatenation, too.
+        alignment: bytes into its root of which every value must begin at a multiple; concatenations and slices that
+            would break it are computed.
     """
-    inside = _written_in_place(graph, computed) if in_place else {}
+    apart: set[str] = set()
+    while True:
+        inside = _written_in_place(graph, computed, apart) if in_place else {}
+        found = _located(graph, in_place, computed, inside, apart)
+        more = _unaligned(graph, found, inside, alignment)
+        if not more:
+            return found
+        apart |= more
+
+
+def _located(
+    graph: Graph,
+    in_place: bool,
+    computed: Collection[str],
+    inside: Mapping[str, tuple[Node, int]],
+    apart: Collection[str],
+) -> dict[str, Location]:
     found = {name: Location(name) for name in (*graph.inputs, *graph.constants)}
     for node in reversed(graph.nodes):  # consumers first: a concatenation may lie in another one
         found[node.name] = _within(found, *inside[node.name]) if node.name in inside else Location(node.name)
@@ -52,12 +73,25 @@ def locate(graph: Graph, in_place: bool = True, computed: Collection[str] = ()) 
     for node in graph.nodes:  # producers first: views of what has its place by now
         if find(node.op).kind is Kind.view:
             found[node.name] = found[node.inputs[0]]
-        elif in_place and _read_in_place(graph, node):
+        elif in_place and node.name not in apart and _read_in_place(graph, node):
             at = found[node.inputs[0]]
             strides = at.strides or dense(graph.type(node.inputs[0]).shape)
             first = sum(b * s for b, s in zip(node.attrs["begin"], strides, strict=True))
             found[node.name] = Location(at.root, at.offset + first, strides)
     return found
+
+
+def _unaligned(
+    graph: Graph, locations: Mapping[str, Location], inside: Mapping[str, tuple[Node, int]], alignment: int
+) -> set[str]:
+    """Concatenations and slices that would take a value from a multiple of `alignment` bytes to somewhere else."""
+
+    def aligned(name: str) -> bool:
+        return locations[name].offset * numpy_dtype(graph.type(name).dtype).itemsize % alignment == 0
+
+    found = {whole.name for name, (whole, _) in inside.items() if aligned(whole.name) and not aligned(name)}
+    slices = (node for node in graph.nodes if node.op == "slice")
+    return found | {node.name for node in slices if aligned(node.inputs[0]) and not aligned(node.name)}
 
 
 def _within(locations: Mapping[str, Location], whole: Node, offset: int) -> Location:
@@ -82,16 +116,17 @@ def _lies_in(locations: Mapping[str, Location], name: str, whole: Node) -> bool:
     return locations[name].strides is not None and locations[name].root == locations[whole.name].root
 
 
-def _written_in_place(graph: Graph, computed: Collection[str]) -> dict[str, tuple[Node, int]]:
+def _written_in_place(graph: Graph, computed: Collection[str], apart: Collection[str]) -> dict[str, tuple[Node, int]]:
     """Value → the concatenation that it is written into, and at which place of its axis.
 
     All inputs of a concatenation are, or none: each must be computed by a kernel of its own, be no output of the graph,
-    be no part of another concatenation, and not be seen in another shape, as strided memory cannot.
+    be no part of another concatenation, and not be seen in another shape, as strided memory cannot. Those of
+    concatenations that are to stand `apart` are not.
     """
     consumers = graph.consumers()
     found: dict[str, tuple[Node, int]] = {}
     for node in reversed(graph.nodes):
-        if node.op != "concat" or len(set(node.inputs)) != len(node.inputs):
+        if node.op != "concat" or node.name in apart or len(set(node.inputs)) != len(node.inputs):
             continue
         if not all(_can_move(graph, name, consumers[name], computed) and name not in found for name in node.inputs):
             continue

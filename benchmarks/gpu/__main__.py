@@ -21,6 +21,7 @@ from benchmarks.gpu.peer import torch_calls
 from benchmarks.gpu.rows import ROWS, Row
 from targets.base import RunError
 from targets.cuda.device import CudaDevice
+from targets.cuda.hardware import own_arch
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.stopwatch import Stopwatch
 
@@ -35,7 +36,8 @@ def compare(row: Row, device: CudaDevice, trials: int, seed: int) -> dict[str, A
 
     workload = row.make()
     begun = time.perf_counter()
-    result = tune(workload, target=f"cuda:{device.arch}", trials=trials, seed=seed, batch=max(16, trials // 3))
+    target = f"cuda:{own_arch(device.arch)}"
+    result = tune(workload, target=target, trials=trials, seed=seed, batch=max(16, trials // 3))
     tuned = time.perf_counter() - begun
     found: dict[str, Any] = {"kind": row.kind, "flops": workload.flops, "trials": trials, "tuning_seconds": tuned}
     found["errors"] = result.errors

@@ -28,7 +28,7 @@ class TorchPeer(Peer):
         """Makes every variant of the operator; keeps the fastest, or what `options["variant"]` names."""
         torch.set_num_threads(threads)
         torch.inference_mode(True).__enter__()
-        if workload.operator not in _VARIANTS or any(spec.dtype != "float32" for spec in workload.inputs):
+        if workload.operator not in _VARIANTS or workload.dtypes != {"float32"}:
             raise PeerError(f"`workload` must be one of {', '.join(_VARIANTS)} in float32, but got {workload.key}")
         calls = _VARIANTS[workload.operator](workload, [torch.from_numpy(array) for array in arrays])
         if options.get("variant"):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from costmodel.columns import Value
 from costmodel.features.nest import Nest
 from costmodel.features.roofline import COST, Terms
-from costmodel.features.statement import Access, Loop
+from costmodel.features.statement import HELD, Access, Loop, Statement
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.stmt import Allocate, For, LoopProgram, Stmt, walk_stmt
@@ -91,8 +91,7 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
     work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
     arithmetic = nest.iterations * work / LANES
     if is_tensor:
-        rate = _tensor_rate(nest, gpu)
-        arithmetic = nest.iterations * 2 / rate * hardware.cores * hardware.clock_hz
+        arithmetic = nest.iterations * 2 / _tensor_rate(nest, gpu) * hardware.cores * hardware.clock_hz
     shared, sectors, unique = tape.const(0), tape.const(0), tape.const(0)
     moved = tape.const(0)
     for access in nest.accesses:
@@ -203,8 +202,8 @@ def _hidden(nest: Nest, active: Value) -> Value:
     threads of a multiprocessor work meanwhile.
     """
     tape, statement = nest.tape, nest.statement
-    if not statement.reducing or statement.output.memory:
-        return tape.const(1)
+    if not statement.reducing or statement.output.memory or _by_groups(statement):
+        return tape.const(1)  # warpgroups leave it to the tensor cores to read tiles
     body = nest.product(_unrolled)
     if any(loop.kind == "tensor" for loop in statement.loops):
         body = body * MMA_CYCLES
@@ -258,10 +257,9 @@ def _registers(stmt: Stmt, nest: Nest, gpu: GpuLimits) -> list[Value]:
         if isinstance(node, For):
             visit(node.body, times * nest.columns(node.extent) if node.kind == "vthread" else times)
             return
-        if isinstance(node, Allocate) and node.buffer.scope in ("local", "warp"):
+        if isinstance(node, Allocate) and node.buffer.scope in HELD:
             size = nest.tape.product(nest.columns(e) for e in node.buffer.shape)
-            lanes = gpu.warp if node.buffer.scope == "warp" else 1
-            found.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / lanes))
+            found.append(size * times * (dtype_bytes(node.buffer.dtype) / 4 / HELD[node.buffer.scope]))
         body = getattr(node, "body", ())
         for child in body if isinstance(body, tuple) else (body,):
             visit(child, times)
@@ -349,9 +347,10 @@ def _matrices(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
         if loop.kind == "tensor":
             pitch = pitch.most(nest.stride(access, loop.var))
     rows, met = pitch * size / MATRIX_ROW, tape.const(1)
-    for power in (2, 4, 8):
+    for power in () if _by_groups(nest.statement) else (2, 4, 8):  # whose tiles are swizzled
         met = _divides(power, rows).otherwise(power, met)
-    return nest.iterations * met * size / (gpu.banks * 4)
+    again = nest.product(lambda loop: loop.kind == "tensor" and not access.depends(loop.var))
+    return nest.iterations / again * met * size / (gpu.banks * 4)
 
 
 def _requested(nest: Nest, access: Access, gpu: GpuLimits) -> Value:
@@ -392,10 +391,20 @@ def _in_flight(nest: Nest) -> Value:
     return (copied * size).least(MOST_IN_FLIGHT)
 
 
+def _by_warps(statement: Statement) -> bool:
+    """Whether single warps multiply."""
+    return statement.output.buffer.scope == "warp"
+
+
+def _by_groups(statement: Statement) -> bool:
+    """Whether four warps multiply together."""
+    return statement.output.buffer.scope == "warpgroup"
+
+
 def _tensor_rate(nest: Nest, gpu: GpuLimits) -> float:
     """Operations a second of the tensor cores for the statement's operands."""
     rates = dict(gpu.tensor_flops)
     dtypes = [a.buffer.dtype for a in nest.statement.inputs]
     found = [rates.get("tfloat32" if d == "float32" else d) for d in dtypes]
-    share = MMA_SHARE if gpu.arch.startswith("sm_90") else 1.0
+    share = MMA_SHARE if gpu.arch.startswith("sm_90") and _by_warps(nest.statement) else 1.0
     return share * min((r for r in found if r is not None), default=rates["float16"])

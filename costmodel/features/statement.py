@@ -10,6 +10,8 @@ from search_space.intrinsics import SGEMM
 from search_space.ir.expr import Expr, const, substitute, variables, walk
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
+HELD = {"local": 1, "warp": 32, "warpgroup": 128}
+"""Scopes of registers, and the threads that hold a buffer together."""
 INLINE_KINDS = ("unroll", "vectorize", "tensor", "library")  # loops that are gone in machine code
 MAX_COPIES = 64
 """Copies of a statement, by the values of unrolled loops, that are looked at one by one."""
@@ -41,7 +43,7 @@ class Access:
     @property
     def memory(self) -> bool:
         """Whether it goes to memory rather than registers."""
-        return self.buffer.scope not in ("local", "warp")
+        return self.buffer.scope not in HELD
 
     def depends(self, var: str) -> bool:
         return any(var in variables(index) for index in self.indices)
@@ -114,8 +116,8 @@ def _of_store(stmt: Store, loops: tuple[Loop, ...], allocated: Mapping[str, int]
             inputs.setdefault(key, Access(program.buffers[node.args[0]], node.args[1:], True, False))
     operations = _operations(stmt.value, loops)
     if program.buffers[stmt.buffer].scope == "shared":
-        for kind in ("select", "guard"):  # the ends of a tile, which a copy fills with zeros
-            operations.pop(kind, None)
+        for ends in ("guard", "select"):  # of a tile, which a copy fills with zeros
+            operations.pop(ends, None)
     reads_itself = inputs.pop(here, None) is not None or stmt.reducer is not None
     output = Access(program.buffers[stmt.buffer], stmt.indices, reads_itself, True)
     if stmt.reducer == "sum" and operations.get("mul", 0) >= 1:

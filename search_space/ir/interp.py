@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype as numpy_dtype
+from search_space.dtypes import round_tfloat32
 from search_space.ir.expr import BOOL, FLOATS, FOLD, Expr
 from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
@@ -26,6 +27,7 @@ _CALLS: dict[str, Callable[[Any], Any]] = {
     "rsqrt": lambda x: type(x)(1 / np.sqrt(x)),
     "abs": np.abs,
     "floor": np.floor,
+    "tfloat32": lambda x: type(x)(round_tfloat32(x)),
 }
 
 

@@ -30,13 +30,15 @@ def _stmt(stmt: Stmt, indent: str) -> list[str]:
         hints = "".join(f" [{key}={value}]" for key, value in stmt.pragmas)
         return [f"{indent}{kind} {stmt.var} in {stmt.extent}{hints}:", *_stmt(stmt.body, indent + "  ")]
     if isinstance(stmt, Allocate):
-        return [f"{indent}alloc {_buffer(stmt.buffer)} in {stmt.buffer.scope}", *_stmt(stmt.body, indent)]
+        swizzled = ", swizzled" if stmt.buffer.swizzled else ""
+        return [f"{indent}alloc {_buffer(stmt.buffer)} in {stmt.buffer.scope}{swizzled}", *_stmt(stmt.body, indent)]
     if isinstance(stmt, Store):
         update = _UPDATE[stmt.reducer] if stmt.reducer else "="
         guard = "" if stmt.predicate is None else f"  if {stmt.predicate}"
         return [f"{indent}{stmt.buffer}[{_list(stmt.indices)}] {update} {stmt.value}{guard}"]
     if isinstance(stmt, Barrier):
-        return [f"{indent}barrier{'' if stmt.pending is None else f' [pending={stmt.pending}]'}"]
+        hints = "" if stmt.pending is None else f" [pending={stmt.pending}]"
+        return [f"{indent}barrier{hints}{' [proxy]' if stmt.proxy else ''}"]
     assert isinstance(stmt, Intrinsic), stmt
     operands = ", ".join(_operand(o) for o in (stmt.output, *stmt.inputs))
     return [f"{indent}{stmt.name}({operands})"]

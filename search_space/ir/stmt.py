@@ -23,14 +23,17 @@ def is_thread(kind: str) -> bool:
     return kind == "vthread" or kind.startswith("threadIdx.")
 
 
-SCOPES = ("global", "shared", "local", "warp", "input", "weight", "accumulator")
+SCOPES = ("global", "shared", "local", "warp", "warpgroup", "input", "weight", "accumulator")
 
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
     """An array; `scope` says in which memory: local is registers on a CPU or a GPU thread, warp those of all its lanes.
 
-    It is dense and row-major unless `pitches` says how many elements lie between neighbours along each dimension.
+    Those of the four warps of a warpgroup are of scope `warpgroup`.
+
+    It is dense and row-major unless `pitches` says how many elements lie between neighbours along each dimension. With
+    `swizzled`, which targets set, parts of 16 bytes are exchanged within every 1024 as their tensor cores want it.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Buffer:
     scope: str = "global"
     constant: bool = False
     pitches: tuple[int, ...] | None = None
+    swizzled: bool = False
 
     @property
     def size(self) -> Expr:
@@ -119,10 +123,12 @@ class Barrier(Stmt):
     """All threads of a block wait here for each other; what they wrote to shared memory before is seen after.
 
     Targets whose threads run side by side insert it; loops that run one after another need none. With `pending`, each
-    thread first waits for its asynchronous copies, the latest so many groups left out.
+    thread first waits for its asynchronous copies, the latest so many groups left out. With `proxy` it makes what it
+    wrote, and those copies, seen by tensor cores that read shared memory by themselves.
     """
 
     pending: int | None = None
+    proxy: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from search_space.ir.expr import (
     variables,
 )
 from search_space.ir.polynomial import canon
+from search_space.ir.rounding import rounds
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
 from search_space.lower.cleanup import simplify_value
 from search_space.lower.domains import Bounds, loop_var
@@ -278,9 +279,9 @@ class _Lowering:
 
 
 def _factors(body: Expr) -> list[Expr] | None:
-    """The loads whose product `body` is, casts seen through; None where it is anything else."""
-    if body.op == "cast":
-        return _factors(body.args[0])
+    """The loads whose product `body` is, casts and roundings seen through; None where it is anything else."""
+    if rounds(body):
+        return _factors(body.operands[0])
     if body.op == "load":
         return [body]
     if body.op != "mul":

@@ -56,6 +56,8 @@ def shape_of(value: Expr, loops: list[str]) -> str:
         return _pattern_of_load(value, loops)
     if value.op == "cast":
         return f"{value.dtype}<{shape_of(value.args[0], loops)}>"
+    if value.op == "call":
+        return f"{value.args[0]}<{shape_of(value.args[1], loops)}>"
     if value.op in ("add", "sub", "mul"):
         left, right = (shape_of(a, loops) for a in value.args)
         if value.op != "sub" and right < left:

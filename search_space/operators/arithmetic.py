@@ -6,16 +6,23 @@ from typing import Any
 
 import numpy as np
 
+from search_space import te
+from search_space.dtypes import round_tfloat32
 from search_space.ir.expr import Expr
+from search_space.ir.rounding import TFLOAT32
 from search_space.operators.base import Array
 
 OPERANDS = {
     "float32": ("float32", "float32"),
+    "tfloat32": ("float32", "float32"),
     "float16": ("float16", "float16"),
     "bfloat16": ("bfloat16", "bfloat16"),
     "int8": ("uint8", "int8"),
 }
-"""Dtype of a workload → dtypes of activations and weights. Accumulated in float32, or int32 for int8."""
+"""Dtype of a workload → dtypes of activations and weights. Accumulated in float32, or int32 for int8.
+
+Factors of tfloat32 are float32 in memory, and rounded before they are multiplied.
+"""
 
 
 def accumulator(dtype: str) -> str:
@@ -26,6 +33,8 @@ def accumulator(dtype: str) -> str:
 def product(left: Expr, right: Expr, dtype: str) -> Expr:
     """One term of a sum of products: operands are converted first, the form that dot instructions match."""
     wide = accumulator(dtype)
+    if dtype == TFLOAT32:
+        return te.tfloat32(left) * te.tfloat32(right)
     return left.astype(wide) * right.astype(wide)
 
 
@@ -39,6 +48,12 @@ def exact(array: Array) -> Array:
     return array.astype(np.int64 if array.dtype.kind in "iu" else np.float64)
 
 
-def fast(array: Array) -> Array:
-    """The array as products of matrices are fast and still within tolerance: float64 for integers only."""
+def factor(array: Array, dtype: str) -> Array:
+    """The array as a workload of `dtype` multiplies it."""
+    return round_tfloat32(array) if dtype == TFLOAT32 else array
+
+
+def fast(array: Array, dtype: str = "float32") -> Array:
+    """A factor as products of matrices are fast and still within tolerance: float64 for integers only."""
+    array = factor(array, dtype)
     return array.astype(np.float64 if array.dtype.kind in "iu" else np.float32, copy=False)

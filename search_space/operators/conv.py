@@ -66,8 +66,8 @@ def conv2d(
         groups: each takes an equal share of the input channels to an equal share of the output channels.
         bias: adds one constant a channel.
         activation: a function of `functions.ACTIVATIONS` applied to the sum.
-        dtype: float32; float16 or bfloat16, accumulated in float32; int8, which stands for uint8 data, int8
-            weights and an int32 output.
+        dtype: float32; tfloat32, float32 whose products are of factors rounded to 10 bits of mantissa; float16 or
+            bfloat16, accumulated in float32; int8, which stands for uint8 data, int8 weights and an int32 output.
     """
     return {
         **sizes(batch=batch),

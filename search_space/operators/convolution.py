@@ -64,7 +64,7 @@ def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
     window, groups = Window.of(args), args["groups"]
     pixels = args["batch"] * prod(window.output)
     *_, across, depth, outputs = weight.shape
-    source, filters = padded(fast(data), window), fast(weight)
+    source, filters = padded(fast(data, args["dtype"]), window), fast(weight, args["dtype"])
     layer = np.zeros((groups, pixels, outputs // groups), source.dtype)
     for place, row in window_rows(source, window):
         columns = row.reshape(pixels, across, groups, depth).transpose(2, 0, 1, 3)

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from search_space import te
-from search_space.operators.arithmetic import OPERANDS, exact, product, zero
+from search_space.operators.arithmetic import OPERANDS, exact, factor, product, zero
 from search_space.operators.base import REQUIRED, Args, Array, Operator, Precision
 from search_space.operators.checks import sizes
 from search_space.operators.convolution import ending
@@ -61,8 +61,8 @@ def direct(args: Args) -> list[te.Tensor]:
 
 def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
     """The input shifted to each place in the window, times that place's weights."""
-    window, filters = Window.of(args), exact(weight)
-    (_, first), *rest = taps(padded(exact(data), window), window)
+    window, filters = Window.of(args), exact(factor(weight, args["dtype"]))
+    (_, first), *rest = taps(padded(exact(factor(data, args["dtype"])), window), window)
     layer = first * filters[(0,) * len(window.kernel)]
     for place, tap in rest:
         layer += tap * filters[place]

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from search_space import te
 from search_space.ir.expr import FLOATS, Expr, walk
+from search_space.ir.rounding import TFLOAT32
 from search_space.schedule.state import operations
 
 STEP = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Distance from 1 to the next number."""
+TFLOAT32_STEP = 2.0**-10
 
 SIGNED, POSITIVE, AROUND_ONE = (-1.0, 1.0), (0.1, 1.1), (0.5, 1.5)
 
@@ -194,6 +196,8 @@ class _Spans:
         if (function in ("log", "rsqrt") and x.low <= 0) or (function == "sqrt" and x.low < 0):
             self.defined = False
         low, high, size, slope = _CALLS[function](x)
+        if function == TFLOAT32 and x.error > 0:  # what is rounded otherwise differs by a step of the result
+            step = TFLOAT32_STEP
         return _span(low, high, size, slope * x.error + step * size)
 
 
@@ -234,5 +238,6 @@ _CALLS: dict[str, Callable[[Span], tuple[float, float, float, float]]] = {
     ),
     "abs": lambda x: (0.0 if x.low < 0 < x.high else min(abs(x.low), abs(x.high)), max(-x.low, x.high), x.size, 1.0),
     "floor": lambda x: (math.floor(x.low), math.floor(x.high), max(x.size, 1.0), 1.0),
+    "tfloat32": lambda x: (x.low, x.high, x.size, 1.0),
 }
 """Function → low, high, typical size, slope."""

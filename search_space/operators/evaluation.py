@@ -17,6 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from search_space import te
+from search_space.dtypes import round_tfloat32
 from search_space.ir.expr import FLOATS, Expr
 from search_space.ir.interp import numpy_dtype
 from search_space.ir.polynomial import poly
@@ -57,6 +58,7 @@ _CALLS: dict[str, Any] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "abs": np.abs,
     "floor": np.floor,
+    "tfloat32": lambda x: round_tfloat32(x).astype(np.float64),
 }
 
 

@@ -16,8 +16,8 @@ def matmul(m: int, n: int, k: int, dtype: str = "float32", constant_b: bool = Tr
     """a (m, k) times b (k, n).
 
     Args:
-        dtype: float32; float16 or bfloat16, accumulated in float32; int8, which stands for uint8 a, int8 b
-            and an int32 output.
+        dtype: float32; tfloat32, float32 whose products are of factors rounded to 10 bits of mantissa; float16 or
+            bfloat16, accumulated in float32; int8, which stands for uint8 a, int8 b and an int32 output.
         constant_b: b is a weight, whose layout may be changed before the first call.
     """
     dtype = choice("dtype", dtype, list(OPERANDS))
@@ -82,11 +82,11 @@ def _product(a: te.Tensor, b: te.Tensor, dtype: str, name: str, tag: str) -> te.
 
 
 def _reference(args: Args, a: Array, b: Array) -> Array:
-    return fast(a) @ fast(b)
+    return fast(a, args["dtype"]) @ fast(b, args["dtype"])
 
 
 def _dense_reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
-    return finished(args, fast(data) @ fast(weight), *bias)
+    return finished(args, fast(data, args["dtype"]) @ fast(weight, args["dtype"]), *bias)
 
 
 def _flops(args: Args) -> int:

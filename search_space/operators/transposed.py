@@ -100,7 +100,7 @@ def direct(args: Args) -> list[te.Tensor]:
 def reference(args: Args, data: Array, weight: Array, *bias: Array) -> Array:
     """Every place of the filter adds one product of matrices to a grid of output elements."""
     (kh, kw), (sh, sw), (ph, pw) = args["kernel"], args["stride"], args["padding"]
-    x, filters, (rows, columns) = fast(data), fast(weight), _output(args)
+    x, filters, (rows, columns) = *(fast(each, args["dtype"]) for each in (data, weight)), _output(args)
     batch, height, width, _ = x.shape
     whole = np.zeros((batch, rows + 2 * ph, columns + 2 * pw, args["out_channels"]))
     for i, j in np.ndindex(kh, kw):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
 from targets.base import NetworkPlan, Place
 from targets.cpu.export import C_TYPE, LINK_FLAGS
+from targets.cpu.network_library import SCHEMA
 from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, blas_library, runtime_text
 
 if TYPE_CHECKING:
@@ -89,15 +90,22 @@ def _tick(number: int) -> list[str]:
     ]
 
 
-def link(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
-    """Writes the objects of a network and its header, and links `name`.so where the host has `cc`.
-
-    Returns:
-        Names of the files written.
+def link(target: CpuTarget, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
+    """Writes the objects of a network and its header, and links `name`.so where the host has `cc`; see `Target.link`.
 
     Raises:
         RuntimeError: the linker failed; its message is in the error.
     """
+    return {
+        "schema": SCHEMA,
+        "cpu": target.cpu,
+        "files": _linked(target, plan, folder),
+        "memory": {"shared_bytes": shared_bytes(plan), "scratch_bytes": scratch_bytes(plan)},
+    }
+
+
+def _linked(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
+    """Names of the files written."""
     main = target.machine.emit_object(llvm.parse_assembly(target.header() + network_text(plan)))
     runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + runtime_text(target.machine.triple)))
     objects = {f"{plan.name}.o": main, f"{plan.name}_runtime.o": runtime}

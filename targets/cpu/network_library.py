@@ -6,6 +6,8 @@ import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 
+SCHEMA = "autotune.network/1"
+"""Of the manifest of a linked network."""
 _LINKED: list[object] = []
 
 

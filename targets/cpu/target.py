@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -10,7 +11,7 @@ import llvmlite.binding as llvm
 from search_space.hardware import Hardware
 from search_space.ir.stmt import Buffer, LoopProgram
 from search_space.ir.verify import verify
-from targets.base import BuildError, Module, Parameter, RunError, Target
+from targets.base import BuildError, Module, NetworkPlan, Packer, Parameter, RunError, Target
 from targets.cpu.emit import emit_program
 from targets.cpu.host import hardware_of
 from targets.cpu.kernel import CpuKernel
@@ -33,6 +34,8 @@ class CpuTarget(Target):
     Raises:
         ValueError: a processor that LLVM does not know.
     """
+
+    peers = ("onnxruntime", "openvino")
 
     def __init__(
         self, cpu: str | None = None, features: str | None = None, name: str = "cpu", architecture: str = ""
@@ -105,6 +108,16 @@ class CpuTarget(Target):
 
     def assembly(self, module: Module) -> str:
         return str(self.machine.emit_assembly(llvm.parse_assembly(module.llvm_ir)))
+
+    def packer(self, module: Module) -> Packer:
+        """Runs the module's prologues on this host."""
+        kernel = self.load(module)
+        return lambda inputs: kernel.bind(inputs).constants
+
+    def link(self, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
+        from targets.cpu.network import link
+
+        return link(self, plan, folder)
 
     def export(self, module: Module, folder: Any, name: str) -> list[str]:
         """Writes `name`.o, .so and .h to `folder`; the files' names. See `targets.cpu.export`."""

@@ -194,6 +194,13 @@ class VectorMath:
     def rsqrt(self, x: Value) -> Value:
         return self.op("fdiv", self.number(1.0, x), self.intrinsic("sqrt", x))
 
+    def tfloat32(self, x: Value) -> Value:
+        """Half of the last bit that stays is added, and the 13 behind it are cut off."""
+        bits = self.integer("add", self.convert("bitcast", x, "int32"), 1 << 12)
+        cut = self.convert("bitcast", self.integer("and", bits, -(1 << 13)), "float32")
+        unordered = self.text.value(f"fcmp uno {x.type} {x.text}, {x.text}", "bool", x.lanes)
+        return self.select(unordered, x, cut)
+
 
 _EMIT: dict[str, Callable[[VectorMath, Value], Value]] = {
     "exp": VectorMath.exp,
@@ -205,4 +212,5 @@ _EMIT: dict[str, Callable[[VectorMath, Value], Value]] = {
     "sqrt": lambda m, x: m.intrinsic("sqrt", x),
     "abs": lambda m, x: m.intrinsic("fabs", x),
     "floor": lambda m, x: m.intrinsic("floor", x),
+    "tfloat32": VectorMath.tfloat32,
 }

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from search_space.ir.expr import Expr, const, eq, load, logical_and, select, var, variables
-from search_space.ir.stmt import Allocate, Barrier, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, seq, walk_stmt
+from search_space.ir.stmt import Allocate, Barrier, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, seq
 from search_space.schedule.state import IDENTITY
 from targets.base import BuildError
+from targets.cuda.warpgroups import is_warpgroup_intrinsic
 from targets.cuda.warps import WARP_INTRINSICS
 
 WARP = 32
@@ -79,7 +80,7 @@ class _Crossing:
         """Whether a store inside `stmt` is a reduction across threads that ends with the result in each of them."""
         dtype = next(b.dtype for b, _ in reversed(around.buffers) if b.name == store.buffer)
         used = frozenset().union(*(variables(i) for i in store.indices))
-        inside = [n for n in walk_stmt(stmt) if isinstance(n, For) and n.extent.value > 1]
+        inside = [loop for loop in _loops_to_reduction(stmt) if loop.extent.value > 1]
         loops = [loop for loop in (*around.loops, *inside) if loop.kind == "threadIdx.x"]
         crossed = bool(loops) and loops[-1] in inside and not any(loop.var in used for loop in loops)
         return crossed and dtype in SHUFFLED and self.block[0] & (self.block[0] - 1) == 0
@@ -179,6 +180,15 @@ def _only_reduction(stmt: Stmt) -> Store | None:
     return stmt if isinstance(stmt, Store) and stmt.reducer is not None else None
 
 
+def _loops_to_reduction(stmt: Stmt) -> list[For]:
+    """Loops around the store that `_only_reduction` finds; not those of the statements in front of it."""
+    if isinstance(stmt, For):
+        return [stmt, *_loops_to_reduction(stmt.body)]
+    if isinstance(stmt, Allocate):
+        return _loops_to_reduction(stmt.body)
+    return _loops_to_reduction(stmt.body[-1]) if isinstance(stmt, Seq) else []
+
+
 def _is_init(stmt: Stmt | None, reduction: Store) -> bool:
     if not isinstance(stmt, Store) or stmt.buffer != reduction.buffer or stmt.indices != reduction.indices:
         return False
@@ -198,7 +208,8 @@ def synchronises(stmt: Stmt) -> bool:
     """Whether all threads must come to a statement together."""
     if not isinstance(stmt, Intrinsic):
         return isinstance(stmt, Barrier)
-    return stmt.name.startswith(f"{WARP_REDUCE}:") or stmt.name in WARP_INTRINSICS
+    together = stmt.name in WARP_INTRINSICS or is_warpgroup_intrinsic(stmt.name)
+    return together or stmt.name.startswith(f"{WARP_REDUCE}:")
 
 
 __all__ = ["SHUFFLED", "WARP", "WARP_REDUCE", "reduce_across_threads", "synchronises", "warp_reduce"]

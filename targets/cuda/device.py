@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -33,6 +33,9 @@ class Device(Protocol):
     def allocate(self, size: int) -> Any:
         """Memory of so many bytes, freed with the object that stands for it."""
 
+    def part(self, memory: Any, start: int) -> Any:
+        """Memory from its byte `start` on, as an argument of launches; `memory` must outlive it."""
+
     def upload(self, memory: Any, array: NDArray[Any]) -> None:
         """Copies a contiguous array to the device."""
 
@@ -61,6 +64,9 @@ class Device(Protocol):
         arguments: Sequence[Any],
     ) -> None:
         """Queues a launch; its arguments are memory."""
+
+    def recorded(self, start: Callable[[], None]) -> Callable[[], None]:
+        """What queues the launches of `start` at once, as often as wanted. Kernels and memory must outlive it."""
 
     def record(self) -> Any:
         """A mark in the queue."""
@@ -113,10 +119,15 @@ class CudaDevice:
         except Exception as error:
             raise RunError(f"device memory must hold {size} bytes more, but {error}") from error
 
+    def part(self, memory: Any, start: int) -> Any:
+        return int(memory.handle) + start  # `launch` takes integers for addresses
+
     def upload(self, memory: Any, array: NDArray[Any]) -> None:
         assert array.flags.c_contiguous
-        self.sync()  # the memory is there, and nothing reads it any more
-        self._checked(self._driver.cuMemcpyHtoD(int(memory.handle), array.ctypes.data, array.nbytes))
+        address, source, stream = int(memory.handle), array.ctypes.data, self._stream.handle
+        # in the stream: it does not wait for copies outside of it, which may go on when their call has returned
+        self._checked(self._driver.cuMemcpyHtoDAsync(address, source, array.nbytes, stream))
+        self.sync()  # the array may be gone or changed from here on
 
     def download(self, memory: Any, array: NDArray[Any]) -> None:
         assert array.flags.c_contiguous
@@ -154,6 +165,29 @@ class CudaDevice:
             self._core.launch(self._stream, config, kernel, *arguments)
         except Exception as error:
             raise DeviceLost(f"a launch must be accepted, but the driver says: {error}") from error
+
+    def recorded(self, start: Callable[[], None]) -> Callable[[], None]:
+        self.sync()
+        try:
+            builder = self._stream.create_graph_builder().begin_building()  # from here on the stream records
+            try:
+                start()
+                graph = builder.end_building().complete()
+            finally:
+                builder.close()
+            graph.upload(self._stream)
+        except DeviceLost:
+            raise
+        except Exception as error:
+            raise DeviceLost(f"launches must be recorded, but the driver says: {error}") from error
+
+        def replay() -> None:
+            try:
+                graph.launch(self._stream)
+            except Exception as error:
+                raise DeviceLost(f"recorded launches must be accepted, but the driver says: {error}") from error
+
+        return replay
 
     def record(self) -> Any:
         return self._stream.record(options=self._core.EventOptions(timing_enabled=True))

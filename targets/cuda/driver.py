@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
+NETWORK_SCHEMA = "autotune.cuda/1"
+"""Of the manifest of a network on a GPU."""
 _LIBRARY = "libcuda.so.1"
 
 
@@ -28,3 +30,17 @@ def missing_device() -> str:
     if status:
         return f"{rule}, but its driver says error {status}"
     return "" if count.value else f"{rule}, but its driver finds none"
+
+
+def runs_on(built: str, arch: str) -> bool:
+    """Whether machine code for `built` runs on a GPU of `arch`: of the same major version, and not an older one.
+
+    Code for an architecture with a suffix, such as sm_90a, runs on that one alone.
+    """
+    (major, minor, suffix), (theirs, newest, _) = (_version(name) for name in (built, arch))
+    return major == theirs and (minor == newest if suffix else minor <= newest)
+
+
+def _version(arch: str) -> tuple[int, int, str]:
+    digits = arch.removeprefix("sm_").rstrip("abcdefghijklmnopqrstuvwxyz")
+    return int(digits[:-1]), int(digits[-1]), arch.removeprefix("sm_")[len(digits) :]

@@ -44,7 +44,8 @@ def emit_program(program: DeviceProgram) -> str:
     Raises:
         BuildError: an expression or an instruction that there is no text for.
     """
-    import targets.cuda.warp_text  # noqa: F401  (registers its instructions)
+    import targets.cuda.warp_text
+    import targets.cuda.warpgroup_text  # noqa: F401  (both register their instructions)
 
     kernels = [kernel for prologue in program.prologues for kernel in prologue.kernels] + list(program.kernels)
     text = "\n".join(KernelText(kernel).function() for kernel in kernels)
@@ -92,12 +93,13 @@ class KernelText:
         params = [self._parameter(b) for b in kernel.params]
         head = f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {kernel.name}({", ".join(params)}) {{'
         dynamic = dynamic_shared_bytes(kernel)
+        memory = "tile_memory" if kernel.alignment > ALIGNMENT else "shared_memory"
         if dynamic:
-            self.line(f"extern __shared__ __align__({ALIGNMENT}) unsigned char shared_memory[];")
+            self.line(f"extern __shared__ __align__({kernel.alignment}) unsigned char {memory}[];")
         for buffer, start in kernel.shared:
             kind = C_TYPES[buffer.dtype]
             if dynamic:
-                self.line(f"{kind}* const {self.name(buffer.name)} = ({kind}*)(shared_memory + {start});")
+                self.line(f"{kind}* const {self.name(buffer.name)} = ({kind}*)({memory} + {start});")
             else:
                 self.line(f"__shared__ __align__({ALIGNMENT}) {kind} {self.name(buffer.name)}[{elements(buffer)}];")
         self.stmt(kernel.body)
@@ -128,6 +130,8 @@ class KernelText:
         elif isinstance(stmt, Barrier):
             if stmt.pending is not None:
                 self.line(f"copies_but<{stmt.pending}>();")
+            if stmt.proxy:
+                self.line("proxy_fence();")
             self.line("__syncthreads();")
         else:
             assert isinstance(stmt, Intrinsic), stmt
@@ -394,9 +398,8 @@ class KernelText:
             uniform = conditions is not None and loop.var not in variables(test)
             self._collect(e.args[0], loop, conditions, found)
             self._collect(e.args[1], loop, (*(conditions or ()), test) if uniform else None, found)
-            self._collect(
-                e.args[2], loop, None, found
-            )  # the negation would be needed; there are hardly any loads there
+            # of the other branch the negation would be needed; there are hardly any loads there
+            self._collect(e.args[2], loop, None, found)
             return
         for a in e.operands:
             self._collect(a, loop, conditions, found)
@@ -465,7 +468,7 @@ INTRINSIC_EMITTERS[WARP_REDUCE] = _emit_warp_reduce
 
 def dynamic_shared_bytes(kernel: DeviceKernel) -> int:
     """Bytes of shared memory that a launch must ask for; 0 where the kernel declares what it needs."""
-    return kernel.shared_bytes if kernel.shared_bytes > STATIC_SHARED else 0
+    return kernel.shared_bytes if kernel.shared_bytes > STATIC_SHARED or kernel.alignment > ALIGNMENT else 0
 
 
 __all__ = ["INTRINSIC_EMITTERS", "KernelText", "dynamic_shared_bytes", "emit_program"]

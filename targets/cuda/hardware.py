@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from search_space.hardware import GpuLimits, Hardware
 from search_space.warp_intrinsics import MMA
+from search_space.warpgroup_intrinsics import WGMMA
 
 KIB, MIB = 1024, 1024 * 1024
 DEFAULT_ARCH = "sm_90"
@@ -30,7 +33,8 @@ def _gpu(
 
 
 def _h200(arch: str) -> Hardware:
-    return _gpu(arch, "h200", 132, 1.98e9, 66.9e12, 4.8e12, 60 * MIB, GpuLimits(arch=arch))
+    plain = _gpu(arch, "h200", 132, 1.98e9, 66.9e12, 4.8e12, 60 * MIB, GpuLimits(arch=arch))
+    return replace(plain, features=(MMA, WGMMA)) if arch.endswith("a") else plain
 
 
 _A100 = GpuLimits(
@@ -60,3 +64,8 @@ GPUS: dict[str, Hardware] = {
     "sm_90a": _h200("sm_90a"),
 }
 """By architecture, the GPU that stands for it; figures of NVIDIA's data sheets."""
+
+
+def own_arch(arch: str) -> str:
+    """What code is made for that uses all instructions of a device of `arch`, also those that no later one has."""
+    return f"{arch}a" if f"{arch}a" in GPUS else arch

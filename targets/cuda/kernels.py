@@ -26,8 +26,9 @@ from targets.cuda.binding import bind_threads
 from targets.cuda.crossing import reduce_across_threads, synchronises
 from targets.cuda.lanes import in_squares
 from targets.cuda.pipeline import pipelined
-from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, Dim, allocated, buffer_bytes
+from targets.cuda.program import DeviceKernel, DeviceProgram, Dim, alignment, allocated, buffer_bytes
 from targets.cuda.vthreads import inject_vthreads
+from targets.cuda.warpgroups import lower_warpgroups, uses_warpgroups, with_proxies
 from targets.cuda.warps import lower_warps
 
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
@@ -90,7 +91,7 @@ def _cut(stmt: Stmt, workspace: list[Buffer], nests: list[Stmt]) -> None:
 def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) -> DeviceKernel:
     if not any(isinstance(n, For) and n.kind in THREAD_TAGS for n in walk_stmt(nest)):
         nest = bind_threads(nest, known)
-    body = inject_vthreads(_scoped(lower_warps(nest), ()))
+    body = inject_vthreads(_scoped(lower_warpgroups(lower_warps(nest)), ()))
     grid, block = _dims(body)
     body = in_squares(body, block)
     body = reduce_across_threads(body, tuple(known.values()), block)
@@ -101,6 +102,8 @@ def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) 
     if block != (1, 1, 1):
         both = {a.buffer for a in touched if not a.write} & written & known.keys()
         body = insert_barriers(body, frozenset(buffer.name for buffer, _ in shared) | both, block)
+    if uses_warpgroups(body):
+        body = with_proxies(body)
     kernel = DeviceKernel(
         name,
         grid,
@@ -129,8 +132,9 @@ def _placed(buffers: list[Buffer]) -> tuple[tuple[Buffer, int], ...]:
     out: list[tuple[Buffer, int]] = []
     start = 0
     for buffer in buffers:
+        start = -(-start // alignment(buffer)) * alignment(buffer)
         out.append((buffer, start))
-        start += -(-buffer_bytes(buffer) // ALIGNMENT) * ALIGNMENT
+        start += buffer_bytes(buffer)
     return tuple(out)
 
 

@@ -13,6 +13,7 @@ from targets.cuda.driver import missing_packages
 _FUNCTION = re.compile(r"Compiling entry function '([^']+)'")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _USED = re.compile(r"Used (\d+) registers")
+_NOTE = re.compile(r"ptxas.*\(C75\d\d\)")
 _SHARED = re.compile(r"(\d+) bytes smem")
 
 
@@ -39,10 +40,15 @@ class Resources:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Machine code, and what each kernel takes, by name."""
+    """Machine code, and what each kernel takes, by name.
+
+    Attributes:
+        notes: what the assembler says of products of warpgroups: that it makes them wait where the text does not.
+    """
 
     cubin: bytes
     resources: dict[str, Resources]
+    notes: tuple[str, ...] = ()
 
 
 @cache
@@ -62,7 +68,8 @@ def compile_cubin(text: str, arch: str) -> Compiled:
     """
     program, log = _compile(text, [f"--gpu-architecture={arch}", "--ptxas-options=-v"])
     try:
-        return Compiled(_result(program, "CUBIN"), read_report(log))
+        notes = tuple(line.strip() for line in log.splitlines() if _NOTE.search(line))
+        return Compiled(_result(program, "CUBIN"), read_report(log), notes)
     finally:
         _destroy(program)
 
@@ -121,9 +128,9 @@ def _compile(text: str, options: list[str]) -> tuple[Any, str]:
 def _result(program: Any, what: str) -> bytes:
     nvrtc = _binding()
     (size,) = _checked(getattr(nvrtc, f"nvrtcGet{what}Size")(program))
-    data: bytes = b" " * size
+    data = bytearray(size)  # not bytes: NVRTC writes to it, and Python shares those of one character
     _checked(getattr(nvrtc, f"nvrtcGet{what}")(program, data))
-    return data
+    return bytes(data)
 
 
 def _destroy(program: Any) -> None:

@@ -5,6 +5,10 @@ loop. Every step waits until its tile is there and nobody works on the one befor
 n - 1 steps later, and works: one barrier a step. Copies from device memory are asynchronous (`cp.async`), each step's a
 group of its own. TVM: InjectSoftwarePipeline.
 
+Products of warpgroups are asynchronous, too. With three tiles or more, those of a step go on while the next
+step's begin: a step waits for those of the step before, whose tile is filled again after the next barrier, so n - 2
+steps ahead.
+
 Loops that are not pipelined are filled by such copies, too, between two barriers: they take no registers, and write
 zeros where there is no element, with no branch that later loads would have to wait behind.
 """
@@ -15,11 +19,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from search_space.ir.expr import Expr, const, logical_and, substitute, var
-from search_space.ir.stmt import Allocate, Barrier, Buffer, For, Seq, Stmt, Store, map_exprs, seq, walk_stmt
+from search_space.ir.stmt import (
+    Allocate,
+    Barrier,
+    Buffer,
+    For,
+    Intrinsic,
+    Seq,
+    Stmt,
+    Store,
+    map_exprs,
+    seq,
+    walk_stmt,
+)
 from search_space.lower.blocks import PIPELINE
 from targets.base import BuildError
 from targets.cuda.accesses import all_accesses
 from targets.cuda.vthreads import indexed
+from targets.cuda.warpgroups import WAIT, waits
 
 ASYNC = "async"
 """Pragma of a statement's loop: copies inside may come later; when it ends, so does a group of them."""
@@ -80,7 +97,8 @@ def _rewritten(loop: For, stages: int) -> Stmt:
     if not _filled_first(parts, fills, names):
         raise BuildError(f"tiles of the pipelined loop {loop.var} must be filled first, from memory, in each step")
     step = var(loop.var)
-    ahead = stages - 1
+    overlapping = stages > 2 and any(map(waits, work))
+    ahead = stages - 2 if overlapping else stages - 1
     prefill = [
         _group(_at(fills, loop, const(i), names, const(i), i < int(loop.extent.value)), f"{loop.var}.fill{i}")
         for i in range(ahead)
@@ -89,10 +107,14 @@ def _rewritten(loop: For, stages: int) -> Stmt:
     inside = later < loop.extent
     following = _group(_at(fills, loop, later, names, later % stages, inside), f"{loop.var}.fill")
     working = [_tiled(s, names, step % stages) for s in work]
-    body: Stmt = seq(Barrier(pending=stages - 2), following, *working)
+    behind: list[Stmt] = []
+    if overlapping:
+        behind = [s for s in working if waits(s)]
+        working = [replace(s, name=f"{WAIT}:1") if isinstance(s, Intrinsic) and waits(s) else s for s in working]
+    body: Stmt = seq(Barrier(pending=ahead - 1), following, *working)
     for buffer in reversed(others):
         body = Allocate(buffer, body)
-    out = seq(*prefill, replace(loop, body=body))
+    out = seq(*prefill, replace(loop, body=body), *behind)
     for tile in reversed(tiles):
         out = Allocate(replace(tile, shape=(const(stages), *tile.shape)), out)
     return out

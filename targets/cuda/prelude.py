@@ -32,6 +32,12 @@ __device__ __forceinline__ bfloat_t to_bfloat(float f) {
   return h;
 }
 """
+_TFLOAT = """__device__ __forceinline__ float tfloat32(float x) {
+  unsigned bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return __uint_as_float(bits);
+}
+"""
 _COPIES = """template <int N> __device__ __forceinline__ void copy_async(void* to, const void* from, bool inside) {
   unsigned place = (unsigned)__cvta_generic_to_shared(to);
   if (N == 16)
@@ -46,6 +52,12 @@ _GROUPS = """__device__ __forceinline__ void end_of_copies() { asm volatile("cp.
 template <int N> __device__ __forceinline__ void copies_but() {
   asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
+"""
+_PROXY = """__device__ __forceinline__ void proxy_fence() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+"""
+_SWIZZLE = """__device__ __forceinline__ int swizzle(int place) { return place ^ (place >> 3 & 56); }
 """
 _MATRICES = """__device__ __forceinline__ void load_matrices4(int& a, int& b, int& c, int& d, const void* from) {
   unsigned place = (unsigned)__cvta_generic_to_shared(from);
@@ -68,25 +80,30 @@ __device__ __forceinline__ void load_transposed4(int& a, int& b, int& c, int& d,
                : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(place) : "memory");
 }
 """
-_PARTS = {
+PARTS = {
     "Vec<": _VECTORS,
     "floor_": _DIVISION,
     "sigmoid(": _SIGMOID,
     "half_t": _HALF,
     "bfloat_t": _BFLOAT,
+    "tfloat32": _TFLOAT,
     "copy_async<": _COPIES,
     "load_matrices4(": _MATRICES,
     "end_of_copies(": _GROUPS,
+    "proxy_fence(": _PROXY,
+    "swizzle(": _SWIZZLE,
 }
+"""By what shows in a text that it needs them."""
 _WORDS = (
-    "Vec alignas alignof and and_eq asm auto bfloat_t bitand bitor blockDim blockIdx bool break case "
+    "Tile Vec alignas alignof and and_eq asm auto bfloat_t bitand bitor blockDim blockIdx bool break case "
     "catch char class compl const const_cast constexpr continue copies_but copy_async decltype default "
     "delete do double dynamic_cast else end_of_copies enum erff expf explicit export extern fabsf false "
     "float floor_div floor_mod floorf fmaxf fminf for friend from_bfloat from_half goto gridDim half_t if "
-    "load_matrices2 load_matrices4 load_transposed2 load_transposed4 "
+    "hold load_matrices2 load_matrices4 load_transposed2 load_transposed4 matrix_descriptor proxy_fence swizzle "
+    "tile_memory wgmma_commit wgmma_fence wgmma_wait "
     "inline int logf long max min mutable namespace new noexcept not not_eq nullptr operator or or_eq "
     "private protected public register reinterpret_cast return rsqrtf shared_memory short sigmoid signed "
-    "sizeof sqrtf static static_assert static_cast struct switch tanhf template this threadIdx "
+    "sizeof sqrtf static static_assert static_cast struct switch tanhf template tfloat32 this threadIdx "
     "thread_local throw to_bfloat to_half true try typedef typeid typename union unsigned using virtual "
     "void volatile warpSize wchar_t while xor xor_eq "
 )
@@ -96,4 +113,4 @@ RESERVED = frozenset(_WORDS.split())
 
 def prelude(text: str) -> str:
     """The parts that `text` uses."""
-    return "".join(part for name, part in _PARTS.items() if name in text)
+    return "".join(part for name, part in PARTS.items() if name in text)

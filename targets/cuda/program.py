@@ -17,6 +17,8 @@ from search_space.ir.stmt import Allocate, Barrier, Buffer, LoopProgram, Stmt, w
 Dim = tuple[int, int, int]
 ALIGNMENT = 16
 """Bytes: the widest access of one thread; every buffer begins at a multiple of it."""
+SWIZZLE_ALIGNMENT = 1024
+"""Bytes after which the exchange of parts in swizzled buffers repeats."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +51,11 @@ class DeviceKernel:
     @property
     def blocks(self) -> int:
         return math.prod(self.grid)
+
+    @property
+    def alignment(self) -> int:
+        """Bytes at a multiple of which its shared memory begins."""
+        return max((alignment(buffer) for buffer, _ in self.shared), default=ALIGNMENT)
 
     @property
     def shared_bytes(self) -> int:
@@ -104,6 +111,11 @@ def elements(buffer: Buffer) -> int:
     """Elements from the first to the last, gaps of padded rows included; at least 1."""
     strides = [int(s.value) for s in buffer.strides]
     return 1 + sum((n - 1) * s for n, s in zip(shape_of(buffer), strides, strict=True))
+
+
+def alignment(buffer: Buffer) -> int:
+    """Bytes at a multiple of which a buffer begins."""
+    return SWIZZLE_ALIGNMENT if buffer.swizzled else ALIGNMENT
 
 
 def buffer_bytes(buffer: Buffer) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,16 @@ class Stopwatch:
             marks.append((first, device.record()))
         device.sync()
         return np.array([device.seconds(a, b) / runs for a, b in marks], np.float64)
+
+    def laps(self, parts: Sequence[Callable[[], None]]) -> NDArray[np.float64]:
+        """Seconds of each of the parts that the work consists of, one after another, beginning with cold caches."""
+        self._lead((self.launches + len(parts) + 1) * QUEUE_SECONDS)
+        marks = [self.device.record()]
+        for part in parts:
+            part()
+            marks.append(self.device.record())
+        self.device.sync()
+        return np.array([self.device.seconds(a, b) for a, b in pairwise(marks)], np.float64)
 
     def _filled(self) -> Any:
         """Memory that is larger than the second-level cache."""

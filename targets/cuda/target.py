@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.stmt import Buffer, LoopProgram
-from targets.base import Kernel, Module, Parameter, Target
+from targets.base import Kernel, Module, NetworkPlan, Parameter, Target
 from targets.cuda.emit import dynamic_shared_bytes, emit_program
 from targets.cuda.hardware import DEFAULT_ARCH, GPUS
 from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import Resources, compile_cubin, compile_ptx, version
-from targets.cuda.program import DeviceKernel, DeviceProgram, buffer_bytes
+from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, buffer_bytes
 
 
 class CudaTarget(Target):
@@ -23,6 +24,9 @@ class CudaTarget(Target):
         arch: as NVRTC names it.
         name: of the target, as records have it.
     """
+
+    alignment = ALIGNMENT
+    spacing = 256
 
     def __init__(self, arch: str = DEFAULT_ARCH, name: str = "cuda") -> None:
         self.name, self.arch = name, arch
@@ -55,6 +59,7 @@ class CudaTarget(Target):
                 "arch": self.arch,
                 "nvrtc": version(),
                 "source": text,
+                "notes": list(compiled.notes),
                 "launches": launches(made, compiled.resources),
                 "prologues": [launches(p, compiled.resources) for p in made.prologues],
             },
@@ -81,6 +86,11 @@ class CudaTarget(Target):
     def assembly(self, module: Module) -> str:
         """PTX of the kernels."""
         return compile_ptx(module.metadata["source"], module.metadata["arch"])
+
+    def link(self, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
+        from targets.cuda.network import link
+
+        return link(self, plan, folder)
 
     def export(self, module: Module, folder: Any, name: str) -> list[str]:
         """Writes `name`.cubin, .cu and .json, which says how to launch; the files' names."""
@@ -122,7 +132,7 @@ def resources_table(module: Module) -> str:
             f"{kernel['name']}: grid {grid}, block {block}, {kernel['registers']} registers, "
             f"{kernel['shared_bytes']} bytes of shared memory, {kernel['spill_bytes']} bytes spilled"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *module.metadata["notes"]])
 
 
 def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:

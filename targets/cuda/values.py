@@ -34,6 +34,7 @@ _CALLS = {
     "rsqrt": "rsqrtf",
     "abs": "fabsf",
     "floor": "floorf",
+    "tfloat32": "tfloat32",
 }
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _SYMBOLS |= {"and": "&&", "or": "||"}
@@ -187,6 +188,8 @@ class Values:
         Apart, for one 64-bit address then serves all accesses of an unrolled loop; they differ in their immediates.
         """
         place = self.place(buffer, indices)
+        if buffer.swizzled:  # whole rows of 16 bytes are: what lies beside an element in them still does
+            return "", f"swizzle({self.index(place)})"
         terms = poly(place)
         known = {m: c for m, c in terms.items() if all(variables(a) <= self.unrolled for a in m)}
         if buffer.scope != "global" or not known or len(known) == len(terms):

@@ -1,9 +1,15 @@
-"""CUDA text of the tensor cores' instructions: `ldmatrix` and `mma.sync`."""
+"""CUDA text of the tensor cores' instructions: `ldmatrix` and `mma.sync`.
+
+A matrix of `ldmatrix` is 8 rows of 16 bytes, of which a lane gets 4 bytes: two numbers of 16 bits, four of 8, or one of
+32. Only matrices of 16-bit numbers can be transposed on the way. Factors of tfloat32 are rounded when they are loaded,
+once for all products of them.
+"""
 
 from __future__ import annotations
 
 from search_space.ir.expr import Expr, dtype_bytes, substitute, var
 from search_space.ir.polynomial import poly
+from search_space.ir.rounding import TFLOAT32
 from search_space.ir.stmt import For, Intrinsic, Operand
 from search_space.warp_intrinsics import MMAS, Mma
 from targets.base import BuildError
@@ -12,7 +18,8 @@ from targets.cuda.program import ALIGNMENT
 
 LANE = "(threadIdx.x & 31)"
 """The threads along x are the lanes of a warp."""
-_PTX = {"float16": "f16", "bfloat16": "bf16", "uint8": "u8", "int8": "s8", "float32": "f32", "int32": "s32"}
+_PTX = {"float16": "f16", "bfloat16": "bf16", "uint8": "u8", "int8": "s8"}
+_PTX |= {"float32": "f32", "int32": "s32", TFLOAT32: "tf32"}
 
 
 def _address(text: KernelText, operand: Operand, row: str, column: str) -> str:
@@ -33,6 +40,18 @@ def _address(text: KernelText, operand: Operand, row: str, column: str) -> str:
     return f"{text.name(buffer.name)} + {text.values.index(start)} + {row} * {pitch} + {column}"
 
 
+def _element(text: KernelText, operand: Operand, row: str, column: str) -> str:
+    """One element of a tile."""
+    buffer = text.buffers[operand.buffer]
+    lanes = {"#0": row, "#1": column}
+    place = text.values.offset(buffer, operand.elements)
+    start = text.simplify(substitute(place, dict.fromkeys(lanes, 0)))
+    steps = [f"{lanes[name]} * {poly(place).get((var(name),), 0)}" for name in lanes]
+    if _mixed(place):
+        raise BuildError(f"elements of a tile must lie evenly, but {operand.buffer} is read at {place}")
+    return f"{text.name(buffer.name)}[{' + '.join([text.values.index(start), *steps])}]"
+
+
 def _mixed(place: Expr) -> bool:
     """Whether an element's place moves with the tile's rows or columns in any but the plain way."""
     alone = {(var(name),) for name in ("#0", "#1")}
@@ -49,18 +68,30 @@ def _load_left(mma: Mma, text: KernelText, call: Intrinsic) -> None:
     """Four matrices of 8 rows: rows 8 apart first, then the second half of the depth."""
     (tile,) = call.inputs
     place = _address(text, tile, f"{LANE} % 16", f"{LANE} / 16 * {mma.depth // 2}")
-    text.line(f"load_matrices4({', '.join(_registers(text, call.output, 4))}, {place});")
+    registers = _registers(text, call.output, 4)
+    if mma.dtypes[0] != TFLOAT32:
+        text.line(f"load_matrices4({', '.join(registers)}, {place});")
+        return
+    text.line(f"load_matrices4({', '.join(f'(int&){r}' for r in registers)}, {place});")
+    for register in registers:
+        text.line(f"{register} = tfloat32({register});")
 
 
 def _load_right(mma: Mma, text: KernelText, call: Intrinsic) -> None:
     """Two matrices, the halves of the depth; transposed where the depth runs along the columns of memory."""
     (tile,) = call.inputs
+    registers = _registers(text, call.output, 2)
+    if mma.dtypes[1] == TFLOAT32:
+        for i, register in enumerate(registers):
+            element = _element(text, tile, f"({LANE} % 4 + {4 * i})", f"({LANE} / 4)")
+            text.line(f"{register} = tfloat32({element});")
+        return
     if mma.turned:
         place = _address(text, tile, f"{LANE} % 8", f"{LANE} / 8 % 2 * {mma.depth // 2}")
         function = "load_matrices2"
     else:
         place, function = _address(text, tile, f"{LANE} % 16", "0"), "load_transposed2"
-    text.line(f"{function}({', '.join(_registers(text, call.output, 2))}, {place});")
+    text.line(f"{function}({', '.join(registers)}, {place});")
 
 
 def _load_pairs(mma: Mma, text: KernelText, loop: For, call: Intrinsic) -> bool:
@@ -69,7 +100,7 @@ def _load_pairs(mma: Mma, text: KernelText, loop: For, call: Intrinsic) -> bool:
     The upper half of the lanes says where the rows of the second one begin.
     """
     (tile,) = call.inputs
-    if loop.extent.value % 2:
+    if loop.extent.value % 2 or mma.dtypes[1] == TFLOAT32:  # which is rounded element by element
         return False
     following = {loop.var: var(loop.var) + 1}
     place, first = (text.values.offset(text.buffers[o.buffer], o.elements) for o in (tile, call.output))
@@ -96,6 +127,8 @@ def _multiply(mma: Mma, text: KernelText, call: Intrinsic) -> None:
     left, right, out = (_PTX[d] for d in mma.dtypes)
     sums = _registers(text, call.output, 4)
     factors = [*_registers(text, call.inputs[0], 4), *_registers(text, call.inputs[1], 2)]
+    if mma.dtypes[0] == TFLOAT32:
+        factors = [f"__float_as_int({f})" for f in factors]
     kind = "f" if out == "f32" else "r"
     name = f"mma.sync.aligned.m16n8k{mma.depth}.row.col.{out}.{left}.{right}.{out}"
     places = "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}"

@@ -14,11 +14,15 @@ from search_space.ir.regroup import Regrouping, recombined
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, walk_stmt
 from search_space.schedule.intrinsics import Fragment, get_intrinsic
 from search_space.warp_intrinsics import MMAS
+from search_space.warpgroup_intrinsics import SCOPE as WARPGROUP
+from search_space.warpgroup_intrinsics import WGMMAS
 from targets.base import BuildError
 
 WORD = 4
 """Bytes of a register."""
 WARP_INTRINSICS = frozenset(i.name for m in MMAS for i in (m.left, m.right, m.product))
+HELD = WARP_INTRINSICS | {w.product.name for w in WGMMAS}
+"""Instructions whose operands warps hold, or warpgroups."""
 
 
 def lower_warps(stmt: Stmt) -> Stmt:
@@ -30,7 +34,7 @@ def lower_warps(stmt: Stmt) -> Stmt:
     """
     fragments: dict[str, Fragment] = {}
     for node in walk_stmt(stmt):
-        if isinstance(node, Intrinsic) and node.name in WARP_INTRINSICS:
+        if isinstance(node, Intrinsic) and node.name in HELD:
             held = get_intrinsic(node.name).fragments
             for operand, fragment in zip((*node.inputs, node.output), held, strict=True):
                 if fragment is not None:
@@ -75,7 +79,7 @@ class _Lowering:
 
     def allocate(self, stmt: Allocate) -> Stmt:
         buffer = stmt.buffer
-        if buffer.scope != "warp":
+        if buffer.scope not in ("warp", WARPGROUP):
             return replace(stmt, body=self.stmt(stmt.body))
         if buffer.name not in self.fragments:
             raise BuildError(f"a buffer of scope warp must be an operand of an instruction, but got {buffer.name}")

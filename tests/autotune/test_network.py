@@ -25,7 +25,7 @@ from search_space import workloads
 SHAPE = (1, 16, 14, 14)
 
 
-def two_layers(path: Path, scale: float = 1.0) -> Path:
+def two_layers(path: Path, scale: float = 1.0, shape: tuple[int, ...] = SHAPE) -> Path:
     """The form of two layers of ResNet-50, 3x3 and 1x1, with a residual, a pool and a classifier, to a file."""
     rng = np.random.default_rng(0)
 
@@ -48,7 +48,7 @@ def two_layers(path: Path, scale: float = 1.0) -> Path:
     graph = helper.make_graph(
         nodes,
         "two",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 10))],
         [
             weight("w1", 16, 16, 3, 3),

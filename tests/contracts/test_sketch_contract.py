@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from search_space import workloads
 from search_space.ir.expr import substitute, variables
 from search_space.ir.interp import interpret
 from search_space.ir.printer import print_program
@@ -22,27 +23,29 @@ from tests.operators.cases import SMALL
 from tests.operators.test_definitions import check
 
 ROWS = 200
-LOWERED, RUN = 3, 1
+LOWERED, RUN = 2, 1
 """Legal rows of each sketch that are lowered, and of those interpreted: that is slow."""
-CASES: tuple[Workload, ...] = tuple(
-    next(w for w in SMALL if w.operator == operator and w.inputs[0].dtype.startswith(dtype))
-    for operator, dtype in (
-        ("conv2d", "float32"),
-        ("conv2d", "uint8"),
-        ("conv1d", "float32"),
-        ("depthwise_conv2d", "float32"),
-        ("conv2d_transpose", "float32"),
-        ("matmul", "float32"),
-        ("matmul", "bfloat16"),
-        ("matmul", "uint8"),
-        ("batch_matmul", "float32"),
-        ("dense", "float32"),
-        ("max_pool2d", "float32"),
-        ("softmax", "float32"),
-        ("layer_norm", "float32"),
-        ("reduce", "float32"),
-        ("elementwise", "float32"),
-    )
+CASES: tuple[Workload, ...] = (
+    workloads.conv2d(height=3, width=4, in_channels=3, out_channels=4, padding=1, bias=True, activation="relu"),
+    workloads.conv2d(height=4, width=3, in_channels=3, out_channels=4, dtype="int8", padding=1, activation="relu"),
+    *(
+        next(w for w in SMALL if w.operator == operator and w.inputs[0].dtype.startswith(dtype))
+        for operator, dtype in (
+            ("conv1d", "float32"),
+            ("depthwise_conv2d", "float32"),
+            ("conv2d_transpose", "float32"),
+            ("matmul", "float32"),
+            ("matmul", "bfloat16"),
+            ("matmul", "uint8"),
+            ("batch_matmul", "float32"),
+            ("dense", "float32"),
+            ("max_pool2d", "float32"),
+            ("softmax", "float32"),
+            ("layer_norm", "float32"),
+            ("reduce", "float32"),
+            ("elementwise", "float32"),
+        )
+    ),
 )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.compile import Schedule
+from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, const, load, substitute, transform, var
 from search_space.ir.stmt import (
     THREAD_TAGS,
@@ -23,7 +26,7 @@ from search_space.ir.stmt import (
 from search_space.ir.verify import verify
 from search_space.lower.blocks import kernels
 from search_space.schedule.intrinsics import get_intrinsic
-from search_space.space import Sketch, concrete, program_of
+from search_space.space import Sketch, algorithms_on, concrete, generate, program_of
 from search_space.workloads import Workload
 from targets.registry import get
 from tests.properties.running import compiled
@@ -43,6 +46,17 @@ def legal(sketch: Sketch, count: int, seed: int = 0) -> NDArray[np.int32]:
     rows = rows[sketch.legal(rows)]
     assert len(rows) >= min(count, sketch.size), (sketch.name, sketch.violations(drawn(sketch, 4000, seed)))
     return rows[:count]
+
+
+def scheduled(hardware: Hardware, seed: int) -> Callable[[Workload], Schedule]:
+    """A random candidate of each workload of a network, of one of its sketches."""
+
+    def chosen(workload: Workload) -> Schedule:
+        space = generate(workload, hardware, algorithms_on(workload, hardware))
+        sketch = space.sketches[seed % len(space.sketches)]
+        return Schedule(sketch.algorithm, sketch.trace(legal(sketch, 1, seed)[0]))
+
+    return chosen
 
 
 def check(workload: Workload, sketch: Sketch, row: NDArray[np.int32], seed: int = 0) -> LoopProgram:

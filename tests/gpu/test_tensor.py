@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from search_space import workloads
+from search_space import te, te_json, workloads
 from search_space.ir.expr import const
 from search_space.ir.stmt import Intrinsic, walk_stmt
 from search_space.schedule.intrinsics import Fragment, TensorIntrin
 from search_space.space import generate, program_of
-from search_space.warp_intrinsics import MMAS, SUMS, Mma
+from search_space.warp_intrinsics import MMAS, SUMS, Mma, mma_for
 from search_space.workloads import Workload
 from tests.gpu.candidates import check, legal
 from tests.gpu.machines import H200
@@ -23,6 +23,8 @@ SMALL: tuple[tuple[Workload, str], ...] = (
     (workloads.dense(batch=1, in_features=48, out_features=40, dtype="bfloat16", bias=True), "direct"),
     (workloads.conv2d(1, 5, 5, 16, 12, 3, 1, 1, dtype="float16", bias=True, activation="relu"), "im2col"),
     (workloads.conv2d(1, 4, 4, 32, 12, 3, 2, 1, dtype="int8", bias=True, activation="relu"), "im2col"),
+    (workloads.matmul(m=29, n=12, k=19, dtype="tfloat32"), "direct"),
+    (workloads.conv2d(1, 5, 5, 8, 12, 3, 1, 1, dtype="tfloat32", bias=True, activation="relu"), "im2col"),
 )
 
 
@@ -58,6 +60,20 @@ def test_layouts_are_those_of_the_ptx_manual() -> None:
             assert place(SUMS, group if i < 2 else group + 8, within * 2 + (i & 1)) == (lane, i)
 
 
+def test_layouts_of_tfloat32_are_those_of_the_ptx_manual() -> None:
+    """Rows and columns of a0..a3 and b0, b1 of mma.m16n8k8 with .tf32."""
+    mma = mma_for(H200, "tfloat32", "tfloat32", "float32")
+    assert mma is not None and mma.product.name == "mma_m16n8k8_tfloat32_tfloat32" and mma.held == ("float32",) * 3
+    left, right, _ = mma.product.fragments
+    assert left is not None and right is not None
+    for lane in range(32):
+        group, within = lane // 4, lane % 4
+        for i in range(4):
+            assert place(left, group + 8 * (i & 1), within + 4 * (i >> 1)) == (lane, i)
+        for i in range(2):
+            assert place(right, within + 4 * i, group) == (lane, i)
+
+
 @pytest.mark.parametrize(("workload", "algorithm"), SMALL, ids=str)
 def test_candidates_mean_the_reference(workload: Workload, algorithm: str) -> None:
     found = generate(workload, H200, [algorithm]).sketches
@@ -66,6 +82,17 @@ def test_candidates_mean_the_reference(workload: Workload, algorithm: str) -> No
         for row in legal(sketch, 2, seed=i):
             program = check(workload, sketch, row)
             assert any(isinstance(s, Intrinsic) and s.name.startswith("mma_") for s in walk_stmt(program.body))
+
+
+def test_a_vector_whose_ending_reads_row_0_is_left_to_other_rules() -> None:
+    layer, bias = te.placeholder((1, 40), "int32", "layer"), te.placeholder((40,), "int32", "y0", True)
+    ending = te.compute((1, 40), lambda i, j: layer[0, j] + bias[j], name="add")
+    anchor = workloads.matmul(m=1, n=40, k=48, dtype="int8", constant_b=True).to_json()
+    workload = Workload("fused", {"anchor": anchor, "epilogue": te_json.to_json([layer, bias, ending])})
+    found = generate(workload, H200).sketches
+    assert found and not any("tensor" in sketch.name for sketch in found)
+    for sketch in found:
+        check(workload, sketch, legal(sketch, 1)[0])
 
 
 def test_without_tensor_cores_products_are_tiled_for_threads() -> None:

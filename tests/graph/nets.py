@@ -35,6 +35,24 @@ def residual(seed: int = 0) -> Graph:
     return b.finish([b.add("softmax", [logits])])
 
 
+def branches(batch: int = 1) -> Graph:
+    """Convolutions, a residual sum, pools, concatenations with parts at multiples of 16 bytes and not, a slice."""
+    rng = np.random.default_rng(batch)
+    b = Builder("branches", {"x": TensorType((batch, 6, 6, 3))})
+    start = b.add("relu", [conv(b, rng, "x", 3, 8, padding=1)])
+    deep = b.add("depthwise_conv2d", [start, weight(b, rng, 3, 3, 8)], padding=1)
+    deep = b.add("clip", [b.add("add", [deep, weight(b, rng, 8)])], low=0.0, high=6.0)
+    joined = b.add("relu", [b.add("add", [conv(b, rng, deep, 1, 8), start])])
+    odd = b.add("relu", [conv(b, rng, joined, 1, 3)])
+    whole = b.add("concat", [joined, b.add("relu", [conv(b, rng, joined, 1, 4)])], axis=3)
+    uneven = b.add("concat", [odd, b.add("relu", [conv(b, rng, joined, 1, 5)])], axis=3)
+    pooled = b.add("max_pool2d", [b.add("concat", [whole, uneven], axis=3)], kernel=2, stride=2)
+    part = b.add("slice", [pooled], begin=(0, 0, 0, 4), size=(batch, 3, 3, 16))
+    mean = b.add("reduce", [b.add("relu", [part])], axes=(1, 2), reducer="mean")
+    logits = b.add("add", [b.add("matmul", [mean, weight(b, rng, 16, 10)]), weight(b, rng, 10)])
+    return b.finish([b.add("softmax", [logits]), deep])
+
+
 def feeds(graph: Graph, seed: int = 0) -> dict[str, Any]:
     """Random inputs."""
     rng = np.random.default_rng(seed)

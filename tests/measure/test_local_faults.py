@@ -70,7 +70,7 @@ def test_each_fault_has_its_class_and_the_run_goes_on(pool, step, error, message
     results = pool.run(
         [trial(number=0), trial(options=QUICK if "hang" in step.values() else {}, **step), trial(number=1)]
     )
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60  # not the time-out of a trial that hangs
     assert [result.error for result in results] == [ErrorClass.ok, error, ErrorClass.ok]
     assert message in results[1].message
     assert results[1].seconds != results[1].seconds and results[1].latencies == ()

@@ -51,7 +51,7 @@ def holds(constraint: Constraint, numbers: dict[str, int]) -> bool:
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
-@settings(deadline=None, derandomize=True, max_examples=examples(12), suppress_health_check=list(HealthCheck))
+@settings(deadline=None, derandomize=True, max_examples=examples(8), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_schedule_changes_no_result(name: str, dtype: str, data: st.DataObject) -> None:
     state, arrays, wanted = start(name, dtype)
@@ -78,7 +78,7 @@ def test_a_schedule_changes_no_result(name: str, dtype: str, data: st.DataObject
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@settings(deadline=None, derandomize=True, max_examples=examples(15), suppress_health_check=list(HealthCheck))
+@settings(deadline=None, derandomize=True, max_examples=examples(10), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_symbolic_lowering_is_concrete_lowering(name: str, data: st.DataObject) -> None:
     """Decision variables substituted after lowering: the same outputs, buffer sizes and legality as before it."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from math import prod
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, var, variables
+from search_space.ir.expr import Expr, var, variables, walk
 from search_space.ir.polynomial import canon
+from search_space.ir.rounding import TFLOAT32, rounds
 from search_space.schedule.state import Axis, Stage
 from search_space.schedule.steps import Relayout, Rfactor, Split
 from search_space.sketch.base import Draft
@@ -121,6 +122,13 @@ def factor_of(found: Product, tensor: str) -> tuple[Expr, list[frozenset[str]]]:
     return read, [frozenset(variables(i)) for i in read.args[1:]]
 
 
+def multiplied(found: Product, tensor: str) -> str:
+    """The dtype in which a factor is multiplied: as it lies in memory, or tfloat32 where it is rounded to that."""
+    read, _ = factor_of(found, tensor)
+    rounded = any(e.op == "call" and e.args[0] == TFLOAT32 and read in walk(e) for e in walk(found.sums.body))
+    return TFLOAT32 if rounded else read.dtype
+
+
 def row_dimension(found: Product) -> int:
     """The dimension of the left factor along which the rows run."""
     _, along = factor_of(found, found.left)
@@ -138,22 +146,32 @@ def one_axis(index: Expr, others: set[str]) -> bool:
 
 def longest_extent(draft: Draft, axis: Axis) -> int:
     """An axis's extent; the longest of it where it is a decision."""
+    return max(_extents(draft, axis))
+
+
+def any_whole(draft: Draft, axis: Axis, part: int) -> bool:
+    """Whether an axis, of those that it may be, is ever a whole number of parts."""
+    return any(extent % part == 0 for extent in _extents(draft, axis))
+
+
+def _extents(draft: Draft, axis: Axis) -> list[int]:
+    """What an axis's extent may be."""
     if axis.extent.is_const:
-        return int(axis.extent.value)
+        return [int(axis.extent.value)]
     tables = {c: g.table[:, i] for g in draft.groups for i, c in enumerate(g.columns)}
-    return int(max(tables[str(axis.extent.args[0])]))
+    return [int(e) for e in tables[str(axis.extent.args[0])]]
 
 
 def two_factors(body: Expr) -> tuple[Expr, Expr] | None:
-    """The loads whose product `body` is, casts seen through."""
+    """The loads whose product `body` is, casts and roundings seen through."""
     while body.op == "cast":
         body = body.args[0]
     if body.op != "mul":
         return None
     found = []
     for side in body.args:
-        while side.op == "cast":
-            side = side.args[0]
+        while rounds(side):
+            side = side.operands[0]
         if side.op != "load":
             return None
         found.append(side)

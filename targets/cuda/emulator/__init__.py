@@ -1,6 +1,7 @@
 """Runs device programs on the host, threads side by side, and reports races: see `emulator`."""
 
-import targets.cuda.emulator.warps  # noqa: F401  (registers its instructions)
+import targets.cuda.emulator.warpgroups
+import targets.cuda.emulator.warps  # noqa: F401  (both register their instructions)
 from targets.cuda.emulator.emulator import emulate
 from targets.cuda.emulator.races import DivergenceError, RaceError
 

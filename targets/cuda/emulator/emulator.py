@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import Expr
-from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store
+from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import RunError
 from targets.cuda.crossing import WARP_REDUCE, warp_reduce
 from targets.cuda.emulator.memory import DeviceMemory, Lanes, Mask, Memory, PrivateMemory, SharedMemory, undefined
@@ -23,6 +23,7 @@ from targets.cuda.emulator.races import Clock, DivergenceError, Shadow
 from targets.cuda.emulator.values import COMBINE, combine, evaluate_call, evaluate_cast
 from targets.cuda.pipeline import ASYNC
 from targets.cuda.program import DeviceKernel, DeviceProgram, elements, shape_of
+from targets.cuda.warpgroups import PRODUCTS
 
 Arrays = dict[str, NDArray[Any]]
 LANES = 1 << 14
@@ -102,6 +103,8 @@ class Launch:
         memory: by name of the buffer.
         env: loop variables: numbers, or an array of one row or one column.
         lanes: the threads.
+        sums: buffers that warpgroups add products to.
+        tiles: elements of shared memory that products still read, with the group of these.
     """
 
     def __init__(
@@ -121,6 +124,8 @@ class Launch:
             self.memory[buffer.name] = SharedMemory(buffer, self.lanes, clock, kernel.block)
         self.env: dict[str, Any] = {}
         self.copying = False
+        self.sums = {n.output.buffer for n in walk_stmt(kernel.body) if isinstance(n, Intrinsic) and n.name in PRODUCTS}
+        self.tiles: list[tuple[int, Shadow, NDArray[np.int64]]] = []
         self.tags = _coordinates("blockIdx", kernel.grid, blocks[:, None])
         self.tags |= _coordinates("threadIdx", kernel.block, np.arange(kernel.threads)[None, :])
 
@@ -137,7 +142,7 @@ class Launch:
             self._loop(stmt, mask)
         elif isinstance(stmt, Allocate):
             if stmt.buffer.scope != "shared":
-                self.memory[stmt.buffer.name] = PrivateMemory(stmt.buffer, self.lanes)
+                self.memory[stmt.buffer.name] = self._private(stmt.buffer)
             self.stmt(stmt.body, mask)
         elif isinstance(stmt, Store):
             self._store(stmt, mask)
@@ -149,12 +154,24 @@ class Launch:
             self.clock.now += 1
             if stmt.pending is not None:
                 self.clock.arrived = self.clock.group - 1 - stmt.pending
+            if stmt.proxy:
+                self.clock.fences += 1
+                self.clock.fenced = self.clock.arrived
         else:
             assert isinstance(stmt, Intrinsic), stmt
             family = stmt.name.partition(":")[0]
             if family not in INTRINSICS:
                 raise RunError(f"`intrinsic` must be one of {', '.join(INTRINSICS) or 'none'}, but got {stmt.name}")
             INTRINSICS[family](self, stmt, mask)
+
+    def _private(self, buffer: Buffer) -> PrivateMemory:
+        from targets.cuda.emulator.warpgroups import SumsMemory
+
+        return (
+            SumsMemory(buffer, self.lanes, self.clock)
+            if buffer.name in self.sums
+            else PrivateMemory(buffer, self.lanes)
+        )
 
     def _loop(self, loop: For, mask: Mask) -> None:
         extent = int(loop.extent.value)

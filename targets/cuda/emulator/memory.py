@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS
 from search_space.ir.stmt import Buffer
-from targets.cuda.emulator.races import Clock, Shadow
+from targets.cuda.emulator.races import Clock, Shadow, exchanged
 from targets.cuda.program import elements, shape_of
 
 Index = int | NDArray[np.int64]
@@ -74,6 +74,8 @@ class Memory:
                     f"an index of {self.buffer.name} must lie in shape {self.extents}, but got {low} to {high}"
                 )
             place = place + index * stride
+        if self.buffer.swizzled:
+            place = exchanged(place)
         return place if mask is None or mask.any() else 0
 
     def read(self, indices: tuple[Index, ...], mask: Mask) -> Any:

@@ -31,11 +31,17 @@ class Clock:
         now: barriers so far.
         group: of the copies that begin now.
         arrived: the last group that is known to have arrived.
+        fences: that make what was written seen by tensor cores, so far; fenced: the last group that had arrived before.
+        products: group of the products of warpgroups that begin now; multiplied: the last that has been waited for.
     """
 
     now: int = 1
     group: int = 1
     arrived: int = 0
+    fences: int = 0
+    fenced: int = 0
+    products: int = 1
+    multiplied: int = 0
 
 
 class Shadow:
@@ -58,6 +64,8 @@ class Shadow:
         self.reader = np.full(size, _NOBODY, np.int64)
         self.read = np.zeros(size, np.int64)
         self.copied: NDArray[np.int64] | None = None  # group of the copy that fills an element
+        self.factors: NDArray[np.int64] | None = None  # group of the products that read an element by themselves
+        self.fences = np.full(size if buffer.swizzled else 0, -1, np.int64)  # so many before an element was written
 
     def reads(self, elements: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
         """Threads read elements, side by side.
@@ -83,6 +91,37 @@ class Shadow:
             self.copied = np.zeros(self.writer.size, np.int64)
         self.copied[elements] = self.clock.group
 
+    def multiplies(self, elements: NDArray[np.int64]) -> None:
+        """Products of warpgroups begin to read elements.
+
+        Raises:
+            RaceError: a thread has written one of them, with no barrier or no fence since.
+        """
+        writer = self.writer[elements]
+        warpgroup = np.full(elements.size, _MANY, np.int64)
+        clash = (writer != _NOBODY) & (self.written[elements] == self.clock.now)
+        if clash.any():
+            self._report(elements, warpgroup, writer, clash, "reads", "writes")
+        self._arrived(elements, warpgroup)
+        unseen = self.fences[elements] >= self.clock.fences
+        if self.copied is not None:
+            unseen |= self.copied[elements] > self.clock.fenced
+        if unseen.any():
+            at = int(np.flatnonzero(unseen)[0])
+            raise RaceError(
+                f"what tensor cores read must be fenced after it was written, but "
+                f"{self._thread(int(writer[at]))} writes {self._element(int(elements[at]))} with no fence since"
+            )
+        if self.factors is None:
+            self.factors = np.zeros(self.writer.size, np.int64)
+        self.factors[elements] = self.clock.products
+        self.read_together(elements)
+
+    def read_together(self, elements: NDArray[np.int64]) -> None:
+        """Elements are being read by warpgroups now."""
+        self.reader[elements] = _MANY
+        self.read[elements] = self.clock.now
+
     def _arrived(self, elements: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
         if self.copied is None:
             return
@@ -99,6 +138,12 @@ class Shadow:
             RaceError: another thread has read one of them, or has written something else.
         """
         self._arrived(elements, threads)
+        if self.factors is not None:
+            early = self.factors[elements] > self.clock.multiplied
+            if early.any():
+                self._report(elements, threads, np.full(elements.size, _MANY), early, "writes", "still multiplies")
+        if self.fences.size:
+            self.fences[elements] = self.clock.fences
         reader = self.reader[elements]
         clash = (reader != _NOBODY) & (reader != threads) & self._unordered(reader, self.read[elements], threads)
         if clash.any():
@@ -141,14 +186,18 @@ class Shadow:
         did: str,
     ) -> None:
         at = int(np.flatnonzero(clash)[0])
-        element = f"{self.buffer.name}[{', '.join(map(str, self._indices(int(elements[at]))))}]"
+        element = self._element(int(elements[at]))
         raise RaceError(
             f"two threads must not reach an element with no barrier in between, one of them writing, but "
             f"{self._thread(int(threads[at]))} {does} and {self._thread(int(others[at]))} {did} {element}"
         )
 
+    def _element(self, place: int) -> str:
+        """The name of an element of one of the blocks."""
+        return f"{self.buffer.name}[{', '.join(map(str, self._indices(place)))}]"
+
     def _indices(self, place: int) -> list[int]:
-        """Of an element of one of the blocks."""
+        place = exchanged(place) if self.buffer.swizzled else place
         rest, out = place % sizes(self.buffer), []
         for stride in (int(s.value) for s in self.buffer.strides):
             out.append(rest // stride)
@@ -161,6 +210,11 @@ class Shadow:
         x, y, _ = self.block
         local = thread % self.threads
         return f"thread ({local % x}, {local // x % y}, {local // (x * y)}) of block {thread // self.threads}"
+
+
+def exchanged(place: Any) -> Any:
+    """Where the elements of a swizzled buffer lie, and which element lies at a place: parts of 8 within rows of 64."""
+    return place ^ (place >> 3 & 56)
 
 
 def _bits(values: NDArray[Any]) -> NDArray[Any]:

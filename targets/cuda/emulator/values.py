@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from search_space.dtypes import numpy_dtype
+from search_space.dtypes import numpy_dtype, round_tfloat32
 from search_space.ir.expr import FLOATS, FOLD
 
 COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
@@ -23,6 +23,7 @@ _CALLS: dict[str, Callable[[Any], Any]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "abs": np.abs,
     "floor": np.floor,
+    "tfloat32": round_tfloat32,
 }
 
 

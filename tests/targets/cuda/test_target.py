@@ -39,6 +39,7 @@ def test_a_module_says_what_each_kernel_takes_and_how_it_is_launched() -> None:
     assert "__syncthreads();" in listings["cuda"]
     assert "grid 2x1x1, block 2x2x1" in listings["resources"] and "0 bytes spilled" in listings["resources"]
     assert ".visible .entry kernel_0(" in target.assembly(module)
+    assert [bytes([code])[0] for code in range(256)] == list(range(256))  # an empty log is a byte that Python shares
 
 
 def test_shared_memory_asked_for_at_the_launch_is_counted() -> None:

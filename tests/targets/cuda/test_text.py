@@ -61,7 +61,7 @@ def test_text_computes_the_reference(part: int, tmp_path: Path) -> None:
         checked(workload, program, host)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "tfloat32"])
 def test_tensor_cores_hold_fragments_as_the_instructions_say(dtype: str, tmp_path: Path) -> None:
     """Against `ldmatrix` and `mma.sync` written down from the PTX manual, lane by lane."""
     workload = workloads.matmul(48, 40, 64, dtype=dtype)

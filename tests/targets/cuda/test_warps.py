@@ -18,7 +18,7 @@ from targets.cuda.emit import emit_program
 from targets.cuda.emulator import DivergenceError, emulate
 from targets.cuda.hardware import GPUS
 from targets.cuda.kernels import device_program
-from targets.cuda.nvrtc import compile_cubin
+from targets.cuda.nvrtc import compile_cubin, compile_ptx
 from targets.cuda.warps import lower_warps
 from tests.gpu.candidates import legal
 from tests.gpu.test_tensor import SMALL
@@ -41,7 +41,7 @@ def test_sketches_compute_the_reference(workload: Workload, algorithm: str) -> N
         np.testing.assert_allclose(out, wanted, rtol=rtol, atol=atol, err_msg=f"{sketch.name} {sketch.values(row)}")
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "tfloat32"])
 def test_text_holds_the_instructions_and_compiles(dtype: str) -> None:
     workload = workloads.matmul(m=128, n=64, k=128, dtype=dtype)
     sketch = generate(workload, H200, ["direct"]).sketches[-1]
@@ -50,6 +50,19 @@ def test_text_holds_the_instructions_and_compiles(dtype: str) -> None:
     assert "mma.sync.aligned.m16n8k" in text and "ldmatrix.sync" in text and "load_matrices4(" in text
     compiled = compile_cubin(text, "sm_90")
     assert all(r.spill_bytes == 0 for r in compiled.resources.values())
+
+
+def test_factors_of_tfloat32_are_rounded_when_they_are_loaded() -> None:
+    """Once for each fragment, not for each product of it."""
+    workload = workloads.matmul(m=16, n=16, k=16, dtype="tfloat32")
+    sketch = generate(workload, H200, ["direct"]).sketches[0]
+    steps, tiles = (sketch.columns.index(c) for c in ("matmul.r.steps", "matmul.columns.tiles"))
+    values = sketch.expand(rows := legal(sketch, 50))
+    row = rows[(values[steps] == 1) & (values[tiles] == 2)][0]
+    text = emit_program(device_program(program_of(workload, "direct", sketch.trace(row)), LIMITS))
+    ptx = compile_ptx(text, "sm_90")
+    count = ptx.count("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32")
+    assert count and ptx.count("cvt.rna.tf32.f32") == count // 2 * (4 + 2 * 2)
 
 
 def _mma() -> Intrinsic:

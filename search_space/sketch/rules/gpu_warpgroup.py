@@ -1,0 +1,169 @@
+"""GPUs whose warpgroups multiply tiles of shared memory (`wgmma`): blocks, warpgroups, tiles of one instruction.
+
+A warpgroup accumulates a tile of the output in registers that its threads hold together (scope `warpgroup`). A step of
+the reduction copies tiles of both factors into shared memory, from where the instructions read them. The epilogue is
+done by the threads, each on the elements that it holds.
+"""
+
+from __future__ import annotations
+
+from search_space.hardware import Hardware
+from search_space.ir.expr import Expr, dtype_bytes, lift
+from search_space.lower.blocks import PIPELINE
+from search_space.schedule.state import Stage
+from search_space.schedule.steps import ComputeAt, Fuse, Pragma, Split, Step
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, with_threads
+from search_space.sketch.rules.gpu_products import (
+    Product,
+    any_whole,
+    factor_of,
+    longest_extent,
+    multiplied,
+    product_of,
+    row_dimension,
+)
+from search_space.sketch.rules.gpu_tensor import (
+    GROUPS,
+    LANES,
+    GpuTensorCores,
+    Side,
+    by_instructions,
+    decided_sides,
+    held_in,
+    on_threads,
+)
+from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
+from search_space.warpgroup_intrinsics import DEPTH, ROWS, SCOPE, THREADS, Wgmma, wgmmas_for
+
+WARPGROUPS = (1, 2)
+TILES = (1, 2)
+"""Of one instruction that a warpgroup accumulates, along each side."""
+LINE = 64
+"""Elements of a row of 128 bytes, in which tiles of both factors are laid out."""
+LINES = (1, 2)
+"""By which a step of the reduction advances."""
+STAGES = (2, 3, 4)
+"""Steps whose tiles are in shared memory at once."""
+LEAST = 32
+"""Rows and columns of the output, below which most of an instruction would multiply zeros."""
+WARPS, HALVES, PAIR = 4, 2, 2
+"""Warps along the rows of a tile, halves of a warp's 16 rows, and columns next to each other that a thread holds."""
+
+
+class GpuWarpgroups(SketchRule):
+    """Tiles a product of 16-bit factors that warpgroups multiply, together with its epilogue.
+
+    Sketches for single warps stand beside those for warpgroups.
+    """
+
+    name = "gpu_warpgroups"
+
+    def __init__(self) -> None:
+        self.warps = GpuTensorCores()
+
+    def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
+        if hardware.gpu is None or not self.warps.matches(draft, stage, hardware):
+            return False
+        found = product_of(draft, stage)
+        return found is not None and bool(self.instructions(draft, found, hardware))
+
+    def instructions(self, draft: Draft, found: Product, hardware: Hardware) -> tuple[Wgmma, ...]:
+        """The instructions as wide as the output bears; none where the factors lie otherwise than they read them."""
+        left, right = (multiplied(found, t) for t in (found.left, found.right))
+        fitting = wgmmas_for(hardware, left, right, found.sums.dtype)
+        if not fitting or not found.rows:
+            return ()
+        columns = int(found.columns.extent.value)
+        if min(columns, int(found.rows[0].extent.value)) < LEAST:
+            return ()
+        depth = found.sums.reduce_axes[-1]
+        if longest_extent(draft, depth) < DEPTH or not (depth.extent.is_const or any_whole(draft, depth, LINE)):
+            return ()
+        if found.columns.name not in factor_of(found, found.right)[1][-1]:
+            return ()
+        narrow, *wider = fitting
+        return (narrow, *(w for w in wider if ceildiv(columns, w.columns) * w.columns <= columns * MAX_WASTE))
+
+    def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        found = product_of(draft, stage)
+        assert found is not None
+        out = []
+        for wgmma in self.instructions(draft, found, hardware):
+            out += self.variants(draft, stage, found, wgmma, hardware)
+        return out + self.warps.apply(draft, stage, hardware)
+
+    def variants(self, draft: Draft, stage: Stage, found: Product, wgmma: Wgmma, hardware: Hardware) -> list[Draft]:
+        """The sketches of one instruction, one for each number of tiles in shared memory."""
+        draft, sums = held_in(draft, found, stage, SCOPE)
+        rows, columns = (ROWS, TILES), (wgmma.columns, TILES)
+        draft, row, column = decided_sides(draft, found, rows, columns, "warpgroups", WARPGROUPS)
+        draft, place = self.output(draft, found, row, column, wgmma)
+        draft, outer, depth = self.reduction(draft, found, sums, wgmma, place)
+        threads = Threads(column.groups, THREADS, row.groups)
+        held = lift(row.tiles) * column.tiles * (ROWS * wgmma.columns // THREADS)
+        draft = with_threads(draft, threads.count, held, gpu_of(hardware), THREADS)
+        whole = (depth, column.extent(wgmma.columns))
+        draft = self.factors(draft, found, (sums, outer), threads, whole)
+        return [
+            draft.apply(Pragma(sums, outer, PIPELINE, stages))
+            .variant(f"wgmma{wgmma.columns}/{stages}")
+            .finish(stage.name, sums)
+            for stages in STAGES
+        ]
+
+    # ------------------------------------------------------------------ the output
+    def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, str]:
+        """The output's loops, the threads on the elements that they hold; and the loop around a warpgroup's tile."""
+        name, axes = found.output.name, [a.name for a in found.output.axes]
+        batch, rows, j = axes[: len(found.batch)], axes[len(found.batch) : -1], axes[-1]
+        i = "_".join(rows)
+        steps: list[Step] = [Fuse(name, tuple(rows))] if len(rows) > 1 else []
+        steps += [
+            Split(name, i, (row.blocks, row.groups, row.tiles, WARPS, HALVES, GROUPS), "guard"),
+            Split(name, j, (column.groups, column.tiles, wgmma.columns // (LANES * PAIR), LANES, PAIR), "guard"),
+        ]
+        outer, lanes = (*batch, f"{i}.0", f"{j}.0", f"{i}.1"), (f"{i}.4", f"{i}.6", f"{j}.4")
+        inner = (f"{i}.3", f"{j}.2", f"{j}.3", f"{i}.5")
+        steps += on_threads(name, outer, (f"{i}.2", f"{j}.1"), lanes, inner, f"{j}.5")
+        return draft.apply(*steps), f"{j}.1"
+
+    # ------------------------------------------------------------------ the sum
+    def reduction(self, draft: Draft, found: Product, sums: str, wgmma: Wgmma, place: str) -> tuple[Draft, str, Expr]:
+        """The loops of the sum; the one over steps, and how deep a step is."""
+        name, stage = found.output.name, draft.state.stage(sums)
+        draft = draft.apply(ComputeAt(sums, name, place))
+        *others, axis = stage.reduce_axes
+        extent = longest_extent(draft, axis)
+        table = [(s,) for s in LINES if s == 1 or ceildiv(extent, s * LINE) * s * LINE <= extent * MAX_WASTE]
+        group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.lines",), table)
+        draft, (lines,) = draft.decide(group)
+        exact = not axis.extent.is_const or all(extent % (s * LINE) == 0 for (s,) in table)
+        outer, depths = (*(a.name for a in others), f"{axis.name}.0"), lift(lines) * (LINE // DEPTH)
+        draft = draft.apply(*by_instructions(stage, axis.name, outer, depths, wgmma.product, exact))
+        return draft, "_".join(outer), lift(lines) * LINE
+
+    def factors(
+        self, draft: Draft, found: Product, place: tuple[str, str], threads: Threads, whole: tuple[Expr, Expr]
+    ) -> Draft:
+        """Copies of both factors in shared memory, the left one's rows along the reduction, the right one's across.
+
+        Args:
+            place: the sums, and their loop over steps.
+            whole: length of a row of each.
+        """
+        name = found.output.name
+        for label, tensor, length in (("left", found.left, whole[0]), ("right", found.right, whole[1])):
+            source = draft.state.input(tensor) or draft.state.stage(tensor)
+            along = factor_of(found, tensor)[1]
+            last = len(along) - 1
+            k = next(d for d, names in enumerate(along) if found.sums.reduce_axes[-1].name in names)
+            line = row_dimension(found) if label == "left" else k
+            order = (*(d for d in range(last) if d != line), line, last)
+            row, most = int(lift(source.shape[last]).value), 16 // dtype_bytes(source.dtype)
+            vectors = [(v,) for v in (1, 2, 4, 8) if v <= most and row % v == 0][-2:]
+            group = f"{name}.{label}.vector"
+            draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors))
+            draft = divided(draft, f"vectors of {tensor}", length, vector)
+            draft, _ = copied(draft, tensor, place, threads, vector, order)
+        return draft

@@ -1,0 +1,94 @@
+"""Whole networks on a GPU: a cubin for each module, and every launch as plain data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from targets.base import BuildError, NetworkPlan, Place
+from targets.cuda.driver import NETWORK_SCHEMA
+
+if TYPE_CHECKING:
+    from targets.cuda.target import CudaTarget
+
+
+def link(target: CudaTarget, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
+    """Writes the cubins of a network; see `Target.link`.
+
+    The manifest has `launches`, of each step those of its kernels in order, and `packing`, what makes packed constants
+    once. An argument is a place: a space, a number and bytes beyond it, as in `targets.base.Place`.
+
+    Raises:
+        BuildError: an array that does not begin where kernels may read it in vectors.
+    """
+    modules = []
+    for module in plan.modules:
+        file = f"{module.name}.cubin"
+        (folder / file).write_bytes(module.object_code)
+        modules.append({"file": file, "sha256": hashlib.sha256(module.object_code).hexdigest()})
+    packing, launches, workspace = [], [], 0
+    for made in plan.packings:
+        module = plan.modules[made.module]
+        parameter = next(p for p in module.parameters if p.name == made.name)
+        packed = [p.name for p in module.parameters if p.packed_from]
+        places = {made.name: made.result, **dict(zip(parameter.packed_from, made.sources, strict=True))}
+        prologue = module.metadata["prologues"][packed.index(made.name)]
+        packing += list(_launches(made.module, prologue, places, target))
+        workspace = max(workspace, _workspace_bytes(prologue, target))
+    for step in plan.steps:
+        module = plan.modules[step.module]
+        places = dict(zip((p.name for p in module.parameters), step.arguments, strict=True))
+        launches.append(list(_launches(step.module, module.metadata["launches"], places, target)))
+        workspace = max(workspace, _workspace_bytes(module.metadata["launches"], target))
+    return {
+        "schema": NETWORK_SCHEMA,
+        "arch": target.arch,
+        "files": [module["file"] for module in modules],
+        "modules": modules,
+        "packing": packing,
+        "launches": launches,
+        "memory": {"packed_bytes": plan.packed_bytes, "workspace_bytes": workspace},
+    }
+
+
+def _launches(
+    number: int, program: Mapping[str, Any], places: Mapping[str, Place], target: CudaTarget
+) -> Iterator[dict[str, Any]]:
+    """The launches of a program whose buffers lie at `places`; its workspace is that of all programs, in turn."""
+    known = {**places, **_workspace(program, target)}
+    for launch in program["kernels"]:
+        arguments = [known[name] for name in launch["arguments"]]
+        for place in arguments:
+            begin = place.number * (place.space not in ("input", "output")) + place.beyond
+            if begin % target.alignment:
+                raise BuildError(
+                    f"arrays of a kernel must begin at multiples of {target.alignment} bytes, but one of "
+                    f"{launch['name']} begins {begin} bytes into {place.space}"
+                )
+        yield {
+            "module": number,
+            "name": launch["name"],
+            "grid": launch["grid"],
+            "block": launch["block"],
+            "dynamic_shared_bytes": launch["dynamic_shared_bytes"],
+            "arguments": [[place.space, place.number, place.beyond] for place in arguments],
+        }
+
+
+def _workspace(program: Mapping[str, Any], target: CudaTarget) -> dict[str, Place]:
+    """Buffers between the kernels of a program, one after another."""
+    places, start = {}, 0
+    for name, nbytes in program["workspace"]:
+        places[name] = Place("workspace", start)
+        start += _spaced(nbytes, target)
+    return places
+
+
+def _workspace_bytes(program: Mapping[str, Any], target: CudaTarget) -> int:
+    return sum(_spaced(nbytes, target) for _, nbytes in program["workspace"])
+
+
+def _spaced(nbytes: int, target: CudaTarget) -> int:
+    return -(-nbytes // target.spacing) * target.spacing

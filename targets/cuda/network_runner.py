@@ -1,0 +1,119 @@
+"""A network on a GPU: everything it needs in device memory, its launches recorded once and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.dtypes import numpy_dtype
+from targets.base import Parameter
+from targets.cuda.device import Device
+from targets.cuda.stopwatch import Stopwatch
+
+Launches = Sequence[Mapping[str, Any]]
+
+
+class NetworkRunner:
+    """The kernels of a network, their constants and their memory on a device.
+
+    Args:
+        device: that runs it.
+        cubins: of the modules, by number.
+        manifest: `launches`, `packing` and `memory` as `targets.cuda.network.link` gives them.
+        weights: all constants.
+        inputs, outputs: of the network.
+
+    Raises:
+        RunError: the device does not take a module, or has too little memory.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        cubins: Sequence[bytes],
+        manifest: Mapping[str, Any],
+        weights: NDArray[np.uint8],
+        inputs: Sequence[Parameter],
+        outputs: Sequence[Parameter],
+    ) -> None:
+        self.device = device
+        self._modules = [device.load(cubin) for cubin in cubins]
+        self._kernels: dict[tuple[int, str], Any] = {}
+        memory = manifest["memory"]
+        self._memory: dict[str, Any] = {
+            "weights": device.allocate(weights.nbytes),
+            "packed": device.allocate(memory["packed_bytes"]),
+            "arena": device.allocate(memory["arena_bytes"]),
+            "workspace": device.allocate(memory["workspace_bytes"]),
+        }
+        self._given = [device.allocate(_bytes(p)) for p in inputs]
+        self._made = [device.allocate(_bytes(p)) for p in outputs]
+        device.upload(self._memory["weights"], weights)
+        _each(self._prepared(manifest["packing"]))
+        self._steps = [self._prepared(launches) for launches in manifest["launches"]]
+        for given in self._given:
+            device.fill(given, 0)  # what is looked up by an input that nobody gave is there
+        self._replay: Callable[[], None] | None = None
+        self._stopwatch = Stopwatch(device, self.run, sum(map(len, self._steps)), cold=False)
+
+    def upload(self, arrays: Sequence[NDArray[Any]]) -> None:
+        """Puts the network's inputs in place."""
+        for memory, array in zip(self._given, arrays, strict=True):
+            self.device.upload(memory, np.ascontiguousarray(array))
+
+    def download(self, arrays: Sequence[NDArray[Any]]) -> None:
+        """Fetches the network's outputs, when all work before is done."""
+        for memory, array in zip(self._made, arrays, strict=True):
+            self.device.download(memory, array)
+
+    def run(self) -> None:
+        """Queues one inference: the first launch by launch, which loads the kernels, all others as recorded then."""
+        if self._replay is not None:
+            self._replay()
+            return
+        self._start()
+        self._replay = self.device.recorded(self._start)
+
+    def time(self, iterations: int) -> NDArray[np.float64]:
+        """Seconds of each inference by the device's clock, transfers not included; see `Stopwatch`."""
+        if self._replay is None:
+            self.run()
+        return self._stopwatch.time(iterations)
+
+    def profile(self, iterations: int) -> NDArray[np.float64]:
+        """Seconds of each step, launched one by one: (iterations, steps)."""
+        parts = [partial(_each, launches) for launches in self._steps]
+        laps = [self._stopwatch.laps(parts) for _ in range(iterations)]
+        return np.array(laps).reshape(iterations, len(parts))
+
+    def _start(self) -> None:
+        for launches in self._steps:
+            _each(launches)
+
+    def _prepared(self, launches: Launches) -> list[Callable[[], None]]:
+        return [self._launch(facts) for facts in launches]
+
+    def _launch(self, facts: Mapping[str, Any]) -> Callable[[], None]:
+        key, shared = (facts["module"], facts["name"]), facts["dynamic_shared_bytes"]
+        if key not in self._kernels:
+            self._kernels[key] = self.device.kernel(self._modules[facts["module"]], facts["name"], shared)
+        kernel, arguments = self._kernels[key], [self._place(*place) for place in facts["arguments"]]
+        return lambda: self.device.launch(kernel, facts["grid"], facts["block"], shared, arguments)
+
+    def _place(self, space: str, number: int, beyond: int) -> Any:
+        if space in ("input", "output"):
+            return self.device.part((self._given if space == "input" else self._made)[number], beyond)
+        return self.device.part(self._memory[space], number + beyond)
+
+
+def _each(launches: Sequence[Callable[[], None]]) -> None:
+    for launch in launches:
+        launch()
+
+
+def _bytes(parameter: Parameter) -> int:
+    return int(np.prod(parameter.shape)) * numpy_dtype(parameter.dtype).itemsize

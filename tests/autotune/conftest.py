@@ -1,0 +1,31 @@
+"""A GPU for tests: machine code is the text of kernels, devices are fake."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from targets.cuda.nvrtc import Compiled, Resources
+from tests.targets.cuda.fake_device import RecordingTarget
+
+KERNEL = re.compile(r"__launch_bounds__\(\d+\) (\w+)\(")
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> RecordingTarget:
+    """Stands for the CUDA target; what it builds runs on fake devices."""
+    made = RecordingTarget()
+    monkeypatch.setattr("targets.cuda.target.get_target", lambda spec="cuda": made)
+    return made
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No NVRTC: the machine code is the text."""
+
+    def compiled(text: str, arch: str) -> Compiled:
+        used = Resources(32, 0, 0, 0)
+        return Compiled(b"\x7fELF" + text.encode(), dict.fromkeys(KERNEL.findall(text), used))
+
+    monkeypatch.setattr("targets.cuda.target.compile_cubin", compiled)

@@ -1,0 +1,47 @@
+"""On a GPU: networks compute the reference, again and again, and their times make sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import autotune
+from autotune.compile import Compiler
+from autotune.graph.evaluate import evaluate
+from autotune.graph.ir import Graph
+from targets.cuda.driver import missing_device
+from targets.cuda.target import CudaTarget
+from tests.gpu.candidates import scheduled
+from tests.graph.nets import branches, feeds, residual
+
+if missing_device():
+    pytest.skip(f"no gpu: {missing_device()}", allow_module_level=True)
+
+
+@pytest.mark.parametrize("graph", [branches(1), branches(2), residual()], ids=["one", "two", "residual"])
+def test_outputs_are_the_graphs(graph: Graph, tmp_path: Path) -> None:
+    from targets.cuda.device import first_device
+
+    target = CudaTarget(first_device().arch)
+    for seed in range(3):
+        folder = tmp_path / str(seed)
+        Compiler(graph, scheduled(target.hardware, seed), f"cuda:{target.arch}").write(folder)
+        network = autotune.load(folder)
+        for given in (feeds(graph, 0), feeds(graph, 1), feeds(graph, 0)):
+            found, values = network(given["x"]), evaluate(graph, given)
+            arrays = found if isinstance(found, tuple) else (found,)
+            for array, name in zip(arrays, graph.outputs, strict=True):
+                np.testing.assert_allclose(array, values[name], rtol=1e-4, atol=1e-5)
+
+
+def test_times_are_those_of_the_steps(tmp_path: Path) -> None:
+    from targets.cuda.device import first_device
+
+    target = CudaTarget(first_device().arch)
+    Compiler(residual(), scheduled(target.hardware, 0), f"cuda:{target.arch}").write(tmp_path)
+    network = autotune.load(tmp_path)
+    whole, steps = np.median(network.time(32)), np.median(network.profile(8), axis=0)
+    assert 1e-6 < whole < 1e-2 and steps.shape == (len(network.manifest["steps"]),)
+    assert (steps > 5e-7).all() and whole < 2 * steps.sum()
