@@ -20,7 +20,7 @@ from autotune.guide import Guide
 from autotune.search.base import Candidate
 from autotune.search.evolution import Evolution
 from benchmarks.gpu import rows
-from benchmarks.gpu.machine_code import Bound, MissingDisassembler, bound, disassemble, disassembler
+from benchmarks.gpu.machine_code import MATH, TENSOR, Bound, MissingDisassembler, bound, disassemble, disassembler
 from costmodel.models.lightgbm_model import LightGBMModel
 from search_space import workloads
 from search_space.ir.expr import dtype_bytes
@@ -114,13 +114,13 @@ def line(name: str, workload: Workload, found: Sequence[Inspected], target: Cuda
     most = max(found, key=lambda each: each.bound.seconds)
     code, kernel = most.bound, most.kernel
     seconds = sum(each.bound.seconds for each in found)
-    tensor = code.share("HMMA", "IMMA") > 0
+    tensor = code.share(*TENSOR) > 0
     moved = bytes_of(workload) / target.hardware.bandwidth
     rate = dict(target.limits.tensor_flops)["float16"] if tensor else target.hardware.peak_flops
     ideal, of = max((workload.flops / rate, "tensor cores" if tensor else "fp32"), (moved, "bandwidth"))
     block = "x".join(str(n) for n in kernel.block if n > 1) or "1"
     loads = code.share("LDS", "LDSM")
-    math = code.share("FFMA", "HMMA", "IMMA")
+    math = code.share(*MATH)
     loop = "none" if code.passes == 1.0 else f"{code.loop.total()}: {math:.0%} math, {loads:.0%} shared"
     spilled = f", {most.spilled} B spilled" if most.spilled else ""
     return (

@@ -19,7 +19,7 @@ from math import prod
 from pathlib import Path
 
 from costmodel.features.gpu import MMA_SHARE
-from search_space.hardware import Hardware
+from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes, walk
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from search_space.warp_intrinsics import MMAS
@@ -30,7 +30,9 @@ _LABEL = re.compile(r"^(\.L_\w+):")
 _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")
 _GUARD = re.compile(r"^@!?U?P\w+\s+")
 _TARGET = re.compile(r"(\.L_\w+)")
-MATH = ("FFMA", "HMMA", "IMMA", "HFMA2", "IDP")
+_WARPGROUP = re.compile(r"[HQI]GMMA\.(\d+)x(\d+)x(\d+)")
+TENSOR = ("HMMA", "IMMA", "HGMMA", "IGMMA", "QGMMA")
+MATH = ("FFMA", "HFMA2", "IDP", *TENSOR)
 ISSUED = 4
 """Instructions of warps that a multiprocessor starts in a cycle."""
 _PRODUCTS = {mma.product.name: mma for mma in MMAS}
@@ -209,10 +211,10 @@ def bound(function: Function, kernel: DeviceKernel, hardware: Hardware) -> Bound
     shared = sum(n * _values(name, pairs) for name, n in total.items())
     executed = sum(total.values())
     cycles = {"issue": executed * warps / ISSUED, "shared memory": shared * warps}
-    tensor = sum(n for name, n in total.items() if name.startswith(("HMMA", "IMMA")))
+    tensor = sum(n * _operations(name, work.operations, gpu) for name, n in total.items())
     if tensor:
-        rate = dict(gpu.tensor_flops)["float16"] * (MMA_SHARE if gpu.arch.startswith("sm_90") else 1.0)
-        cycles["tensor cores"] = tensor * warps * work.operations / (rate / gpu.sms / hardware.clock_hz)
+        rate = dict(gpu.tensor_flops)["float16"]
+        cycles["tensor cores"] = tensor * warps / (rate / gpu.sms / hardware.clock_hz)
     parts = {name: n / hardware.clock_hz for name, n in cycles.items()}
     parts["memory"] = sum(map(buffer_bytes, kernel.params)) / hardware.bandwidth
     return Bound(parts, function.count(main), passes[main] if main else 1.0, executed)
@@ -231,6 +233,19 @@ def _passes(function: Function, loop: Loop, work: Work) -> float:
         return work.products / products
     loaded = sum(n * _bytes(name) for name, n in inside.items() if name.startswith(("LDG.", "LDGSTS")))
     return max(1.0, work.read / loaded) if loaded else 1.0
+
+
+def _operations(name: str, operations: int, gpu: GpuLimits) -> float:
+    """What a warp's instruction asks of the tensor cores, in operations at their full rate.
+
+    Instructions of one warp have `operations`, and reach but a share of the rate; those of four have their shape in the
+    name, and each of the four warps is counted a quarter.
+    """
+    if shape := _WARPGROUP.match(name):
+        return 2.0 * prod(map(int, shape.groups())) / 4
+    if name.startswith(("HMMA", "IMMA")):
+        return operations / (MMA_SHARE if gpu.arch.startswith("sm_90") else 1.0)
+    return 0.0
 
 
 def _pairs(kernel: DeviceKernel) -> bool:

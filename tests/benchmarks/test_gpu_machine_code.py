@@ -38,6 +38,15 @@ TEXT = """
 """
 
 
+def test_instructions_of_warpgroups_say_their_shape() -> None:
+    """A quarter of one counts for each of its four warps, at the full rate of the data sheet."""
+    text = TEXT.replace("FFMA R0, R4, R8, R0", "HGMMA.64x256x16.F32 R24, gdesc[UR16].tnspB, R24")
+    found = bound(read(text)["first"], product(), TARGET.hardware)
+    assert found.share("HGMMA") == pytest.approx(0.2)
+    cycles = 2 * 64 * 256 * 16 / 4 * found.passes / (989e12 / 132 / TARGET.hardware.clock_hz)
+    assert found.parts["tensor cores"] == pytest.approx(cycles / TARGET.hardware.clock_hz)
+
+
 @pytest.fixture
 def program() -> str:
     try:
