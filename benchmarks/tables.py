@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks import transfer_figures
 from benchmarks.gpu.offline_table import offline
+from benchmarks.gpu.table import beside_torch
 from benchmarks.interleave import geometric_mean
+from benchmarks.markdown import table
 from benchmarks.rows import ROWS
 
 Document = dict[str, Any]
@@ -50,7 +52,7 @@ def operators(document: Document) -> str:
                 "constant" if row["constant_weight"] else "",
             ]
         )
-    return _table(header, lines) + _means(ratios)
+    return table(header, lines) + _means(ratios)
 
 
 def tvm(document: Document) -> str:
@@ -84,7 +86,7 @@ def tvm(document: Document) -> str:
                     *(f"{tuning[name]['trials_per_second']:.1f}" for name in ("ours", "tvm")),
                 ]
             )
-    return _table(header, lines) + _means(ratios)
+    return table(header, lines) + _means(ratios)
 
 
 def peak(document: Document) -> str:
@@ -93,7 +95,7 @@ def peak(document: Document) -> str:
         [name, *(_number(row[key] / 1e9, ".0f") for key in ("matmul", "convolution"))]
         for name, row in document["rows"].items()
     ]
-    return _table(["threads", "matmul GFLOP/s", "convolution GFLOP/s"], lines)
+    return table(["threads", "matmul GFLOP/s", "convolution GFLOP/s"], lines)
 
 
 def throughput(document: Document) -> str:
@@ -115,7 +117,7 @@ def throughput(document: Document) -> str:
                 spent,
             ]
         )
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def seeds(document: Document) -> str:
@@ -126,7 +128,7 @@ def seeds(document: Document) -> str:
         best, worst = min(row["seconds"].values()), max(row["seconds"].values())
         shown = f"{(worst / best - 1) * 100:.0f} %"
         lines.append([row["title"], row["trials"], len(row["seconds"]), _ms(best), _ms(worst), shown])
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def quantized(document: Document) -> str:
@@ -137,7 +139,7 @@ def quantized(document: Document) -> str:
         integers, floats = row["seconds"]["int8"], row["seconds"]["float32"]
         rates = [f"{row['flops'] / seconds / 1e9:.0f}" for seconds in (integers, floats)]
         lines.append([row["title"], _ms(integers), rates[0], _ms(floats), rates[1], f"{floats / integers:.2f}x"])
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def vta(document: Document) -> str:
@@ -169,7 +171,7 @@ def vta(document: Document) -> str:
                 f"{row['port_utilisation'] * 100:.1f} %",
             ]
         )
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def networks(document: Document) -> str:
@@ -213,7 +215,7 @@ def networks(document: Document) -> str:
                 *(_mib(n, 1) for n in (memory["arena_bytes"], row.get("onnxruntime_arena", {}).get("requested"))),
             ]
         )
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def scheduling(document: Document) -> str:
@@ -231,7 +233,7 @@ def scheduling(document: Document) -> str:
         for row in document["rows"].values()
         for budget in row["budgets"]
     ]
-    return _table(header, lines)
+    return table(header, lines)
 
 
 def search(document: Document) -> str:
@@ -253,7 +255,7 @@ def search(document: Document) -> str:
             bound = "at least " if found["cut_off"]["random"] or found["cut_off"]["search"] else ""
             cut = [found["cut_off"][side] for side in ("random", "search")]
             means.append([name, f"{bound}{value:.1f}x", f"{low:.1f}x to {high:.1f}x", found["tasks"], *cut])
-        parts += [_table(header, lines), *([_table(means[0], means[1:])] if known else [])]
+        parts += [table(header, lines), *([table(means[0], means[1:])] if known else [])]
     return "\n\n".join(parts)
 
 
@@ -277,7 +279,7 @@ def models(document: Document) -> str:
         lines.append([name, *figures, _number(row["rows_per_second"], ",.0f"), f"{row['fit_seconds']:.1f}"])
     told = "Learned from {tasks} tasks ({programs:,} programs)".format(**document["train"])
     judged = "judged on {tasks} others ({programs:,} programs)".format(**document["test"])
-    return f"{told}, {judged}.\n\n" + _table(header, lines)
+    return f"{told}, {judged}.\n\n" + table(header, lines)
 
 
 def _trials(method: dict[str, Any] | None, share: str) -> str:
@@ -308,6 +310,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "search": search,
     "models": models,
     "transfer": transfer,
+    "gpu": beside_torch,
     "gpu_offline": offline,
 }
 
@@ -323,12 +326,7 @@ def _means(ratios: dict[str, list[float]]) -> str:
     lines = [
         [kind, f"{geometric_mean(found):.2f}x", f"{min(found):.2f}x", len(found)] for kind, found in ratios.items()
     ]
-    return "\n\n" + _table(["class", "geometric mean", "lowest", "rows"], lines)
-
-
-def _table(header: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    rule = ["---", *("---:" for _ in header[1:])]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (header, rule, *lines))
+    return "\n\n" + table(["class", "geometric mean", "lowest", "rows"], lines)
 
 
 def _ms(seconds: float | None) -> str:

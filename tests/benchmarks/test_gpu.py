@@ -7,7 +7,8 @@ import pytest
 
 from benchmarks.gpu.__main__ import main, means
 from benchmarks.gpu.peer import torch_calls
-from benchmarks.gpu.rows import ROWS
+from benchmarks.gpu.rows import ROWS, TARGETS
+from benchmarks.gpu.table import beside_torch
 from search_space import workloads
 from search_space.space import generate
 from search_space.workloads import Workload
@@ -52,6 +53,23 @@ def test_means_are_geometric_and_of_each_kind() -> None:
         "c": {"kind": "rows", "problem": "no schedule"},
     }
     assert means(rows) == pytest.approx({"fp32_warm": 1.0, "fp32_cold": 2.0})
+
+
+def test_the_table_tells_ratios_and_what_was_not_measured() -> None:
+    seconds = {"ours": 2e-5, "torch_plain": 3e-5, "torch_channels_last": 2.5e-5}
+    measured = {
+        "kind": "fp32",
+        **dict.fromkeys(("warm", "cold"), seconds),
+        **{f"ratio_{state}": 1.25 for state in ("warm", "cold")},
+        "metrics": {"registers": 96.0, "spill_bytes": 0.0},
+    }
+    rows = {"one": measured, "two": {"kind": "fp32", "problem": "no schedule"}}
+    document = {"device": "NVIDIA H200", "arch": "sm_90", "date": "2026-01-01", "means": means(rows), "rows": rows}
+    text = beside_torch(document)
+    assert "| one | 20.0 | 25.0 | 1.25x | 20.0 | 25.0 | 1.25x | 96 | 0 |" in text
+    assert "| two | no schedule |" in text and "| fp32 | 1 | 1.25x | 1.25x | 1.0x |" in text
+    assert "On NVIDIA H200 (sm_90), 2026-01-01" in text
+    assert set(TARGETS) == {row.kind for row in ROWS}
 
 
 def test_rows_that_are_not_there_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,46 @@
+"""The table of `benchmarks.gpu`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.gpu.rows import TARGETS
+from benchmarks.markdown import table
+
+STATES, KEYS = ("warm", "cold"), ("registers", "spill_bytes")
+
+
+def beside_torch(document: dict[str, Any]) -> str:
+    """Each workload's time beside PyTorch's best, with warm and with cold caches, and geometric means by kind."""
+    said = f"On {document['device']} ({document['arch']}), {document['date']}; microseconds."
+    rows, means = document["rows"], document["means"]
+    times = [f"{what}, {state}" for state in STATES for what in ("ours", "PyTorch", "ratio")]
+    single = table(
+        ["workload", *times, "registers", "spilled"],
+        [
+            [name, *_cells(row, "warm"), *_cells(row, "cold"), *(f"{row['metrics'][key]:.0f}" for key in KEYS)]
+            if "warm" in row
+            else [name, row["problem"], *[""] * (len(times) + 1)]
+            for name, row in rows.items()
+        ],
+    )
+    kinds = dict.fromkeys(row["kind"] for row in rows.values())
+    together = table(
+        ["kind", "rows", *(f"ratio, {state}" for state in STATES), "target"],
+        [
+            [
+                kind,
+                sum(row["kind"] == kind and "warm" in row for row in rows.values()),
+                *(f"{means[key]:.2f}x" if (key := f"{kind}_{state}") in means else "" for state in STATES),
+                f"{TARGETS[kind]:.1f}x",
+            ]
+            for kind in kinds
+        ],
+    )
+    return f"{said}\n\n{single}\n\n{together}"
+
+
+def _cells(row: dict[str, Any], state: str) -> list[str]:
+    """Our time, PyTorch's best, and the ratio."""
+    ours, best = row[state]["ours"], min(s for name, s in row[state].items() if name != "ours")
+    return [f"{ours * 1e6:.1f}", f"{best * 1e6:.1f}", f"{row[f'ratio_{state}']:.2f}x"]
