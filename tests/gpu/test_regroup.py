@@ -31,7 +31,7 @@ def same(a: Expr, b: Expr, extents: tuple[int, ...]) -> None:
         assert evaluate(a, point, {}) == evaluate(b, point, {}), (str(a), str(b), point)
 
 
-@settings(deadline=None, max_examples=examples(200))
+@settings(deadline=None, max_examples=examples(80))
 @given(SUMS, SUMS, EXTENTS, NUMBERS, NUMBERS)
 def test_values_are_kept(a: Expr, b: Expr, extents: tuple[int, ...], n: int, m: int) -> None:
     simplify = Regrouping({name: const(e) for name, e in zip(LOOPS, extents, strict=True)})

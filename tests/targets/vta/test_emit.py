@@ -50,7 +50,7 @@ def test_random_candidates_are_exact_and_free_of_races(name: str, workload: Work
             check(workload, built(workload, sketch, draw(sketch, rng), target), target)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_convolutions_of_any_window_and_block(data: st.DataObject) -> None:
     batch, ins, outs = (data.draw(st.sampled_from([1, 2, 4]), what) for what in ("batch", "ins", "outs"))
