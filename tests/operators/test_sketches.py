@@ -13,7 +13,6 @@ from targets import registry
 from tests.operators.cases import SMALL
 from tests.operators.test_definitions import check
 
-
 SKETCHES = 3
 """Of each algorithm, others for every workload; `tests/contracts/test_sketch_contract.py` interprets all."""
 
