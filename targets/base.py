@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from search_space.dtypes import numpy_dtype
+
 if TYPE_CHECKING:  # a process that only runs networks needs neither
     from pathlib import Path
 
@@ -176,12 +178,14 @@ class Bound(ABC):
     """A kernel with its inputs in place: constants packed, an output to write to.
 
     Attributes:
+        outputs: arrays that a run writes, or where they are found after it.
         copies: sets of constants that rotate from run to run; 1 where they do not.
         deterministic: whether `time` and `run` say the same each time, as simulators do, so that once is enough.
     """
 
     copies: int = 1
     deterministic: bool = False
+    outputs: Sequence[NDArray[Any]]
 
     @abstractmethod
     def run(self, threads: int | None = None) -> NDArray[Any]:
@@ -201,9 +205,37 @@ class Kernel(ABC):
 
     module: Module
 
-    @abstractmethod
     def __call__(self, *arrays: NDArray[Any]) -> None:
-        """Runs on inputs..., outputs...; the outputs are written in place."""
+        """Runs on inputs..., outputs...; the outputs are written in place.
+
+        Raises:
+            RunError: other arrays than the kernel takes.
+        """
+        split = len(self.module.sources)
+        if len(arrays) != split + len(self.module.outputs):
+            names = ", ".join([p.name for p in self.module.sources] + list(self.module.outputs))
+            raise RunError(f"a kernel must be given its inputs and outputs ({names}), but got {len(arrays)} arrays")
+        by_name = {p.name: p for p in self.module.parameters}
+        for array, name in zip(arrays[split:], self.module.outputs, strict=True):
+            _check(array, by_name[name], "output")
+        bound = self.bind(arrays[:split])
+        bound.run()
+        for mine, theirs in zip(bound.outputs, arrays[split:], strict=True):
+            theirs[...] = mine
+
+    def check(self, inputs: Sequence[NDArray[Any]]) -> None:
+        """Holds inputs against what the kernel takes.
+
+        Raises:
+            RunError: there are others.
+        """
+        if len(inputs) != len(self.module.sources):
+            names = ", ".join(p.name for p in self.module.sources)
+            raise RunError(
+                f"a kernel must be given its {len(self.module.sources)} inputs ({names}), but got {len(inputs)}"
+            )
+        for array, parameter in zip(inputs, self.module.sources, strict=True):
+            _check(array, parameter, "input")
 
     @abstractmethod
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> Bound:
@@ -213,6 +245,14 @@ class Kernel(ABC):
             inputs: of the kernel.
             copies: more than 1: timed executions find constants cold, by rotating so many copies or otherwise.
         """
+
+
+def _check(array: NDArray[Any], parameter: Parameter, what: str) -> None:
+    if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
+        raise RunError(
+            f"{what} `{parameter.name}` must be {parameter.dtype} of shape {parameter.shape}, "
+            f"but got {array.dtype} of shape {array.shape}"
+        )
 
 
 class Target(ABC):

@@ -11,8 +11,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.dtypes import numpy_dtype
-from targets.base import Bound, Kernel, Module, Parameter, RunError
+from targets.base import Bound, Kernel, Module
 from targets.cpu.arrays import aligned
 from targets.cpu.runtime import cold_timer_text, initialise, runtime_text
 
@@ -93,36 +92,9 @@ class CpuKernel(Kernel):
         table = _table([*sources, target])
         _KERNEL(address)(table.ctypes.data, 1, 0)
 
-    def __call__(self, *arrays: NDArray[Any]) -> None:
-        split = len(arrays) - len(self.module.outputs)
-        if split != len(self.module.sources):
-            names = ", ".join([p.name for p in self.module.sources] + list(self.module.outputs))
-            raise RunError(f"a kernel must be given its inputs and outputs ({names}), but got {len(arrays)} arrays")
-        by_name = {p.name: p for p in self.module.parameters}
-        for array, name in zip(arrays[split:], self.module.outputs, strict=True):
-            _check(array, by_name[name], "output")
-        bound = self.bind(arrays[:split])
-        bound.run()
-        for mine, theirs in zip(bound.outputs, arrays[split:], strict=True):
-            theirs[...] = mine
-
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> CpuBound:
-        if len(inputs) != len(self.module.sources):
-            names = ", ".join(p.name for p in self.module.sources)
-            raise RunError(
-                f"a kernel must be given its {len(self.module.sources)} inputs ({names}), but got {len(inputs)}"
-            )
-        for array, parameter in zip(inputs, self.module.sources, strict=True):
-            _check(array, parameter, "input")
+        self.check(inputs)
         return CpuBound(self, inputs, copies)
-
-
-def _check(array: NDArray[Any], parameter: Parameter, what: str) -> None:
-    if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
-        raise RunError(
-            f"{what} `{parameter.name}` must be {parameter.dtype} of shape {parameter.shape}, "
-            f"but got {array.dtype} of shape {array.shape}"
-        )
 
 
 def _table(arrays: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:

@@ -81,14 +81,8 @@ class VtaKernel(Kernel):
             "instructions": len(self.table),
         }
 
-    def __call__(self, *arrays: NDArray[Any]) -> None:
-        outputs = len(self.module.outputs)
-        bound = self.bind(arrays[: len(arrays) - outputs])
-        bound.run()
-        for name, array in zip(self.module.outputs, arrays[len(arrays) - outputs :], strict=True):
-            array[...] = bound.view(name)
-
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> VtaBound:
+        self.check(inputs)
         return VtaBound(self, inputs)
 
 
@@ -115,22 +109,13 @@ class VtaBound(Bound):
     deterministic = True
 
     def __init__(self, kernel: VtaKernel, inputs: Sequence[NDArray[Any]]) -> None:
-        """Puts inputs into the image.
-
-        Raises:
-            RunError: other shapes or dtypes than the module takes.
-        """
         self.kernel, module = kernel, kernel.module
         self._parameters = {p.name: p for p in module.parameters}
         self.dram = np.full(kernel.dram_bytes, _UNWRITTEN, np.uint8)
         self.dram[module.metadata["uops"] :] = kernel.uops
-        if len(inputs) != len(module.sources):
-            raise RunError(f"a kernel must be given {len(module.sources)} inputs, but got {len(inputs)}")
         for parameter, array in zip(module.sources, inputs, strict=True):
-            if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
-                wanted = f"{parameter.dtype} {parameter.shape}"
-                raise RunError(f"`{parameter.name}` must be {wanted}, but got {array.dtype} {array.shape}")
             self.view(parameter.name)[...] = array
+        self.outputs = [self.view(name) for name in module.outputs]
 
     def view(self, name: str) -> NDArray[Any]:
         """A tensor where it lies in the image."""
