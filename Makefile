@@ -64,7 +64,8 @@ gpu-wheels: $(READY) ## fetch what test-gpu needs on a machine with PyTorch and 
 test-gpu: ## test and measure on the GPU of this machine with GPU_PYTHON, which has PyTorch, and .gpu_wheels (8 minutes)
 	$(GPU_PYTHON) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile --upgrade \
 		--target build/gpu .gpu_wheels/*.whl
-	PYTHONPATH=build/gpu:. timeout 200 $(GPU_PYTHON) -m pytest --noconftest -p no:cacheprovider -q tests/gpu_device; \
+	PYTHONPATH=build/gpu:. PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 timeout --signal=INT --kill-after=10 200 $(GPU_PYTHON) -m pytest \
+		-p pytest_timeout --noconftest -p no:cacheprovider -q --tb=short --maxfail=10 tests/gpu_device; \
 	tested=$$?; PYTHONPATH=build/gpu:. timeout 270 $(GPU_PYTHON) -m benchmarks.gpu --seconds $(GPU_SECONDS) && exit $$tested
 
 clean: ## remove the environment and what tools left behind

@@ -50,4 +50,5 @@ class KernelExecutor:
         except RunError as error:
             if error.fatal:
                 raise
-            raise TrialFailure(ErrorClass.crash, str(error)) from error
+            short = isinstance(error, MemoryError)
+            raise TrialFailure(ErrorClass.out_of_memory if short else ErrorClass.crash, str(error)) from error

@@ -212,7 +212,8 @@ def _outcome(worker: Worker, request: Header, blob: bytes, prepared: Callable[[]
         if error.fatal:  # as if the kernel had killed it: the next trial gets a fresh process
             print(error, file=sys.stderr, flush=True)
             os._exit(1)
-        header = {"error": ErrorClass.crash, "message": str(error)[:_MESSAGE]}
+        short = isinstance(error, MemoryError)  # of the device
+        header = {"error": ErrorClass.out_of_memory if short else ErrorClass.crash, "message": str(error)[:_MESSAGE]}
     except MemoryError as error:
         header = {"error": ErrorClass.out_of_memory, "message": f"ran out of memory: {error}"[:_MESSAGE]}
     except Exception as error:

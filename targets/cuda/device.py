@@ -19,6 +19,10 @@ class DeviceLost(RunError):
     fatal = True
 
 
+class DeviceMemoryError(RunError, MemoryError):
+    """The device's memory does not suffice; it works on."""
+
+
 class Device(Protocol):
     """What a kernel needs of a GPU. Work is queued in order; `sync` waits for it.
 
@@ -31,7 +35,11 @@ class Device(Protocol):
     l2_bytes: int
 
     def allocate(self, size: int) -> Any:
-        """Memory of so many bytes, freed with the object that stands for it."""
+        """Memory of so many bytes, freed with the object that stands for it.
+
+        Raises:
+            DeviceMemoryError: there is not so much.
+        """
 
     def part(self, memory: Any, start: int) -> Any:
         """Memory from its byte `start` on, as an argument of launches; `memory` must outlive it."""
@@ -104,8 +112,10 @@ class CudaDevice:
         self._device = core.Device(number)
         self._device.set_current()
         self._stream = self._device.create_stream()
+        self._timed = core.EventOptions(timing_enabled=True)
         self.name = str(self._device.name)
         self.arch = f"sm_{self._device.arch}"
+        self._bus = str(self._device.pci_bus_id)  # numbers are those of the devices that this process may see
         self.l2_bytes = int(self._device.properties.l2_cache_size)
 
     @property
@@ -117,7 +127,8 @@ class CudaDevice:
         try:
             return self._device.allocate(max(size, 16), stream=self._stream)
         except Exception as error:
-            raise RunError(f"device memory must hold {size} bytes more, but {error}") from error
+            self.sync()  # any call may be the first to tell that a kernel before it failed
+            raise DeviceMemoryError(f"device memory must hold {size} bytes more, but {error}") from error
 
     def part(self, memory: Any, start: int) -> Any:
         return int(memory.handle) + start  # `launch` takes integers for addresses
@@ -135,7 +146,10 @@ class CudaDevice:
         self._checked(self._driver.cuMemcpyDtoH(array.ctypes.data, int(memory.handle), array.nbytes))
 
     def fill(self, memory: Any, value: int) -> None:
-        memory.fill(value, stream=self._stream)
+        try:
+            memory.fill(value, stream=self._stream)
+        except Exception as error:
+            raise DeviceLost(f"memory must be filled, but the driver says: {error}") from error
 
     def load(self, cubin: bytes) -> Any:
         return self._core.ObjectCode.from_cubin(cubin)
@@ -144,6 +158,7 @@ class CudaDevice:
         try:
             kernel = module.get_kernel(name)
         except Exception as error:
+            self.sync()
             raise RunError(f"a module must be for {self.arch}, but the driver says: {error}") from error
         if dynamic_shared_bytes:
             attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -190,7 +205,10 @@ class CudaDevice:
         return replay
 
     def record(self) -> Any:
-        return self._stream.record(options=self._core.EventOptions(timing_enabled=True))
+        try:
+            return self._stream.record(options=self._timed)
+        except Exception as error:
+            raise DeviceLost(f"a mark must be put in the queue, but the driver says: {error}") from error
 
     def seconds(self, first: Any, second: Any) -> float:
         return float(second - first) * 1e-3
@@ -202,7 +220,7 @@ class CudaDevice:
             raise DeviceLost(f"a kernel must run to its end, but the driver says: {error}") from error
 
     def telemetry(self) -> dict[str, float]:
-        return telemetry(self.number)
+        return telemetry(self._bus)
 
     def _checked(self, answer: tuple[Any, ...]) -> None:
         if answer[0] != self._driver.CUresult.CUDA_SUCCESS:
@@ -215,4 +233,4 @@ def first_device() -> Device:
     return CudaDevice()
 
 
-__all__ = ["CudaDevice", "Device", "DeviceLost", "first_device"]
+__all__ = ["CudaDevice", "Device", "DeviceLost", "DeviceMemoryError", "first_device"]

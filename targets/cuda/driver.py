@@ -8,6 +8,8 @@ from functools import cache
 NETWORK_SCHEMA = "autotune.cuda/1"
 """Of the manifest of a network on a GPU."""
 _LIBRARY = "libcuda.so.1"
+CUDA = 13
+"""Major version of NVRTC and the bindings; any driver of it, or of a later one, runs what they make."""
 
 
 def missing_packages(error: ImportError) -> str:
@@ -25,10 +27,16 @@ def missing_device() -> str:
         return (
             f"{rule}, but this one has no driver ({_LIBRARY}); `autotune lower` prints and compiles kernels without one"
         )
-    count = ctypes.c_int(0)
+    count, version = ctypes.c_int(0), ctypes.c_int(0)
     status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    status = status or driver.cuDriverGetVersion(ctypes.byref(version))
     if status:
         return f"{rule}, but its driver says error {status}"
+    if version.value < 1000 * CUDA:
+        theirs = f"{version.value // 1000}.{version.value % 1000 // 10}"
+        return (
+            f"target cuda must run with a driver of CUDA {CUDA} (580 or newer), but this machine's is of CUDA {theirs}"
+        )
     return "" if count.value else f"{rule}, but its driver finds none"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,9 @@ class CudaBound(Bound):
             if not parameter.packed_from and parameter.name not in module.outputs:
                 self.device.upload(self.memory[parameter.name], np.ascontiguousarray(given[parameter.name]))
         self._pack(given)
-        self._stopwatch = Stopwatch(self.device, self.start, len(kernel.launches), cold)
+        # nothing it holds leads back here: memory is to be free when nobody uses it any more, not when cycles are found
+        start = partial(kernel.start, kernel.launches, self.memory)
+        self._stopwatch = Stopwatch(self.device, start, len(kernel.launches), cold)
 
     def _workspace(self, program: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self.device.allocate(size) for name, size in program["workspace"]}

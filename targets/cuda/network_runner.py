@@ -58,7 +58,7 @@ class NetworkRunner:
         for given in self._given:
             device.fill(given, 0)  # what is looked up by an input that nobody gave is there
         self._replay: Callable[[], None] | None = None
-        self._stopwatch = Stopwatch(device, self.run, sum(map(len, self._steps)), cold=False)
+        self._stopwatch: Stopwatch | None = None
 
     def upload(self, arrays: Sequence[NDArray[Any]]) -> None:
         """Puts the network's inputs in place."""
@@ -80,15 +80,23 @@ class NetworkRunner:
 
     def time(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each inference by the device's clock, transfers not included; see `Stopwatch`."""
-        if self._replay is None:
-            self.run()
-        return self._stopwatch.time(iterations)
+        return self._watch().time(iterations)
 
     def profile(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each step, launched one by one: (iterations, steps)."""
         parts = [partial(_each, launches) for launches in self._steps]
-        laps = [self._stopwatch.laps(parts) for _ in range(iterations)]
+        watch = self._watch()
+        laps = [watch.laps(parts) for _ in range(iterations)]
         return np.array(laps).reshape(iterations, len(parts))
+
+    def _watch(self) -> Stopwatch:
+        """Times what is recorded; it does not lead back here, so that memory is free as soon as nobody uses it."""
+        if self._replay is None:
+            self.run()
+        if self._stopwatch is None:
+            assert self._replay is not None
+            self._stopwatch = Stopwatch(self.device, self._replay, sum(map(len, self._steps)), cold=False)
+        return self._stopwatch
 
     def _start(self) -> None:
         for launches in self._steps:

@@ -64,6 +64,11 @@ _MATRICES = """__device__ __forceinline__ void load_matrices4(int& a, int& b, in
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(place) : "memory");
 }
+__device__ __forceinline__ void load_matrices4(float& a, float& b, float& c, float& d, const void* from) {
+  int w, x, y, z;
+  load_matrices4(w, x, y, z, from);
+  a = __int_as_float(w), b = __int_as_float(x), c = __int_as_float(y), d = __int_as_float(z);
+}
 __device__ __forceinline__ void load_matrices2(int& a, int& b, const void* from) {
   unsigned place = (unsigned)__cvta_generic_to_shared(from);
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from functools import cache
 from typing import Any
 
@@ -21,35 +22,56 @@ def _library() -> Any:
     return library if library.nvmlInit_v2() == 0 else None
 
 
-def gpu_name(number: int = 0) -> str:
-    """Of a GPU of this machine; empty where there is none."""
-    library = _library()
-    handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(96)
-    if library is None or library.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)):
-        return ""
-    return "" if library.nvmlDeviceGetName(handle, name, len(name)) else name.value.decode()
-
-
-def telemetry(number: int) -> dict[str, float]:
-    """Of a GPU: `sm_mhz`, `memory_mhz`, `celsius`, `watts`, and `slowed`, 1 where heat or power hold it back."""
-    library = _library()
+def _handle(name: str) -> ctypes.c_void_p | None:
+    """Of a GPU by its PCI bus id, its UUID or its number on this machine; None where there is none."""
+    library, handle = _library(), ctypes.c_void_p()
     if library is None:
-        return {}
-    handle = ctypes.c_void_p()
-    if library.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle)):
-        return {}
-    found: dict[str, float] = {}
+        return None
+    if name.isdecimal():
+        status = library.nvmlDeviceGetHandleByIndex_v2(int(name), ctypes.byref(handle))
+    elif name.startswith("GPU-"):
+        status = library.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle))
+    else:
+        status = library.nvmlDeviceGetHandleByPciBusId_v2(name.encode(), ctypes.byref(handle))
+    return None if status else handle
 
-    def ask(name: str, function: str, *arguments: int, scale: float = 1.0) -> None:
-        value = ctypes.c_uint(0)
-        if getattr(library, function)(handle, *arguments, ctypes.byref(value)) == 0:
-            found[name] = value.value * scale
 
-    ask("sm_mhz", "nvmlDeviceGetClockInfo", _SM_CLOCK)
-    ask("memory_mhz", "nvmlDeviceGetClockInfo", _MEMORY_CLOCK)
-    ask("celsius", "nvmlDeviceGetTemperature", 0)
-    ask("watts", "nvmlDeviceGetPowerUsage", scale=1e-3)
-    reasons = ctypes.c_ulonglong(0)
-    if library.nvmlDeviceGetCurrentClocksThrottleReasons(handle, ctypes.byref(reasons)) == 0:
-        found["slowed"] = float(bool(reasons.value & _SLOWED))
-    return found
+def gpu_name() -> str:
+    """Of the first GPU of this machine that CUDA may see; empty where there is none."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
+    handle, name = _handle(first) if first else None, ctypes.create_string_buffer(96)
+    if handle is None:
+        return ""
+    return "" if _library().nvmlDeviceGetName(handle, name, len(name)) else name.value.decode()
+
+
+def telemetry(bus: str) -> dict[str, float]:
+    """Of a GPU: `sm_mhz`, `memory_mhz`, `celsius`, `watts`, and `slowed`, 1 where heat or power hold it back.
+
+    Args:
+        bus: its PCI bus id, by which CUDA and the library mean the same GPU; their numbers differ where CUDA may see
+            some only.
+    """
+    handle = _handle(bus)
+    if handle is None:
+        return {}
+
+    def ask(
+        function: str, *arguments: int, kind: type[ctypes.c_uint | ctypes.c_ulonglong] = ctypes.c_uint
+    ) -> int | None:
+        """None where this GPU, or this version of the library, does not tell."""
+        value, call = kind(0), getattr(library, function, None)
+        return value.value if call is not None and call(handle, *arguments, ctypes.byref(value)) == 0 else None
+
+    library = _library()
+    found = {
+        "sm_mhz": ask("nvmlDeviceGetClockInfo", _SM_CLOCK),
+        "memory_mhz": ask("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
+        "celsius": ask("nvmlDeviceGetTemperature", 0),
+    }
+    told = {name: float(value) for name, value in found.items() if value is not None}
+    if (milliwatts := ask("nvmlDeviceGetPowerUsage")) is not None:
+        told["watts"] = milliwatts * 1e-3
+    if (reasons := ask("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong)) is not None:
+        told["slowed"] = float(bool(reasons & _SLOWED))
+    return told

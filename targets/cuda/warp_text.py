@@ -69,12 +69,10 @@ def _load_left(mma: Mma, text: KernelText, call: Intrinsic) -> None:
     (tile,) = call.inputs
     place = _address(text, tile, f"{LANE} % 16", f"{LANE} / 16 * {mma.depth // 2}")
     registers = _registers(text, call.output, 4)
-    if mma.dtypes[0] != TFLOAT32:
-        text.line(f"load_matrices4({', '.join(registers)}, {place});")
-        return
-    text.line(f"load_matrices4({', '.join(f'(int&){r}' for r in registers)}, {place});")
-    for register in registers:
-        text.line(f"{register} = tfloat32({register});")
+    text.line(f"load_matrices4({', '.join(registers)}, {place});")
+    if mma.dtypes[0] == TFLOAT32:
+        for register in registers:
+            text.line(f"{register} = tfloat32({register});")
 
 
 def _load_right(mma: Mma, text: KernelText, call: Intrinsic) -> None:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from search_space.ir.stmt import LoopProgram
-from targets.base import Module, RunError
-from targets.cuda.device import DeviceLost
+from targets.base import Module
+from targets.cuda.device import DeviceLost, DeviceMemoryError
 from targets.cuda.emit import dynamic_shared_bytes as needed_bytes
 from targets.cuda.emulator.emulator import launch
 from targets.cuda.hardware import DEFAULT_ARCH
@@ -81,7 +81,7 @@ class FakeDevice:
 
     def allocate(self, size: int) -> NDArray[np.uint8]:
         if size > 1 << 40:
-            raise RunError("too much")
+            raise DeviceMemoryError("too much")
         assert self._recording is None
         self.live += size
         size = min(size, 1 << 22)

@@ -106,6 +106,11 @@ static void load_matrices4(int& a, int& b, int& c, int& d, const void* from) {
   load_matrices<4, false>(out, from);
   a = out[0], b = out[1], c = out[2], d = out[3];
 }
+static void load_matrices4(float& a, float& b, float& c, float& d, const void* from) {
+  float out[4];
+  load_matrices<4, false>((int*)out, from);  // which fills it by memcpy
+  a = out[0], b = out[1], c = out[2], d = out[3];
+}
 static void load_matrices2(int& a, int& b, const void* from) {
   int out[2];
   load_matrices<2, false>(out, from);

@@ -80,12 +80,39 @@ def test_warm_runs_follow_each_other_and_short_ones_are_grouped() -> None:
     kernel, device = loaded(program)
     bound = kernel.bind(list(inputs(program).values()))
     np.testing.assert_allclose(bound.time(3), 1e-6)
-    first = device.queue.index("mark")
-    assert device.queue[first:] == ["mark", "kernel_0", "mark"] * 3
-    assert device.queue[first - 1] == "kernel_0" and set(device.queue[: first - 1]) == {"fill"}
+    alone, grouped = ["mark", "kernel_0", "mark"] * 3, ["mark", *["kernel_0"] * MOST_RUNS, "mark"] * 3
+    queued = [name for name in device.queue if name != "fill"]
+    assert queued == ["kernel_0", *alone, "kernel_0", *grouped]
+    for lead in (device.queue.index("mark") - 2, len(device.queue) - len(grouped) - 2):
+        assert device.queue[lead : lead + 3] == ["fill", "kernel_0", "mark"]
     device.queue.clear()
     np.testing.assert_allclose(bound.time(2), 1e-6)
     assert device.queue.count("kernel_0") == 1 + 2 * MOST_RUNS
+
+
+def test_a_first_sample_is_no_longer_than_those_after_it() -> None:
+    """Marks take longer than this kernel; a search ends a candidate's trial by its first sample."""
+
+    class SlowMarks(FakeDevice):
+        def record(self) -> float:
+            self._clock += 4e-6
+            return super().record()
+
+    program = matmul_program(4, 4, 4)
+    device = SlowMarks(TARGET.device_program(program))
+    bound = CudaKernel(Module.from_bytes(TARGET.build(program).to_bytes()), device).bind(list(inputs(program).values()))
+    (first,), (second,) = bound.time(1), bound.time(1)
+    np.testing.assert_allclose(first, second, rtol=0.15)
+    assert 1e-6 < first < 1.5e-6
+
+
+def test_long_runs_are_timed_once() -> None:
+    program = matmul_program(4, 4, 4)
+    kernel, device = loaded(program)
+    device.kernel_seconds = 1e-3
+    bound = kernel.bind(list(inputs(program).values()))
+    np.testing.assert_allclose(bound.time(2), 1e-3)
+    assert device.queue.count("kernel_0") == 1 + 2
 
 
 def test_cold_runs_find_the_cache_filled_with_something_else() -> None:

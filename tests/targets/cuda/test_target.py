@@ -6,6 +6,7 @@ import builtins
 import ctypes
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +118,39 @@ def test_without_a_driver_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -
             from targets.cuda.device import CudaDevice
 
             CudaDevice()
+    finally:
+        driver.missing_device.cache_clear()
+
+
+class _Driver:
+    """A driver of one GPU.
+
+    Args:
+        version: as it tells it: 12080 is 12.8.
+    """
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def cuInit(self, flags: int) -> int:
+        return 0
+
+    def cuDeviceGetCount(self, count: Any) -> int:
+        count._obj.value = 1
+        return 0
+
+    def cuDriverGetVersion(self, version: Any) -> int:
+        version._obj.value = self.version
+        return 0
+
+
+@pytest.mark.parametrize(("version", "said"), [(12080, "this machine's is of CUDA 12.8"), (13000, ""), (14010, "")])
+def test_a_driver_must_load_what_the_compiler_makes(version: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.missing_device.cache_clear()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: _Driver(version))
+    try:
+        found = CudaTarget().unavailable()
+        assert found.endswith(said) and bool(found) == bool(said)
     finally:
         driver.missing_device.cache_clear()
 

@@ -17,9 +17,17 @@ class FakeLibrary:
 
     def __init__(self, found: bool = True) -> None:
         self.found = found
+        self.asked = -1
 
     def nvmlDeviceGetHandleByIndex_v2(self, number: int, handle: Any) -> int:
+        self.asked = number
         return 0 if self.found else 6
+
+    def nvmlDeviceGetHandleByPciBusId_v2(self, bus: bytes, handle: Any) -> int:
+        return 0 if self.found and bus == b"0000:3B:00.0" else 6
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: bytes, handle: Any) -> int:
+        return 0 if self.found and uuid == b"GPU-1" else 6
 
     def nvmlDeviceGetName(self, handle: Any, name: Any, size: int) -> int:
         name.value = b"NVIDIA H200"
@@ -43,11 +51,29 @@ class FakeLibrary:
 
 def test_what_the_driver_tells_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_library", FakeLibrary)
-    assert telemetry(0) == {"sm_mhz": 1980, "memory_mhz": 3201, "celsius": 41, "slowed": 1}
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert telemetry("0000:3B:00.0") == {"sm_mhz": 1980, "memory_mhz": 3201, "celsius": 41, "slowed": 1}
     assert gpu_name() == "NVIDIA H200" and describe_host()["gpu"] == "NVIDIA H200"
 
 
 def test_without_a_gpu_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for library in (lambda: None, lambda: FakeLibrary(found=False)):
         monkeypatch.setattr(module, "_library", library)
-        assert telemetry(0) == {} and gpu_name() == "" and "gpu" not in describe_host()
+        assert telemetry("0000:3B:00.0") == {} and gpu_name() == "" and "gpu" not in describe_host()
+
+
+def test_the_gpu_is_the_first_that_cuda_may_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeLibrary()
+    monkeypatch.setattr(module, "_library", lambda: library)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    assert gpu_name() == "NVIDIA H200" and library.asked == 3
+    for visible, name in (("GPU-1", "NVIDIA H200"), ("GPU-2", ""), ("", ""), ("-1", "")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert gpu_name() == name, visible
+
+
+def test_a_figure_that_the_library_does_not_know_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_library", FakeLibrary)
+    monkeypatch.delattr(FakeLibrary, "nvmlDeviceGetCurrentClocksThrottleReasons")
+    monkeypatch.delattr(FakeLibrary, "nvmlDeviceGetTemperature")
+    assert telemetry("0000:3B:00.0") == {"sm_mhz": 1980, "memory_mhz": 3201}
