@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ LEAD_SECONDS = 100e-6
 QUEUE_SECONDS = 8e-6
 """The host's time for one launch or mark."""
 
+_SCRATCH: WeakKeyDictionary[Device, Any] = WeakKeyDictionary()
+"""What a device fills, one for all that is timed there: finals hold many kernels at a time."""
+
 
 class Stopwatch:
     """Times one piece of work.
@@ -35,7 +39,6 @@ class Stopwatch:
 
     def __init__(self, device: Device, start: Callable[[], None], launches: int, cold: bool) -> None:
         self.device, self.start, self.launches, self.cold = device, start, launches, cold
-        self._scratch: Any = None
         self._runs = 0  # of a warm sample; not known yet
 
     def time(self, iterations: int) -> NDArray[np.float64]:
@@ -85,9 +88,9 @@ class Stopwatch:
 
     def _filled(self) -> Any:
         """Memory that is larger than the second-level cache."""
-        if self._scratch is None:
-            self._scratch = self.device.allocate(max(LEAD_BYTES, 2 * self.device.l2_bytes))
-        return self._scratch
+        if self.device not in _SCRATCH:
+            _SCRATCH[self.device] = self.device.allocate(max(LEAD_BYTES, 2 * self.device.l2_bytes))
+        return _SCRATCH[self.device]
 
     def _lead(self, seconds: float) -> None:
         """Keeps the device busy while the host queues what is to be timed."""
