@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -25,6 +27,13 @@ QUEUE_SECONDS = 8e-6
 
 _SCRATCH: WeakKeyDictionary[Device, Any] = WeakKeyDictionary()
 """What a device fills, one for all that is timed there: finals hold many kernels at a time."""
+_LAST: WeakKeyDictionary[Device, float] = WeakKeyDictionary()
+"""When a device was last known to be timed, in seconds of the host."""
+IDLE_SECONDS, WAKE_SECONDS = 1.0, 0.05
+"""After so long with nothing to do a GPU may have lowered its clock, and is kept busy for so long before it is timed.
+
+A search builds for seconds between two batches; the first candidates of a batch would seem slow, and be given up.
+"""
 
 
 class Stopwatch:
@@ -63,6 +72,7 @@ class Stopwatch:
     def _timed(self, samples: int) -> NDArray[np.float64]:
         device, runs = self.device, 1 if self.cold else max(1, self._runs)
         marks: list[tuple[Any, Any]] = []
+        self._wake()
         if not self.cold:
             self._lead(samples * (runs * self.launches + 1) * QUEUE_SECONDS)
             self.start()  # what the lead has driven out of the caches comes back
@@ -73,18 +83,28 @@ class Stopwatch:
             for _ in range(runs):
                 self.start()
             marks.append((first, device.record()))
-        device.sync()
+        self._wait()
         return np.array([device.seconds(a, b) / runs for a, b in marks], np.float64)
 
     def laps(self, parts: Sequence[Callable[[], None]]) -> NDArray[np.float64]:
         """Seconds of each of the parts that the work consists of, one after another, beginning with cold caches."""
+        self._wake()
         self._lead((self.launches + len(parts) + 1) * QUEUE_SECONDS)
         marks = [self.device.record()]
         for part in parts:
             part()
             marks.append(self.device.record())
-        self.device.sync()
+        self._wait()
         return np.array([self.device.seconds(a, b) for a, b in pairwise(marks)], np.float64)
+
+    def _wait(self) -> None:
+        self.device.sync()
+        _LAST[self.device] = time.monotonic()
+
+    def _wake(self) -> None:
+        """Brings up the clock of a device that has had nothing to do."""
+        if time.monotonic() - _LAST.get(self.device, math.inf) > IDLE_SECONDS:
+            self._lead(WAKE_SECONDS)
 
     def _filled(self) -> Any:
         """Memory that is larger than the second-level cache."""
