@@ -46,6 +46,8 @@ def handle(
         kernel = registry.get(call["target"]).load(Module.from_bytes(blob[:size]))
         bound = kernel.bind(inputs)
     except RunError as error:
+        if error.fatal:
+            raise
         raise TrialFailure(ErrorClass.instantiation, str(error)) from error
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise TrialFailure(ErrorClass.instantiation, f"a call must be right, but: {error}") from error

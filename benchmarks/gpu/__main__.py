@@ -10,6 +10,7 @@ import argparse
 import math
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +21,7 @@ from benchmarks import results
 from benchmarks.gpu.peer import torch_calls
 from benchmarks.gpu.rows import ROWS, Row
 from targets.base import RunError
-from targets.cuda.device import CudaDevice
+from targets.cuda.device import CudaDevice, Device, DeviceLost
 from targets.cuda.hardware import own_arch
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.stopwatch import Stopwatch
@@ -79,6 +80,15 @@ def _quiet(work: Any) -> Any:
     return start
 
 
+def lost(device: Device) -> bool:
+    """Whether the device does no more work for this process."""
+    try:
+        device.sync()
+    except DeviceLost:
+        return True
+    return False
+
+
 def means(rows: dict[str, dict[str, Any]]) -> dict[str, float]:
     """Geometric mean of PyTorch's time over ours, by kind of row and state of the cache."""
     out = {}
@@ -91,7 +101,7 @@ def means(rows: dict[str, dict[str, Any]]) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures until the time is up."""
+    """Measures until the time is up; 1 where a row failed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0, help="after which no row is begun")
     parser.add_argument("--trials", type=int, default=48, help="measured candidates a row")
@@ -108,13 +118,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RunError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    begun, rows = time.perf_counter(), {}
+    begun, rows, failed = time.perf_counter(), {}, False
     document = {"device": device.name, "arch": device.arch, "date": datetime.now(UTC).date().isoformat()}
     for row in (r for r in ROWS if r.name in wanted):
         if time.perf_counter() - begun > options.seconds:
             sys.stderr.write(f"time is up before {row.name}\n")
             break
-        rows[row.name] = compare(row, device, options.trials, options.seed)
+        try:
+            rows[row.name] = compare(row, device, options.trials, options.seed)
+        except Exception as error:  # time on a device is short: the other rows are measured, and the exit code tells
+            traceback.print_exception(error)
+            rows[row.name] = {"kind": row.kind, "problem": f"{type(error).__name__}: {error}"}
+            failed = True
         results.save("gpu", {**document, "means": means(rows), "rows": {row.name: rows[row.name]}})
         shown = {
             key: value
@@ -122,8 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if key in ("warm", "ratio_warm", "ratio_cold", "problem")
         }
         sys.stderr.write(f"{row.name}: {shown}\n")
+        if failed and lost(device):
+            sys.stderr.write("the device takes no more work of this process\n")
+            break
     sys.stdout.write("\n".join(f"{name}: {ratio:.2f}x" for name, ratio in means(rows).items()) + "\n")
-    return 0
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ PACKAGES = (
     *("annotated-types", "pydantic", "pydantic-core", "typing-extensions", "typing-inspection"),
     *("lightgbm>=4.5", "ml_dtypes>=0.5", "orjson>=3.10", "threadpoolctl>=3.5", "PyYAML>=6.0"),
     *("pytest>=8.3", "pytest-timeout>=2.3", "pluggy", "iniconfig", "pygments", "packaging"),
+    *("hypothesis>=6.100", "sortedcontainers"),
 )
 PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (34, 28, 27, 24, 17)), "manylinux2014_x86_64")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
+from targets.base import RunError
+
 NETWORK_SCHEMA = "autotune.cuda/1"
 """Of the manifest of a network on a GPU."""
 _LIBRARY = "libcuda.so.1"
@@ -38,6 +40,22 @@ def missing_device() -> str:
             f"target cuda must run with a driver of CUDA {CUDA} (580 or newer), but this machine's is of CUDA {theirs}"
         )
     return "" if count.value else f"{rule}, but its driver finds none"
+
+
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+
+
+@cache
+def device_arch() -> str:
+    """Architecture of the first GPU of this machine, which has one (`missing_device`), such as sm_90."""
+    driver, device = ctypes.CDLL(_LIBRARY), ctypes.c_int(0)
+    numbers = [ctypes.c_int(0), ctypes.c_int(0)]
+    status = driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0)
+    for number, attribute in zip(numbers, (_MAJOR, _MINOR), strict=True):
+        status = status or driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
+    if status:
+        raise RunError(f"the driver must tell a GPU's architecture, but it says error {status}")
+    return f"sm_{numbers[0].value}{numbers[1].value}"
 
 
 def runs_on(built: str, arch: str) -> bool:

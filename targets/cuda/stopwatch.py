@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +25,16 @@ LEAD_SECONDS = 100e-6
 QUEUE_SECONDS = 8e-6
 """The host's time for one launch or mark."""
 
+_SCRATCH: WeakKeyDictionary[Device, Any] = WeakKeyDictionary()
+"""What a device fills, one for all that is timed there: finals hold many kernels at a time."""
+_LAST: WeakKeyDictionary[Device, float] = WeakKeyDictionary()
+"""When a device was last known to be timed, in seconds of the host."""
+IDLE_SECONDS, WAKE_SECONDS = 1.0, 0.05
+"""After so long with nothing to do a GPU may have lowered its clock, and is kept busy for so long before it is timed.
+
+A search builds for seconds between two batches; the first candidates of a batch would seem slow, and be given up.
+"""
+
 
 class Stopwatch:
     """Times one piece of work.
@@ -35,7 +48,6 @@ class Stopwatch:
 
     def __init__(self, device: Device, start: Callable[[], None], launches: int, cold: bool) -> None:
         self.device, self.start, self.launches, self.cold = device, start, launches, cold
-        self._scratch: Any = None
         self._runs = 0  # of a warm sample; not known yet
 
     def time(self, iterations: int) -> NDArray[np.float64]:
@@ -60,6 +72,7 @@ class Stopwatch:
     def _timed(self, samples: int) -> NDArray[np.float64]:
         device, runs = self.device, 1 if self.cold else max(1, self._runs)
         marks: list[tuple[Any, Any]] = []
+        self._wake()
         if not self.cold:
             self._lead(samples * (runs * self.launches + 1) * QUEUE_SECONDS)
             self.start()  # what the lead has driven out of the caches comes back
@@ -70,24 +83,34 @@ class Stopwatch:
             for _ in range(runs):
                 self.start()
             marks.append((first, device.record()))
-        device.sync()
+        self._wait()
         return np.array([device.seconds(a, b) / runs for a, b in marks], np.float64)
 
     def laps(self, parts: Sequence[Callable[[], None]]) -> NDArray[np.float64]:
         """Seconds of each of the parts that the work consists of, one after another, beginning with cold caches."""
+        self._wake()
         self._lead((self.launches + len(parts) + 1) * QUEUE_SECONDS)
         marks = [self.device.record()]
         for part in parts:
             part()
             marks.append(self.device.record())
-        self.device.sync()
+        self._wait()
         return np.array([self.device.seconds(a, b) for a, b in pairwise(marks)], np.float64)
+
+    def _wait(self) -> None:
+        self.device.sync()
+        _LAST[self.device] = time.monotonic()
+
+    def _wake(self) -> None:
+        """Brings up the clock of a device that has had nothing to do."""
+        if time.monotonic() - _LAST.get(self.device, math.inf) > IDLE_SECONDS:
+            self._lead(WAKE_SECONDS)
 
     def _filled(self) -> Any:
         """Memory that is larger than the second-level cache."""
-        if self._scratch is None:
-            self._scratch = self.device.allocate(max(LEAD_BYTES, 2 * self.device.l2_bytes))
-        return self._scratch
+        if self.device not in _SCRATCH:
+            _SCRATCH[self.device] = self.device.allocate(max(LEAD_BYTES, 2 * self.device.l2_bytes))
+        return _SCRATCH[self.device]
 
     def _lead(self, seconds: float) -> None:
         """Keeps the device busy while the host queues what is to be timed."""

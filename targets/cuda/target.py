@@ -76,9 +76,14 @@ class CudaTarget(Target):
         return CudaKernel(module)
 
     def unavailable(self) -> str:
-        from targets.cuda.driver import missing_device
+        from targets.cuda.driver import device_arch, missing_device, runs_on
 
-        return missing_device()
+        if why := missing_device():
+            return why
+        theirs = device_arch()
+        if runs_on(self.arch, theirs):
+            return ""
+        return f"target {self.name} must run on a GPU that takes code for {self.arch}, but this machine's is {theirs}"
 
     def listings(self, module: Module) -> dict[str, str]:
         return {"cuda": module.metadata["source"], "resources": resources_table(module)}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from benchmarks.gpu import __main__ as module
 from benchmarks.gpu.__main__ import main, means
 from benchmarks.gpu.peer import torch_calls
-from benchmarks.gpu.rows import ROWS, TARGETS
+from benchmarks.gpu.rows import ROWS, TARGETS, Row
 from benchmarks.gpu.table import beside_torch
 from search_space import workloads
 from search_space.space import generate
 from search_space.workloads import Workload
+from targets.cuda.device import DeviceLost
 from targets.cuda.hardware import GPUS
 
 
@@ -81,3 +85,28 @@ def test_without_a_gpu_there_is_a_sentence(capsys: pytest.CaptureFixture[str], m
     monkeypatch.setattr("targets.cuda.device.missing_device", lambda: "there is no GPU here")
     assert main([]) == 2
     assert capsys.readouterr().err == "there is no GPU here\n"
+
+
+@pytest.mark.parametrize(("broken", "measured"), [(False, 2), (True, 1)])
+def test_a_row_that_fails_leaves_the_others_unless_the_device_is_lost(
+    broken: bool, measured: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Gpu:
+        name, arch = "GPU", "sm_90"
+
+        def sync(self) -> None:
+            if broken:
+                raise DeviceLost("a kernel must run to its end")
+
+    def compare(row: Row, *rest: object) -> dict[str, Any]:
+        if row is ROWS[0]:
+            raise DeviceLost("said the driver")
+        return {"kind": row.kind, "ratio_warm": 2.0}
+
+    saved: dict[str, Any] = {}
+    monkeypatch.setattr(module, "CudaDevice", Gpu)
+    monkeypatch.setattr(module, "compare", compare)
+    monkeypatch.setattr(module.results, "save", lambda name, document: saved.update(document["rows"]))
+    assert main(["--rows", f"{ROWS[0].name},{ROWS[1].name}"]) == 1
+    assert len(saved) == measured and saved[ROWS[0].name]["problem"] == "DeviceLost: said the driver"
+    assert ("takes no more work" in capsys.readouterr().err) == broken

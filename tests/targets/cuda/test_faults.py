@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from measure import kernel_call
 from measure.errors import ErrorClass, TrialFailure
 from measure.executor import KernelExecutor
 from measure.interface import Task
@@ -20,6 +21,7 @@ from targets import registry
 from targets.base import Module
 from targets.cuda.device import CudaDevice, DeviceLost, DeviceMemoryError
 from targets.cuda.kernel import CudaKernel
+from targets.cuda.stopwatch import LEAD_BYTES
 from targets.cuda.target import CudaTarget
 from tests.targets.cuda.fake_device import FakeDevice
 from tests.targets.cuda.programs import inputs, matmul_program
@@ -90,6 +92,29 @@ def test_memory_is_free_as_soon_as_nobody_uses_it() -> None:
         assert memory() is None
     finally:
         gc.enable()
+
+
+def test_what_is_filled_is_there_once_however_many_are_timed() -> None:
+    program = matmul_program(4, 4, 4)
+    device = FakeDevice(TARGET.device_program(program))
+    kernel = CudaKernel(Module.from_bytes(TARGET.build(program).to_bytes()), device)
+    bounds = [kernel.bind(list(inputs(program).values()), copies) for copies in (1, 2, 1)]
+    arrays = device.live
+    for bound in bounds:
+        bound.time(1)
+    assert device.live == arrays + LEAD_BYTES
+
+
+def test_a_device_that_is_lost_in_a_call_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lost:
+        def load(self, module: Module) -> Any:
+            raise DeviceLost("a kernel must run to its end")
+
+    monkeypatch.setattr(registry, "get", lambda spec: Lost())
+    monkeypatch.setattr(Module, "from_bytes", lambda data: None)
+    call = {"target": "cuda", "module_bytes": 0, "iterations": 1, "threads": 1, "arrays": []}
+    with pytest.raises(DeviceLost):
+        kernel_call.handle(call, b"")
 
 
 class _Full:

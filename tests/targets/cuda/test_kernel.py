@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from search_space.space import generate, program_of
 from targets.base import Module, RunError
 from targets.cuda.device import DeviceLost
 from targets.cuda.kernel import CudaKernel
-from targets.cuda.stopwatch import MOST_RUNS
+from targets.cuda.stopwatch import LEAD_SECONDS, MOST_RUNS, WAKE_SECONDS
 from targets.cuda.target import CudaTarget
 from tests.golden.cases import HARDWARE
 from tests.gpu.candidates import legal
@@ -104,6 +106,21 @@ def test_a_first_sample_is_no_longer_than_those_after_it() -> None:
     (first,), (second,) = bound.time(1), bound.time(1)
     np.testing.assert_allclose(first, second, rtol=0.15)
     assert 1e-6 < first < 1.5e-6
+
+
+def test_a_device_that_was_idle_is_kept_busy_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    program = matmul_program(4, 4, 4)
+    kernel, device = loaded(program)
+    bound = kernel.bind(list(inputs(program).values()), copies=2)
+    fills = []
+    for idle in (0.0, 0.5, 2.0, 0.5):
+        now[0] += idle
+        device.queue.clear()
+        bound.time(1)
+        fills.append(device.queue.count("fill"))
+    assert fills[0] == fills[1] == fills[3] == 1 and fills[2] * LEAD_SECONDS >= WAKE_SECONDS
 
 
 def test_long_runs_are_timed_once() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import ctypes
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -143,16 +145,40 @@ class _Driver:
         version._obj.value = self.version
         return 0
 
+    def cuDeviceGet(self, device: Any, number: int) -> int:
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> int:
+        value._obj.value = {75: 9, 76: 0}[attribute]
+        return 0
+
+
+@contextmanager
+def _a_gpu(monkeypatch: pytest.MonkeyPatch, version: int = 13000) -> Iterator[None]:
+    """A machine with a GPU of sm_90."""
+    asked = (driver.missing_device, driver.device_arch)
+    for function in asked:
+        function.cache_clear()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: _Driver(version))
+    try:
+        yield
+    finally:
+        for function in asked:
+            function.cache_clear()
+
 
 @pytest.mark.parametrize(("version", "said"), [(12080, "this machine's is of CUDA 12.8"), (13000, ""), (14010, "")])
 def test_a_driver_must_load_what_the_compiler_makes(version: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver.missing_device.cache_clear()
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: _Driver(version))
-    try:
+    with _a_gpu(monkeypatch, version):
         found = CudaTarget().unavailable()
-        assert found.endswith(said) and bool(found) == bool(said)
-    finally:
-        driver.missing_device.cache_clear()
+    assert found.endswith(said) and bool(found) == bool(said)
+
+
+def test_a_gpu_of_another_architecture_is_refused_before_any_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    with _a_gpu(monkeypatch):
+        assert [CudaTarget(arch).unavailable() for arch in ("sm_90", "sm_90a")] == ["", ""]
+        said = CudaTarget("sm_89", "cuda:sm_89").unavailable()
+    assert said == "target cuda:sm_89 must run on a GPU that takes code for sm_89, but this machine's is sm_90"
 
 
 def test_other_targets_run_everywhere() -> None:
