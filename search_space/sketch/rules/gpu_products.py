@@ -10,7 +10,7 @@ from search_space.ir.expr import Expr, var, variables, walk
 from search_space.ir.polynomial import canon
 from search_space.ir.rounding import TFLOAT32, rounds
 from search_space.schedule.state import Axis, Stage
-from search_space.schedule.steps import Relayout, Rfactor, Split
+from search_space.schedule.steps import Fuse, Relayout, Reorder, Rfactor, Split, Step
 from search_space.sketch.base import Draft
 from search_space.sketch.rules.gpu_common import ends_in, gpu_of, same_elements
 from search_space.sketch.tables import DecisionGroup
@@ -45,6 +45,28 @@ class Product:
     @property
     def columns(self) -> Axis:
         return self.sums.axes[-1]
+
+    @property
+    def output_axes(self) -> tuple[list[str], list[str], str]:
+        """Names of the output's axes: around a tile, those whose elements are its rows together, and the columns.
+
+        Axes of extent 1 are around it: fused with others, they would be divisions whose results only the range of the
+        fused index shows to be 0, and a guarded tile reaches past it.
+        """
+        batch, rows = self.output.axes[: len(self.batch)], self.output.axes[len(self.batch) : -1]
+        long = [a.name for a in rows if a.extent.value > 1] or [a.name for a in rows[-1:]]
+        around = [a.name for a in (*batch, *rows) if a.name not in long]
+        return around, long, self.output.axes[-1].name
+
+    def fused_rows(self) -> tuple[list[Step], list[str], str, str]:
+        """Steps that make one loop of the rows; the axes around a tile, and the names of its rows and its columns."""
+        around, rows, columns = self.output_axes
+        steps: list[Step] = []
+        if len(rows) > 1:
+            order = (*around, *rows, columns)
+            steps += [Reorder(self.output.name, order)] if order != self.output.leaves else []
+            steps.append(Fuse(self.output.name, tuple(rows)))
+        return steps, around, "_".join(rows), columns
 
 
 def product_of(draft: Draft, stage: Stage) -> Product | None:
