@@ -152,7 +152,7 @@ class GpuTensorCores(SketchRule):
         draft = draft.apply(ComputeAt(sums, name, place))
         *others, axis = stage.reduce_axes
         extent = longest_extent(draft, axis)
-        table = [(s,) for s in STEPS if s == 1 or ceildiv(extent, s * mma.depth) * s * mma.depth <= extent * MAX_WASTE]
+        table = found.steps_of(axis, extent, STEPS, mma.depth)
         group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.steps",), table)
         draft, (steps,) = draft.decide(group)
         exact = not axis.extent.is_const or all(extent % (s * mma.depth) == 0 for (s,) in table)

@@ -78,7 +78,7 @@ class GpuWarpgroups(SketchRule):
         if min(columns, int(found.rows[0].extent.value)) < LEAST:
             return ()
         depth = found.sums.reduce_axes[-1]
-        if longest_extent(draft, depth) < DEPTH or not (depth.extent.is_const or any_whole(draft, depth, LINE)):
+        if longest_extent(draft, depth) < DEPTH or (found.is_cut(depth) and not any_whole(draft, depth, LINE)):
             return ()
         if found.columns.name not in factor_of(found, found.right)[1][-1]:
             return ()
@@ -133,7 +133,7 @@ class GpuWarpgroups(SketchRule):
         draft = draft.apply(ComputeAt(sums, name, place))
         *others, axis = stage.reduce_axes
         extent = longest_extent(draft, axis)
-        table = [(s,) for s in LINES if s == 1 or ceildiv(extent, s * LINE) * s * LINE <= extent * MAX_WASTE]
+        table = found.steps_of(axis, extent, LINES, LINE)
         group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.lines",), table)
         draft, (lines,) = draft.decide(group)
         exact = not axis.extent.is_const or all(extent % (s * LINE) == 0 for (s,) in table)
