@@ -24,7 +24,7 @@ def launches(sketch: Sketch) -> int:
 
 
 def ended(batch: int) -> Graph:
-    """Convolutions with a bias, a residual sum and a sigmoid, and a product; their reductions are long enough to split."""
+    """Convolutions with a bias, a residual sum and a sigmoid, and a product, whose reductions are long."""
     rng = np.random.default_rng(0)
     b = Builder("ended", {"x": TensorType((batch, 3, 5, 256)), "row": TensorType((batch, 1, 1, 256))})
     narrow = b.add("relu", [conv(b, rng, "x", 1, 12)])
