@@ -10,6 +10,7 @@ from search_space.sketch.rules.gpu_inline import GpuInline, GpuRefusal
 from search_space.sketch.rules.gpu_rowwise import GpuRowWise
 from search_space.sketch.rules.gpu_tensor import GpuTensorCores
 from search_space.sketch.rules.gpu_tiling import GpuTiling
+from search_space.sketch.rules.gpu_transposed import GpuTransposed
 from search_space.sketch.rules.gpu_warpgroup import GpuWarpgroups
 from search_space.sketch.rules.inline import AlwaysInline
 from search_space.sketch.rules.library import LibraryCall
@@ -26,6 +27,7 @@ RULES: list[SketchRule] = [
     GpuWarpgroups(),
     GpuTensorCores(),
     GpuTiling(),
+    GpuTransposed(),
     GpuElementwise(),
     PadHandling(),
     ExplicitMemory(),
