@@ -17,7 +17,7 @@ from search_space.sketch.tables import DecisionGroup
 
 THREADS = (32, 64, 128, 256, 512, 1024)
 REPEATS = (1, 2, 4, 8)
-MAX_UNROLL = 32
+MAX_UNROLL = 64
 """Steps of a reduction in one unrolled body."""
 PARTS = (4, 8, 16, 32, 64)
 LEAST_PART = 16
@@ -50,11 +50,13 @@ class GpuElementwise(SketchRule):
         if sums is not None and not reads_along(draft.state.stage(sums), stage.axes[-1].name):
             widths = [1]
         draft, (vector,) = draft.decide(DecisionGroup.of(f"{name}.vector", (f"{name}.vector",), [(v,) for v in widths]))
+        gpu = gpu_of(hardware)
+        most = max(THREADS[0], count // gpu.sms)  # of a block, so that there is one for each multiprocessor
         rows = [
             (t, u)
             for t in THREADS
             for u in (REPEATS if sums is None else (1,))
-            if t <= gpu_of(hardware).threads_block and (t * u == THREADS[0] or t * u <= count)
+            if t <= gpu.threads_block and t * u <= most
         ]
         columns = (f"{name}.threads", f"{name}.repeats")
         draft, (threads, repeats) = draft.decide(DecisionGroup.of(f"{name}.threads", columns, rows))
