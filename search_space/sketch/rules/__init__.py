@@ -7,6 +7,7 @@ from search_space.sketch.rules.elementwise import Elementwise
 from search_space.sketch.rules.explicit_memory import ExplicitMemory
 from search_space.sketch.rules.gpu_elementwise import GpuElementwise
 from search_space.sketch.rules.gpu_inline import GpuInline, GpuRefusal
+from search_space.sketch.rules.gpu_rowparts import GpuLongRows, GpuRowParts
 from search_space.sketch.rules.gpu_rowwise import GpuRowWise
 from search_space.sketch.rules.gpu_tensor import GpuTensorCores
 from search_space.sketch.rules.gpu_tiling import GpuTiling
@@ -23,10 +24,12 @@ RULES: list[SketchRule] = [
     GpuRefusal(),
     GpuInline(),
     AlwaysInline(),
+    GpuLongRows(),
     GpuRowWise(),
     GpuWarpgroups(),
     GpuTensorCores(),
     GpuTiling(),
+    GpuRowParts(),
     GpuTransposed(),
     GpuElementwise(),
     PadHandling(),
