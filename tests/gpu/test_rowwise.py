@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import prod
+
+import numpy as np
 import pytest
 
 from search_space import workloads
@@ -9,6 +12,8 @@ from search_space.ir.stmt import For, Store, walk_stmt
 from search_space.lower.blocks import kernels
 from search_space.space import generate
 from search_space.workloads import Workload
+from targets.cuda.emulator import emulate
+from targets.cuda.target import CudaTarget
 from tests.gpu.candidates import check, legal
 from tests.gpu.machines import H200
 
@@ -48,6 +53,30 @@ def test_long_reductions_into_few_elements_are_split() -> None:
     assert len(list(kernels(program.body))) == 2
     assert len(generate(workloads.reduce((64, 12), 0), H200).sketches) == 2
     assert len(generate(workloads.reduce((63, 12), 0), H200).sketches) == 1  # too short for parts
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        workloads.reduce((3, 16384), 1),
+        workloads.reduce((2, 2, 12288), 2, "mean"),
+        workloads.reduce((1, 9216), 1, "max"),
+    ],
+    ids=str,
+)
+def test_few_long_rows_are_reduced_in_parts(workload: Workload) -> None:
+    """Blocks of threads along each part, which a second kernel reduces."""
+    found = generate(workload, H200).sketches
+    assert [s.name for s in found] == ["direct:again", "direct:split"]
+    (inputs,) = workload.make_inputs(0)
+    for row in legal(found[1], 3):
+        program = check(workload, found[1], row)
+        device = CudaTarget().device_program(program)
+        assert len(device.kernels) == 2 and device.kernels[0].threads >= 32
+        assert device.kernels[0].grid[0] >= 8 * prod(workload.output.shape)
+        out = emulate(device, {workload.inputs[0].name: inputs})[workload.output.name]
+        np.testing.assert_allclose(out, workload.reference(inputs), rtol=1e-3, atol=1e-3)
+    assert len(generate(workloads.reduce((132, 16384), 1), H200).sketches) == 1  # rows enough
 
 
 def test_sums_of_threads_are_one_loop_bound_to_them() -> None:

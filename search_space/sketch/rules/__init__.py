@@ -7,9 +7,11 @@ from search_space.sketch.rules.elementwise import Elementwise
 from search_space.sketch.rules.explicit_memory import ExplicitMemory
 from search_space.sketch.rules.gpu_elementwise import GpuElementwise
 from search_space.sketch.rules.gpu_inline import GpuInline, GpuRefusal
+from search_space.sketch.rules.gpu_rowparts import GpuLongRows, GpuRowParts
 from search_space.sketch.rules.gpu_rowwise import GpuRowWise
 from search_space.sketch.rules.gpu_tensor import GpuTensorCores
 from search_space.sketch.rules.gpu_tiling import GpuTiling
+from search_space.sketch.rules.gpu_transposed import GpuTransposed
 from search_space.sketch.rules.gpu_warpgroup import GpuWarpgroups
 from search_space.sketch.rules.inline import AlwaysInline
 from search_space.sketch.rules.library import LibraryCall
@@ -22,10 +24,13 @@ RULES: list[SketchRule] = [
     GpuRefusal(),
     GpuInline(),
     AlwaysInline(),
+    GpuLongRows(),
     GpuRowWise(),
     GpuWarpgroups(),
     GpuTensorCores(),
     GpuTiling(),
+    GpuRowParts(),
+    GpuTransposed(),
     GpuElementwise(),
     PadHandling(),
     ExplicitMemory(),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from search_space.hardware import GpuLimits, Hardware
-from search_space.ir.expr import Expr, const, lift, var, walk
+from search_space.ir.expr import Expr, const, lift, substitute, var, walk
 from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Constraint
 from search_space.lower.inline import inline_stages
@@ -160,8 +160,14 @@ def same_elements(draft: Draft, sums: Stage, output: Stage) -> bool:
     flat: Expr = lift(0)
     for axis in output.axes[:-1]:
         flat = flat * axis.extent + variable(axis)
-    reads = list(reads_of(draft, output, sums.name))
-    return bool(reads) and all(canon(r[0]) is canon(flat) and r[1] is variable(output.axes[-1]) for r in reads)
+    single: dict[str, Expr | int] = {a.name: 0 for a in output.axes if a.extent.value == 1}  # axes that are read at 0
+
+    def place(index: Expr) -> Expr:
+        return canon(substitute(index, single))
+
+    wanted = place(flat), place(variable(output.axes[-1]))
+    reads = reads_of(draft, output, sums.name)
+    return bool(reads) and all((place(row), place(column)) == wanted for row, column in reads)
 
 
 def reads_of(draft: Draft, stage: Stage, name: str) -> list[tuple[Expr, ...]]:

@@ -12,12 +12,12 @@ from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, CacheWrite, ComputeAt, Fuse, Reorder, SetScope, Split, Step
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.rules.gpu_common import ends_in, gpu_of, same_elements
-from search_space.sketch.rules.gpu_products import in_parts, two_factors
+from search_space.sketch.rules.gpu_products import PART, in_parts, two_factors
 from search_space.sketch.tables import DecisionGroup
 
 THREADS = (32, 64, 128, 256, 512, 1024)
 REPEATS = (1, 2, 4, 8)
-MAX_UNROLL = 32
+MAX_UNROLL = 64
 """Steps of a reduction in one unrolled body."""
 PARTS = (4, 8, 16, 32, 64)
 LEAST_PART = 16
@@ -50,11 +50,13 @@ class GpuElementwise(SketchRule):
         if sums is not None and not reads_along(draft.state.stage(sums), stage.axes[-1].name):
             widths = [1]
         draft, (vector,) = draft.decide(DecisionGroup.of(f"{name}.vector", (f"{name}.vector",), [(v,) for v in widths]))
+        gpu = gpu_of(hardware)
+        most = max(THREADS[0], count // gpu.sms)  # of a block, so that there is one for each multiprocessor
         rows = [
             (t, u)
             for t in THREADS
             for u in (REPEATS if sums is None else (1,))
-            if t <= gpu_of(hardware).threads_block and (t * u == THREADS[0] or t * u <= count)
+            if t <= gpu.threads_block and t * u <= most
         ]
         columns = (f"{name}.threads", f"{name}.repeats")
         draft, (threads, repeats) = draft.decide(DecisionGroup.of(f"{name}.threads", columns, rows))
@@ -89,9 +91,9 @@ class GpuElementwise(SketchRule):
     def parts(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         """Long reductions into few elements: parts of them in blocks of their own, reduced by a second kernel."""
         sums = stage if stage.reducer is not None else self.reduced(draft, stage)
-        if sums is None or sums.name.endswith(".rf") or not all(a.extent.is_const for a in sums.reduce_axes):
+        if sums is None or not all(a.extent.is_const for a in sums.reduce_axes):
             return []
-        if many_products(sums):
+        if many_products(sums) or any(name.endswith(PART) for name in (sums.name, *sums.reads())):
             return []
         axis = max(sums.reduce_axes, key=lambda a: int(a.extent.value))
         extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in sums.reduce_axes)

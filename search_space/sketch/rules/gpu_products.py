@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -10,10 +11,10 @@ from search_space.ir.expr import Expr, var, variables, walk
 from search_space.ir.polynomial import canon
 from search_space.ir.rounding import TFLOAT32, rounds
 from search_space.schedule.state import Axis, Stage
-from search_space.schedule.steps import Relayout, Rfactor, Split
+from search_space.schedule.steps import Fuse, Relayout, Reorder, Rfactor, Split, Step
 from search_space.sketch.base import Draft
 from search_space.sketch.rules.gpu_common import ends_in, gpu_of, same_elements
-from search_space.sketch.tables import DecisionGroup
+from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
 
 PARTS = (2, 4, 8, 16, 32)
 """Into how many parts a reduction is split, each in blocks of its own."""
@@ -21,6 +22,8 @@ LEAST_PART = 128
 """Products that a part adds up at least."""
 FEW_TILES = 2
 """Tiles of 64x64 for each multiprocessor, below which reductions are split."""
+PART = ".rf"
+"""How names of the stages end that `Rfactor` makes."""
 SHORT = 8
 """A reduce axis shorter than this is part of a step as a whole."""
 
@@ -45,6 +48,46 @@ class Product:
     @property
     def columns(self) -> Axis:
         return self.sums.axes[-1]
+
+    @property
+    def output_axes(self) -> tuple[list[str], list[str], str]:
+        """Names of the output's axes: around a tile, those whose elements are its rows together, and the columns.
+
+        Axes of extent 1 are around it: fused with others, they would be divisions whose results only the range of the
+        fused index shows to be 0, and a guarded tile reaches past it.
+        """
+        batch, rows = self.output.axes[: len(self.batch)], self.output.axes[len(self.batch) : -1]
+        long = [a.name for a in rows if a.extent.value > 1] or [a.name for a in rows[-1:]]
+        around = [a.name for a in (*batch, *rows) if a.name not in long]
+        return around, long, self.output.axes[-1].name
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it adds up a part of a longer reduction."""
+        return self.sums.name.endswith(PART)
+
+    def is_cut(self, axis: Axis) -> bool:
+        """Whether a reduce axis is a part of one: past its end are not zeros but the terms of the next part."""
+        return self.is_part and axis.name.endswith(".1")
+
+    def steps_of(self, axis: Axis, extent: int, counts: Sequence[int], depth: int) -> list[tuple[int]]:
+        """How many times `depth` a step along a reduce axis may be: what wastes little, or nothing of a part."""
+        rows = []
+        for count in counts:
+            past = ceildiv(extent, count * depth) * count * depth
+            if past == extent or not (self.is_cut(axis) or (count > 1 and past > extent * MAX_WASTE)):
+                rows.append((count,))
+        return rows
+
+    def fused_rows(self) -> tuple[list[Step], list[str], str, str]:
+        """Steps that make one loop of the rows; the axes around a tile, and the names of its rows and its columns."""
+        around, rows, columns = self.output_axes
+        steps: list[Step] = []
+        if len(rows) > 1:
+            order = (*around, *rows, columns)
+            steps += [Reorder(self.output.name, order)] if order != self.output.leaves else []
+            steps.append(Fuse(self.output.name, tuple(rows)))
+        return steps, around, "_".join(rows), columns
 
 
 def product_of(draft: Draft, stage: Stage) -> Product | None:
@@ -87,7 +130,7 @@ def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int 
     Args:
         multiple: of what parts must be as long.
     """
-    if found.sums.name.endswith(".rf") or not all(a.extent.is_const for a in found.sums.reduce_axes):
+    if found.is_part or not all(a.extent.is_const for a in found.sums.reduce_axes):
         return []  # parts themselves
     axis = max(found.sums.reduce_axes, key=lambda a: int(a.extent.value))
     extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in found.sums.reduce_axes)

@@ -34,7 +34,7 @@ ROWS = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """How rows are dealt out.
 
     Attributes:
@@ -116,7 +116,7 @@ class GpuRowWise(SketchRule):
     # ------------------------------------------------------------------ decisions
     def dealt(
         self, draft: Draft, name: str, group: Sequence[Stage], rows: int, hardware: Hardware
-    ) -> tuple[Draft, _Row]:
+    ) -> tuple[Draft, Row]:
         axes = draft.state.stage(name).axes[:rows]
         position = max(range(rows), key=lambda i: int(axes[i].extent.value))
         long, columns = int(axes[position].extent.value), row_length(group, rows)
@@ -133,12 +133,12 @@ class GpuRowWise(SketchRule):
         found = found or [(1, min(gpu.warp, columns))]
         draft, (y, x) = draft.decide(DecisionGroup.of(f"{name}.threads", (f"{name}.rows", f"{name}.columns"), found))
         leaf = "_".join((*(a.name for i, a in enumerate(axes) if i != position), f"{axes[position].name}.0"))
-        return limited(draft, "vectors of a row", x * vector, max(columns, int(gpu.warp))), _Row(
+        return limited(draft, "vectors of a row", x * vector, max(columns, int(gpu.warp))), Row(
             Threads(y, x), vector, position, (name, leaf)
         )
 
     # ------------------------------------------------------------------ loops
-    def output(self, draft: Draft, name: str, rows: int, row: _Row) -> Draft:
+    def output(self, draft: Draft, name: str, rows: int, row: Row) -> Draft:
         stage = draft.state.stage(name)
         axes = [a.name for a in stage.axes[:rows]]
         split = axes.pop(row.axis)
@@ -151,7 +151,7 @@ class GpuRowWise(SketchRule):
         draft = draft.apply(*steps)
         return self.columns(draft, name, stage.axes[-1], row) if len(stage.axes) > rows else draft
 
-    def columns(self, draft: Draft, name: str, axis: Axis, row: _Row) -> Draft:
+    def columns(self, draft: Draft, name: str, axis: Axis, row: Row) -> Draft:
         """The threads of a row, in vectors."""
         return draft.apply(
             Split(name, axis.name, (row.threads.x, row.vector), "guard"),
@@ -159,13 +159,13 @@ class GpuRowWise(SketchRule):
             Annotate(name, f"{axis.name}.2", "vectorize"),
         )
 
-    def along(self, draft: Draft, name: str, rows: int, row: _Row) -> Draft:
+    def along(self, draft: Draft, name: str, rows: int, row: Row) -> Draft:
         """What is computed of whole rows and kept."""
         stage = draft.state.stage(name)
         draft = draft.apply(Annotate(name, stage.axes[row.axis].name, "threadIdx.y"))
         return self.columns(draft, name, stage.axes[-1], row)
 
-    def reduction(self, draft: Draft, name: str, rows: int, row: _Row) -> Draft:
+    def reduction(self, draft: Draft, name: str, rows: int, row: Row) -> Draft:
         """Each thread's share in a register, then all threads' results, by the threads together."""
         axis = draft.state.stage(name).reduce_axes[0].name
         before = {s.name for s in draft.state.stages}
@@ -180,7 +180,7 @@ class GpuRowWise(SketchRule):
             Annotate(partial, f"{axis}.2", "vectorize"),
         ).finish(partial)
 
-    def copy(self, draft: Draft, read: str, rows: int, row: _Row) -> Draft:
+    def copy(self, draft: Draft, read: str, rows: int, row: Row) -> Draft:
         """The rows of an input in shared memory, for all stages that read them."""
         readers = [s.name for s in draft.state.stages if read in s.reads()]
         draft, copy = cached(draft, read, "shared", *readers)

@@ -134,15 +134,13 @@ class GpuTensorCores(SketchRule):
     # ------------------------------------------------------------------ the output
     def output(self, draft: Draft, found: Product, row: Side, column: Side) -> tuple[Draft, str]:
         """The output's loops, the lanes on the elements that they hold; and the loop of warps around a warp's tile."""
-        name, axes = found.output.name, [a.name for a in found.output.axes]
-        batch, rows, j = axes[: len(found.batch)], axes[len(found.batch) : -1], axes[-1]
-        i = "_".join(rows)
-        steps: list[Step] = [Fuse(name, tuple(rows))] if len(rows) > 1 else []
+        name = found.output.name
+        steps, around, i, j = found.fused_rows()
         steps += [
             Split(name, i, (row.blocks, row.groups, row.tiles, ROWS // GROUPS, GROUPS), "guard"),
             Split(name, j, (column.groups, column.tiles, LANES, COLUMNS // LANES), "guard"),
         ]
-        outer, lanes = (*batch, f"{i}.0", f"{j}.0", f"{i}.1"), (f"{i}.5", f"{j}.3")
+        outer, lanes = (*around, f"{i}.0", f"{j}.0", f"{i}.1"), (f"{i}.5", f"{j}.3")
         inner = (f"{i}.3", f"{j}.2", f"{i}.4")
         steps += on_threads(name, outer, (f"{i}.2", f"{j}.1"), lanes, inner, f"{j}.4")
         return draft.apply(*steps), f"{j}.1"
@@ -154,7 +152,7 @@ class GpuTensorCores(SketchRule):
         draft = draft.apply(ComputeAt(sums, name, place))
         *others, axis = stage.reduce_axes
         extent = longest_extent(draft, axis)
-        table = [(s,) for s in STEPS if s == 1 or ceildiv(extent, s * mma.depth) * s * mma.depth <= extent * MAX_WASTE]
+        table = found.steps_of(axis, extent, STEPS, mma.depth)
         group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.steps",), table)
         draft, (steps,) = draft.decide(group)
         exact = not axis.extent.is_const or all(extent % (s * mma.depth) == 0 for (s,) in table)

@@ -22,7 +22,6 @@ from search_space.schedule.steps import (
     Reorder,
     SetScope,
     Split,
-    Step,
 )
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.rules.gpu_common import (
@@ -162,21 +161,19 @@ class GpuTiling(SketchRule):
 
     def output(self, draft: Draft, found: Product, row: _Side, column: _Side) -> tuple[Draft, str]:
         """The output's loops, and the loop of threads inside which a thread's tile is computed."""
-        name, axes = found.output.name, [a.name for a in found.output.axes]
-        batch, rows, last = axes[: len(found.batch)], axes[len(found.batch) : -1], axes[-1]
-        i = "_".join(rows)
-        steps: list[Step] = [Fuse(name, tuple(rows))] if len(rows) > 1 else []
-        if rows:
+        name = found.output.name
+        steps, around, i, last = found.fused_rows()
+        if i:
             steps.append(Split(name, i, (row.virtual, row.threads, row.registers), "guard"))
         steps.append(Split(name, last, (column.virtual, column.threads, column.vectors, column.vector), "guard"))
         levels = [tuple(f"{a}.{level}" for a in (i, last) if a) for level in range(4)]
-        outer = (*batch, *levels[0])
+        outer = (*around, *levels[0])
         steps.append(Reorder(name, (*outer, *(leaf for level in levels[1:] for leaf in level), f"{last}.4")))
         if len(outer) > 1:
             steps.append(Fuse(name, outer))
         steps.append(Annotate(name, "_".join(outer), "blockIdx.x"))
         steps += [Annotate(name, leaf, "vthread") for leaf in levels[1]]
-        if rows:
+        if i:
             steps.append(Annotate(name, f"{i}.2", "threadIdx.y"))
         steps.append(Annotate(name, f"{last}.2", "threadIdx.x"))
         steps += [Annotate(name, leaf, "unroll") for leaf in levels[3]]

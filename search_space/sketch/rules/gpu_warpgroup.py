@@ -11,7 +11,7 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, lift
 from search_space.lower.blocks import PIPELINE
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import ComputeAt, Fuse, Pragma, Split, Step
+from search_space.schedule.steps import ComputeAt, Pragma, Split
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, with_threads
 from search_space.sketch.rules.gpu_products import (
@@ -78,7 +78,7 @@ class GpuWarpgroups(SketchRule):
         if min(columns, int(found.rows[0].extent.value)) < LEAST:
             return ()
         depth = found.sums.reduce_axes[-1]
-        if longest_extent(draft, depth) < DEPTH or not (depth.extent.is_const or any_whole(draft, depth, LINE)):
+        if longest_extent(draft, depth) < DEPTH or (found.is_cut(depth) and not any_whole(draft, depth, LINE)):
             return ()
         if found.columns.name not in factor_of(found, found.right)[1][-1]:
             return ()
@@ -115,15 +115,13 @@ class GpuWarpgroups(SketchRule):
     # ------------------------------------------------------------------ the output
     def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, str]:
         """The output's loops, the threads on the elements that they hold; and the loop around a warpgroup's tile."""
-        name, axes = found.output.name, [a.name for a in found.output.axes]
-        batch, rows, j = axes[: len(found.batch)], axes[len(found.batch) : -1], axes[-1]
-        i = "_".join(rows)
-        steps: list[Step] = [Fuse(name, tuple(rows))] if len(rows) > 1 else []
+        name = found.output.name
+        steps, around, i, j = found.fused_rows()
         steps += [
             Split(name, i, (row.blocks, row.groups, row.tiles, WARPS, HALVES, GROUPS), "guard"),
             Split(name, j, (column.groups, column.tiles, wgmma.columns // (LANES * PAIR), LANES, PAIR), "guard"),
         ]
-        outer, lanes = (*batch, f"{i}.0", f"{j}.0", f"{i}.1"), (f"{i}.4", f"{i}.6", f"{j}.4")
+        outer, lanes = (*around, f"{i}.0", f"{j}.0", f"{i}.1"), (f"{i}.4", f"{i}.6", f"{j}.4")
         inner = (f"{i}.3", f"{j}.2", f"{j}.3", f"{i}.5")
         steps += on_threads(name, outer, (f"{i}.2", f"{j}.1"), lanes, inner, f"{j}.5")
         return draft.apply(*steps), f"{j}.1"
@@ -135,7 +133,7 @@ class GpuWarpgroups(SketchRule):
         draft = draft.apply(ComputeAt(sums, name, place))
         *others, axis = stage.reduce_axes
         extent = longest_extent(draft, axis)
-        table = [(s,) for s in LINES if s == 1 or ceildiv(extent, s * LINE) * s * LINE <= extent * MAX_WASTE]
+        table = found.steps_of(axis, extent, LINES, LINE)
         group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.lines",), table)
         draft, (lines,) = draft.decide(group)
         exact = not axis.extent.is_const or all(extent % (s * LINE) == 0 for (s,) in table)

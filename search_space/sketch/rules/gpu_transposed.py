@@ -1,0 +1,89 @@
+"""GPUs: element-wise outputs that read an input across, as transpositions do: by way of tiles in shared memory.
+
+Threads copy a tile along the input's rows and write it along the output's, so that both sides are read and written in
+whole sectors. Rows of a tile are one 4-byte word longer, which puts a column's elements on different banks (Ruetsch and
+Micikevicius, Optimizing Matrix Transpose in CUDA, 2009).
+"""
+
+from __future__ import annotations
+
+from search_space.hardware import Hardware
+from search_space.ir.expr import dtype_bytes, lift
+from search_space.schedule.state import Stage
+from search_space.schedule.steps import Annotate, Fuse, Reorder, Split, Step
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.rules.gpu_common import Threads, copied, gpu_of, reads_of, variable
+from search_space.sketch.rules.gpu_elementwise import GpuElementwise
+from search_space.sketch.tables import DecisionGroup
+
+TILES = (16, 32, 64)
+THREADS = (64, 128, 256, 512)
+VECTORS = (1, 2, 4, 8, 16)
+WORD = 4
+"""Bytes of a bank."""
+
+
+class GpuTransposed(SketchRule):
+    """Square tiles of an input whose rows run along another axis than the output's; beside the fallback's sketches."""
+
+    name = "gpu_transposed"
+
+    def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
+        return hardware.gpu is not None and self.across(draft, stage) is not None
+
+    def across(self, draft: Draft, stage: Stage) -> tuple[str, str] | None:
+        """The input that is read across, and the axis of the output along which its rows run."""
+        if stage.reducer is not None or len(stage.axes) < 2 or draft.producers(stage):
+            return None
+        last, extents = stage.axes[-1], {a.name: int(a.extent.value) for a in stage.axes}
+        found: dict[str, set[str]] = {}
+        for source in draft.state.inputs:
+            for *others, row in reads_of(draft, stage, source.name):
+                moves = variable(last) in others and row.op == "var" and row is not variable(last)
+                found.setdefault(source.name, set()).add(str(row.args[0]) if moves else "")
+        for name, axes in found.items():
+            (axis, *more) = axes
+            if axis and not more and min(extents[axis], extents[last.name]) >= TILES[0]:
+                return name, axis
+        return None
+
+    def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        found = self.across(draft, stage)
+        assert found is not None
+        plain = GpuElementwise().apply(draft, stage, hardware)
+        name, (tensor, across), last = stage.name, found, stage.axes[-1]
+        source = draft.state.input(tensor)
+        assert source is not None
+        size = dtype_bytes(source.dtype)
+        most = 16 // max(size, dtype_bytes(stage.dtype))
+        widths = [v for v in VECTORS if v <= most and int(last.extent.value) % v == 0]
+        rows = [
+            (tile, tile // v, v, threads)
+            for tile in TILES
+            for v in widths
+            for threads in THREADS
+            if threads <= gpu_of(hardware).threads_block and tile * (tile // v) % threads == 0
+        ]
+        columns = tuple(f"{name}.{x}" for x in ("tile", "vectors", "vector", "threads"))
+        draft, (tile, vectors, vector, threads) = draft.decide(DecisionGroup.of(f"{name}.tile", columns, rows))
+        row = int(lift(source.shape[-1]).value)
+        wide = [(v,) for v in VECTORS if v * size <= 16 and row % v == 0]
+        draft, (read,) = draft.decide(DecisionGroup.of(f"{name}.read", (f"{name}.read",), wide))
+        others = [a.name for a in stage.axes[:-1] if a.name != across]
+        outer, inner = (*others, f"{across}.0", f"{last.name}.0"), (f"{across}.1", f"{last.name}.1")
+        block, place = "_".join(outer), "_".join(inner)
+        steps: list[Step] = [
+            Split(name, across, (tile,), "guard"),
+            Split(name, last.name, (vectors, vector), "guard"),
+            Reorder(name, (*outer, *inner, f"{last.name}.2")),
+            Fuse(name, outer),
+            Fuse(name, inner),
+            Split(name, place, (threads,), "exact"),
+            Annotate(name, block, "blockIdx.x"),
+            Annotate(name, f"{place}.0", "unroll"),
+            Annotate(name, f"{place}.1", "threadIdx.x"),
+            Annotate(name, f"{last.name}.2", "vectorize"),
+        ]
+        tiled, pad = draft.apply(*steps), max(1, WORD // size)
+        tiled, _ = copied(tiled, tensor, (name, block), Threads(1, threads), read, pad=pad)
+        return [tiled.variant("tiles").finish(name), *plain]
