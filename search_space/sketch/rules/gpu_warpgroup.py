@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, lift
-from search_space.lower.blocks import PIPELINE
+from search_space.lower.blocks import BULK, PIPELINE
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import ComputeAt, Fuse, Pragma, Split, Step
 from search_space.sketch.base import Draft, SketchRule
@@ -45,6 +45,8 @@ LINES = (1, 2)
 """By which a step of the reduction advances."""
 STAGES = (2, 3, 4)
 """Steps whose tiles are in shared memory at once."""
+UNIT_BYTES = 16
+"""Of which rows of arrays must be multiples for the copy unit."""
 LEAST = 32
 """Rows and columns of the output, below which most of an instruction would multiply zeros."""
 WARPS, HALVES, PAIR = 4, 2, 2
@@ -78,7 +80,10 @@ class GpuWarpgroups(SketchRule):
         if min(columns, int(found.rows[0].extent.value)) < LEAST:
             return ()
         depth = found.sums.reduce_axes[-1]
-        if longest_extent(draft, depth) < DEPTH or not (depth.extent.is_const or any_whole(draft, depth, LINE)):
+        whole = any_whole(draft, depth, LINE)
+        if longest_extent(draft, depth) < DEPTH or not (
+            whole or (depth.extent.is_const and not found.sums.name.endswith(".rf"))
+        ):
             return ()
         if found.columns.name not in factor_of(found, found.right)[1][-1]:
             return ()
@@ -94,7 +99,7 @@ class GpuWarpgroups(SketchRule):
         return out + self.warps.apply(draft, stage, hardware)
 
     def variants(self, draft: Draft, stage: Stage, found: Product, wgmma: Wgmma, hardware: Hardware) -> list[Draft]:
-        """The sketches of one instruction, one for each number of tiles in shared memory."""
+        """The sketches of one instruction, one for each number of tiles in shared memory and each way to fill them."""
         draft, sums = held_in(draft, found, stage, SCOPE)
         rows, columns = (ROWS, TILES), (wgmma.columns, TILES)
         draft, row, column = decided_sides(draft, found, rows, columns, "warpgroups", WARPGROUPS)
@@ -104,13 +109,30 @@ class GpuWarpgroups(SketchRule):
         held = lift(row.tiles) * column.tiles * (ROWS * wgmma.columns // THREADS)
         draft = with_threads(draft, threads.count, held, gpu_of(hardware), THREADS)
         whole = (depth, column.extent(wgmma.columns))
-        draft = self.factors(draft, found, (sums, outer), threads, whole)
+        filled = {"": self.factors(draft, found, (sums, outer), threads, whole, False)}
+        if self.boxes(draft, found):
+            by_unit = self.factors(draft, found, (sums, outer), threads, whole, True)
+            filled[BULK] = by_unit.apply(Pragma(sums, outer, BULK, 1))
         return [
-            draft.apply(Pragma(sums, outer, PIPELINE, stages))
-            .variant(f"wgmma{wgmma.columns}/{stages}")
+            each.apply(Pragma(sums, outer, PIPELINE, stages))
+            .variant(f"wgmma{wgmma.columns}/{how}{stages}")
             .finish(stage.name, sums)
+            for how, each in filled.items()
             for stages in STAGES
         ]
+
+    def boxes(self, draft: Draft, found: Product) -> bool:
+        """Whether the tiles of both factors are boxes of arrays whose rows the copy unit can address.
+
+        A reduction of one step has no loop that could be pipelined.
+        """
+        if longest_extent(draft, found.sums.reduce_axes[-1]) <= LINES[-1] * LINE:
+            return False
+        for tensor in (found.left, found.right):
+            array = draft.state.input(tensor)
+            if array is None or int(lift(array.shape[-1]).value) * dtype_bytes(array.dtype) % UNIT_BYTES:
+                return False
+        return True
 
     # ------------------------------------------------------------------ the output
     def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, str]:
@@ -144,13 +166,20 @@ class GpuWarpgroups(SketchRule):
         return draft, "_".join(outer), lift(lines) * LINE
 
     def factors(
-        self, draft: Draft, found: Product, place: tuple[str, str], threads: Threads, whole: tuple[Expr, Expr]
+        self,
+        draft: Draft,
+        found: Product,
+        place: tuple[str, str],
+        threads: Threads,
+        whole: tuple[Expr, Expr],
+        bulk: bool,
     ) -> Draft:
         """Copies of both factors in shared memory, the left one's rows along the reduction, the right one's across.
 
         Args:
             place: the sums, and their loop over steps.
             whole: length of a row of each.
+            bulk: whether no thread copies, and how wide its vectors are is no question.
         """
         name = found.output.name
         for label, tensor, length in (("left", found.left, whole[0]), ("right", found.right, whole[1])):
@@ -163,7 +192,7 @@ class GpuWarpgroups(SketchRule):
             row, most = int(lift(source.shape[last]).value), 16 // dtype_bytes(source.dtype)
             vectors = [(v,) for v in (1, 2, 4, 8) if v <= most and row % v == 0][-2:]
             group = f"{name}.{label}.vector"
-            draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors))
+            draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors[-1:] if bulk else vectors))
             draft = divided(draft, f"vectors of {tensor}", length, vector)
             draft, _ = copied(draft, tensor, place, threads, vector, order)
         return draft
