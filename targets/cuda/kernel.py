@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from targets.base import Bound, Kernel, Module, Parameter, RunError
-from targets.cuda.device import Device, first_device
+from targets.cuda.device import Device, encoded, first_device
 from targets.cuda.stopwatch import Stopwatch
 
 
@@ -36,10 +36,19 @@ class CudaKernel(Kernel):
             for launch in program["kernels"]
         ]
 
-    def start(self, launches: Sequence[tuple[Any, Mapping[str, Any]]], memory: Mapping[str, Any]) -> None:
-        """Queues the launches of a program on buffers by name."""
+    def ready(
+        self, launches: Sequence[tuple[Any, Mapping[str, Any]]], memory: Mapping[str, Any]
+    ) -> list[tuple[Any, Mapping[str, Any], list[Any]]]:
+        """The launches of a program with their arguments: buffers by name, tensor maps of them."""
+        out = []
         for kernel, facts in launches:
             arguments = [memory[name] for name in facts["arguments"]]
+            out.append((kernel, facts, [*arguments, *encoded(self.device, facts["tensor_maps"], arguments)]))
+        return out
+
+    def start(self, ready: Sequence[tuple[Any, Mapping[str, Any], list[Any]]]) -> None:
+        """Queues launches."""
+        for kernel, facts, arguments in ready:
             self.device.launch(kernel, facts["grid"], facts["block"], facts["dynamic_shared_bytes"], arguments)
 
     def __call__(self, *arrays: NDArray[Any]) -> None:
@@ -97,6 +106,7 @@ class CudaBound(Bound):
             if not parameter.packed_from and parameter.name not in module.outputs:
                 self.device.upload(self.memory[parameter.name], np.ascontiguousarray(given[parameter.name]))
         self._pack(given)
+        self._launches = kernel.ready(kernel.launches, self.memory)
         self._stopwatch = Stopwatch(self.device, self.start, len(kernel.launches), cold)
 
     def _workspace(self, program: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,12 +121,12 @@ class CudaBound(Bound):
             for name in parameter.packed_from:
                 memory[name] = self.device.allocate(given[name].nbytes)
                 self.device.upload(memory[name], np.ascontiguousarray(given[name]))
-            self.kernel.start(launches, memory)
+            self.kernel.start(self.kernel.ready(launches, memory))
             self.device.sync()
 
     def start(self) -> None:
         """Queues one execution."""
-        self.kernel.start(self.kernel.launches, self.memory)
+        self.kernel.start(self._launches)
 
     def run(self, threads: int | None = None) -> NDArray[Any]:
         names = self.kernel.module.outputs
