@@ -20,7 +20,7 @@ import numpy as np
 
 from search_space.ir.expr import Expr, const, dtype_bytes, var, variables
 from search_space.ir.polynomial import canon
-from search_space.ir.regroup import Regrouping
+from search_space.ir.regroup import Regrouping, recombined
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, walk_stmt
 from search_space.lower.blocks import BULK
 from targets.cuda.accesses import all_accesses
@@ -51,8 +51,17 @@ def unasked(stmt: Stmt) -> bool:
     return isinstance(stmt, Intrinsic) and stmt.name == COPY and len(stmt.inputs) == 1
 
 
+def as_rows(array: Buffer) -> Buffer:
+    """An array with all its dimensions but the last as one."""
+    *outer, last = (int(e.value) for e in array.shape)
+    pitches = None if array.pitches is None else array.pitches[-2:]
+    return replace(array, shape=(const(prod(outer)), const(last)), pitches=pitches)
+
+
 def box_of(copy: Intrinsic, tile: Buffer, source: Buffer) -> TensorMap:
     """The map of a copy's source, whose boxes are rows of one block of a swizzled tile."""
+    if len(copy.inputs[0].indices) < len(source.shape):
+        source = as_rows(source)
     rows, columns = (int(e.value) for e in tile.shape[-2:])
     extents = {"#0": rows, "#1": columns}
     box = [prod(extents.get(name, 1) for name in variables(e)) for e in copy.inputs[0].elements]
@@ -151,11 +160,14 @@ class _Boxes:
             value = value.args[1]
         if value.op != "load" or value.args[0] not in self.arrays or not _whole(tile):
             return None
-        source = self.arrays[value.args[0]]
-        first = self.begin(source, body.indices[-2:], value.args[1:], inner)
+        source, indices = self.arrays[value.args[0]], value.args[1:]
+        first = self.begin(body.indices[-2:], indices, inner)
+        if first is None and _in_rows(source):
+            source, indices = as_rows(source), self.in_rows(source, indices)
+            first = self.begin(body.indices[-2:], indices, inner)
         if first is None or not _covers(body, tile, inner):
             return None
-        if not all(self.outside(c, source, value.args[1:]) for test in tests for c in _conjuncts(test)):
+        if not all(self.outside(c, source, indices) for test in tests for c in _conjuncts(test)):
             return None
         base, (row, column) = first
         numbers = {row: var("#0"), column: var("#1")}
@@ -167,8 +179,15 @@ class _Boxes:
             reset=True,
         )
 
+    def in_rows(self, source: Buffer, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
+        """The indices in an array whose dimensions but the last are one, those that a fused loop took apart."""
+        row, scale = const(0), 1
+        for index, extent in zip(reversed(indices[:-1]), reversed(source.shape[:-1]), strict=True):
+            row, scale = row + index * scale, scale * int(extent.value)
+        return recombined(self.simplify(row), self.simplify), indices[-1]
+
     def begin(
-        self, source: Buffer, target: Sequence[Expr], indices: Sequence[Expr], inner: Mapping[str, int]
+        self, target: Sequence[Expr], indices: Sequence[Expr], inner: Mapping[str, int]
     ) -> tuple[tuple[Expr, ...], tuple[int, int]] | None:
         """Where a box begins in its array, and the array's dimensions along its rows and columns."""
         base: list[Expr] = []
@@ -201,6 +220,13 @@ class _Boxes:
             if not np.any((place >= 0) & (place < int(extent.value)) & (holds == 0)):
                 return True
         return False
+
+
+def _in_rows(array: Buffer) -> bool:
+    """Whether an array's rows lie evenly one after another."""
+    strides = [int(s.value) for s in array.strides]
+    extents = [int(e.value) for e in array.shape]
+    return len(extents) > 2 and all(strides[d] == strides[d + 1] * extents[d + 1] for d in range(len(extents) - 2))
 
 
 def _whole(tile: Buffer) -> bool:

@@ -85,7 +85,7 @@ def _copy(text: KernelText, call: Intrinsic) -> None:
         *outer, last = given.indices
         at = [text.values.index(text.simplify(e)) for e in (last + block * line, *reversed(outer))]
         places = ", ".join([f"{text.name(tile.name)} + {start}", text.name(described.name), _slot(text, slot), *at])
-        lines.append(f"copy_box{len(source.shape)}({places});")
+        lines.append(f"copy_box{len(described.shape)}({places});")
     _by_one(text, call, lines)
 
 

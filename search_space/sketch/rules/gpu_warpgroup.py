@@ -8,12 +8,13 @@ done by the threads, each on the elements that it holds.
 from __future__ import annotations
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, dtype_bytes, lift
+from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, substitute, total
+from search_space.ir.regroup import Regrouping, recombined
 from search_space.lower.blocks import BULK, PIPELINE
-from search_space.schedule.state import Stage
+from search_space.schedule.state import Input, Stage
 from search_space.schedule.steps import ComputeAt, Fuse, Pragma, Split, Step
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, with_threads
+from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, variable, with_threads
 from search_space.sketch.rules.gpu_products import (
     Product,
     any_whole,
@@ -129,10 +130,25 @@ class GpuWarpgroups(SketchRule):
         if longest_extent(draft, found.sums.reduce_axes[-1]) <= LINES[-1] * LINE:
             return False
         for tensor in (found.left, found.right):
-            array = draft.state.input(tensor)
-            if array is None or int(lift(array.shape[-1]).value) * dtype_bytes(array.dtype) % UNIT_BYTES:
+            array = draft.state.input(tensor) or self.rows_of(draft, draft.state.stage(tensor))
+            if array is None or array.layout is not None or array.shape[-1] * dtype_bytes(array.dtype) % UNIT_BYTES:
                 return False
         return True
+
+    def rows_of(self, draft: Draft, stage: Stage) -> Input | None:
+        """The array whose rows a stage has one after another, as the columns of a 1x1 convolution are its pixels."""
+        body = stage.body
+        array = draft.state.input(body.args[0]) if body.op == "load" else None
+        if array is None or not all(lift(e).is_const for e in stage.shape):
+            return None
+        simplify = Regrouping({a.name: a.extent for a in stage.axes})
+        numbers = {a.name: const(0) for a in stage.axes if a.extent is const(1)}
+        indices = [tuple(substitute(i, numbers) for i in each) for each in (body.args[1:], map(variable, stage.axes))]
+        taken, own = (
+            recombined(simplify(total(i * product(shape[d + 1 :]) for d, i in enumerate(each))), simplify)
+            for each, shape in zip(indices, (array.shape, stage.shape), strict=True)
+        )
+        return array if taken is own else None
 
     # ------------------------------------------------------------------ the output
     def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, str]:
