@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
-from search_space.ir.expr import Expr, const, dtype_bytes, var, variables
+from search_space.ir.expr import Expr, const, dtype_bytes, substitute, var, variables
 from search_space.ir.polynomial import canon
 from search_space.ir.regroup import Regrouping, recombined
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, walk_stmt
@@ -196,23 +197,40 @@ class _Boxes:
             start = self.simplify(index)
             if variables(start) & inner.keys():
                 side = 1 if d == len(indices) - 1 else 0
-                start = self.simplify(canon(start - self.simplify(target[side])))
-                if side in sides or variables(start) & inner.keys():
+                found = self.difference(start, self.simplify(target[side]), inner)
+                if side in sides or found is None:
                     return None
-                sides[side] = d
+                start, sides[side] = found, d
             base.append(start)
         return (tuple(base), (sides[0], sides[1])) if len(sides) == 2 else None
+
+    def difference(self, index: Expr, target: Expr, inner: Mapping[str, int]) -> Expr | None:
+        """How far an index is beyond another, where none of the loops `inner` changes that; None where they do."""
+        start = self.simplify(canon(index - target))
+        if not variables(start) & inner.keys():
+            return start
+        zeros = {name: const(0) for name in inner}
+        start = self.simplify(substitute(index, zeros) - substitute(target, zeros))
+        at = self.points(variables(index) | variables(target))
+        try:
+            same = at is not None and np.all(grid_of(index, at) == grid_of(target, at) + grid_of(start, at))
+        except KeyError:
+            return None
+        return start if same else None
+
+    def points(self, names: frozenset[str]) -> dict[str, NDArray[np.int64]] | None:
+        """Loop variables for all their iterations at once; None where these are too many."""
+        extents = {name: int(self.ranges[name].value) for name in sorted(names)}
+        if prod(extents.values()) > _MOST_POINTS:
+            return None
+        return dict(zip(extents, np.indices(tuple(extents.values()), sparse=True), strict=True))
 
     def outside(self, test: Expr, source: Buffer, indices: Sequence[Expr]) -> bool:
         """Whether a condition holds for all that lies within the array along one of its dimensions."""
         for extent, index in zip(source.shape, indices, strict=True):
-            names = sorted(variables(test) | variables(index))
-            if not variables(index) & variables(test):
+            at = self.points(variables(test) | variables(index)) if variables(index) & variables(test) else None
+            if at is None:
                 continue
-            extents = [int(self.ranges[n].value) for n in names]
-            if prod(extents) > _MOST_POINTS:
-                continue
-            at = dict(zip(names, np.indices(extents, sparse=True), strict=True))
             try:
                 holds, place = grid_of(test, at), grid_of(index, at)
             except KeyError:

@@ -104,7 +104,7 @@ class _Array:
         self.__cuda_array_interface__ = {
             "shape": tuple(facts["shape"]),
             "typestr": "<u2",
-            "data": (address, True),
+            "data": (address, False),
             "strides": (*facts["strides"], 2),
             "version": 3,
         }

@@ -14,7 +14,7 @@ from search_space.lower.blocks import BULK, PIPELINE
 from search_space.schedule.state import Input, Stage
 from search_space.schedule.steps import ComputeAt, Fuse, Pragma, Split, Step
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, variable, with_threads
+from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, limited, variable, with_threads
 from search_space.sketch.rules.gpu_products import (
     Product,
     any_whole,
@@ -113,6 +113,7 @@ class GpuWarpgroups(SketchRule):
         filled = {"": self.factors(draft, found, (sums, outer), threads, whole, False)}
         if self.boxes(draft, found):
             by_unit = self.factors(draft, found, (sums, outer), threads, whole, True)
+            by_unit = limited(by_unit, "steps of a pipeline", depth + 1, found.sums.reduce_axes[-1].extent)
             filled[BULK] = by_unit.apply(Pragma(sums, outer, BULK, 1))
         return [
             each.apply(Pragma(sums, outer, PIPELINE, stages))
@@ -125,9 +126,9 @@ class GpuWarpgroups(SketchRule):
     def boxes(self, draft: Draft, found: Product) -> bool:
         """Whether the tiles of both factors are boxes of arrays whose rows the copy unit can address.
 
-        A reduction of one step has no loop that could be pipelined.
+        A reduction of one step has no loop whose tiles could be filled ahead.
         """
-        if longest_extent(draft, found.sums.reduce_axes[-1]) <= LINES[-1] * LINE:
+        if longest_extent(draft, found.sums.reduce_axes[-1]) <= LINE:
             return False
         for tensor in (found.left, found.right):
             array = draft.state.input(tensor) or self.rows_of(draft, draft.state.stage(tensor))
