@@ -106,6 +106,8 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
     instructions = nest.iterations * work / tensor + nest.iterations / lanes / tensor * moved
     if by_warp:
         instructions = instructions * gpu.warp
+    if statement.output.buffer.scope == "shared" and any(loop.bulk for loop in statement.loops):
+        arithmetic, instructions, moved = tape.const(0), tape.const(0), tape.const(0)  # no thread moves them
     hertz = hardware.clock_hz * hardware.cores
     misses = (
         shared / gpu.shared_bandwidth * hertz,

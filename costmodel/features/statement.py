@@ -9,6 +9,7 @@ from itertools import product
 from search_space.intrinsics import SGEMM
 from search_space.ir.expr import Expr, const, substitute, variables, walk
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
+from search_space.lower.blocks import BULK
 
 HELD = {"local": 1, "warp": 32, "warpgroup": 128}
 """Scopes of registers, and the threads that hold a buffer together."""
@@ -19,11 +20,15 @@ MAX_COPIES = 64
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop around a statement; kind `tensor` stands for a loop inside an instruction, `library` for one in a call."""
+    """A loop around a statement; kind `tensor` stands for a loop inside an instruction, `library` for one in a call.
+
+    Tiles of a loop that is `bulk` are filled by a unit of the device, not by threads.
+    """
 
     var: str
     extent: Expr
     kind: str
+    bulk: bool = False
 
     @property
     def runtime(self) -> bool:
@@ -99,7 +104,7 @@ def _walk(stmt: Stmt, loops: tuple[Loop, ...], allocated: dict[str, int], progra
         yield from _walk(stmt.body, loops, {**allocated, stmt.buffer.name: len(loops)}, program)
     elif isinstance(stmt, For):
         once = stmt.extent.is_const and stmt.extent.value == 1
-        inner = loops if once else (*loops, Loop(stmt.var, stmt.extent, stmt.kind))
+        inner = loops if once else (*loops, Loop(stmt.var, stmt.extent, stmt.kind, BULK in dict(stmt.pragmas)))
         yield from _walk(stmt.body, inner, allocated, program)
     elif isinstance(stmt, Store):
         yield _of_store(stmt, loops, allocated, program)

@@ -41,7 +41,8 @@ def _stmt(stmt: Stmt, indent: str) -> list[str]:
         return [f"{indent}barrier{hints}{' [proxy]' if stmt.proxy else ''}"]
     assert isinstance(stmt, Intrinsic), stmt
     operands = ", ".join(_operand(o) for o in (stmt.output, *stmt.inputs))
-    return [f"{indent}{stmt.name}({operands})"]
+    where = "" if stmt.predicate is None else f"  if {stmt.predicate}"
+    return [f"{indent}{stmt.name}({operands}){where}"]
 
 
 def _operand(operand: Operand) -> str:

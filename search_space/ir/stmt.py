@@ -110,12 +110,16 @@ class Operand:
 
 @dataclass(frozen=True, eq=False)
 class Intrinsic(Stmt):
-    """One call of a hardware instruction: `output` is updated from `inputs`; with `reset` it starts from zero."""
+    """One call of a hardware instruction: `output` is updated from `inputs`; with `reset` it starts from zero.
+
+    It is skipped where `predicate` is false.
+    """
 
     name: str
     output: Operand
     inputs: tuple[Operand, ...]
     reset: bool = False
+    predicate: Expr | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +225,12 @@ def map_exprs(stmt: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
     if isinstance(stmt, Barrier):
         return stmt
     assert isinstance(stmt, Intrinsic), stmt
-    return replace(stmt, output=operand(stmt.output), inputs=tuple(operand(o) for o in stmt.inputs))
+    return replace(
+        stmt,
+        output=operand(stmt.output),
+        inputs=tuple(operand(o) for o in stmt.inputs),
+        predicate=None if stmt.predicate is None else function(stmt.predicate),
+    )
 
 
 def map_buffer(buffer: Buffer, function: Callable[[Expr], Expr]) -> Buffer:

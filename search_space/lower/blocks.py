@@ -10,6 +10,8 @@ from search_space.ir.stmt import Allocate, Constraint, For, LoopProgram, Seq, St
 
 PIPELINE = "pipeline"
 """Pragma of a loop whose shared buffers are there so many times: the next step's are filled while one is worked on."""
+BULK = "bulk"
+"""Pragma of such a loop whose buffers the device's copy unit fills, as far as they are boxes of arrays."""
 
 
 def kernels(stmt: Stmt) -> Iterator[Stmt]:

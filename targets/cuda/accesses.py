@@ -30,6 +30,7 @@ def accesses(stmt: Stmt) -> Iterator[Access]:
             yield Access(stmt.buffer, False, stmt.indices)
         yield Access(stmt.buffer, True, stmt.indices)
     elif isinstance(stmt, Intrinsic):
+        yield from _loads(*(() if stmt.predicate is None else (stmt.predicate,)))
         for operand in stmt.inputs:
             yield Access(operand.buffer, False, operand.elements)
         if not stmt.reset:
@@ -57,6 +58,8 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
             for operand in (node.output, *node.inputs):
                 yield from operand.indices
                 yield from operand.elements
+            if node.predicate is not None:
+                yield node.predicate
 
 
 def _loads(*exprs: Expr) -> Iterator[Access]:

@@ -23,6 +23,7 @@ from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Seq, Stmt,
 from targets.cuda.accesses import Access, accesses
 
 _MOST_ELEMENTS = 1 << 20
+_EACH = {"min": np.minimum, "max": np.maximum, "and": np.logical_and, "or": np.logical_or}
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def _apart(a: _Pending, b: _Pending, carried: _Carried | None) -> bool:
     now = dict(zip((name for name, _ in ranges), grids, strict=True))
     then = now if carried is None else {**now, carried.variable: now[carried.variable] + carried.step}
     try:
-        return bool(np.all(_grid(left, now) != _grid(right, then)))
+        return bool(np.all(grid_of(left, now) != grid_of(right, then)))
     except KeyError:
         return False
 
@@ -186,7 +187,7 @@ def _belong_to_one(a: _Pending, used: frozenset[str], threads: Mapping[str, int]
     }
     values |= {x.variable: np.asarray(x.extent - 1, np.int64) for x in blocks}  # what holds in one block holds in each
     try:
-        indices = [_grid(i, values) for i in a.access.indices]
+        indices = [grid_of(i, values) for i in a.access.indices]
     except KeyError:
         return False
     shape = [n for _, n in axes]
@@ -198,15 +199,15 @@ def _belong_to_one(a: _Pending, used: frozenset[str], threads: Mapping[str, int]
     return bool(np.unique(owners[:-1], axis=1).shape[1] == owners.shape[1])
 
 
-def _grid(e: Expr, values: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """An index for all points at once; KeyError where it is no arithmetic over loops."""
+def grid_of(e: Expr, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """An index or a condition for all points at once; KeyError where it is no arithmetic over loops."""
     if e.op == "const":
         return np.asarray(e.value, np.int64)
     if e.op == "var":
         return values[e.args[0]]
-    left, right = (_grid(x, values) for x in e.args)
-    if e.op in ("min", "max"):
-        return np.minimum(left, right) if e.op == "min" else np.maximum(left, right)
-    if e.op not in ("add", "sub", "mul", "floordiv", "mod"):
+    left, right = (grid_of(x, values) for x in e.operands)
+    if e.op in _EACH:
+        return np.asarray(_EACH[e.op](left, right))
+    if e.op not in ("add", "sub", "mul", "floordiv", "mod", "lt", "le", "eq", "ne"):
         raise KeyError(e.op)
     return np.asarray(FOLD[e.op](left, right))

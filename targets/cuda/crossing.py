@@ -15,6 +15,7 @@ from search_space.ir.expr import Expr, const, eq, load, logical_and, select, var
 from search_space.ir.stmt import Allocate, Barrier, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, seq
 from search_space.schedule.state import IDENTITY
 from targets.base import BuildError
+from targets.cuda.bulk import is_bulk
 from targets.cuda.warpgroups import is_warpgroup_intrinsic
 from targets.cuda.warps import WARP_INTRINSICS
 
@@ -208,7 +209,7 @@ def synchronises(stmt: Stmt) -> bool:
     """Whether all threads must come to a statement together."""
     if not isinstance(stmt, Intrinsic):
         return isinstance(stmt, Barrier)
-    together = stmt.name in WARP_INTRINSICS or is_warpgroup_intrinsic(stmt.name)
+    together = stmt.name in WARP_INTRINSICS or is_warpgroup_intrinsic(stmt.name) or is_bulk(stmt)
     return together or stmt.name.startswith(f"{WARP_REDUCE}:")
 
 

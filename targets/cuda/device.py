@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -63,6 +63,13 @@ class Device(Protocol):
     def kernel(self, module: Any, name: str, dynamic_shared_bytes: int) -> Any:
         """A kernel of a module, which may ask for so much shared memory at its launch."""
 
+    def tensor_map(self, memory: Any, facts: Mapping[str, Any]) -> Any:
+        """What the copy unit is told of an array in `memory`, as an argument of launches.
+
+        Args:
+            facts: `dtype`, `shape`, `strides` (bytes, the last dimension's left out), `box` and `swizzle` (bytes).
+        """
+
     def launch(
         self,
         kernel: Any,
@@ -71,7 +78,7 @@ class Device(Protocol):
         dynamic_shared_bytes: int,
         arguments: Sequence[Any],
     ) -> None:
-        """Queues a launch; its arguments are memory."""
+        """Queues a launch; its arguments are memory, and tensor maps behind it."""
 
     def recorded(self, start: Callable[[], None]) -> Callable[[], None]:
         """What queues the launches of `start` at once, as often as wanted. Kernels and memory must outlive it."""
@@ -91,6 +98,24 @@ class Device(Protocol):
 
     def telemetry(self) -> dict[str, float]:
         """Clock, temperature, power and reasons of slowing down, as far as the driver says."""
+
+
+def encoded(device: Device, maps: Sequence[Mapping[str, Any]], arguments: Sequence[Any]) -> list[Any]:
+    """The tensor maps of a launch whose arrays are `arguments`."""
+    return [device.tensor_map(arguments[facts["argument"]], facts) for facts in maps]
+
+
+class _Array:
+    """Device memory as an array of 16-bit elements, for `cuda.core`."""
+
+    def __init__(self, address: int, facts: Mapping[str, Any]) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": tuple(facts["shape"]),
+            "typestr": "<u2",
+            "data": (address, False),
+            "strides": (*facts["strides"], 2),
+            "version": 3,
+        }
 
 
 class CudaDevice:
@@ -167,6 +192,22 @@ class CudaDevice:
             )
         return kernel
 
+    def tensor_map(self, memory: Any, facts: Mapping[str, Any]) -> Any:
+        try:
+            from cuda.core._tensor_map import TensorMapDataType, TensorMapSwizzle
+            from cuda.core.utils import StridedMemoryView
+        except ImportError as error:
+            raise RunError(f"tensor maps need cuda-core 1.2 or later, but {error}") from error
+        view = StridedMemoryView.from_cuda_array_interface(_Array(int(getattr(memory, "handle", memory)), facts), -1)
+        try:
+            return view.as_tensor_map(
+                tuple(facts["box"]),
+                data_type=TensorMapDataType[facts["dtype"].upper()],
+                swizzle=TensorMapSwizzle[f"SWIZZLE_{facts['swizzle']}B"],
+            )
+        except Exception as error:
+            raise RunError(f"an array must have a tensor map, but the driver says of {facts}: {error}") from error
+
     def launch(
         self,
         kernel: Any,
@@ -233,4 +274,4 @@ def first_device() -> Device:
     return CudaDevice()
 
 
-__all__ = ["CudaDevice", "Device", "DeviceLost", "DeviceMemoryError", "first_device"]
+__all__ = ["CudaDevice", "Device", "DeviceLost", "DeviceMemoryError", "encoded", "first_device"]

@@ -44,8 +44,9 @@ def emit_program(program: DeviceProgram) -> str:
     Raises:
         BuildError: an expression or an instruction that there is no text for.
     """
+    import targets.cuda.bulk_text
     import targets.cuda.warp_text
-    import targets.cuda.warpgroup_text  # noqa: F401  (both register their instructions)
+    import targets.cuda.warpgroup_text  # noqa: F401  (all register their instructions)
 
     kernels = [kernel for prologue in program.prologues for kernel in prologue.kernels] + list(program.kernels)
     text = "\n".join(KernelText(kernel).function() for kernel in kernels)
@@ -91,6 +92,7 @@ class KernelText:
         """The text of the function."""
         kernel = self.kernel
         params = [self._parameter(b) for b in kernel.params]
+        params += [f"const __grid_constant__ TensorMap {self.name(each.name)}" for each in kernel.maps]
         head = f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {kernel.name}({", ".join(params)}) {{'
         dynamic = dynamic_shared_bytes(kernel)
         memory = "tile_memory" if kernel.alignment > ALIGNMENT else "shared_memory"

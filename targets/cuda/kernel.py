@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from targets.base import Bound, Kernel, Module, Parameter
-from targets.cuda.device import Device, first_device
+from targets.cuda.device import Device, encoded, first_device
 from targets.cuda.stopwatch import Stopwatch
 
 
@@ -37,10 +37,19 @@ class CudaKernel(Kernel):
             for launch in program["kernels"]
         ]
 
-    def start(self, launches: Sequence[tuple[Any, Mapping[str, Any]]], memory: Mapping[str, Any]) -> None:
-        """Queues the launches of a program on buffers by name."""
+    def ready(
+        self, launches: Sequence[tuple[Any, Mapping[str, Any]]], memory: Mapping[str, Any]
+    ) -> list[tuple[Any, Mapping[str, Any], list[Any]]]:
+        """The launches of a program with their arguments: buffers by name, tensor maps of them."""
+        out = []
         for kernel, facts in launches:
             arguments = [memory[name] for name in facts["arguments"]]
+            out.append((kernel, facts, [*arguments, *encoded(self.device, facts["tensor_maps"], arguments)]))
+        return out
+
+    def start(self, ready: Sequence[tuple[Any, Mapping[str, Any], list[Any]]]) -> None:
+        """Queues launches."""
+        for kernel, facts, arguments in ready:
             self.device.launch(kernel, facts["grid"], facts["block"], facts["dynamic_shared_bytes"], arguments)
 
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> CudaBound:
@@ -71,9 +80,9 @@ class CudaBound(Bound):
             if not parameter.packed_from and parameter.name not in module.outputs:
                 self.device.upload(self.memory[parameter.name], np.ascontiguousarray(given[parameter.name]))
         self._pack(given)
+        self._launches = kernel.ready(kernel.launches, self.memory)
         # nothing it holds leads back here: memory is to be free when nobody uses it any more, not when cycles are found
-        start = partial(kernel.start, kernel.launches, self.memory)
-        self._stopwatch = Stopwatch(self.device, start, len(kernel.launches), cold)
+        self._stopwatch = Stopwatch(self.device, partial(kernel.start, self._launches), len(kernel.launches), cold)
 
     def _workspace(self, program: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self.device.allocate(size) for name, size in program["workspace"]}
@@ -87,12 +96,12 @@ class CudaBound(Bound):
             for name in parameter.packed_from:
                 memory[name] = self.device.allocate(given[name].nbytes)
                 self.device.upload(memory[name], np.ascontiguousarray(given[name]))
-            self.kernel.start(launches, memory)
+            self.kernel.start(self.kernel.ready(launches, memory))
             self.device.sync()
 
     def start(self) -> None:
         """Queues one execution."""
-        self.kernel.start(self.kernel.launches, self.memory)
+        self.kernel.start(self._launches)
 
     def run(self, threads: int | None = None) -> NDArray[Any]:
         names = self.kernel.module.outputs

@@ -12,9 +12,11 @@ from search_space.ir.stmt import (
     Allocate,
     Buffer,
     For,
+    Intrinsic,
     LoopProgram,
     Seq,
     Stmt,
+    Store,
     seq,
     walk_stmt,
 )
@@ -23,6 +25,7 @@ from targets.base import BuildError
 from targets.cuda.accesses import all_accesses
 from targets.cuda.barriers import insert_barriers
 from targets.cuda.binding import bind_threads
+from targets.cuda.bulk import bulk_copies, is_bulk, tensor_maps
 from targets.cuda.crossing import reduce_across_threads, synchronises
 from targets.cuda.lanes import in_squares
 from targets.cuda.pipeline import pipelined
@@ -91,7 +94,7 @@ def _cut(stmt: Stmt, workspace: list[Buffer], nests: list[Stmt]) -> None:
 def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) -> DeviceKernel:
     if not any(isinstance(n, For) and n.kind in THREAD_TAGS for n in walk_stmt(nest)):
         nest = bind_threads(nest, known)
-    body = inject_vthreads(_scoped(lower_warpgroups(lower_warps(nest)), ()))
+    body = inject_vthreads(_scoped(lower_warpgroups(bulk_copies(lower_warps(nest), known)), ()))
     grid, block = _dims(body)
     body = in_squares(body, block)
     body = reduce_across_threads(body, tuple(known.values()), block)
@@ -99,10 +102,13 @@ def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) 
     touched = list(all_accesses(body))
     used, written = {a.buffer for a in touched}, {a.buffer for a in touched if a.write}
     shared = _placed(allocated(body, "shared"))
+    swizzled = {buffer.name for buffer, _ in shared if buffer.swizzled}
     if block != (1, 1, 1):
         both = {a.buffer for a in touched if not a.write} & written & known.keys()
-        body = insert_barriers(body, frozenset(buffer.name for buffer, _ in shared) | both, block)
-    if uses_warpgroups(body):
+        # what the copy unit fills is separated by the mbarriers and barriers that stand there already
+        by_unit = {n.output.buffer for n in walk_stmt(body) if isinstance(n, Intrinsic) and is_bulk(n)}
+        body = insert_barriers(body, frozenset(buffer.name for buffer, _ in shared) - by_unit | both, block)
+    if uses_warpgroups(body) and any(isinstance(n, Store) and n.buffer in swizzled for n in walk_stmt(body)):
         body = with_proxies(body)
     kernel = DeviceKernel(
         name,
@@ -112,6 +118,7 @@ def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) 
         frozenset(written & known.keys()),
         body,
         shared,
+        tensor_maps(body, tuple(known.values())),
     )
     _check(kernel, limits)
     return kernel

@@ -73,6 +73,7 @@ def _launches(
             "grid": launch["grid"],
             "block": launch["block"],
             "dynamic_shared_bytes": launch["dynamic_shared_bytes"],
+            "tensor_maps": launch["tensor_maps"],
             "arguments": [[place.space, place.number, place.beyond] for place in arguments],
         }
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from targets.base import Parameter
-from targets.cuda.device import Device
+from targets.cuda.device import Device, encoded
 from targets.cuda.stopwatch import Stopwatch
 
 Launches = Sequence[Mapping[str, Any]]
@@ -110,6 +110,7 @@ class NetworkRunner:
         if key not in self._kernels:
             self._kernels[key] = self.device.kernel(self._modules[facts["module"]], facts["name"], shared)
         kernel, arguments = self._kernels[key], [self._place(*place) for place in facts["arguments"]]
+        arguments += encoded(self.device, facts.get("tensor_maps", ()), arguments)
         return lambda: self.device.launch(kernel, facts["grid"], facts["block"], shared, arguments)
 
     def _place(self, space: str, number: int, beyond: int) -> Any:

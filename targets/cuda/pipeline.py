@@ -9,6 +9,9 @@ Products of warpgroups are asynchronous, too. With three tiles or more, those of
 step's begin: a step waits for those of the step before, whose tile is filled again after the next barrier, so n - 2
 steps ahead.
 
+Tiles that the copy unit fills (`bulk.py`) are asked for at the same places, by one thread. A step waits for their
+arrival behind its barrier, after the next have been asked for.
+
 Loops that are not pipelined are filled by such copies, too, between two barriers: they take no registers, and write
 zeros where there is no element, with no branch that later loads would have to wait behind.
 """
@@ -35,6 +38,7 @@ from search_space.ir.stmt import (
 from search_space.lower.blocks import PIPELINE
 from targets.base import BuildError
 from targets.cuda.accesses import all_accesses
+from targets.cuda.bulk import Ring, is_copy, unasked
 from targets.cuda.vthreads import indexed
 from targets.cuda.warpgroups import WAIT, waits
 
@@ -60,18 +64,51 @@ def pipelined(stmt: Stmt) -> Stmt:
     return _rewritten(loop, stages) if stages > 1 and loop.extent.value > 1 else _filled(loop)
 
 
-def _filled(loop: For) -> For:
+def _filled(loop: For) -> Stmt:
     """The loop with what fills its tiles as copies, where these come first in a step, from memory."""
     tiles: list[Buffer] = []
     others: list[Buffer] = []
     parts = _flat(loop.body, tiles, others)
     fills, work = _divided(parts, {tile.name for tile in tiles})
     if loop.kind != "serial" or not fills or not work or not _filled_first(parts, fills, {t.name for t in tiles}):
+        if any(map(unasked, parts)):
+            raise BuildError(f"tiles of the loop {loop.var} that the copy unit fills must be filled first in each step")
         return loop
-    body: Stmt = seq(Barrier(), _group(seq(*fills), f"{loop.var}.fill"), Barrier(pending=0), *work)
+    filling, step = _Filling(fills, tiles, loop.var, 1), var(loop.var)
+    there = [*filling.arrived(step), *([Barrier(pending=0)] if filling.grouped else [])]
+    body: Stmt = seq(Barrier(), *filling.started(fills, step, f"{loop.var}.fill"), *there, *work)
     for buffer in reversed((*tiles, *others)):
         body = Allocate(buffer, body)
-    return replace(loop, body=body)
+    return filling.around(replace(loop, body=body))
+
+
+class _Filling:
+    """What fills the tiles of a loop: groups of asynchronous copies, the copy unit, or both.
+
+    Args:
+        fills: the statements that do.
+        tiles: of the loop.
+        loop: its variable.
+        stages: tiles of each that there are.
+    """
+
+    def __init__(self, fills: Sequence[Stmt], tiles: Sequence[Buffer], loop: str, stages: int) -> None:
+        by_unit = {s.output.buffer for s in fills if isinstance(s, Intrinsic) and is_copy(s)}
+        self.grouped = any(not is_copy(s) for s in fills)
+        self.ring = Ring.of(loop, stages, [t for t in tiles if t.name in by_unit]) if by_unit else None
+
+    def started(self, fills: Sequence[Stmt], step: Expr, name: str) -> list[Stmt]:
+        """The fills of a step, as copies that arrive later."""
+        copies = [s for s in fills if isinstance(s, Intrinsic) and is_copy(s)]
+        out = self.ring.started(copies, step) if self.ring is not None and copies else []
+        return [*out, _group(seq(*(s for s in fills if not is_copy(s))), name)] if self.grouped else out
+
+    def arrived(self, step: Expr) -> list[Stmt]:
+        return [] if self.ring is None else [self.ring.arrived(step)]
+
+    def around(self, stmt: Stmt) -> Stmt:
+        """The statement with its mbarriers."""
+        return stmt if self.ring is None else Allocate(self.ring.buffer, seq(self.ring.begun(), stmt))
 
 
 def _divided(parts: Sequence[Stmt], names: set[str]) -> tuple[list[Stmt], list[Stmt]]:
@@ -99,22 +136,27 @@ def _rewritten(loop: For, stages: int) -> Stmt:
     step = var(loop.var)
     overlapping = stages > 2 and any(map(waits, work))
     ahead = stages - 2 if overlapping else stages - 1
+    filling = _Filling(fills, tiles, loop.var, stages)
     prefill = [
-        _group(_at(fills, loop, const(i), names, const(i), i < int(loop.extent.value)), f"{loop.var}.fill{i}")
+        s
         for i in range(ahead)
+        for s in filling.started(
+            _at(fills, loop, const(i), names, const(i), i < int(loop.extent.value)), const(i), f"{loop.var}.fill{i}"
+        )
     ]
     later = step + ahead
     inside = later < loop.extent
-    following = _group(_at(fills, loop, later, names, later % stages, inside), f"{loop.var}.fill")
+    following = filling.started(_at(fills, loop, later, names, later % stages, inside), later, f"{loop.var}.fill")
     working = [_tiled(s, names, step % stages) for s in work]
     behind: list[Stmt] = []
     if overlapping:
         behind = [s for s in working if waits(s)]
         working = [replace(s, name=f"{WAIT}:1") if isinstance(s, Intrinsic) and waits(s) else s for s in working]
-    body: Stmt = seq(Barrier(pending=ahead - 1), following, *working)
+    separating = Barrier(pending=ahead - 1 if filling.grouped else None)
+    body: Stmt = seq(separating, *following, *filling.arrived(step), *working)
     for buffer in reversed(others):
         body = Allocate(buffer, body)
-    out = seq(*prefill, replace(loop, body=body), *behind)
+    out = filling.around(seq(*prefill, replace(loop, body=body), *behind))
     for tile in reversed(tiles):
         out = Allocate(replace(tile, shape=(const(stages), *tile.shape)), out)
     return out
@@ -139,13 +181,13 @@ def _group(stmt: Stmt, name: str) -> Stmt:
     return For(name, const(1), "serial", stmt, ((ASYNC, 1),))
 
 
-def _at(fills: Sequence[Stmt], loop: For, step: Expr, names: set[str], tile: Expr, inside: Expr | bool) -> Stmt:
+def _at(fills: Sequence[Stmt], loop: For, step: Expr, names: set[str], tile: Expr, inside: Expr | bool) -> list[Stmt]:
     """The fills of a step into a tile, where there is such a step."""
     memo: dict[int, Expr] = {}
-    out = seq(*(_tiled(map_exprs(f, lambda e: substitute(e, {loop.var: step}, memo)), names, tile) for f in fills))
+    out = [_tiled(map_exprs(f, lambda e: substitute(e, {loop.var: step}, memo)), names, tile) for f in fills]
     if isinstance(inside, bool):
-        return out if inside else Seq(())
-    return _only_where(out, inside)
+        return out if inside else []
+    return [_only_where(s, inside) for s in out]
 
 
 def _only_where(stmt: Stmt, condition: Expr) -> Stmt:
@@ -153,8 +195,9 @@ def _only_where(stmt: Stmt, condition: Expr) -> Stmt:
         return Seq(tuple(_only_where(s, condition) for s in stmt.body))
     if isinstance(stmt, (For, Allocate)):
         return replace(stmt, body=_only_where(stmt.body, condition))
-    if not isinstance(stmt, Store):
+    if not isinstance(stmt, Store) and not is_copy(stmt):
         raise BuildError(f"a tile of a pipelined loop must be filled by stores, but got {stmt}")
+    assert isinstance(stmt, (Store, Intrinsic))
     return replace(stmt, predicate=condition if stmt.predicate is None else logical_and(condition, stmt.predicate))
 
 

@@ -105,6 +105,7 @@ _WORDS = (
     "delete do double dynamic_cast else end_of_copies enum erff expf explicit export extern fabsf false "
     "float floor_div floor_mod floorf fmaxf fminf for friend from_bfloat from_half goto gridDim half_t if "
     "hold load_matrices2 load_matrices4 load_transposed2 load_transposed4 matrix_descriptor proxy_fence swizzle "
+    "TensorMap await_bytes begin_arrivals copy_box2 copy_box3 copy_box4 copy_box5 expect_bytes one_thread "
     "tile_memory wgmma_commit wgmma_fence wgmma_wait "
     "inline int logf long max min mutable namespace new noexcept not not_eq nullptr operator or or_eq "
     "private protected public register reinterpret_cast return rsqrtf shared_memory short sigmoid signed "

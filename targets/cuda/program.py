@@ -21,6 +21,34 @@ SWIZZLE_ALIGNMENT = 1024
 """Bytes after which the exchange of parts in swizzled buffers repeats."""
 
 
+@dataclass(frozen=True)
+class TensorMap:
+    """What the copy unit is told of an array; extents as in NumPy, the last dimension contiguous.
+
+    Attributes:
+        buffer: the array.
+        shape: in elements; what lies outside is zero.
+        strides: bytes between neighbours along each dimension but the last.
+        box: elements that one copy moves; rows are swizzled within `swizzle` bytes.
+    """
+
+    buffer: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 128
+
+    @property
+    def name(self) -> str:
+        """Unique among the maps of a kernel."""
+        return f"{self.buffer}.box{'x'.join(map(str, self.box))}"
+
+    @property
+    def box_bytes(self) -> int:
+        return math.prod(self.box) * dtype_bytes(self.dtype)
+
+
 @dataclass(frozen=True, eq=False)
 class DeviceKernel:
     """One launch.
@@ -33,6 +61,7 @@ class DeviceKernel:
         writes: names of those that it writes.
         body: what every thread runs; holds the barriers.
         shared: its buffers in shared memory, and the byte where each begins.
+        maps: of arrays that it has copied by the copy unit; arguments behind the pointers.
     """
 
     name: str
@@ -42,6 +71,7 @@ class DeviceKernel:
     writes: frozenset[str]
     body: Stmt
     shared: tuple[tuple[Buffer, int], ...]
+    maps: tuple[TensorMap, ...] = ()
 
     @property
     def threads(self) -> int:

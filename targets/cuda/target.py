@@ -14,7 +14,7 @@ from targets.cuda.emit import dynamic_shared_bytes, emit_program
 from targets.cuda.hardware import DEFAULT_ARCH, GPUS
 from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import Resources, compile_cubin, compile_ptx, version
-from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, buffer_bytes
+from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, TensorMap, buffer_bytes
 
 
 class CudaTarget(Target):
@@ -114,17 +114,24 @@ def launches(program: DeviceProgram, resources: dict[str, Resources]) -> dict[st
 
 def _launch(kernel: DeviceKernel, resources: Resources) -> dict[str, Any]:
     dynamic = dynamic_shared_bytes(kernel)
-    facts = asdict(resources)
+    facts, names = asdict(resources), [b.name for b in kernel.params]
     facts["shared_bytes"] += dynamic
     return {
         "name": kernel.name,
         "grid": list(kernel.grid),
         "block": list(kernel.block),
-        "arguments": [b.name for b in kernel.params],
+        "arguments": names,
+        "tensor_maps": [_described(each, names.index(each.buffer)) for each in kernel.maps],
         "dynamic_shared_bytes": dynamic,
         "barriers": kernel.barriers,
         **facts,
     }
+
+
+def _described(each: TensorMap, argument: int) -> dict[str, Any]:
+    """A tensor map as plain data; `argument` is the number of the array among the launch's."""
+    facts = {"dtype": each.dtype, "shape": list(each.shape), "strides": list(each.strides), "box": list(each.box)}
+    return {"argument": argument, **facts, "swizzle": each.swizzle}
 
 
 def resources_table(module: Module) -> str:

@@ -69,7 +69,8 @@ def test_candidates_mean_the_reference(workload: Workload, algorithm: str) -> No
 def test_blocks_are_whole_warpgroups_within_their_limits() -> None:
     workload = workloads.matmul(m=4096, n=4096, k=4096, dtype="float16")
     found = [s for s in generate(workload, HOPPER, ["direct"]).sketches if "wgmma" in s.name]
-    assert {s.name for s in found} == {f"direct:wgmma{n}/{stages}" for n in (64, 128, 256) for stages in (2, 3, 4)}
+    ways = [f"{how}{stages}" for how in ("", "bulk") for stages in (2, 3, 4)]
+    assert {s.name for s in found} == {f"direct:wgmma{n}/{way}" for n in (64, 128, 256) for way in ways}
     for sketch in found:
         names, width = sketch.columns, int(sketch.name.split("wgmma")[1].split("/")[0])
         values = dict(zip(names, sketch.expand(legal(sketch, 30)), strict=True))

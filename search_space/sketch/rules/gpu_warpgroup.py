@@ -8,12 +8,13 @@ done by the threads, each on the elements that it holds.
 from __future__ import annotations
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, dtype_bytes, lift
-from search_space.lower.blocks import PIPELINE
-from search_space.schedule.state import Stage
+from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, substitute, total
+from search_space.ir.regroup import Regrouping, recombined
+from search_space.lower.blocks import BULK, PIPELINE
+from search_space.schedule.state import Input, Stage
 from search_space.schedule.steps import ComputeAt, Pragma, Split
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, with_threads
+from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, limited, variable, with_threads
 from search_space.sketch.rules.gpu_products import (
     Product,
     any_whole,
@@ -45,6 +46,8 @@ LINES = (1, 2)
 """By which a step of the reduction advances."""
 STAGES = (2, 3, 4)
 """Steps whose tiles are in shared memory at once."""
+UNIT_BYTES = 16
+"""Of which rows of arrays must be multiples for the copy unit."""
 LEAST = 32
 """Rows and columns of the output, below which most of an instruction would multiply zeros."""
 WARPS, HALVES, PAIR = 4, 2, 2
@@ -94,7 +97,7 @@ class GpuWarpgroups(SketchRule):
         return out + self.warps.apply(draft, stage, hardware)
 
     def variants(self, draft: Draft, stage: Stage, found: Product, wgmma: Wgmma, hardware: Hardware) -> list[Draft]:
-        """The sketches of one instruction, one for each number of tiles in shared memory."""
+        """The sketches of one instruction, one for each number of tiles in shared memory and each way to fill them."""
         draft, sums = held_in(draft, found, stage, SCOPE)
         rows, columns = (ROWS, TILES), (wgmma.columns, TILES)
         draft, row, column = decided_sides(draft, found, rows, columns, "warpgroups", WARPGROUPS)
@@ -104,13 +107,46 @@ class GpuWarpgroups(SketchRule):
         held = lift(row.tiles) * column.tiles * (ROWS * wgmma.columns // THREADS)
         draft = with_threads(draft, threads.count, held, gpu_of(hardware), THREADS)
         whole = (depth, column.extent(wgmma.columns))
-        draft = self.factors(draft, found, (sums, outer), threads, whole)
+        filled = {"": self.factors(draft, found, (sums, outer), threads, whole, False)}
+        if self.boxes(draft, found):
+            by_unit = self.factors(draft, found, (sums, outer), threads, whole, True)
+            by_unit = limited(by_unit, "steps of a pipeline", depth + 1, found.sums.reduce_axes[-1].extent)
+            filled[BULK] = by_unit.apply(Pragma(sums, outer, BULK, 1))
         return [
-            draft.apply(Pragma(sums, outer, PIPELINE, stages))
-            .variant(f"wgmma{wgmma.columns}/{stages}")
+            each.apply(Pragma(sums, outer, PIPELINE, stages))
+            .variant(f"wgmma{wgmma.columns}/{how}{stages}")
             .finish(stage.name, sums)
+            for how, each in filled.items()
             for stages in STAGES
         ]
+
+    def boxes(self, draft: Draft, found: Product) -> bool:
+        """Whether the tiles of both factors are boxes of arrays whose rows the copy unit can address.
+
+        A reduction of one step has no loop whose tiles could be filled ahead.
+        """
+        if longest_extent(draft, found.sums.reduce_axes[-1]) <= LINE:
+            return False
+        for tensor in (found.left, found.right):
+            array = draft.state.input(tensor) or self.rows_of(draft, draft.state.stage(tensor))
+            if array is None or array.layout is not None or array.shape[-1] * dtype_bytes(array.dtype) % UNIT_BYTES:
+                return False
+        return True
+
+    def rows_of(self, draft: Draft, stage: Stage) -> Input | None:
+        """The array whose rows a stage has one after another, as the columns of a 1x1 convolution are its pixels."""
+        body = stage.body
+        array = draft.state.input(body.args[0]) if body.op == "load" else None
+        if array is None or not all(lift(e).is_const for e in stage.shape):
+            return None
+        simplify = Regrouping({a.name: a.extent for a in stage.axes})
+        numbers = {a.name: const(0) for a in stage.axes if a.extent is const(1)}
+        indices = [tuple(substitute(i, numbers) for i in each) for each in (body.args[1:], map(variable, stage.axes))]
+        taken, own = (
+            recombined(simplify(total(i * product(shape[d + 1 :]) for d, i in enumerate(each))), simplify)
+            for each, shape in zip(indices, (array.shape, stage.shape), strict=True)
+        )
+        return array if taken is own else None
 
     # ------------------------------------------------------------------ the output
     def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, str]:
@@ -142,13 +178,20 @@ class GpuWarpgroups(SketchRule):
         return draft, "_".join(outer), lift(lines) * LINE
 
     def factors(
-        self, draft: Draft, found: Product, place: tuple[str, str], threads: Threads, whole: tuple[Expr, Expr]
+        self,
+        draft: Draft,
+        found: Product,
+        place: tuple[str, str],
+        threads: Threads,
+        whole: tuple[Expr, Expr],
+        bulk: bool,
     ) -> Draft:
         """Copies of both factors in shared memory, the left one's rows along the reduction, the right one's across.
 
         Args:
             place: the sums, and their loop over steps.
             whole: length of a row of each.
+            bulk: whether no thread copies, and how wide its vectors are is no question.
         """
         name = found.output.name
         for label, tensor, length in (("left", found.left, whole[0]), ("right", found.right, whole[1])):
@@ -161,7 +204,7 @@ class GpuWarpgroups(SketchRule):
             row, most = int(lift(source.shape[last]).value), 16 // dtype_bytes(source.dtype)
             vectors = [(v,) for v in (1, 2, 4, 8) if v <= most and row % v == 0][-2:]
             group = f"{name}.{label}.vector"
-            draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors))
+            draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors[-1:] if bulk else vectors))
             draft = divided(draft, f"vectors of {tensor}", length, vector)
             draft, _ = copied(draft, tensor, place, threads, vector, order)
         return draft

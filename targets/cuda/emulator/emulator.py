@@ -8,7 +8,7 @@ device what it gives here, in whatever order its threads come.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,14 @@ from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, In
 from targets.base import RunError
 from targets.cuda.crossing import WARP_REDUCE, warp_reduce
 from targets.cuda.emulator.memory import DeviceMemory, Lanes, Mask, Memory, PrivateMemory, SharedMemory, undefined
-from targets.cuda.emulator.races import Clock, DivergenceError, Shadow
+from targets.cuda.emulator.races import Clock, CopyError, DivergenceError, Shadow
 from targets.cuda.emulator.values import COMBINE, combine, evaluate_call, evaluate_cast
 from targets.cuda.pipeline import ASYNC
 from targets.cuda.program import DeviceKernel, DeviceProgram, elements, shape_of
 from targets.cuda.warpgroups import PRODUCTS
+
+if TYPE_CHECKING:
+    from targets.cuda.emulator.bulk import Slot
 
 Arrays = dict[str, NDArray[Any]]
 LANES = 1 << 14
@@ -105,6 +108,7 @@ class Launch:
         lanes: the threads.
         sums: buffers that warpgroups add products to.
         tiles: elements of shared memory that products still read, with the group of these.
+        slots: mbarriers by name of their buffer.
     """
 
     def __init__(
@@ -126,11 +130,15 @@ class Launch:
         self.copying = False
         self.sums = {n.output.buffer for n in walk_stmt(kernel.body) if isinstance(n, Intrinsic) and n.name in PRODUCTS}
         self.tiles: list[tuple[int, Shadow, NDArray[np.int64]]] = []
+        self.slots: dict[str, list[Slot]] = {}
         self.tags = _coordinates("blockIdx", kernel.grid, blocks[:, None])
         self.tags |= _coordinates("threadIdx", kernel.block, np.arange(kernel.threads)[None, :])
 
     def run(self) -> None:
         self.stmt(self.kernel.body, None)
+        for name, slots in self.slots.items():
+            if any(slot.awaited is not None for slot in slots):
+                raise CopyError(f"copies must be waited for before a kernel ends, but {self.kernel.name} leaves {name}")
 
     # ------------------------------------------------------------------ statements
     def stmt(self, stmt: Stmt, mask: Mask) -> None:

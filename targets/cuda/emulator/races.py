@@ -23,6 +23,10 @@ class DivergenceError(RuntimeError):
     """A barrier that not all threads of a block reach."""
 
 
+class CopyError(RuntimeError):
+    """Copies by the copy unit that are not begun, awaited or waited for as they must be."""
+
+
 @dataclass
 class Clock:
     """Counts barriers; it never goes back, over all blocks of a launch. Groups of asynchronous copies are counted too.
@@ -64,6 +68,7 @@ class Shadow:
         self.reader = np.full(size, _NOBODY, np.int64)
         self.read = np.zeros(size, np.int64)
         self.copied: NDArray[np.int64] | None = None  # group of the copy that fills an element
+        self.moving: NDArray[np.bool_] | None = None  # filled by the copy unit, and not waited for
         self.factors: NDArray[np.int64] | None = None  # group of the products that read an element by themselves
         self.fences = np.full(size if buffer.swizzled else 0, -1, np.int64)  # so many before an element was written
 
@@ -90,6 +95,20 @@ class Shadow:
         if self.copied is None:
             self.copied = np.zeros(self.writer.size, np.int64)
         self.copied[elements] = self.clock.group
+
+    def moves(self, elements: NDArray[np.int64]) -> None:
+        """Elements are filled by the copy unit from now on."""
+        if self.moving is None:
+            self.moving = np.zeros(self.writer.size, bool)
+        self.moving[elements] = True
+
+    def lands(self, elements: NDArray[np.int64]) -> None:
+        """What the copy unit fills has arrived, for all threads and tensor cores."""
+        assert self.moving is not None
+        self.moving[elements] = False
+        self.writer[elements] = _NOBODY
+        self.written[elements] = 0
+        self.fences[elements] = -1
 
     def multiplies(self, elements: NDArray[np.int64]) -> None:
         """Products of warpgroups begin to read elements.
@@ -123,6 +142,8 @@ class Shadow:
         self.read[elements] = self.clock.now
 
     def _arrived(self, elements: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
+        if self.moving is not None and self.moving[elements].any():
+            self._report(elements, threads, self.writer[elements], self.moving[elements], "uses", "still copies")
         if self.copied is None:
             return
         early = self.copied[elements] > self.clock.arrived

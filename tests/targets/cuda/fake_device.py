@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from targets.cuda.device import DeviceLost, DeviceMemoryError
 from targets.cuda.emit import dynamic_shared_bytes as needed_bytes
 from targets.cuda.emulator.emulator import launch
 from targets.cuda.hardware import DEFAULT_ARCH
-from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, elements
+from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, TensorMap, elements
 from targets.cuda.target import CudaTarget
 
 COMPUTED = 2
@@ -50,6 +51,10 @@ class RecordingTarget(CudaTarget):
         module = super().build(program, name)
         self.built[hashlib.sha256(module.object_code).hexdigest()] = kernels_of(self._made)
         return module
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 class FakeDevice:
@@ -118,6 +123,14 @@ class FakeDevice:
             return kernels_of(self._made)[name]
         return self._made[hashlib.sha256(module).hexdigest()][name]
 
+    def tensor_map(self, memory: NDArray[np.uint8], facts: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
+        """The array's address, and what is told of it, of which `cuTensorMapEncodeTiled` asks as much."""
+        assert memory.ctypes.data % 16 == 0 and all(s % 16 == 0 and 0 < s < 1 << 40 for s in facts["strides"])
+        assert len(facts["shape"]) == len(facts["strides"]) + 1 == len(facts["box"]) <= 5
+        assert all(0 < n <= 1 << 32 for n in facts["shape"]) and all(0 < n <= 256 for n in facts["box"])
+        assert facts["box"][-1] * 2 <= facts["swizzle"] == 128
+        return memory.ctypes.data, facts
+
     def launch(
         self,
         kernel: DeviceKernel,
@@ -129,13 +142,18 @@ class FakeDevice:
         assert (tuple(grid), tuple(block)) == (kernel.grid, kernel.block)
         assert dynamic_shared_bytes == needed_bytes(kernel)
         arrays = {}
-        for buffer, memory in zip(kernel.params, arguments, strict=True):
+        made = arguments[len(kernel.params) :]
+        places = {b.name: memory.ctypes.data for b, memory in zip(kernel.params, arguments, strict=False)}
+        for wanted, (address, facts) in zip(kernel.maps, made, strict=True):
+            assert address == places[wanted.buffer]
+            assert TensorMap(wanted.buffer, *(_frozen(facts[f.name]) for f in fields(TensorMap)[1:])) == wanted
+        for buffer, memory in zip(kernel.params, arguments[: len(kernel.params)], strict=True):
             assert memory.ctypes.data % ALIGNMENT == 0, buffer.name  # accesses in vectors would fault
             dtype = numpy_dtype(buffer.dtype)
             arrays[buffer.name] = memory[: elements(buffer) * dtype.itemsize].view(dtype)
             assert arrays[buffer.name].size == elements(buffer), buffer.name
 
-        key = (id(kernel), *(memory.ctypes.data for memory in arguments))
+        key = (id(kernel), *places.values())
 
         def run() -> None:
             self._runs[key] += 1

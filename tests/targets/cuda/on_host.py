@@ -18,15 +18,16 @@ import pytest
 from numpy.typing import NDArray
 
 from search_space.warpgroup_intrinsics import WGMMAS
-from targets.cuda import warp_text, warpgroup_text  # noqa: F401  (makes the instructions known)
+from targets.cuda import bulk_text, warp_text, warpgroup_text  # noqa: F401  (makes the instructions known)
 from targets.cuda.emit import KernelText, dynamic_shared_bytes
 from targets.cuda.prelude import PARTS
-from targets.cuda.program import DeviceKernel, DeviceProgram, buffer_bytes
+from targets.cuda.program import DeviceKernel, DeviceProgram, TensorMap, buffer_bytes
 
 PRELUDE = r"""
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <ucontext.h>
 #include <vector>
 #define __global__
@@ -171,6 +172,62 @@ template <int N, class T> static void wgmma(float* sums, unsigned long long a, u
     sums[i] += number(left) * number(right);
   }
 }
+// the copy unit: boxes by a map of our own, put into the swizzled tile when the phase of their mbarrier is waited for
+#define __grid_constant__
+struct TensorMap { const uint16_t* first; int64_t dimensions, shape[5], strides[5], box[5]; };
+struct Box { unsigned char* to; const TensorMap* map; int at[5]; };
+struct Phase { unsigned number = 0; long long awaited = -1, asked = 0; std::vector<Box> boxes; };
+static std::map<long long*, Phase> phases;
+static bool stuck;
+static bool one_thread() { return current == 0; }
+static void begin_arrivals(long long* slots, int count) { for (int i = 0; i < count; ++i) phases[slots + i] = Phase(); }
+static void expect_bytes(long long* slot, unsigned bytes) {
+  stuck |= phases[slot].awaited >= 0;
+  phases[slot].awaited = bytes;
+}
+static void copy_box(void* to, const TensorMap& map, long long* slot, std::vector<int> at) {
+  Box box = {(unsigned char*)to, &map};
+  long long bytes = 2;
+  for (int d = 0; d < map.dimensions; ++d) {
+    box.at[d] = at[map.dimensions - 1 - d];
+    bytes *= map.box[d];
+  }
+  phases[slot].boxes.push_back(box);
+  phases[slot].asked += bytes;
+}
+static void copy_box2(void* to, const TensorMap& map, long long* slot, int a, int b) {
+  copy_box(to, map, slot, {a, b});
+}
+static void copy_box3(void* to, const TensorMap& map, long long* slot, int a, int b, int c) {
+  copy_box(to, map, slot, {a, b, c});
+}
+static void arrive(const Box& box) {
+  const TensorMap& map = *box.map;
+  int64_t count = 1;
+  for (int d = 0; d < map.dimensions; ++d) count *= map.box[d];
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i, place = 0;
+    bool inside = true;
+    for (int d = map.dimensions - 1; d >= 0; --d) {
+      int64_t x = box.at[d] + rest % map.box[d];
+      rest /= map.box[d];
+      inside &= x >= 0 && x < map.shape[d];
+      place += x * map.strides[d];
+    }
+    uint16_t value = inside ? map.first[place] : 0;
+    int64_t byte = box.to - tile_memory + 2 * i;
+    memcpy(tile_memory + (byte ^ (byte >> 7 & 7) << 4), &value, 2);
+  }
+}
+static void await_bytes(long long* slot, unsigned parity) {
+  Phase& phase = phases[slot];
+  if (phase.number % 2 != parity) return;
+  stuck |= phase.awaited != phase.asked;
+  for (const Box& box : phase.boxes) arrive(box);
+  unsigned next = phase.number + 1;
+  phase = Phase();
+  phase.number = next;
+}
 static void proxy_fence() {}
 static void wgmma_fence() {}
 static void wgmma_commit() {}
@@ -208,7 +265,7 @@ extern "C" int run(void (*kernel)(void**), void** args, const unsigned* g, const
       left -= finished;
     }
   }
-  return 0;
+  return stuck ? 2 : 0;
 }
 """
 
@@ -246,7 +303,9 @@ class HostPrograms:
             if buffer.name not in memory:
                 memory[buffer.name] = np.full(buffer_bytes(buffer), 0xFF, np.uint8)
         for kernel in program.kernels:
-            pointers = (ctypes.c_void_p * len(kernel.params))(*(memory[b.name].ctypes.data for b in kernel.params))
+            maps = [_host_map(each, memory[each.buffer]) for each in kernel.maps]
+            places = [*(memory[b.name].ctypes.data for b in kernel.params), *(m.ctypes.data for m in maps)]
+            pointers = (ctypes.c_void_p * len(places))(*places)
             grid, block = ((ctypes.c_uint * 3)(*dim) for dim in (kernel.grid, kernel.block))
             function = ctypes.cast(getattr(self._library, f"{kernel.name}_entry"), ctypes.c_void_p)
             assert self._library.run(function, pointers, grid, block) == 0, f"{kernel.name} diverges at a barrier"
@@ -268,6 +327,13 @@ def _tiles() -> str:
     return "".join(own)
 
 
+def _host_map(described: TensorMap, array: NDArray[np.generic]) -> NDArray[np.int64]:
+    """The prelude's own tensor map: address, dimensions, and of each its extent, stride and box, in elements."""
+    strides = (*(s // 2 for s in described.strides), 1)
+    sides = [[*side, *[0] * (5 - len(side))] for side in (described.shape, strides, described.box)]
+    return np.array([array.ctypes.data, len(strides), *sides[0], *sides[1], *sides[2]], np.int64)
+
+
 def _called(found: re.Match[str]) -> str:
     """An instruction for tensor cores as a call."""
     left, right, *operands = found.groups()
@@ -282,5 +348,8 @@ def _entry(kernel: DeviceKernel) -> str:
         text = re.sub(r"extern __shared__ .*;", "", text)
     header = text[: text.index("{")]
     params = header[header.index(f"{kernel.name}(") + len(kernel.name) + 1 : header.rindex(")")].split(", ")
-    casts = [f"({p[: p.index('*') + 1]})table[{i}]" for i, p in enumerate(params)]
+    casts = [
+        f"({p[: p.index('*') + 1]})table[{i}]" if "*" in p else f"*(const TensorMap*)table[{i}]"
+        for i, p in enumerate(params)
+    ]
     return f'{text}\nextern "C" void {kernel.name}_entry(void** table) {{ {kernel.name}({", ".join(casts)}); }}\n'

@@ -19,6 +19,7 @@ core = pytest.importorskip("cuda.core", reason="no cuda-core: the extra `gpu` is
         (core.Kernel, ["handle"]),
         (core.graph.GraphBuilder, ["begin_building", "end_building", "complete", "close"]),
         (core.graph.Graph, ["upload", "launch"]),
+        (core.utils.StridedMemoryView, ["from_cuda_array_interface", "as_tensor_map"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -39,3 +40,13 @@ def test_integers_are_passed_as_addresses() -> None:
 def test_a_launch_takes_three_sizes() -> None:
     config = core.LaunchConfig(grid=(4, 2, 1), block=(32, 4, 1), shmem_size=65536)
     assert (config.grid, config.block, config.shmem_size) == ((4, 2, 1), (32, 4, 1), 65536)
+
+
+def test_tensor_maps_have_the_names_that_are_used() -> None:
+    """The enumerations are the driver's; launches take what `as_tensor_map` gives."""
+    from cuda.bindings import driver
+    from cuda.core import _tensor_map as maps
+
+    for name in ("FLOAT16", "BFLOAT16"):
+        assert maps.TensorMapDataType[name] == getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
+    assert maps.TensorMapSwizzle["SWIZZLE_128B"] == driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B
