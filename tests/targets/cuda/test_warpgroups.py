@@ -15,6 +15,7 @@ from search_space import workloads
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import const
 from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, Seq, Stmt, walk_stmt
+from search_space.lower.blocks import BULK
 from search_space.schedule.steps import Pragma
 from search_space.schedule.trace import Trace
 from search_space.space import Sketch, generate, program_of
@@ -70,8 +71,9 @@ def product(stages: int) -> DeviceProgram:
 
 @cache
 def of_every_width(workload: Workload) -> list[Sketch]:
-    """The sketches of every instruction and every number of tiles, whose reductions are not split."""
-    return [s for s in generate(workload, HOPPER, ["direct"]).sketches if s.name.startswith("direct:wgmma")]
+    """The sketches of every instruction and every number of tiles that threads fill, whose reductions are not split."""
+    found = generate(workload, HOPPER, ["direct"]).sketches
+    return [s for s in found if s.name.startswith("direct:wgmma") and BULK not in s.name]
 
 
 # ---------------------------------------------------------------------- results
