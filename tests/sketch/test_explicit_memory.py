@@ -107,7 +107,7 @@ def test_limits_are_what_programs_take() -> None:
     workload, hardware = CASES[0]
     broken: set[str] = set()
     for sketch in generate(workload, hardware).sketches:
-        rows = drawn(sketch, 40)
+        rows = drawn(sketch, 20)
         for row, legal in zip(rows, sketch.legal(rows), strict=True):
             program = program_of(workload, sketch.algorithm, sketch.trace(row))
             taken = held(program)

@@ -31,7 +31,7 @@ def test_random_streams_give_what_the_interpreter_gives(hardware: VtaHardware) -
     simulator = FunctionalSimulator(hardware)
     interpreter = Interpreter(hardware)
     totals = dict.fromkeys(interpreter.counts, 0)
-    for seed in range(40):
+    for seed in range(20):
         draw = np.random.default_rng([seed, hardware.log_batch])
         stream, dram = random_stream(draw, hardware, 25)
         if seed % 2:

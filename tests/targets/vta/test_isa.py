@@ -33,7 +33,7 @@ def streams(draw: st.DrawFn, hardware: VtaHardware) -> list[Instruction]:
 
 @pytest.mark.parametrize("hardware", DESIGNS, ids=lambda h: h.name)
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_words_tables_and_text_hold_all_of_an_instruction(hardware: VtaHardware, data: st.DataObject) -> None:
     stream = data.draw(streams(hardware))
     words = isa.encode(stream, hardware)
