@@ -62,6 +62,8 @@ gpu-wheels: $(READY) ## fetch what test-gpu needs on a machine with PyTorch and 
 	$(BIN)/python -m benchmarks.gpu.wheels --python $(GPU_VERSION)
 
 test-gpu: ## test and measure on the GPU of this machine with GPU_PYTHON, which has PyTorch, and .gpu_wheels (8 minutes)
+	@ls .gpu_wheels/*.whl >/dev/null 2>&1 || { \
+		echo ".gpu_wheels must hold wheels, but has none; \`make gpu-wheels\` fetches them, where there is a registry" >&2; exit 2; }
 	$(GPU_PYTHON) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile --upgrade \
 		--target build/gpu .gpu_wheels/*.whl
 	PYTHONPATH=build/gpu:. PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 timeout --signal=INT --kill-after=10 200 $(GPU_PYTHON) -m pytest \

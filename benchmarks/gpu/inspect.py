@@ -154,11 +154,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"`--rows` must be among {', '.join(ROWS)}, but got {unknown[0]!r}\n")
         return 2
     try:
+        target = get_target(f"cuda:{options.arch}")
         program = disassembler()
-    except MissingDisassembler as error:
+    except (MissingDisassembler, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    target = get_target(f"cuda:{options.arch}")
     sys.stdout.write(HEAD)
     for name in wanted:
         workload = ROWS[name]()
