@@ -110,6 +110,8 @@ def test_cubins_are_disassembled(program: str) -> None:
     assert "FFMA" in functions["kernel_0"].count() or functions["kernel_0"].loops
 
 
-def test_unknown_rows_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_rows_and_architectures_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect.main(["--rows", "matmul_7"]) == 2
     assert "`--rows` must be among" in capsys.readouterr().err
+    assert inspect.main(["--arch", "sm_42"]) == 2
+    assert "`target` cuda must be followed by one of sm_80, " in capsys.readouterr().err
