@@ -23,6 +23,7 @@ from autotune.search.evolution import Evolution
 from autotune.search.population import Seen
 from benchmarks import results, table
 from benchmarks.gpu.offline_table import offline
+from benchmarks.gpu.rows import convolution
 from benchmarks.throughput import Bench, one_core
 from costmodel.models.lightgbm_model import LightGBMModel
 from measure.worker import GARBAGE
@@ -44,20 +45,7 @@ CANDIDATES = 6
 POPULATION = 2048
 
 
-def _conv(batch: int, size: int, ins: int, outs: int, kernel: int, stride: int = 1) -> Workload:
-    return workloads.conv2d(
-        batch=batch,
-        height=size,
-        width=size,
-        in_channels=ins,
-        out_channels=outs,
-        kernel=kernel,
-        stride=stride,
-        padding=kernel // 2,
-        bias=True,
-        activation="relu",
-    )
-
+ENDING = {"bias": True, "activation": "relu"}
 
 WORKLOADS: dict[str, Sequence[Callable[[], Workload]]] = {
     "float32 products": (
@@ -69,10 +57,10 @@ WORKLOADS: dict[str, Sequence[Callable[[], Workload]]] = {
         lambda: workloads.matmul(8, 8192, 1024, dtype="float16", constant_b=False),
     ),
     "convolutions": (
-        lambda: _conv(1, 56, 64, 64, 3),
-        lambda: _conv(1, 14, 256, 256, 3),
-        lambda: _conv(1, 7, 512, 2048, 1),
-        lambda: _conv(16, 28, 256, 512, 1, 2),
+        lambda: convolution(1, 56, 64, 64, 3, **ENDING),
+        lambda: convolution(1, 14, 256, 256, 3, **ENDING),
+        lambda: convolution(1, 7, 512, 2048, 1, **ENDING),
+        lambda: convolution(16, 28, 256, 512, 1, 2, **ENDING),
     ),
     "windows": (
         lambda: workloads.depthwise_conv2d(height=112, width=112, channels=96, kernel=3, stride=2, padding=1),

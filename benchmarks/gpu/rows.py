@@ -30,22 +30,25 @@ def _matmul(m: int, n: int, k: int, dtype: str = "float32") -> Row:
     return Row(name, kind, lambda: workloads.matmul(m, n, k, dtype=dtype, constant_b=False))
 
 
+def convolution(batch: int, size: int, ins: int, outs: int, kernel: int, stride: int = 1, **ending: object) -> Workload:
+    """Of a square image, as large as it or a stride-th of it."""
+    return workloads.conv2d(
+        batch=batch,
+        height=size,
+        width=size,
+        in_channels=ins,
+        out_channels=outs,
+        kernel=kernel,
+        stride=stride,
+        padding=kernel // 2,
+        **ending,
+    )
+
+
 def _conv(batch: int, size: int, ins: int, outs: int, kernel: int, stride: int = 1) -> Row:
     name = f"conv_{batch}x{size}x{size}x{ins}_{outs}_{kernel}x{kernel}" + (f"_s{stride}" if stride > 1 else "")
 
-    def make() -> Workload:
-        return workloads.conv2d(
-            batch=batch,
-            height=size,
-            width=size,
-            in_channels=ins,
-            out_channels=outs,
-            kernel=kernel,
-            stride=stride,
-            padding=kernel // 2,
-        )
-
-    return Row(name, "fp32", make)
+    return Row(name, "fp32", lambda: convolution(batch, size, ins, outs, kernel, stride))
 
 
 TARGETS = {"fp32": 1.0, "fp16": 0.8, "rows": 0.9}

@@ -7,6 +7,8 @@ once for all products of them.
 
 from __future__ import annotations
 
+from functools import partial
+
 from search_space.ir.expr import Expr, dtype_bytes, substitute, var
 from search_space.ir.polynomial import poly
 from search_space.ir.rounding import TFLOAT32
@@ -139,16 +141,8 @@ def register() -> None:
     """Makes the instructions known to the emitter."""
     for mma in MMAS:
         for intrinsic, write in ((mma.left, _load_left), (mma.right, _load_right), (mma.product, _multiply)):
-
-            def emitter(text: KernelText, call: Intrinsic, mma: Mma = mma, write=write) -> None:  # type: ignore[no-untyped-def]
-                write(mma, text, call)
-
-            INTRINSIC_EMITTERS[intrinsic.name] = emitter
-
-        def loops(text: KernelText, loop: For, call: Intrinsic, mma: Mma = mma) -> bool:
-            return _load_pairs(mma, text, loop, call)
-
-        LOOP_EMITTERS[mma.right.name] = loops
+            INTRINSIC_EMITTERS[intrinsic.name] = partial(write, mma)
+        LOOP_EMITTERS[mma.right.name] = partial(_load_pairs, mma)
 
 
 register()
