@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -53,23 +54,41 @@ class Oracle:
         self._limit = np.where(finite, atol + rtol * size, 0).astype(self._expected.dtype)
         self._scale = float(np.max(size, initial=0.0, where=finite)) or 1.0
         self._error = np.empty_like(self._expected)
+        self._poisons: dict[bool, NDArray[Any] | float] = {}
 
     @property
     def nbytes(self) -> int:
         """Memory held, bytes."""
-        return self._expected.nbytes * 3
+        return self._expected.nbytes * 5
 
-    def poison(self, output: NDArray[Any]) -> None:
+    def poison(self, output: NDArray[Any], turn: int = 0) -> None:
         """Overwrites `output` so that an element the kernel does not write is wrong, whatever it held before.
 
-        NaN for floating point; for integers and booleans the complement of the expected value.
+        What is made of it must not be right either, so that it is another one each `turn`. For floating point NaN, then
+        infinity of either sign, as a maximum or minimum passes over NaN; for integers the complement of the expected
+        value, then its bits changed at random; for booleans the complement, then any of the two values.
         """
         if output.shape != self.shape or output.dtype != self.dtype:
             return  # `compare` refuses it
-        if output.dtype.kind in "iub":
-            np.invert(self._expected.astype(output.dtype), out=output)
-        else:
-            output[...] = np.nan
+        odd = bool(turn % 2)
+        if odd not in self._poisons:
+            self._poisons[odd] = self._poison(odd)
+        output[...] = self._poisons[odd]
+
+    def _poison(self, odd: bool) -> NDArray[Any] | float:
+        rng, kind = np.random.default_rng(0), self.dtype.kind
+        if kind not in "iub":
+            if not odd:
+                return math.nan
+            signed = np.where(rng.integers(0, 2, self.shape, np.int8), np.float32(np.inf), np.float32(-np.inf))
+            return (signed if self._finite else np.where(np.isfinite(self._expected), signed, np.nan)).astype(self.dtype)
+        right = self._expected.astype(self.dtype)
+        if not odd:
+            return np.invert(right)
+        if kind == "b":
+            return rng.integers(0, 2, self.shape, np.int8).astype(bool)
+        mask = rng.integers(1, 256, (*self.shape, self.dtype.itemsize), np.uint8)
+        return right ^ mask.view(self.dtype).reshape(self.shape)
 
     def compare(self, actual: NDArray[Any]) -> Comparison:
         """Compares one output with the reference."""

@@ -16,6 +16,7 @@ from search_space.space import program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Module, RunError
+from targets.cpu.fences import fenced
 
 
 class KernelExecutor:
@@ -34,19 +35,26 @@ class KernelExecutor:
             raise TrialFailure(ErrorClass.compile, str(error)) from error
 
     def prepare(self, trial: Trial, reference: bool = True) -> Task:
-        """The workload's random inputs of the trial's seed, and where wanted the reference's answer to them."""
+        """Two sets of random inputs of the trial's seed, and where wanted the reference's answers to them."""
         workload = Workload.from_json(dict(trial.workload))
-        inputs = workload.make_inputs(trial.seed)
+        inputs = [
+            fenced(array) if spec.constant else array  # prologues read them where they lie
+            for array, spec in zip(workload.make_inputs(trial.seed), workload.inputs, strict=True)
+        ]
+        others = workload.other_inputs(inputs, trial.seed)
         with np.errstate(all="ignore"):
-            expected = workload.reference(*inputs) if reference else None
+            expected, others_expected = (
+                workload.reference(*given) if reference else None for given in (inputs, others)
+            )
         rtol, atol = workload.tolerance
         constant_bytes = sum(array.nbytes for array, spec in zip(inputs, workload.inputs, strict=True) if spec.constant)
-        return Task(inputs, expected, rtol, atol, constant_bytes, registry.get(trial.target).hardware.l3_bytes)
+        cache_bytes = registry.get(trial.target).hardware.l3_bytes
+        return Task(inputs, expected, rtol, atol, constant_bytes, cache_bytes, others, others_expected)
 
     def bind(self, trial: Trial, module: bytes, task: Task, copies: int) -> Bound:
-        """Loads the machine code and packs the constants."""
+        """Loads the machine code and packs the constants, all of it between fences."""
         try:
-            return registry.get(trial.target).load(Module.from_bytes(module)).bind(task.inputs, copies)
+            return registry.get(trial.target).load(Module.from_bytes(module)).bind(task.inputs, copies, fenced=True)
         except RunError as error:
             if error.fatal:
                 raise

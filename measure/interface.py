@@ -30,6 +30,16 @@ class Bound(Protocol):
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
         """Seconds of each iteration, `(iterations,)`, timed in native code."""
 
+    def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
+        """Other inputs in place, constants as they are; memory that no run may rely on holds the byte `fill`, outputs
+        what was written to the output buffer."""
+
+    def fetch(self) -> NDArray[Any]:
+        """The output buffer, as the last execution, by `run` or `time`, has left it."""
+
+    def damage(self) -> str:
+        """What was written outside of the output, as a sentence; empty where nothing is known of any."""
+
     def metrics(self) -> dict[str, float]:
         """What else is known of an execution, by name; few numbers, for records."""
 
@@ -44,6 +54,8 @@ class Task:
         rtol, atol: tolerance of the comparison.
         constant_bytes: bytes of the inputs that are constants.
         cache_bytes: size of the target's last-level cache.
+        others: other inputs with the same constants, on which kernels are timed and checked again; empty: the same.
+        others_expected: the reference's output of these; None where it was not asked for.
     """
 
     inputs: Sequence[NDArray[Any]]
@@ -52,6 +64,8 @@ class Task:
     atol: float
     constant_bytes: int = 0
     cache_bytes: int = 32 << 20
+    others: Sequence[NDArray[Any]] = ()
+    others_expected: NDArray[Any] | None = None
 
 
 class Executor(Protocol):
@@ -64,7 +78,10 @@ class Executor(Protocol):
         """Makes inputs and, where wanted, reference of the trial's task; kept by the worker for the next trials."""
 
     def bind(self, trial: Trial, module: bytes, task: Task, copies: int) -> Bound:
-        """Loads a module and binds it to the inputs; more than one of `copies` asks for constants that are cold."""
+        """Loads a module and binds it to the inputs, what lies around arrays guarded where the target can.
+
+        More than one of `copies` asks for constants that are cold.
+        """
 
 
 def load_executor(path: str) -> Executor:

@@ -19,9 +19,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from measure.check import Oracle
 from measure.child import Child, cause_of_death
 from measure.errors import ErrorClass, PoolError, TrialFailure
+from measure.examination import Examination, References
 from measure.host import cores_for
 from measure.hostlock import HostLock
 from measure.interface import Bound, Executor, Task
@@ -174,21 +174,24 @@ class Player:
         """Times the trials of `request`."""
         results: list[dict[str, Any]] = []
         bounds: dict[int, tuple[Bound, int]] = {}
-        tasks: dict[tuple[str, int], Task] = {}
+        examinations: dict[int, Examination] = {}
+        tasks: dict[tuple[str, int], tuple[Task, References | None]] = {}
         for place, trial in enumerate(Trial.from_json(data) for data in request["trials"]):
             key = (trial.workload_key, trial.seed)
             if key not in tasks:
-                tasks[key] = self._executor.prepare(trial, request["check"])
-            task = tasks[key]
+                task = self._executor.prepare(trial, request["check"])
+                tasks[key] = task, References.of(task)
+            task, references = tasks[key]
             prepared()  # the time that it may take begins anew
             try:
-                bound = self._bound(trial, task, request["rotation_bytes"])
+                bound, examination = self._bound(trial, task, references, request["rotation_bytes"])
             except TrialFailure as failure:
                 results.append({"error": failure.error, "message": failure.message})
                 continue
             rotation = bound.copies * task.constant_bytes if bound.copies > 1 else 0
             results.append({"latencies": [], "rotation_bytes": rotation, "metrics": bound.metrics()})
             bounds[place] = bound, trial.threads
+            examinations[place] = examination
         rng = np.random.default_rng(request["seed"])
         places = np.array(sorted(bounds), np.int64)
         iterations = {}
@@ -201,10 +204,16 @@ class Player:
             for place in rng.permutation(places).tolist():
                 bound, threads = bounds[place]
                 results[place]["latencies"].append(float(np.median(bound.time(iterations[place], threads))))
+        for place, examination in examinations.items():
+            prepared()
+            if request["check"] and not (comparison := examination.after()).ok:
+                results[place] = {"error": ErrorClass.wrong_output, "message": comparison.message}
         return {"results": results}, b""
 
-    def _bound(self, trial: Trial, task: Task, rotation_bytes: int) -> Bound:
-        """A kernel that has run once, and right where a reference is at hand.
+    def _bound(
+        self, trial: Trial, task: Task, references: References | None, rotation_bytes: int
+    ) -> tuple[Bound, Examination]:
+        """A kernel that has run, and right where a reference is at hand.
 
         Raises:
             TrialFailure: it cannot be built or bound, or its output is wrong.
@@ -213,14 +222,11 @@ class Player:
         if trial.cache == "network" and task.constant_bytes:
             copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, rotation_bytes))
         bound = self._executor.bind(trial, module, task, copies)
-        output = bound.run(trial.threads)
-        if task.expected is not None:
-            oracle = Oracle(task.expected, task.rtol, task.atol)
-            oracle.poison(output)
-            comparison = oracle.compare(bound.run(trial.threads))
-            if not comparison.ok:
-                raise TrialFailure(ErrorClass.wrong_output, comparison.message)
-        return bound
+        examination = Examination(bound, task, references, trial.threads)
+        if not (comparison := examination.before()).ok:
+            raise TrialFailure(ErrorClass.wrong_output, comparison.message)
+        examination.begin()
+        return bound, examination
 
 
 def _failure(child: Child, header: dict[str, Any] | None) -> TrialFailure | None:

@@ -27,9 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measure import kernel_call
-from measure.check import Comparison, Oracle, unwritten
+from measure.check import Comparison
 from measure.errors import ErrorClass, TrialFailure
-from measure.interface import Bound, Executor, Task, load_executor
+from measure.examination import Examination, References
+from measure.interface import Executor, Task, load_executor
 from measure.pool import Trial
 from measure.timing import TimingPolicy, measure, rotation_copies
 from measure.turns import Player
@@ -76,91 +77,72 @@ class Runner:
     def __init__(self, executor: Executor, task_bytes: int) -> None:
         self._executor = executor
         self._task_bytes = task_bytes
-        self._tasks: OrderedDict[tuple[str, int, bool], tuple[Task, Oracle | None]] = OrderedDict()
+        self._tasks: OrderedDict[tuple[str, int, bool], tuple[Task, References | None]] = OrderedDict()
 
     def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
         """Checks and times the trial of `request`, whose machine code is `blob`, or runs a kernel's call."""
         if "call" in request:
             return kernel_call.handle(request["call"], blob, prepared)
         trial = Trial.from_json(request["trial"])
-        task, oracle = self._prepare(trial, request.get("check", True))
+        task, references = self._prepare(trial, request.get("check", True))
         prepared()
-        return self._run(trial, blob, task, oracle, TimingPolicy(**request["timing"]))
+        return self._run(trial, blob, task, references, TimingPolicy(**request["timing"]))
 
-    def _prepare(self, trial: Trial, check: bool) -> tuple[Task, Oracle | None]:
+    def _prepare(self, trial: Trial, check: bool) -> tuple[Task, References | None]:
         key = (trial.workload_key, trial.seed, check)
         if key not in self._tasks:
             task = self._executor.prepare(trial) if check else self._executor.prepare(trial, False)
-            oracle = None if task.expected is None else Oracle(task.expected, task.rtol, task.atol)
-            self._tasks[key] = (task, oracle)
+            self._tasks[key] = (task, References.of(task))
         self._tasks.move_to_end(key)
         while len(self._tasks) > 1 and sum(_held_bytes(*kept) for kept in self._tasks.values()) > self._task_bytes:
             self._tasks.popitem(last=False)
         return self._tasks[key]
 
     def _run(
-        self, trial: Trial, module: bytes, task: Task, oracle: Oracle | None, policy: TimingPolicy
+        self, trial: Trial, module: bytes, task: Task, references: References | None, policy: TimingPolicy
     ) -> tuple[Header, bytes]:
         copies = 1
         if trial.cache == "network" and task.constant_bytes:
             copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, policy.rotation_bytes))
         bound = self._executor.bind(trial, module, task, copies)
-        output = bound.run(trial.threads)  # warms caches up, and gives the buffer to poison
-        again, checked_seconds = output, 0.0
-        if oracle is None:
-            again, comparison = _returned(bound, output, trial.threads)
-        elif bound.deterministic:
-            comparison = oracle.compare(output)
-        else:
-            oracle.poison(output)
-            start = time.perf_counter()
-            again = bound.run(trial.threads)
-            checked_seconds = time.perf_counter() - start
-            comparison = oracle.compare(again)
+        examination = Examination(bound, task, references, trial.threads)
+        comparison = examination.before()
         if not comparison.ok:
-            return {
-                "error": ErrorClass.wrong_output,
-                "message": comparison.message,
-                "max_error": comparison.max_error,
-            }, b""
-        if not np.may_share_memory(output, again):
-            raise RuntimeError("`Bound.run` must return the same buffer each time, but got another one")
-        copied = b"" if oracle is not None else again.tobytes()
+            return _refused(comparison), b""
         if bound.deterministic:
             policy = replace(policy, min_samples=1, max_samples=1)
+        examination.begin()
         timing = measure(
             lambda iterations: bound.time(iterations, trial.threads),
             policy,
             None if bound.deterministic else trial.best_seconds,
-            checked_seconds,
+            examination.run_seconds,
         )
+        comparison = examination.after(last=not timing.cut)
+        if not comparison.ok:
+            return _refused(comparison), b""
+        output = examination.output
+        copied = b"" if references is not None else output.tobytes()
         cut = f"cut short after one sample: over {policy.cut_ratio:g}x the best" if timing.cut else ""
-        described = {} if oracle is not None else {"output": {"dtype": str(again.dtype), "shape": again.shape}}
+        described = {} if references is not None else {"output": {"dtype": str(output.dtype), "shape": output.shape}}
         return {
             **described,
             "latencies": timing.latencies,
             "seconds": timing.seconds,
             "spread": timing.spread,
             "message": cut,
-            "max_error": comparison.max_error,
+            "max_error": examination.max_error,
             "rotation_bytes": bound.copies * task.constant_bytes if bound.copies > 1 else 0,
             "metrics": bound.metrics(),
         }, copied
 
 
-def _returned(bound: Bound, output: NDArray[Any], threads: int) -> tuple[NDArray[Any], Comparison]:
-    """The output that somebody else will check, and whether all of it was written."""
-    if bound.deterministic:
-        return output, Comparison(True, math.nan)
-    latest = [output]
-
-    def run() -> NDArray[Any]:
-        latest[0] = bound.run(threads)
-        return latest[0]
-
-    missing = unwritten(run, output)
-    sentence = f"`output` must be written whole, but got {missing} of {output.size} elements that were not"
-    return latest[0], Comparison(not missing, math.nan, sentence if missing else "")
+def _refused(comparison: Comparison) -> Header:
+    return {
+        "error": ErrorClass.wrong_output,
+        "message": comparison.message,
+        "max_error": comparison.max_error,
+    }
 
 
 def main() -> None:
@@ -241,6 +223,7 @@ def _confine(options: Header) -> None:
             sys.exit(1)
 
 
-def _held_bytes(task: Task, oracle: Oracle | None) -> int:
-    inputs = sum(array.nbytes for array in task.inputs)
-    return inputs + (0 if oracle is None or task.expected is None else task.expected.nbytes + oracle.nbytes)
+def _held_bytes(task: Task, references: References | None) -> int:
+    arrays = {id(array): array.nbytes for array in (*task.inputs, *task.others)}  # constants are in both
+    made = sum(array.nbytes for array in (task.expected, task.others_expected) if array is not None)
+    return sum(arrays.values()) + made + (0 if references is None else references.nbytes)

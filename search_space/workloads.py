@@ -174,6 +174,14 @@ class Workload:
         rng = np.random.default_rng(seed)
         return [self._operator.draw(self.args, s.shape, numpy_dtype(s.dtype), rng) for s in self.inputs]
 
+    def other_inputs(self, inputs: Sequence[Array], seed: int) -> list[Array]:
+        """Inputs drawn anew but for the constants, which are those of `inputs`; not what `make_inputs` gives for a seed."""
+        rng = np.random.default_rng([seed, 1])
+        return [
+            given if s.constant else self._operator.draw(self.args, s.shape, numpy_dtype(s.dtype), rng)
+            for given, s in zip(inputs, self.inputs, strict=True)
+        ]
+
     def reference(self, *arrays: Array) -> Array:
         """The output in NumPy.
 

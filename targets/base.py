@@ -195,6 +195,24 @@ class Bound(ABC):
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
         """Seconds of each of `iterations` executions, measured in native code."""
 
+    @abstractmethod
+    def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
+        """Makes ready for runs that are to be checked: what they may not rely on is overwritten.
+
+        Args:
+            inputs: of the kernel, as `bind` takes them; constants stay as they are.
+            fill: byte that memory for intermediate results, which no run may count on, holds then. Where outputs are
+                kept elsewhere, what `outputs` hold is brought there.
+        """
+
+    @abstractmethod
+    def fetch(self) -> NDArray[Any]:
+        """The output array, holding what the last execution, by `run` or by `time`, has left."""
+
+    def damage(self) -> str:
+        """What runs have written where they should not, as a sentence; empty where nothing is known of any."""
+        return ""
+
     def metrics(self) -> dict[str, float]:
         """What else is known of an execution, by name; few numbers, which records keep."""
         return {}
@@ -238,12 +256,13 @@ class Kernel(ABC):
             _check(array, parameter, "input")
 
     @abstractmethod
-    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> Bound:
+    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> Bound:
         """Puts inputs in place.
 
         Args:
             inputs: of the kernel.
             copies: more than 1: timed executions find constants cold, by rotating so many copies or otherwise.
+            fenced: whether memory around arrays is guarded, so that `Bound.damage` knows of what is written there.
         """
 
 

@@ -41,7 +41,7 @@ from typing import Any, TypeVar
 
 from measure.wire import unpack
 
-VERSION = 1
+VERSION = 2
 """Of the protocol; client and server must have the same."""
 
 SERVICE = "autotune.Measure"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from targets.base import Bound, Kernel, Module
 from targets.cpu.arrays import aligned
+from targets.cpu.fences import UNTOUCHED, Fences
 from targets.cpu.runtime import cold_timer_text, initialise, runtime_text
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
@@ -81,10 +82,10 @@ class CpuKernel(Kernel):
         cold = cold_timer_text() is not None
         self.cold_timer = _COLD_TIMER(runtime.get_function_address("autotune_time_cold")) if cold else None
 
-    def workspace(self, threads: int) -> NDArray[np.uint8]:
-        """Memory for intermediate buffers of `threads` threads."""
+    def workspace_bytes(self, threads: int) -> int:
+        """Bytes of 64-byte aligned memory for intermediate buffers of `threads` threads."""
         facts = self.module.metadata
-        return aligned((facts["shared_bytes"] + threads * facts["scratch_bytes"] + 64,), "uint8")
+        return int(facts["shared_bytes"] + threads * facts["scratch_bytes"])
 
     def pack(self, index: int, sources: Sequence[NDArray[Any]], target: NDArray[Any]) -> None:
         """Fills the constant that prologue `index` makes of its sources."""
@@ -92,9 +93,9 @@ class CpuKernel(Kernel):
         table = _table([*sources, target])
         _KERNEL(address)(table.ctypes.data, 1, 0)
 
-    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> CpuBound:
+    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> CpuBound:
         self.check(inputs)
-        return CpuBound(self, inputs, copies)
+        return CpuBound(self, inputs, copies, Fences() if fenced else None)
 
 
 def _table(arrays: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
@@ -106,14 +107,19 @@ class CpuBound(Bound):
 
     On x86 the caches are flushed of them before each run; elsewhere they exist `copies` times and rotate.
 
+    Args:
+        fences: in which arrays are made, the first set of constants included; None: they have none.
+
     Attributes:
         copies: sets of constants that rotate.
         outputs: written by every run.
         constants: as the kernel takes them, packed where it wants them so, by name of the parameter.
     """
 
-    def __init__(self, kernel: CpuKernel, inputs: Sequence[NDArray[Any]], copies: int) -> None:
-        self.kernel = kernel
+    def __init__(
+        self, kernel: CpuKernel, inputs: Sequence[NDArray[Any]], copies: int, fences: Fences | None = None
+    ) -> None:
+        self.kernel, self._fences = kernel, fences
         flushes = copies > 1 and kernel.cold_timer is not None
         self.copies = copies = 1 if flushes else copies
         module = kernel.module
@@ -121,7 +127,7 @@ class CpuBound(Bound):
         order = [p.name for p in module.parameters if p.packed_from]
         by_name = {p.name: p for p in module.parameters}
         self.constants: dict[str, NDArray[Any]] = {}
-        self.outputs = [aligned(by_name[n].shape, by_name[n].dtype) for n in module.outputs]
+        self.outputs = [self._array(n, by_name[n].shape, by_name[n].dtype) for n in module.outputs]
         outputs = dict(zip(module.outputs, self.outputs, strict=True))
         shared: dict[str, NDArray[Any]] = dict(outputs)
         self._tables: list[NDArray[np.uint64]] = []
@@ -130,7 +136,8 @@ class CpuBound(Bound):
         for parameter in module.parameters:
             if parameter.name in outputs:
                 continue
-            array = aligned(parameter.shape, parameter.dtype)
+            made = UNTOUCHED if parameter.packed_from else 0
+            array = self._array(parameter.name, parameter.shape, parameter.dtype, made)
             if parameter.packed_from:
                 sources = [np.ascontiguousarray(given[name]) for name in parameter.packed_from]
                 kernel.pack(order.index(parameter.name), sources, array)
@@ -147,11 +154,32 @@ class CpuBound(Bound):
         places = [word for a in packed.values() for word in (a.ctypes.data, a.nbytes)]
         self._cold = np.array([len(packed), *places], np.int64) if flushes else None
         self._workspace: tuple[int, NDArray[np.uint8]] = (0, np.zeros(0, np.uint8))
+        self._fill = UNTOUCHED
+
+    def _array(self, name: str, shape: Sequence[int], dtype: str, fill: int = 0) -> NDArray[Any]:
+        """Zeros, or between fences bytes that are `fill`."""
+        return aligned(shape, dtype) if self._fences is None else self._fences.array(name, shape, dtype, fill)
 
     def _space(self, threads: int) -> int:
         if self._workspace[0] < threads:
-            self._workspace = (threads, self.kernel.workspace(threads))
+            size = self.kernel.workspace_bytes(threads)
+            self._workspace = (threads, self._array("workspace", (max(64, size),), "uint8", self._fill))
         return int(self._workspace[1].ctypes.data)
+
+    def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
+        module, arrays = self.kernel.module, self._arrays[0]
+        given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
+        for parameter, array in zip(module.parameters, arrays, strict=True):
+            if not (parameter.packed_from or parameter.constant or parameter.name in module.outputs):
+                array[...] = given[parameter.name]
+        self._fill = fill
+        self._workspace[1][:] = fill
+
+    def fetch(self) -> NDArray[Any]:
+        return self.outputs[0]
+
+    def damage(self) -> str:
+        return "" if self._fences is None else self._fences.damage()
 
     def run(self, threads: int | None = None) -> NDArray[Any]:
         threads = threads or self.kernel.threads

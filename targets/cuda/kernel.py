@@ -15,6 +15,12 @@ from targets.cuda.device import Device, encoded, first_device
 from targets.cuda.stopwatch import Stopwatch
 
 
+_FENCE = 4096
+"""Bytes behind a fenced array."""
+_UNTOUCHED = 0xFF
+"""What they hold: NaN in every type that has it."""
+
+
 class CudaKernel(Kernel):
     """A module on a device.
 
@@ -52,9 +58,9 @@ class CudaKernel(Kernel):
         for kernel, facts, arguments in ready:
             self.device.launch(kernel, facts["grid"], facts["block"], facts["dynamic_shared_bytes"], arguments)
 
-    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> CudaBound:
+    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> CudaBound:
         self.check(inputs)
-        return CudaBound(self, inputs, copies > 1)
+        return CudaBound(self, inputs, copies > 1, _FENCE if fenced else 0)
 
 
 class CudaBound(Bound):
@@ -62,23 +68,32 @@ class CudaBound(Bound):
 
     Args:
         cold: whether timed runs find the second-level cache filled with something else.
+        fence: bytes behind inputs, which whoever reads them finds to be NaN, and behind outputs, which nobody may
+            write. What lies in front of arrays is not watched.
 
     Attributes:
         outputs: on the host; what they hold is copied to the device before a run, so that elements which no kernel
             writes are seen to keep it.
     """
 
-    def __init__(self, kernel: CudaKernel, inputs: Sequence[NDArray[Any]], cold: bool) -> None:
+    def __init__(self, kernel: CudaKernel, inputs: Sequence[NDArray[Any]], cold: bool, fence: int = 0) -> None:
         self.kernel, self.device, self.cold = kernel, kernel.device, cold
         module = kernel.module
         given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
-        by_name = {p.name: p for p in module.parameters}
-        self.outputs = [np.zeros(by_name[n].shape, numpy_dtype(by_name[n].dtype)) for n in module.outputs]
-        self.memory: dict[str, Any] = {p.name: self.device.allocate(_bytes(p)) for p in module.parameters}
-        self.memory |= self._workspace(module.metadata["launches"])
-        for parameter in module.parameters:
-            if not parameter.packed_from and parameter.name not in module.outputs:
-                self.device.upload(self.memory[parameter.name], np.ascontiguousarray(given[parameter.name]))
+        copied = [p for p in module.parameters if not p.packed_from]
+        # of every array that is copied: its bytes on the host, the fence behind them
+        self._host = {p.name: np.zeros(_bytes(p) + fence, np.uint8) for p in copied if p.name in module.outputs}
+        self._fence, self._inputs = fence, [p for p in copied if p.name not in module.outputs]
+        by_name = {p.name: p for p in copied}
+        self.outputs = [_array(by_name[n], self._host[n]) for n in module.outputs]
+        self.memory: dict[str, Any] = {
+            p.name: self.device.allocate(_bytes(p) + (0 if p.packed_from else fence)) for p in module.parameters
+        }
+        self._between = self._workspace(module.metadata["launches"])
+        self.memory |= self._between
+        self._upload(self._inputs, given)
+        for name, output in zip(module.outputs, self.outputs, strict=True):
+            self._host[name][output.nbytes :] = _UNTOUCHED
         self._pack(given)
         self._launches = kernel.ready(kernel.launches, self.memory)
         # nothing it holds leads back here: memory is to be free when nobody uses it any more, not when cycles are found
@@ -99,18 +114,46 @@ class CudaBound(Bound):
             self.kernel.start(self.kernel.ready(launches, memory))
             self.device.sync()
 
+    def _upload(self, parameters: Sequence[Parameter], given: Mapping[str, NDArray[Any]]) -> None:
+        """Copies inputs to the device, and the fence behind each."""
+        for parameter in parameters:
+            array = np.ascontiguousarray(given[parameter.name])
+            if self._fence:
+                fence = np.full(self._fence, _UNTOUCHED, np.uint8)
+                array = np.concatenate([array.reshape(-1).view(np.uint8), fence])
+            self.device.upload(self.memory[parameter.name], array)
+
     def start(self) -> None:
         """Queues one execution."""
         self.kernel.start(self._launches)
 
     def run(self, threads: int | None = None) -> NDArray[Any]:
-        names = self.kernel.module.outputs
-        for name, output in zip(names, self.outputs, strict=True):
-            self.device.upload(self.memory[name], output)
+        self._upload_outputs()
         self.start()
-        for name, output in zip(names, self.outputs, strict=True):
-            self.device.download(self.memory[name], output)
+        return self.fetch()
+
+    def _upload_outputs(self) -> None:
+        for name, host in self._host.items():
+            self.device.upload(self.memory[name], host)
+
+    def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
+        given = {p.name: a for p, a in zip(self.kernel.module.sources, inputs, strict=True)}
+        self._upload([p for p in self._inputs if not p.constant], given)
+        for memory in self._between.values():
+            self.device.fill(memory, fill)
+        self._upload_outputs()
+
+    def fetch(self) -> NDArray[Any]:
+        for name, host in self._host.items():
+            self.device.download(self.memory[name], host)
         return self.outputs[0]
+
+    def damage(self) -> str:
+        for name, output in zip(self.kernel.module.outputs, self.outputs, strict=True):
+            changed = int(np.count_nonzero(self._host[name][output.nbytes :] != _UNTOUCHED))
+            if changed:
+                return f"a kernel must write to its output alone, but it changed {changed} bytes behind `{name}`"
+        return ""
 
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
         """Seconds by the device's clock; see `Stopwatch`."""
@@ -122,6 +165,11 @@ class CudaBound(Bound):
         keys = ("registers", "shared_bytes", "spill_bytes")
         most = {key: float(max(k[key] for k in kernels)) for key in keys}
         return {**most, "kernels": float(len(kernels)), **self.device.telemetry()}
+
+
+def _array(parameter: Parameter, data: NDArray[np.uint8]) -> NDArray[Any]:
+    """The array that begins where `data` does."""
+    return data[: _bytes(parameter)].view(numpy_dtype(parameter.dtype)).reshape(parameter.shape)
 
 
 def _bytes(parameter: Parameter) -> int:

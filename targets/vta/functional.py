@@ -75,6 +75,15 @@ class FunctionalSimulator:
             raise IllegalStream([Problem(index, index_problem(table[index], fault.tolist(), self.hardware))])
         return counters(table, self.hardware)
 
+    def fill(self, value: int) -> None:
+        """Sets every byte of the buffers, so that what an earlier stream has left there is of no use to the next."""
+        byte = np.array([value], np.uint8)
+        lanes = min(2, self.hardware.block_in)  # the others stay 0
+        self._uop[...] = np.repeat(byte, 4).view(np.uint32)
+        self._inp[:, :, : self.hardware.block_in] = byte.view(np.int8)
+        self._wgt[..., :lanes] = byte.view(np.int8)
+        self._acc[...] = np.repeat(byte, 4).view(np.int32)
+
     @property
     def uop(self) -> NDArray[np.uint32]:
         """Micro-operations as words: (depth,)."""

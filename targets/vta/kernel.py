@@ -81,7 +81,7 @@ class VtaKernel(Kernel):
             "instructions": len(self.table),
         }
 
-    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> VtaBound:
+    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> VtaBound:
         self.check(inputs)
         return VtaBound(self, inputs)
 
@@ -113,16 +113,20 @@ class VtaBound(Bound):
         self._parameters = {p.name: p for p in module.parameters}
         self.dram = np.full(kernel.dram_bytes, _UNWRITTEN, np.uint8)
         self.dram[module.metadata["uops"] :] = kernel.uops
-        for parameter, array in zip(module.sources, inputs, strict=True):
-            self.view(parameter.name)[...] = array
         self.outputs = [self.view(name) for name in module.outputs]
+        self.feed(inputs, _UNWRITTEN)
 
     def view(self, name: str) -> NDArray[Any]:
         """A tensor where it lies in the image."""
         parameter: Parameter = self._parameters[name]
-        place, dtype = self.kernel.module.metadata["places"][name], numpy_dtype(parameter.dtype)
-        size = int(np.prod(parameter.shape)) * dtype.itemsize
-        return self.dram[place : place + size].view(dtype).reshape(parameter.shape)
+        place, size = self._place(name)
+        return self.dram[place : place + size].view(numpy_dtype(parameter.dtype)).reshape(parameter.shape)
+
+    def _place(self, name: str) -> tuple[int, int]:
+        """First byte of a tensor in the image, and how many it has."""
+        parameter = self._parameters[name]
+        size = int(np.prod(parameter.shape)) * numpy_dtype(parameter.dtype).itemsize
+        return self.kernel.module.metadata["places"][name], size
 
     def run(self, threads: int | None = None) -> NDArray[Any]:
         """One execution, simulated bit for bit.
@@ -136,6 +140,27 @@ class VtaBound(Bound):
         except IllegalStream as error:
             raise RunError(f"a stream must keep VTA's rules, but {error}") from error
         return self.view(kernel.module.outputs[0])
+
+    def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
+        """Puts inputs in place, and overwrites what earlier streams have left on the chip."""
+        for parameter, array in zip(self.kernel.module.sources, inputs, strict=True):
+            self.view(parameter.name)[...] = array
+        self._wanted = self.dram.copy()
+        _simulator(self.kernel.hardware.shape).fill(fill)
+
+    def fetch(self) -> NDArray[Any]:
+        return self.outputs[0]
+
+    def damage(self) -> str:
+        """Every byte of DRAM is known but those of outputs."""
+        changed = self.dram != self._wanted
+        for name in self.kernel.module.outputs:
+            place, size = self._place(name)
+            changed[place : place + size] = False
+        if not changed.any():
+            return ""
+        first = int(np.argmax(changed))
+        return f"a stream must write to its output alone, but it changed {int(changed.sum())} bytes, first byte {first}"
 
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
         """Seconds by the timing simulator, the same each time."""

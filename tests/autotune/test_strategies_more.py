@@ -135,7 +135,7 @@ def test_memory_is_what_the_cpu_allocates():
             program = program_of(workload, sketch.algorithm, sketch.trace(choice))
             packed = sum(int(p.buffers[p.outputs[0]].size.value) * 4 for p in program.prologues)
             kernel = target.load(target.build(program))
-            allocated = len(kernel.workspace(1)) + packed
+            allocated = kernel.workspace_bytes(1) + packed
             assert allocated >= found and allocated - found <= 64 * 2 * 8  # a line to round up, and one between
 
 

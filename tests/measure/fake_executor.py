@@ -89,32 +89,44 @@ class FakeBound:
         self.step, self.task, self.copies = step, task, copies
         self.deterministic = bool(step.get("deterministic"))
         self.output = np.empty_like(task.inputs[0])
+        self.inputs = task.inputs
 
     def run(self, threads: int | None = None) -> np.ndarray:
         how = self.step.get("run", "ok")
         if how == "fresh_buffer":
-            return self.task.inputs[0].copy()
+            return self.inputs[0].copy()
         if how == "wrong_dtype":
-            return self.task.inputs[0].astype(np.float64)
+            return self.inputs[0].astype(np.float64)
         _DEEDS.get(how, _DEEDS["ok"])()
         if self.step.get("sleep"):
             time.sleep(self.step["seconds"])
-        self.output[...] = self.task.inputs[0]
+        self.output[...] = self.inputs[0]
         if how == "wrong":
             self.output[1] += 1
         if how == "poisoned":
             self.output[2] = np.nan
         if how == "spoil":  # writes where it should not, yet answers right
-            self.task.inputs[0][0] += 1
+            self.inputs[0][0] += 1
         return self.output
 
     def time(self, iterations: int, threads: int | None = None) -> np.ndarray:
         seconds = self.step.get("seconds", 1e-3)
+        if self.step.get("run") != "idle":  # what is timed works, too
+            self.output[...] = self.inputs[0]
         if self.step.get("sleep"):
             time.sleep(seconds * iterations)
         if self.step.get("run") == "spoil_late":  # checked already: nothing tells on it
             self.task.inputs[0][0] += 1
         return np.full(iterations, seconds)
+
+    def feed(self, inputs: Any, fill: int) -> None:
+        self.inputs = inputs
+
+    def fetch(self) -> np.ndarray:
+        return self.output
+
+    def damage(self) -> str:
+        return "a kernel must write to its output alone" if self.step.get("run") == "damage" else ""
 
     def metrics(self) -> dict[str, float]:
         return dict(self.step.get("metrics", {}))
@@ -128,7 +140,7 @@ class LazyBound(FakeBound):
         self.output[...] = task.inputs[0]
 
     def run(self, threads: int | None = None) -> np.ndarray:
-        self.output[:-1] = self.task.inputs[0][:-1]
+        self.output[:-1] = self.inputs[0][:-1]
         return self.output
 
 
@@ -156,8 +168,9 @@ class FakeExecutor:
             return Task([bad], bad, 0.0, 0.0)
         if args.get("prepare") == "hang":
             _hang()
-        values = np.random.default_rng(trial.seed).random(args.get("size", 4), dtype=np.float32)
-        return Task([values.copy()], values if reference else None, 1e-6, 0.0, constant_bytes=1000, cache_bytes=1 << 20)
+        values, others = np.random.default_rng(trial.seed).random((2, args.get("size", 4)), dtype=np.float32)
+        answers = (values, others) if reference else (None, None)
+        return Task([values.copy()], answers[0], 1e-6, 0.0, 1000, 1 << 20, [others.copy()], answers[1])
 
     def bind(self, trial: Any, module: bytes, task: Task, copies: int) -> FakeBound:
         step = json.loads(module)

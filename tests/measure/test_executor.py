@@ -36,6 +36,9 @@ class FakeWorkload:
         rng = np.random.default_rng(seed)
         return [rng.uniform(5, 6, (2, 3)).astype(np.float32), np.arange(4, dtype=np.int8)]
 
+    def other_inputs(self, inputs, seed):
+        return [inputs[0] + 1, inputs[1]]
+
     def reference(self, a, b):
         return 2 * a
 
@@ -54,7 +57,8 @@ class FakeTarget:
         assert module == MODULE
         return self
 
-    def bind(self, inputs, copies):
+    def bind(self, inputs, copies, fenced):
+        assert fenced
         if copies > 1:
             raise RunError("constants are not packed")
         return ("bound", inputs, copies)
@@ -112,3 +116,7 @@ def test_the_task_follows_the_seed_and_knows_its_constants(executor):
     assert (task.inputs[0] == again.inputs[0]).all() and (task.inputs[0] != other.inputs[0]).any()
     assert task.inputs[0].min() >= 5, "the workload knows what it is defined on"
     np.testing.assert_array_equal(task.expected, 2 * task.inputs[0])
+    np.testing.assert_array_equal(task.others_expected, 2 * (task.inputs[0] + 1))
+    assert task.others[1] is task.inputs[1], "constants are packed once"
+    unchecked = executor.prepare(trial(), False)
+    assert unchecked.expected is None is unchecked.others_expected and len(unchecked.others) == 2

@@ -126,7 +126,7 @@ class _Full:
     def load(self, module: Module) -> _Full:
         return self
 
-    def bind(self, arrays: Any, copies: int) -> Any:
+    def bind(self, arrays: Any, copies: int, fenced: bool) -> Any:
         if self.at == "bind":
             raise DeviceMemoryError("device memory must hold 7 bytes more")
         return SimpleNamespace(run=self.run, deterministic=False)

@@ -1,0 +1,134 @@
+"""Whether a bound kernel can be believed: it is run and compared before it is timed, and again afterwards.
+
+A time counts for what was computed in it, so kernels are timed on other inputs than those of the first comparison, and what
+the last timed execution left is compared, too. In between everything that an execution must not rely on is overwritten:
+the output, intermediate results, and what lies around arrays.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measure.check import Comparison, Oracle, unwritten
+from measure.interface import Bound, Task
+
+_FILLS = (0xFF, 0xA5, 0x5A)
+"""What memory for intermediate results holds before the first comparison, the timing and the last one."""
+
+
+class References:
+    """The answers that kernels of one task are held against: to its inputs, and to the others.
+
+    Raises:
+        ValueError: an answer holds a NaN.
+    """
+
+    def __init__(self, task: Task) -> None:
+        assert task.expected is not None
+        self.first = Oracle(task.expected, task.rtol, task.atol)
+        self.last = self.first
+        if task.others and task.others_expected is not None:
+            self.last = Oracle(task.others_expected, task.rtol, task.atol)
+
+    @classmethod
+    def of(cls, task: Task) -> References | None:
+        """Those of a task; None where it has no reference."""
+        return None if task.expected is None else cls(task)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, bytes."""
+        return self.first.nbytes + (self.last.nbytes if self.last is not self.first else 0)
+
+
+class Examination:
+    """Of one kernel, in three steps: `before` it is timed, `begin` the timing, `after` it.
+
+    Args:
+        bound: the kernel with its inputs.
+        task: what it is to compute.
+        references: of the task; None: somebody else compares, so that only what was not written is found here.
+        threads: that it runs on.
+
+    Attributes:
+        run_seconds: wall time of the checked run before the timing; 0 where there was none.
+        output: of the kernel; after `after` that of the last run, on the task's other inputs.
+        max_error: the largest of all comparisons.
+    """
+
+    def __init__(self, bound: Bound, task: Task, references: References | None, threads: int) -> None:
+        self._bound, self._references, self._threads = bound, references, threads
+        self._inputs = task.inputs
+        self._others = task.others or task.inputs
+        self.run_seconds = 0.0
+        self.max_error = math.nan
+        self.output: NDArray[Any] = np.zeros(0)
+
+    def before(self) -> Comparison:
+        """Runs and compares: a deterministic kernel once, others a second time on a poisoned output.
+
+        Raises:
+            RuntimeError: a fault of the code that binds kernels: another output buffer in the second run.
+        """
+        bound, references = self._bound, self._references
+        if bound.deterministic and references is None:
+            bound.feed(self._others, _FILLS[0])
+        self.output = output = bound.run(self._threads)  # warms caches up, and gives the buffer to poison
+        if references is None:
+            return self._kept(Comparison(True, math.nan))
+        if bound.deterministic:
+            return self._kept(references.first.compare(output))
+        references.first.poison(output)
+        bound.feed(self._inputs, _FILLS[0])
+        start = time.perf_counter()
+        again = bound.run(self._threads)
+        self.run_seconds = time.perf_counter() - start
+        comparison = references.first.compare(again)
+        if comparison.ok and not np.may_share_memory(output, again):
+            raise RuntimeError("`Bound.run` must return the same buffer each time, but got another one")
+        return self._kept(comparison)
+
+    def begin(self) -> None:
+        """Makes ready for executions that are timed: other inputs, nothing left of the answers before."""
+        if self._bound.deterministic:
+            return
+        if self._references is not None:
+            self._references.last.poison(self.output, 1)
+        self._bound.feed(self._others, _FILLS[1])
+
+    def after(self, last: bool = True) -> Comparison:
+        """Compares what the timed executions have left, and one more.
+
+        Args:
+            last: whether to run once more, on a poisoned output again: it tells on a kernel that did its work
+                in some executions only. Not needed where there was one.
+        """
+        bound, references = self._bound, self._references
+        if bound.deterministic:
+            return Comparison(True, self.max_error)
+        if references is None:
+            return self._unwritten()
+        comparison = self._kept(references.last.compare(bound.fetch()), "after timing, ")
+        if not comparison.ok or not last:
+            return comparison
+        references.last.poison(self.output, 2)
+        bound.feed(self._others, _FILLS[2])
+        return self._kept(references.last.compare(bound.run(self._threads)), "after timing, ")
+
+    def _unwritten(self) -> Comparison:
+        """Whether all of the output is written, in a run whose result somebody else will compare."""
+        self._bound.feed(self._others, _FILLS[2])
+        missing = unwritten(lambda: self._bound.run(self._threads), self.output)
+        sentence = f"`output` must be written whole, but got {missing} of {self.output.size} elements that were not"
+        return self._kept(Comparison(not missing, math.nan, sentence if missing else ""))
+
+    def _kept(self, comparison: Comparison, when: str = "") -> Comparison:
+        """The comparison, or what was written elsewhere, `when` in front; the largest error is kept."""
+        self.max_error = float(np.fmax(self.max_error, comparison.max_error))
+        wrong = self._bound.damage() if comparison.ok else comparison.message
+        return Comparison(False, comparison.max_error, when + wrong) if wrong else comparison
