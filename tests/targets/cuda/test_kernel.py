@@ -7,6 +7,8 @@ import time
 import numpy as np
 import pytest
 
+from measure.examination import Examination, References
+from measure.interface import Task
 from search_space import workloads
 from search_space.ir.expr import var
 from search_space.ir.stmt import Allocate, LoopProgram, Store, seq
@@ -169,3 +171,52 @@ def test_wrong_arguments_are_refused() -> None:
         kernel(a, b, a)
     with pytest.raises(RunError, match="must be given its 2 inputs"):
         kernel.bind([a])
+
+
+class Lying(FakeDevice):
+    """Does nothing from some launch on, or touches bytes behind the last array of each; new memory holds zeros."""
+
+    def __init__(self, program: LoopProgram, idle_from: int = 1 << 30, behind: bool = False) -> None:
+        super().__init__(TARGET.device_program(program))
+        self.idle_from, self.behind, self.launches = idle_from, behind, 0
+
+    def allocate(self, size: int) -> np.ndarray:
+        found = super().allocate(size)
+        found[...] = 0
+        return found
+
+    def launch(self, kernel, grid, block, dynamic_shared_bytes, arguments) -> None:  # type: ignore[no-untyped-def]
+        self.launches += 1
+        if self.launches < self.idle_from:
+            super().launch(kernel, grid, block, dynamic_shared_bytes, arguments)
+        if self.behind:
+            arguments[-1][64 * 4] = 7
+
+
+def examined(program: LoopProgram, device: FakeDevice) -> str:
+    """What is wrong with a kernel that is to compute twice its input."""
+    module = Module.from_bytes(TARGET.build(program).to_bytes())
+    x, others = np.random.default_rng(0).random((2, 64), np.float32)
+    task = Task([x], 2 * x, 1e-6, 0.0, others=[others], others_expected=2 * others)
+    bound = CudaKernel(module, device).bind([x], fenced=True)
+    examination = Examination(bound, task, References(task), 1)
+    before = examination.before()
+    if not before.ok:
+        return before.message
+    examination.begin()
+    bound.time(1)
+    return examination.after().message
+
+
+def test_kernels_that_seem_right_are_found_out() -> None:
+    t, u = var("t"), var("u")
+    double = loop("t", 64, "threadIdx.x", Store("y", (t,), at("x", t) + at("x", t)))
+    honest = LoopProgram("double", (buffer("x", 64), buffer("y", 64)), double, ("y",))
+    relying = Store("y", (t,), at("x", t) + at("x", t) + at("z", t))
+    leaving = loop("u", 64, "threadIdx.x", Store("z", (u,), at("x", u)))
+    body = Allocate(buffer("z", 64), seq(loop("t", 64, "threadIdx.x", relying), leaving))
+    zero = LoopProgram("zero", (buffer("x", 64), buffer("y", 64)), body, ("y",))
+    assert examined(honest, Lying(honest)) == ""
+    assert "after timing, `output` must match" in examined(honest, Lying(honest, idle_from=3))
+    assert "it changed 1 bytes behind `y`" in examined(honest, Lying(honest, behind=True))
+    assert "`output` must match the reference" in examined(zero, Lying(zero))

@@ -24,7 +24,7 @@ from targets import registry
 from targets.base import Module, RunError
 from targets.vta.assembly import parse_stream
 from targets.vta.hardware import PYNQ, ConfigurationError, VtaHardware
-from targets.vta.isa import COLUMN, decode, decode_table, encode_table
+from targets.vta.isa import COLUMN, LOAD, WGT, decode, decode_table, encode_table
 from targets.vta.kernel import VtaBound, VtaKernel, words_of
 from targets.vta.target import MOST_NESTS, get_target
 from tests.targets.vta.candidates import built, draw, sketches
@@ -190,6 +190,33 @@ def test_a_bad_stream_is_a_record_of_a_failure(module: Module) -> None:
     wrong = outcome(changed(module, "imm", 5, opcode=4))
     assert wrong["error"] == ErrorClass.wrong_output
     assert outcome(changed(module, "dram_base", 1 << 30, opcode=1))["error"] == ErrorClass.crash
+
+
+def test_what_an_earlier_stream_left_on_the_chip_is_of_no_use(module: Module) -> None:
+    """The weights are loaded by a stream before; this one loads none."""
+    table = decode_table(words_of(module), PYNQ)
+    loads = (table[:, 0] == LOAD) & (table[:, COLUMN["memory"]] == WGT)
+    table[loads, COLUMN["x_size"]] = 0
+    words = encode_table(table, PYNQ).tobytes()
+    assert "error" not in outcome(module)
+    idle = outcome(replace(module, object_code=words + module.object_code[len(words) :]))
+    assert idle["error"] == ErrorClass.wrong_output
+
+
+def test_a_stream_that_writes_to_more_than_its_output_is_wrong(
+    module: Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = VtaBound.run
+
+    def spoiling(self: VtaBound, threads: int | None = None) -> object:
+        output = run(self)
+        self.dram[self.kernel.module.metadata["places"]["weight"] + 3] ^= 1
+        return output
+
+    monkeypatch.setattr(VtaBound, "run", spoiling)
+    found = outcome(module)
+    assert found["error"] == ErrorClass.wrong_output
+    assert "a stream must write to its output alone, but it changed 1 bytes" in str(found["message"])
 
 
 def test_tuning_finds_a_schedule_that_keeps_the_accelerator_busy() -> None:
