@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from autotune.executable import MANIFEST, Loaded, digest, listed, load
+from autotune.executable import Loaded, load
 from autotune.graph.ir import Array, Builder, Graph
 from autotune.graph.memory_plan import Interval, lower_bound, plan
 from autotune.graph.partition import Group, partition
 from autotune.graph.views import dense, locate
+from autotune.manifest import digest, listed, replace_file, write_manifest
 from search_space.ir.interp import numpy_dtype
 from search_space.ir.stmt import with_pitches
 from search_space.schedule.state import operations
@@ -123,7 +123,7 @@ class Compiler:
         linked = self._target.link(network, folder)
         blob = np.concatenate([np.zeros(0, np.uint8), *self._weights])
         weights = folder / f"{self._name}.weights"
-        blob.tofile(weights)
+        replace_file(weights, blob.data)
         original = sum(array.nbytes for array in self.graph.constants.values())
         manifest = {
             "schema": linked["schema"],
@@ -150,7 +150,7 @@ class Compiler:
                 if group.workload is not None
             ],
         }
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+        write_manifest(manifest, folder)
 
     def _root(self, name: str) -> str:
         return self._locations[name].root

@@ -7,20 +7,15 @@ logits = network(image)
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.executable import (
-    Array,
-    ExecutableError,
-    checked,
-    contents,
-    parameters_of,
-    read_manifest,
-    weights_of,
-)
+from autotune.executable import Array, checked, manifest_digest, restored, weights_of
+from autotune.manifest import ExecutableError, contents, parameters_of, read_manifest
 from search_space.dtypes import numpy_dtype
 from targets.base import RunError
 from targets.cuda.device import Device, first_device
@@ -30,6 +25,9 @@ from targets.cuda.network_runner import NetworkRunner
 
 class CudaExecutable:
     """A network in the memory of a GPU.
+
+    Threads may call it at the same time and take turns: its buffers are there once. Pickled, it is its folder and the
+    digest of the manifest there; its device is then the first GPU of the machine.
 
     Args:
         folder: that `autotune compile` or `autotune run` wrote.
@@ -58,19 +56,27 @@ class CudaExecutable:
                 f"{self.folder}: a network must be loaded on the GPU it is for, but {error}"
             ) from error
         self._made = [np.zeros(p.shape, numpy_dtype(p.dtype)) for p in self.outputs]
+        self._lock = threading.Lock()
 
-    def __call__(self, *arrays: Array) -> Array | tuple[Array, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (str(self.folder.resolve()), manifest_digest(self.manifest), None)
+
+    def __call__(self, *arrays: Any) -> Array | tuple[Array, ...]:
         """One inference: the network's inputs in order → its output, or a tuple of them.
+
+        Inputs are arrays of NumPy, or whatever gives one by `__array__` or DLPack.
 
         Raises:
             ExecutableError: arrays that the network does not take.
             RunError: the device failed.
         """
-        checked(self.name, self.inputs, arrays)
-        self._runner.upload(arrays)
-        self._runner.run()
-        self._runner.download(self._made)
-        outputs = tuple(array.copy() for array in self._made)
+        given = checked(self.name, self.inputs, arrays)
+        with self._lock:
+            self.device.use()
+            self._runner.upload(given)
+            self._runner.run()
+            self._runner.download(self._made)
+            outputs = tuple(array.copy() for array in self._made)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def time(self, iterations: int) -> NDArray[np.float64]:
@@ -78,11 +84,15 @@ class CudaExecutable:
 
         Inputs and outputs stay on the device. Where an inference is short, a sample is the mean of a few.
         """
-        return self._runner.time(iterations)
+        with self._lock:
+            self.device.use()
+            return self._runner.time(iterations)
 
     def profile(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each step in each of `iterations` inferences, launched one by one: (iterations, steps)."""
-        return self._runner.profile(iterations)
+        with self._lock:
+            self.device.use()
+            return self._runner.profile(iterations)
 
     @property
     def weights_bytes(self) -> int:

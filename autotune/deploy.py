@@ -10,8 +10,9 @@ import numpy as np
 
 from autotune.bound import bound_seconds
 from autotune.config import ConfigError, RunConfig
-from autotune.executable import SCHEMAS, Loaded, load, read_manifest
+from autotune.executable import Loaded, load
 from autotune.graph.network_process import RuntimeFailure
+from autotune.manifest import SCHEMAS, read_manifest
 from autotune.network import (
     Check,
     Network,

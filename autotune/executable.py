@@ -8,20 +8,29 @@ A process that only does this imports NumPy and nothing else that is not Python'
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autotune.manifest import (
+    SCHEMAS,
+    SEAL,
+    STEPWISE_SCHEMA,
+    ExecutableError,
+    contents,
+    digest,
+    parameters_of,
+    read_manifest,
+)
 from search_space.dtypes import numpy_dtype
-from targets.base import Parameter
+from targets.base import Parameter, as_array
 from targets.cpu.arrays import aligned
 from targets.cpu.network_library import SCHEMA, NetworkLibrary
 from targets.cuda.driver import NETWORK_SCHEMA as CUDA_SCHEMA
@@ -32,25 +41,42 @@ if TYPE_CHECKING:
 
 Loaded: TypeAlias = "Executable | CudaExecutable | StepwiseExecutable"
 """A network that can be called and timed."""
-STEPWISE_SCHEMA = "autotune.stepwise/1"
-SCHEMAS = (SCHEMA, CUDA_SCHEMA, STEPWISE_SCHEMA)
-MANIFEST = "manifest.json"
 
 Array = NDArray[Any]
 
 
-class ExecutableError(ValueError):
-    """A folder that holds no network, or not a whole one, or arrays that it does not take."""
+class _Context:
+    """Buffers of one inference: inputs, outputs, and what kernels work in.
+
+    Attributes:
+        given, made: inputs and outputs, in order.
+        table: address of the table of all arrays.
+        workspace: address of memory for intermediate results.
+    """
+
+    def __init__(
+        self, inputs: Sequence[Parameter], outputs: Sequence[Parameter], weights: Array, workspace_bytes: int
+    ) -> None:
+        self.given = [aligned(p.shape, p.dtype) for p in inputs]
+        self.made = [aligned(p.shape, p.dtype) for p in outputs]
+        self._kept = aligned((workspace_bytes,), "uint8")
+        self._table = np.array([a.ctypes.data for a in (*self.given, *self.made, weights)], np.uint64)
+        self.table, self.workspace = int(self._table.ctypes.data), int(self._kept.ctypes.data)
 
 
 class Executable:
     """A network in memory.
 
+    Threads may call it at the same time: each call has buffers of its own, which later calls use again, so memory for
+    activations is that of the most calls there were at a time. With `threads=1` calls run side by side; with more they
+    share one pool of native threads, loop by loop, and whoever finds it at work computes its loop alone meanwhile.
+    `time` and `profile` are of the inputs of the last call. Pickled, it is its folder and the digest of the manifest there.
+
     Args:
-        folder: that `autotune compile` or `autotune run` wrote.
+        folder: that `autotune compile` or `autotune run` wrote. It may be written anew meanwhile.
         threads: that kernels run on; by default what the network was tuned for.
-        mapped: whether weights are pages of the file, which processes share and which must stay as it is meanwhile,
-            or read into memory of this process, on large pages where the system has them.
+        mapped: whether weights are pages of the file, which processes share, or read into memory of this process, on
+            large pages where the system has them.
 
     Raises:
         ExecutableError: files that are missing, torn or of another schema or processor.
@@ -60,61 +86,83 @@ class Executable:
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder, SCHEMA)
         self.name: str = self.manifest["name"]
-        self.threads = threads or int(self.manifest["threads"])
+        self.threads = int(self.manifest["threads"]) if threads is None else threads
+        self.mapped = mapped
         if self.threads < 1:
             raise ExecutableError(f"`threads` must be at least 1, but got threads={threads}")
         self.inputs = parameters_of(self.manifest["inputs"])
         self.outputs = parameters_of(self.manifest["outputs"])
+        files = {f["file"]: contents(self.folder / f["file"], f["sha256"]) for f in _linked_files(self.manifest)}
         self._weights = weights_of(self.folder, self.manifest, mapped)
         try:
-            self._library = NetworkLibrary(self.folder, self.name, self.manifest["files"])
+            self._library = NetworkLibrary(self.name, files)
         except OSError as error:
             raise ExecutableError(f"{self.folder}: a network must have its shared object, but: {error}") from None
-        memory = self.manifest["memory"]
-        self._workspace = aligned(
-            (memory["arena_bytes"] + memory["shared_bytes"] + self.threads * memory["scratch_bytes"] + 64,), "uint8"
-        )
-        self._given = [aligned(p.shape, p.dtype) for p in self.inputs]
-        self._made = [aligned(p.shape, p.dtype) for p in self.outputs]
-        arrays = [*self._given, *self._made, self._weights]
-        self._table = np.array([a.ctypes.data for a in arrays], np.uint64)
+        self._contexts: list[_Context] = []  # that no call uses; the last one is of the last call
+        try:
+            self._contexts.append(self._context())
+        except MemoryError as error:
+            raise ExecutableError(f"{self.folder}: a network must fit into memory, but: {error}") from None
 
-    def __call__(self, *arrays: Array) -> Array | tuple[Array, ...]:
-        """One inference: the network's inputs in order → its output, or a tuple of them."""
-        checked(self.name, self.inputs, arrays)
-        for mine, array in zip(self._given, arrays, strict=True):
-            mine[...] = array
-        self.run()
-        outputs = tuple(array.copy() for array in self._made)
+    def __call__(self, *arrays: Any) -> Array | tuple[Array, ...]:
+        """One inference: the network's inputs in order → its output, or a tuple of them.
+
+        Inputs are arrays of NumPy, or whatever gives one by `__array__` or DLPack.
+
+        Raises:
+            ExecutableError: arrays that the network does not take.
+        """
+        given = checked(self.name, self.inputs, arrays)
+        with self._held() as context:
+            for mine, array in zip(context.given, given, strict=True):
+                mine[...] = array
+            self._library.run(context.table, self.threads, context.workspace)
+            outputs = tuple(array.copy() for array in context.made)
         return outputs[0] if len(outputs) == 1 else outputs
 
     def run(self) -> None:
         """One inference on the inputs of the last call."""
-        self._library.run(self._table.ctypes.data, self.threads, self._workspace.ctypes.data)
+        with self._held() as context:
+            self._library.run(context.table, self.threads, context.workspace)
 
     def time(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each of `iterations` inferences, measured in native code."""
         ticks = np.zeros(iterations, np.int64)
-        pointers = np.array([self._table.ctypes.data], np.uint64)
-        self._library.time(
-            self._library.address,
-            pointers.ctypes.data,
-            1,
-            iterations,
-            self.threads,
-            self._workspace.ctypes.data,
-            ticks.ctypes.data,
-        )
+        with self._held() as context:
+            tables = np.array([context.table], np.uint64)
+            run, at = self._library.address, ticks.ctypes.data
+            self._library.time(run, tables.ctypes.data, 1, iterations, self.threads, context.workspace, at)
         return np.multiply(ticks, 1e-9, dtype=np.float64)
 
     def profile(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each step in each of `iterations` inferences: (iterations, steps)."""
         ticks = np.zeros(len(self.manifest["steps"]) + 1, np.int64)
         out = np.empty((iterations, len(ticks) - 1))
-        for row in out:
-            self._library.profile(self._table.ctypes.data, self.threads, self._workspace.ctypes.data, ticks.ctypes.data)
-            row[...] = np.diff(ticks) * 1e-9
+        with self._held() as context:
+            for row in out:
+                self._library.profile(context.table, self.threads, context.workspace, ticks.ctypes.data)
+                row[...] = np.diff(ticks) * 1e-9
         return out
+
+    def _context(self) -> _Context:
+        memory = self.manifest["memory"]
+        size = memory["arena_bytes"] + memory["shared_bytes"] + self.threads * memory["scratch_bytes"] + 64
+        return _Context(self.inputs, self.outputs, self._weights, size)
+
+    @contextmanager
+    def _held(self) -> Iterator[_Context]:
+        """A context that nobody else has meanwhile, the last call's if it is free."""
+        try:
+            context = self._contexts.pop()
+        except IndexError:
+            context = self._context()
+        try:
+            yield context
+        finally:
+            self._contexts.append(context)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (str(self.folder.resolve()), manifest_digest(self.manifest), self.threads, self.mapped)
 
     @property
     def weights_bytes(self) -> int:
@@ -148,70 +196,52 @@ def load(folder: str | os.PathLike[str], threads: int | None = None, mapped: boo
     return Executable(folder, threads, mapped)
 
 
-def checked(name: str, inputs: Sequence[Parameter], arrays: Sequence[Array]) -> None:
-    """Refuses arrays that a network does not take.
+def restored(folder: str, sha256: str, threads: int | None, mapped: bool = False) -> Loaded:
+    """What was pickled, loaded again.
 
     Raises:
-        ExecutableError: states which and why.
+        ExecutableError: the folder is not there any more, or holds another network.
+    """
+    found = load(folder, threads, mapped)
+    if manifest_digest(found.manifest) != sha256:
+        raise ExecutableError(f"{folder}: a network must be the one that was pickled, but another was written there")
+    return found
+
+
+def manifest_digest(manifest: Mapping[str, Any]) -> str:
+    """By which a pickled network knows itself."""
+    return str(manifest[SEAL])
+
+
+def checked(name: str, inputs: Sequence[Parameter], arrays: Sequence[Any]) -> list[Array]:
+    """Inputs as arrays of NumPy, if the network takes them.
+
+    Raises:
+        ExecutableError: states which it does not take and why.
     """
     if len(arrays) != len(inputs):
         names = ", ".join(p.name for p in inputs)
         raise ExecutableError(f"`{name}` must be given {names}, but got {len(arrays)} arrays")
-    for array, parameter in zip(arrays, inputs, strict=True):
+    found = []
+    for given, parameter in zip(arrays, inputs, strict=True):
+        try:
+            array = as_array(given)
+        except (TypeError, ValueError, RuntimeError, BufferError) as error:
+            raise ExecutableError(f"input `{parameter.name}` must be an array, but {error}") from error
         if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
             raise ExecutableError(
                 f"input `{parameter.name}` must be {parameter.dtype} of shape {parameter.shape}, "
                 f"but got {array.dtype} of shape {array.shape}"
             )
+        found.append(array)
+    return found
 
 
-def listed(parameter: Parameter) -> dict[str, Any]:
-    """A parameter as manifests have it."""
-    return {"name": parameter.name, "shape": list(parameter.shape), "dtype": parameter.dtype}
-
-
-def digest(data: bytes | memoryview) -> str:
-    """By which a manifest knows its weights."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def contents(path: Path, sha256: str) -> bytes:
-    """A file of a network.
-
-    Raises:
-        ExecutableError: it is missing, or another one than the manifest's.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ExecutableError(f"{path}: a network must have all of its files, but: {error.strerror}") from None
-    if digest(data) != sha256:
-        raise ExecutableError(f"{path}: a file of a network must be that of the manifest, but it differs from it")
-    return data
-
-
-def read_manifest(folder: Path, *schemas: str) -> dict[str, Any]:
-    """The manifest of a network.
-
-    Raises:
-        ExecutableError: there is none, or none of these schemas.
-    """
-    path = folder / MANIFEST
-    try:
-        data = json.loads(path.read_text())
-    except OSError as error:
-        raise ExecutableError(f"{path}: a network must have a manifest, but: {error.strerror}") from None
-    except ValueError:
-        raise ExecutableError(f"{path}: a manifest must be JSON, but it is not") from None
-    if not isinstance(data, dict) or data.get("schema") not in schemas:
-        got = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise ExecutableError(f"{path}: a manifest must be of schema {' or '.join(schemas)}, but got {got}")
-    return data
-
-
-def parameters_of(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
-    """What a manifest lists."""
-    return tuple(Parameter(item["name"], tuple(item["shape"]), item["dtype"]) for item in items)
+def _linked_files(manifest: Mapping[str, Any]) -> list[Mapping[str, str]]:
+    """The shared object, or all objects where there is none."""
+    files: list[Mapping[str, str]] = manifest["files"]
+    whole = [item for item in files if item["file"] == f"{manifest['name']}.so"]
+    return whole or [item for item in files if item["file"].endswith(".o")]
 
 
 def weights_of(folder: Path, manifest: Mapping[str, Any], mapped: bool) -> Array:

@@ -9,8 +9,10 @@ the arrays that they read and write. An executable of the CPU alone is another o
 
 from __future__ import annotations
 
-import json
+import io
 import os
+import struct
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,25 +21,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.compile import Chosen
-from autotune.executable import (
-    MANIFEST,
+from autotune.executable import Array, checked, manifest_digest, restored
+from autotune.graph.ir import Graph
+from autotune.graph.offload import is_offloaded, tuned_as
+from autotune.graph.partition import partition
+from autotune.graph.views import locate
+from autotune.manifest import (
     STEPWISE_SCHEMA,
-    Array,
     ExecutableError,
-    checked,
     contents,
     digest,
     listed,
     parameters_of,
     read_manifest,
+    replace_file,
+    write_manifest,
 )
-from autotune.graph.ir import Graph
-from autotune.graph.offload import is_offloaded, tuned_as
-from autotune.graph.partition import partition
-from autotune.graph.views import locate
+from search_space.dtypes import numpy_dtype
 from search_space.space import program_of
 from targets import registry
-from targets.base import Bound, Module, Parameter
+from targets.base import Bound, Module, Parameter, RunError
 
 WEIGHTS = "weights.npz"
 
@@ -72,7 +75,7 @@ def compile_stepwise(
             program = program_of(group.workload, schedule.algorithm, schedule.trace)
             data = registry.get(place).build(program, f"kernel{len(modules)}").to_bytes()
             file = f"kernel{len(modules)}.module"
-            (folder / file).write_bytes(data)
+            replace_file(folder / file, data)
             modules[key] = {"file": file, "target": place, "sha256": digest(data)}
         inputs = [roots[name] for name in group.inputs]
         read |= {*inputs}
@@ -88,7 +91,9 @@ def compile_stepwise(
             }
         )
     constants = {name: array for name, array in graph.constants.items() if name in read}
-    np.savez(folder / WEIGHTS, **{f"c{i}": array for i, array in enumerate(constants.values())})  # type: ignore[arg-type]
+    packed = io.BytesIO()
+    np.savez(packed, **{f"c{i}": array for i, array in enumerate(constants.values())})  # type: ignore[arg-type]
+    replace_file(folder / WEIGHTS, packed.getbuffer())
     values = sum(graph.type(str(step["output"])).nbytes for step in steps)
     nbytes = sum(array.nbytes for array in constants.values())
     manifest = {
@@ -106,18 +111,21 @@ def compile_stepwise(
             "names": list(constants),
             "nbytes": nbytes,
             "original_nbytes": nbytes,
-            "sha256": digest((folder / WEIGHTS).read_bytes()),
+            "sha256": digest(packed.getbuffer()),
         },
         "memory": {"arena_bytes": values},
         "modules": list(modules.values()),
         "steps": steps,
     }
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    write_manifest(manifest, folder)
     return StepwiseExecutable(folder, threads)
 
 
 class StepwiseExecutable:
     """A network of steps on several targets.
+
+    Threads may call it at the same time; what is simulated takes turns. `time` and `profile` are of the inputs of the
+    last call. Pickled, it is its folder and the digest of the manifest there.
 
     Args:
         folder: that `compile_stepwise` wrote.
@@ -136,30 +144,57 @@ class StepwiseExecutable:
         self.outputs = parameters_of(self.manifest["outputs"])
         self.steps: Sequence[Mapping[str, Any]] = self.manifest["steps"]
         facts = self.manifest["weights"]
-        contents(self.folder / facts["file"], facts["sha256"])
-        with np.load(self.folder / facts["file"], allow_pickle=False) as data:
-            self._constants = {name: data[f"c{i}"] for i, name in enumerate(facts["names"])}
-        self._kernels = {}
-        for module in self.manifest["modules"]:
-            data_bytes = contents(self.folder / module["file"], module["sha256"])
-            self._kernels[module["file"]] = registry.get(module["target"]).load(Module.from_bytes(data_bytes))
+        weights = contents(self.folder / facts["file"], facts["sha256"])
+        modules = [(m, contents(self.folder / m["file"], m["sha256"])) for m in self.manifest["modules"]]
+        try:
+            with np.load(io.BytesIO(weights), allow_pickle=False) as data:
+                self._constants = {name: data[f"c{i}"] for i, name in enumerate(facts["names"])}
+            self._kernels = {m["file"]: registry.get(m["target"]).load(Module.from_bytes(data)) for m, data in modules}
+        except (KeyError, TypeError, ValueError, RunError, struct.error, zipfile.BadZipFile) as error:
+            raise ExecutableError(f"{self.folder}: a network must have weights and kernels, but: {error}") from error
+        self._check_steps()
         self._bound: list[Bound] = []
 
-    def __call__(self, *arrays: Array) -> Array | tuple[Array, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (str(self.folder.resolve()), manifest_digest(self.manifest), self.threads)
+
+    def _check_steps(self) -> None:
+        """Holds the arrays that steps read and leave against those that their kernels take.
+
+        Raises:
+            ExecutableError: some do not fit.
+        """
+        kinds = {name: (array.size, array.dtype) for name, array in self._constants.items()}
+        kinds |= {p.name: _kind(p) for p in self.inputs}
+        for step in self.steps:
+            module = self._kernels[step["kernel"]].module
+            by_name = {p.name: p for p in module.parameters}
+            wanted = [_kind(source) for source in module.sources]
+            if [kinds[name] for name in step["inputs"]] != wanted or len(module.outputs) != 1:
+                raise ExecutableError(f"{self.folder}: `inputs` must be what {step['kernel']} takes, but are others")
+            kinds[step["output"]] = _kind(by_name[module.outputs[0]])
+        for item, parameter in zip(self.manifest["outputs"], self.outputs, strict=True):
+            if kinds[item["value"]] != _kind(parameter):
+                raise ExecutableError(f"{self.folder}: output `{parameter.name}` must be what was computed, but is not")
+
+    def __call__(self, *arrays: Any) -> Array | tuple[Array, ...]:
         """One inference: the network's inputs in order → its output, or a tuple of them.
+
+        Inputs are arrays of NumPy, or whatever gives one by `__array__` or DLPack.
 
         Raises:
             ExecutableError: arrays that the network does not take.
         """
-        checked(self.name, self.inputs, arrays)
-        values = {**self._constants, **{p.name: a for p, a in zip(self.inputs, arrays, strict=True)}}
-        self._bound = []
+        given = checked(self.name, self.inputs, arrays)
+        values = {**self._constants, **{p.name: a for p, a in zip(self.inputs, given, strict=True)}}
+        kept: list[Bound] = []
         for step in self.steps:
             kernel = self._kernels[step["kernel"]]
             sources = zip(kernel.module.sources, step["inputs"], strict=True)
             bound = kernel.bind([values[name].reshape(source.shape) for source, name in sources])
             values[step["output"]] = bound.run(self._threads(step)).copy()
-            self._bound.append(bound)
+            kept.append(bound)
+        self._bound = kept
         found = zip(self.manifest["outputs"], self.outputs, strict=True)
         outputs = tuple(values[item["value"]].reshape(parameter.shape) for item, parameter in found)
         return outputs[0] if len(outputs) == 1 else outputs
@@ -170,9 +205,10 @@ class StepwiseExecutable:
         Raises:
             ExecutableError: there was no call.
         """
-        if not self._bound:
+        kept = self._bound
+        if not kept:
             raise ExecutableError(f"`{self.name}` must have been called before it is timed, but it was not")
-        steps = zip(self._bound, self.steps, strict=True)
+        steps = zip(kept, self.steps, strict=True)
         return np.stack([bound.time(iterations, self._threads(step)) for bound, step in steps], axis=1)
 
     def time(self, iterations: int) -> NDArray[np.float64]:
@@ -199,3 +235,8 @@ class StepwiseExecutable:
 
     def _threads(self, step: Mapping[str, Any]) -> int:
         return self.threads if step["target"] == self.manifest["target"] else 1
+
+
+def _kind(parameter: Parameter) -> tuple[int, np.dtype[Any]]:
+    """Elements, however they are arranged, and their type."""
+    return int(np.prod(parameter.shape)), numpy_dtype(parameter.dtype)

@@ -223,12 +223,18 @@ class Kernel(ABC):
 
     module: Module
 
-    def __call__(self, *arrays: NDArray[Any]) -> None:
-        """Runs on inputs..., outputs...; the outputs are written in place.
+    def __call__(self, *given: Any) -> None:
+        """Runs on inputs..., outputs...; the outputs are written in place. Threads may call it at the same time.
+
+        Arrays are NumPy's, or of whatever gives one by `__array__` or DLPack.
 
         Raises:
             RunError: other arrays than the kernel takes.
         """
+        try:
+            arrays = [as_array(value) for value in given]
+        except (TypeError, ValueError, RuntimeError, BufferError) as error:
+            raise RunError(f"a kernel must be given arrays, but {error}") from error
         split = len(self.module.sources)
         if len(arrays) != split + len(self.module.outputs):
             names = ", ".join([p.name for p in self.module.sources] + list(self.module.outputs))
@@ -264,6 +270,21 @@ class Kernel(ABC):
             copies: more than 1: timed executions find constants cold, by rotating so many copies or otherwise.
             fenced: whether memory around arrays is guarded, so that `Bound.damage` knows of what is written there.
         """
+
+
+def as_array(value: Any) -> NDArray[Any]:
+    """An array of NumPy on the memory of whatever gives one by `__array__` or DLPack.
+
+    Raises:
+        TypeError: it gives none; whatever else its owner raises where it cannot.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    raise TypeError(f"got {type(value).__name__}, which is none")
 
 
 def _check(array: NDArray[Any], parameter: Parameter, what: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,8 +106,18 @@ def link(target: CpuTarget, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
     }
 
 
-def _linked(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
-    """Names of the files written."""
+def _linked(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[dict[str, str]]:
+    """The files written, each with its digest; those that were there before are replaced, not changed."""
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=folder) as place:
+        written = []
+        for file in _built(target, plan, Path(place)):
+            written.append({"file": file, "sha256": hashlib.sha256((Path(place) / file).read_bytes()).hexdigest()})
+            (Path(place) / file).replace(folder / file)
+    return written
+
+
+def _built(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
+    """Writes objects and header, or in place of the objects what they are linked to; names of the files."""
     main = target.machine.emit_object(llvm.parse_assembly(target.header() + network_text(plan)))
     runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + runtime_text(target.machine.triple)))
     objects = {f"{plan.name}.o": main, f"{plan.name}_runtime.o": runtime}
@@ -113,10 +125,9 @@ def _linked(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
     for file, code in objects.items():
         (folder / file).write_bytes(code)
     (folder / f"{plan.name}.h").write_text(header(plan))
-    written = [*objects, f"{plan.name}.h"]
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or target.machine.triple != llvm.get_process_triple():
-        return written
+        return [*objects, f"{plan.name}.h"]
     command = [compiler, *LINK_FLAGS, "-o", f"{plan.name}.so", *objects]
     blas = blas_library()
     if blas is not None and any(SGEMM_SYMBOL in module.llvm_ir for module in plan.modules):
@@ -124,8 +135,6 @@ def _linked(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"`{compiler}` must link {plan.name}.so, but said: {done.stderr.strip()}")
-    for file in objects:  # all of them are in the shared object
-        (folder / file).unlink()
     return [f"{plan.name}.h", f"{plan.name}.so"]
 
 
@@ -139,7 +148,10 @@ def header(plan: NetworkPlan) -> str:
     passed = ", ".join([*(_symbol(p.name) for p in tensors), "network->weights"])
     return f"""#ifndef AUTOTUNE_{upper}_H
 #define AUTOTUNE_{upper}_H
-/* {name}: {shapes}; dense, row-major. Link with {name}.so. */
+/* {name}: {shapes}; dense, row-major. Link with {name}.so and -pthread.
+   Threads may call {name}_infer on one network at the same time: each call has a workspace of its own, which later
+   calls use again. With threads = 1 calls run side by side; with more they share one pool of threads, loop by loop. */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,6 +163,7 @@ def header(plan: NetworkPlan) -> str:
 #ifdef __cplusplus
 extern "C" {{
 #endif
+/* One inference on inputs, outputs and weights, in this order. Calls at the same time need a workspace each. */
 void {name}(const void *const *arguments, int32_t threads, void *workspace);
 #ifdef __cplusplus
 }}
@@ -158,14 +171,22 @@ void {name}(const void *const *arguments, int32_t threads, void *workspace);
 
 typedef struct {{
   int32_t threads;
-  void *weights, *workspace;
+  void *weights;
+  void *spare; /* workspaces that no call uses; each begins with the address of the next one */
+  pthread_mutex_t lock;
 }} {name}_network;
 
-/* Frees what {name}_open took. */
+/* Frees what {name}_open and {name}_infer took; no call may be under way. Once is enough. */
 static inline void {name}_close({name}_network *network) {{
+  if (!network->weights && !network->spare) return;
+  while (network->spare) {{
+    void *workspace = network->spare;
+    network->spare = *(void **)workspace;
+    free(workspace);
+  }}
   free(network->weights);
-  free(network->workspace);
-  network->weights = network->workspace = NULL;
+  network->weights = NULL;
+  pthread_mutex_destroy(&network->lock);
 }}
 
 /* Reads the weights; 0, or -1 where the file is not {name}'s or memory is short. */
@@ -173,20 +194,33 @@ static inline int {name}_open({name}_network *network, const char *weights_file,
   FILE *file = fopen(weights_file, "rb");
   network->threads = threads;
   network->weights = aligned_alloc(64, {upper}_WEIGHTS_BYTES);
-  network->workspace = aligned_alloc(64, {upper}_WORKSPACE_BYTES(threads));
+  network->spare = aligned_alloc(64, {upper}_WORKSPACE_BYTES(threads));
+  if (network->spare) *(void **)network->spare = NULL;
+  pthread_mutex_init(&network->lock, NULL);
   size_t got = 0;
-  if (file && network->weights && network->workspace)
+  if (file && network->weights && network->spare)
     got = fread(network->weights, 1, {plan.weights_bytes}, file);
   if (file) fclose(file);
-  if (got == {plan.weights_bytes} && network->workspace) return 0;
+  if (got == {plan.weights_bytes} && network->weights && network->spare) return 0;
   {name}_close(network);
   return -1;
 }}
 
-/* One inference. */
-static inline void {name}_infer(const {name}_network *network, {", ".join(arguments)}) {{
+/* One inference; 0, or -1 where another call is under way and there is no memory for this one. */
+static inline int {name}_infer({name}_network *network, {", ".join(arguments)}) {{
   const void *arguments[] = {{{passed}}};
-  {name}(arguments, network->threads, network->workspace);
+  pthread_mutex_lock(&network->lock);
+  void *workspace = network->spare;
+  if (workspace) network->spare = *(void **)workspace;
+  pthread_mutex_unlock(&network->lock);
+  if (!workspace) workspace = aligned_alloc(64, {upper}_WORKSPACE_BYTES(network->threads));
+  if (!workspace) return -1;
+  {name}(arguments, network->threads, workspace);
+  pthread_mutex_lock(&network->lock);
+  *(void **)workspace = network->spare;
+  network->spare = workspace;
+  pthread_mutex_unlock(&network->lock);
+  return 0;
 }}
 #endif
 """

@@ -34,6 +34,9 @@ class Device(Protocol):
     arch: str
     l2_bytes: int
 
+    def use(self) -> None:
+        """Makes it the device of the calling thread, which need not be the one that made this object."""
+
     def allocate(self, size: int) -> Any:
         """Memory of so many bytes, freed with the object that stands for it.
 
@@ -147,6 +150,9 @@ class CudaDevice:
     def stream(self) -> int:
         """The driver's handle of the queue, for libraries that shall use it."""
         return int(self._stream.handle)
+
+    def use(self) -> None:
+        self._device.set_current()
 
     def allocate(self, size: int) -> Any:
         try:

@@ -7,7 +7,7 @@ from functools import cache
 
 from targets.base import RunError
 
-NETWORK_SCHEMA = "autotune.cuda/1"
+NETWORK_SCHEMA = "autotune.cuda/2"
 """Of the manifest of a network on a GPU."""
 _LIBRARY = "libcuda.so.1"
 CUDA = 13

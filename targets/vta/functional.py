@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from functools import cache
 from typing import Any
 
@@ -28,7 +29,7 @@ def _compiled(hardware: VtaHardware) -> tuple[Compiled, Any, Any]:
 
 
 class FunctionalSimulator:
-    """Buffers of one accelerator, which keep what they hold from stream to stream.
+    """Buffers of one accelerator, which keep what they hold from stream to stream; threads run streams in turns.
 
     Attributes:
         hardware: its configuration.
@@ -37,6 +38,7 @@ class FunctionalSimulator:
     def __init__(self, hardware: VtaHardware) -> None:
         """Empty buffers: all zeros."""
         h = self.hardware = hardware
+        self._lock = threading.Lock()
         self._pairs = max(1, h.block_in // 2)
         self._uop = np.zeros(h.uop_depth, np.uint32)
         self._inp = np.zeros((h.inp_depth, h.batch, 2 * self._pairs), np.int16)
@@ -70,7 +72,8 @@ class FunctionalSimulator:
             raise Deadlock(deadlock_problems(table, order[:ran]))
         fault = np.zeros(3, np.int64)
         buffers = (order, table, self._uop, self._inp, self._wgt, self._acc, dram, fault)
-        index = run(len(table), *(array.ctypes.data for array in buffers))
+        with self._lock:
+            index = run(len(table), *(array.ctypes.data for array in buffers))
         if index >= 0:
             raise IllegalStream([Problem(index, index_problem(table[index], fault.tolist(), self.hardware))])
         return counters(table, self.hardware)
@@ -79,10 +82,11 @@ class FunctionalSimulator:
         """Sets every byte of the buffers, so that what an earlier stream has left there is of no use to the next."""
         byte = np.array([value], np.uint8)
         lanes = min(2, self.hardware.block_in)  # the others stay 0
-        self._uop[...] = np.repeat(byte, 4).view(np.uint32)
-        self._inp[:, :, : self.hardware.block_in] = byte.view(np.int8)
-        self._wgt[..., :lanes] = byte.view(np.int8)
-        self._acc[...] = np.repeat(byte, 4).view(np.int32)
+        with self._lock:
+            self._uop[...] = np.repeat(byte, 4).view(np.uint32)
+            self._inp[:, :, : self.hardware.block_in] = byte.view(np.int8)
+            self._wgt[..., :lanes] = byte.view(np.int8)
+            self._acc[...] = np.repeat(byte, 4).view(np.int32)
 
     @property
     def uop(self) -> NDArray[np.uint32]:

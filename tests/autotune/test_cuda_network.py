@@ -13,7 +13,7 @@ import pytest
 import autotune
 from autotune.compile import Chosen, Compiler, Schedule, executable_graph
 from autotune.cuda_executable import CudaExecutable
-from autotune.executable import MANIFEST, ExecutableError
+from autotune.manifest import MANIFEST, ExecutableError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.quantise import Options, quantise_with_report
@@ -182,8 +182,8 @@ def test_torn_folders_are_refused(network: CudaExecutable, target: RecordingTarg
     (folder / MANIFEST).write_bytes(whole[:-9])
     with pytest.raises(ExecutableError, match="a manifest must be JSON"):
         CudaExecutable(folder, device)
-    (folder / MANIFEST).write_text(json.dumps({"schema": "autotune.network/1"}))
-    with pytest.raises(ExecutableError, match="must be of schema autotune.cuda/1, but got autotune.network/1"):
+    (folder / MANIFEST).write_text(json.dumps({"schema": "autotune.network/2"}))
+    with pytest.raises(ExecutableError, match="must be of schema autotune.cuda/2, but got autotune.network/2"):
         CudaExecutable(folder, device)
     (folder / MANIFEST).unlink()
     with pytest.raises(ExecutableError, match="a network must have a manifest"):
@@ -244,8 +244,9 @@ def test_machine_code_of_a_network(tmp_path: Path) -> None:
     graph = b.finish([b.add("softmax", [b.add("matmul", ["x", weight(b, np.random.default_rng(0), 16, 8)])])])
     Compiler(graph, scheduled(target.hardware, 0), "cuda:sm_90").write(tmp_path)
     manifest = json.loads((tmp_path / MANIFEST).read_text())
-    assert (manifest["arch"], manifest["files"]) == ("sm_90", ["real_kernel0.cubin", "real_kernel1.cubin"])
-    for number, file in enumerate(manifest["files"]):
+    files = [item["file"] for item in manifest["modules"]]
+    assert (manifest["arch"], files) == ("sm_90", ["real_kernel0.cubin", "real_kernel1.cubin"])
+    for number, file in enumerate(files):
         code = (tmp_path / file).read_bytes()
         assert code[:4] == b"\x7fELF"
         assert all(launch["name"].encode() in code for launch in manifest["launches"][number])

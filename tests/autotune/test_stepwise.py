@@ -182,7 +182,7 @@ def test_torn_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ExecutableError, match="input `image` must be float32 of shape"):
         executable(np.zeros((1, 3, 8, 8), np.float32))
     (tmp_path / "n" / "manifest.json").write_text(json.dumps({"schema": "autotune.stepwise/9"}))
-    with pytest.raises(ExecutableError, match=r"must be of schema autotune.network/1 or .*stepwise/1, but got"):
+    with pytest.raises(ExecutableError, match=r"must be of schema autotune.network/2 or .*stepwise/2, but got"):
         autotune.load(tmp_path / "n")
 
 

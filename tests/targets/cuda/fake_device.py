@@ -84,6 +84,9 @@ class FakeDevice:
         self._clock = 0.0
         self._runs: Counter[tuple[int, ...]] = Counter()
 
+    def use(self) -> None:
+        pass
+
     def allocate(self, size: int) -> NDArray[np.uint8]:
         if size > 1 << 40:
             raise DeviceMemoryError("too much")

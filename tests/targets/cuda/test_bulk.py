@@ -295,7 +295,7 @@ def test_a_network_with_such_a_kernel(tmp_path: Path) -> None:
     manifest = link(TARGET, plan, tmp_path)
     manifest["memory"]["arena_bytes"] = 0
     weights = np.concatenate([np.zeros(256, np.uint8), np.ascontiguousarray(b).view(np.uint8).reshape(-1)])
-    cubins = [(tmp_path / file).read_bytes() for file in manifest["files"]]
+    cubins = [(tmp_path / item["file"]).read_bytes() for item in manifest["modules"]]
     runner = NetworkRunner(FakeDevice(product(3)), cubins, manifest, weights, inputs, outputs)
     out = np.zeros(MATMUL.output.shape, np.float32)
     runner.upload([a])
