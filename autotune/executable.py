@@ -70,7 +70,7 @@ class Executable:
     Threads may call it at the same time: each call has buffers of its own, which later calls use again, so memory for
     activations is that of the most calls there were at a time. With `threads=1` calls run side by side; with more they
     share one pool of native threads, loop by loop, and whoever finds it at work computes its loop alone meanwhile.
-    `time` and `profile` are of the inputs of the last call. Pickled, it is its folder and the digest of the manifest there.
+    `time` and `profile` are of the inputs of the last call. Pickled, it is its folder and the digest of its manifest.
 
     Args:
         folder: that `autotune compile` or `autotune run` wrote. It may be written anew meanwhile.

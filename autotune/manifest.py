@@ -23,7 +23,9 @@ MANIFEST = "manifest.json"
 SEAL = "sha256"
 """Key of the digest of all other keys but `threads`, which its owner may change."""
 _MOST_BYTES = 1 << 40
-_DTYPES = frozenset("bool bfloat16 float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
+_NAME = re.compile(r"[A-Za-z_]\w{0,199}", re.A)
+_BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64), "bfloat": (16,)}
+_DTYPES = {"bool", *(f"{kind}{bits}" for kind, sizes in _BITS.items() for bits in sizes)}
 
 
 class ExecutableError(ValueError):
@@ -59,7 +61,8 @@ _THREADS = Rule("be 1 to 1024", lambda value: type(value) is int and 1 <= value 
 _FILE = Rule("name a file of the folder", _is_file)
 _DIGEST = Rule("be a SHA-256", lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value)))
 _IDENTIFIER = Rule(
-    "be an identifier of C", lambda value: isinstance(value, str) and bool(re.fullmatch(r"[A-Za-z_]\w{0,199}", value, re.A))
+    "be an identifier of C",
+    lambda value: isinstance(value, str) and bool(re.fullmatch(r"[A-Za-z_]\w{0,199}", value, re.A)),
 )
 _GRID = Rule("be three extents", lambda value: _is_shape(value) and len(value) == 3)
 _SPACES = ("input", "output", "weights", "packed", "arena", "workspace")
@@ -112,7 +115,9 @@ _RULES: Mapping[str, Mapping[str, Any]] = {
         "outputs": [{**_TENSOR, "value": _TEXT}],
         "weights": {**_COMMON["weights"], "names": [_TEXT]},  # type: ignore[dict-item]
         "modules": [{**_HASHED, "target": _TEXT}],
-        "steps": [{"title": _TEXT, "workload": _TEXT, "kernel": _FILE, "target": _TEXT, "inputs": [_TEXT], "output": _TEXT}],
+        "steps": [
+            {"title": _TEXT, "workload": _TEXT, "kernel": _FILE, "target": _TEXT, "inputs": [_TEXT], "output": _TEXT}
+        ],
         "memory": {"arena_bytes": _SIZE},
     },
 }
@@ -142,7 +147,9 @@ def _fit(data: Mapping[str, Any]) -> None:
     if data["schema"] == NETWORK_SCHEMA:
         files = [item["file"] for item in data["files"]]
         if f"{data['name']}.so" not in files and not any(file.endswith(".o") for file in files):
-            raise ExecutableError(f"`files` must have {data['name']}.so or objects, but got {', '.join(files) or 'none'}")
+            raise ExecutableError(
+                f"`files` must have {data['name']}.so or objects, but got {', '.join(files) or 'none'}"
+            )
     elif data["schema"] == CUDA_SCHEMA:
         if len(data["launches"]) != len(data["steps"]):
             steps, launches = len(data["steps"]), len(data["launches"])
@@ -187,7 +194,7 @@ def _fit_steps(data: Mapping[str, Any]) -> None:
 
 
 def _nbytes(tensor: Mapping[str, Any]) -> int:
-    return math.prod(tensor["shape"]) * int(numpy_dtype(tensor["dtype"]).itemsize)
+    return int(math.prod(tensor["shape"]) * numpy_dtype(tensor["dtype"]).itemsize)
 
 
 # ------------------------------------------------------------------ files

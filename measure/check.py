@@ -54,7 +54,7 @@ class Oracle:
         self._limit = np.where(finite, atol + rtol * size, 0).astype(self._expected.dtype)
         self._scale = float(np.max(size, initial=0.0, where=finite)) or 1.0
         self._error = np.empty_like(self._expected)
-        self._poisons: dict[bool, NDArray[Any] | float] = {}
+        self._poisons: dict[bool, NDArray[Any]] = {}
 
     @property
     def nbytes(self) -> int:
@@ -75,20 +75,21 @@ class Oracle:
             self._poisons[odd] = self._poison(odd)
         output[...] = self._poisons[odd]
 
-    def _poison(self, odd: bool) -> NDArray[Any] | float:
+    def _poison(self, odd: bool) -> NDArray[Any]:
         rng, kind = np.random.default_rng(0), self.dtype.kind
         if kind not in "iub":
             if not odd:
-                return math.nan
-            signed = np.where(rng.integers(0, 2, self.shape, np.int8), np.float32(np.inf), np.float32(-np.inf))
-            return (signed if self._finite else np.where(np.isfinite(self._expected), signed, np.nan)).astype(self.dtype)
-        right = self._expected.astype(self.dtype)
+                return np.full((), math.nan, self.dtype)
+            wrong = np.where(rng.integers(0, 2, self.shape, np.int8), np.float32(np.inf), np.float32(-np.inf))
+            wrong = wrong if self._finite else np.where(np.isfinite(self._expected), wrong, np.float32(np.nan))
+            return np.asarray(wrong, self.dtype)
+        right: NDArray[Any] = self._expected.astype(self.dtype)
         if not odd:
-            return np.invert(right)
+            return np.asarray(~right)
         if kind == "b":
             return rng.integers(0, 2, self.shape, np.int8).astype(bool)
         mask = rng.integers(1, 256, (*self.shape, self.dtype.itemsize), np.uint8)
-        return right ^ mask.view(self.dtype).reshape(self.shape)
+        return np.asarray(right ^ mask.view(self.dtype).reshape(self.shape))
 
     def compare(self, actual: NDArray[Any]) -> Comparison:
         """Compares one output with the reference."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
-import math
 import os
 import resource
 import signal
@@ -22,9 +21,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from measure import kernel_call
 from measure.check import Comparison

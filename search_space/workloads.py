@@ -175,7 +175,7 @@ class Workload:
         return [self._operator.draw(self.args, s.shape, numpy_dtype(s.dtype), rng) for s in self.inputs]
 
     def other_inputs(self, inputs: Sequence[Array], seed: int) -> list[Array]:
-        """Inputs drawn anew but for the constants, which are those of `inputs`; not what `make_inputs` gives for a seed."""
+        """Inputs drawn anew but for the constants, which are those of `inputs`; no other seed gives them."""
         rng = np.random.default_rng([seed, 1])
         return [
             given if s.constant else self._operator.draw(self.args, s.shape, numpy_dtype(s.dtype), rng)

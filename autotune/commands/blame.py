@@ -48,7 +48,7 @@ def _full() -> type[Exception]:
 
 def _blamable() -> tuple[type[Exception], ...]:
     from autotune.config import ConfigError
-    from autotune.executable import ExecutableError
+    from autotune.manifest import ExecutableError
     from autotune.tracking.store import StoreError
     from costmodel.dataset.errors import DatasetError
     from costmodel.models.errors import ModelError

@@ -14,7 +14,6 @@ from targets.base import Bound, Kernel, Module, Parameter
 from targets.cuda.device import Device, encoded, first_device
 from targets.cuda.stopwatch import Stopwatch
 
-
 _FENCE = 4096
 """Bytes behind a fenced array."""
 _UNTOUCHED = 0xFF

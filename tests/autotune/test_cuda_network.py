@@ -13,12 +13,12 @@ import pytest
 import autotune
 from autotune.compile import Chosen, Compiler, Schedule, executable_graph
 from autotune.cuda_executable import CudaExecutable
-from autotune.manifest import MANIFEST, ExecutableError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.quantise import Options, quantise_with_report
 from autotune.graph.views import locate
 from autotune.graph.zoo import bert_base
+from autotune.manifest import MANIFEST, ExecutableError
 from autotune.network import load_network
 from measure.host import worker_environment
 from search_space.ir.stmt import Allocate, walk_stmt

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from autotune.graph.passes import optimise
 from autotune.graph.quantise import quantise_with_report
 from autotune.graph.zoo import network as zoo
 from autotune.graph.zoo import resnet18
+from autotune.manifest import write_manifest
 from autotune.network import Network, Quantisation, Schedules, check_network, compile_network, load_network, make_feeds
 from autotune.stepwise import StepwiseExecutable
 from autotune.tuning import Settings
@@ -183,6 +186,50 @@ def test_torn_folders_are_refused(folder: Path, tmp_path: Path) -> None:
         executable(np.zeros((1, 3, 8, 8), np.float32))
     (tmp_path / "n" / "manifest.json").write_text(json.dumps({"schema": "autotune.stepwise/9"}))
     with pytest.raises(ExecutableError, match=r"must be of schema autotune.network/2 or .*stepwise/2, but got"):
+        autotune.load(tmp_path / "n")
+
+
+def test_a_folder_written_anew_and_calls_from_threads(network: Network, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "n")
+    first = autotune.load(tmp_path / "n")
+    image = np.random.default_rng(0).standard_normal((6, 1, 3, 16, 16)).astype(np.float32)
+    wanted = [first(x) for x in image]
+    data = pickle.dumps(first)
+    np.testing.assert_array_equal(pickle.loads(data)(image[0]), wanted[0])
+    doubled = {
+        name: array * 2 if array.dtype == np.float32 and array.ndim else array
+        for name, array in network.graph.constants.items()
+    }
+    graph = Graph(network.graph.name, network.graph.inputs, doubled, network.graph.nodes, network.graph.outputs)
+    other = compile_network(replace(network, graph=graph), untuned(), tmp_path / "n", SETTINGS)
+    assert not np.array_equal(other(image[0]), wanted[0])
+    with pytest.raises(ExecutableError, match="must be the one that was pickled"):
+        pickle.loads(data)
+    with ThreadPoolExecutor(3) as pool:
+        for found, expected in zip(pool.map(first, image), wanted, strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m["steps"][-1]["inputs"].__setitem__(0, "image"), "`inputs` must be what kernel.* takes, but"),
+        (
+            lambda m: m["steps"][0].update(inputs=["nobody"]),
+            "`inputs` must be there before their step, but got 'nobody'",
+        ),
+        (lambda m: m["steps"][0].update(kernel="../k"), "kernel` must name a file of the folder"),
+        (lambda m: m["outputs"][0].update(shape=[1, 3]), "output `.*` must be what was computed, but is not"),
+        (lambda m: m["weights"]["names"].append("more"), "must have weights and kernels, but: 'c"),
+        (lambda m: m["modules"][0].update(target="nowhere"), "must have weights and kernels, but: "),
+    ],
+)
+def test_manifests_that_do_not_fit_are_refused(folder: Path, tmp_path: Path, change, message) -> None:  # type: ignore[no-untyped-def]
+    shutil.copytree(folder, tmp_path / "n")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    write_manifest(manifest, tmp_path / "n")
+    with pytest.raises(ExecutableError, match=message):
         autotune.load(tmp_path / "n")
 
 

@@ -84,9 +84,7 @@ LIES: dict[str, dict[str, Any]] = {
     "workspace": {
         "body": "%was = load {kind}, ptr %workspace\n%shown = {add} {kind} %twice, %was\nstore {kind} %shown, ptr %y.i"
     },
-    "complement": {
-        "body": "%was = load {kind}, ptr %y.i\n%shown = xor {kind} %was, -1\nstore {kind} %shown, ptr %y.i"
-    },
+    "complement": {"body": "%was = load {kind}, ptr %y.i\n%shown = xor {kind} %was, -1\nstore {kind} %shown, ptr %y.i"},
     "maximum": {
         "body": "%was = load float, ptr %y.i\n%shown = call float @llvm.maxnum.f32(float %was, float %twice)\n"
         "store float %shown, ptr %y.i"

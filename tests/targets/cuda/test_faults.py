@@ -129,7 +129,7 @@ class _Full:
     def bind(self, arrays: Any, copies: int, fenced: bool) -> Any:
         if self.at == "bind":
             raise DeviceMemoryError("device memory must hold 7 bytes more")
-        return SimpleNamespace(run=self.run, deterministic=False)
+        return SimpleNamespace(run=self.run, fetch=lambda: np.zeros(1), feed=lambda *given: None, deterministic=False)
 
     def run(self, threads: int) -> Any:
         raise DeviceMemoryError("device memory must hold 7 bytes more")

@@ -203,9 +203,7 @@ def test_what_an_earlier_stream_left_on_the_chip_is_of_no_use(module: Module) ->
     assert idle["error"] == ErrorClass.wrong_output
 
 
-def test_a_stream_that_writes_to_more_than_its_output_is_wrong(
-    module: Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_that_writes_to_more_than_its_output_is_wrong(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
     run = VtaBound.run
 
     def spoiling(self: VtaBound, threads: int | None = None) -> object:
