@@ -90,8 +90,10 @@ class Examination:
         comparison = references.first.compare(again)
         if comparison.ok and not np.may_share_memory(output, again):
             raise RuntimeError("`Bound.run` must return the same buffer each time, but got another one")
-        if not bound.deterministic and self.run_seconds < _SHORT:
-            self._clocked()  # caches are warm now
+        if comparison.ok and not bound.deterministic and self.run_seconds < _SHORT:
+            right = again.tobytes()
+            if self._clocked().tobytes() != right:  # it may have changed its inputs
+                comparison = references.first.compare(again)
         return self._kept(comparison)
 
     def _clocked(self) -> NDArray[Any]:

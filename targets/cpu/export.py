@@ -51,13 +51,15 @@ def export(target: CpuTarget, module: Module, folder: Path, name: str) -> list[s
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or target.machine.triple != llvm.get_process_triple():
         return written
-    command = [compiler, *LINK_FLAGS, "-o", f"{name}.so", *objects]
+    partial = f".{name}.so"  # who has loaded the one before it keeps that
+    command = [compiler, *LINK_FLAGS, "-o", partial, *objects]
     blas = blas_library()
     if blas is not None and SGEMM_SYMBOL in module.llvm_ir:
         command += [blas, f"-Wl,-rpath,{Path(blas).parent}"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"`{compiler}` must link {name}.so, but said: {done.stderr.strip()}")
+    (folder / partial).replace(folder / f"{name}.so")
     return [*written, f"{name}.so"]
 
 
@@ -70,7 +72,8 @@ def header(module: Module, name: str) -> str:
         f"#define {guard}",
         "#include <stdint.h>",
         "",
-        f"/* Bytes of 64-byte aligned memory {name}() needs when it runs on that many threads. */",
+        f"/* Bytes of 64-byte aligned memory {name}() needs when it runs on that many threads.",
+        "   Calls at the same time need such memory and an output each. */",
         f"#define {name.upper()}_WORKSPACE_BYTES(threads) "
         f"({facts['shared_bytes']} + (threads) * {facts['scratch_bytes']} + 64)",
         "",

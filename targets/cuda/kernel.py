@@ -93,6 +93,7 @@ class CudaBound(Bound):
         self._upload(self._inputs, given)
         for name, output in zip(module.outputs, self.outputs, strict=True):
             self._host[name][output.nbytes :] = _UNTOUCHED
+        self._upload_outputs()
         self._pack(given)
         self._launches = kernel.ready(kernel.launches, self.memory)
         # nothing it holds leads back here: memory is to be free when nobody uses it any more, not when cycles are found
