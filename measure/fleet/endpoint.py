@@ -21,6 +21,10 @@ class EndpointLost(Exception):
     """
 
 
+class EndpointRefused(EndpointLost):
+    """The endpoint answers what no honest one can: it is given nothing more in this run, and its trial goes elsewhere."""
+
+
 class Builder(Protocol):
     """Compiles trials.
 

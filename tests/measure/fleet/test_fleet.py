@@ -200,7 +200,7 @@ def test_the_latency_to_beat_follows_what_was_measured():
     device = FakeDevice("device", host="board")
     steps = [trial(seconds=seconds) for seconds in (3e-3, 1e-3, 2e-3)]
     given = trial(options={"best_seconds": 5e-4}, seconds=4e-3)
-    other = trial({"other": 1}, seconds=1.0)
+    other = trial({"other": 1}, seconds=0.1)
     with FleetPool([Given(FakeBuilder("builder"), device)]) as pool:
         for one in (*steps, given, other):
             pool.run([one])
