@@ -69,7 +69,7 @@ def check_possible(workload: Mapping[str, Any], target: str, threads: int, secon
     least = least_seconds(workload, target, threads)
     if seconds < least:
         raise OutcomeError(
-            f"`seconds` must be at least {least:.3g}, which no {target.partition(':')[0]} can be below for this workload, "
+            f"`seconds` must be at least {least:.3g} for this workload, as no {target.partition(':')[0]} is faster, "
             f"but got seconds={seconds:g}"
         )
 
@@ -85,7 +85,9 @@ def _known(text: bytes) -> Known:
         operations = workload.flops if exact else math.prod(workload.output.shape)
         return Known(workload.key, float(min(operations, 1 << 1000)))
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
-        raise OutcomeError(f"`workload` must be one of its operator, but: {str(error) or type(error).__name__}") from None
+        raise OutcomeError(
+            f"`workload` must be one of its operator, but: {str(error) or type(error).__name__}"
+        ) from None
 
 
 @lru_cache(4096)

@@ -58,7 +58,9 @@ def check(found: Outcome) -> None:
         check_latencies(found.latencies)
         middle = median(found.latencies)
         if not abs(found.seconds - middle) <= _SAME * middle:
-            raise OutcomeError(f"`seconds` must be the median of `latencies`, {middle:g}, but got seconds={found.seconds}")
+            raise OutcomeError(
+                f"`seconds` must be the median of `latencies`, {middle:g}, but got seconds={found.seconds}"
+            )
     elif found.latencies or not math.isnan(found.seconds) or not math.isnan(found.spread):
         raise OutcomeError(
             f"`latencies`, `seconds` and `spread` must be empty where error={found.error}, "
@@ -104,7 +106,7 @@ def read(header: Mapping[str, Any]) -> dict[str, Any]:
     """
     found = {name: readers.read(_READERS[name], name, header[name]) for name in _READERS.keys() & header.keys()}
     message = found.get("message", "")
-    if len(message) > MOST_TEXT or not message.isascii() and not _is_unicode(message):
+    if len(message) > MOST_TEXT or (not message.isascii() and not _is_unicode(message)):
         raise OutcomeError(f"`message` must have at most {MOST_TEXT} characters of Unicode, but got {message!r:.60}")
     span = found.setdefault("span", None)
     if span is not None and not 0 <= span[1] - span[0] < math.inf:

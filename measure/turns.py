@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from measure.check import Oracle
 from measure.child import Child, cause_of_death

@@ -22,7 +22,7 @@ class EndpointLost(Exception):
 
 
 class EndpointRefused(EndpointLost):
-    """The endpoint answers what no honest one can: it is given nothing more in this run, and its trial goes elsewhere."""
+    """The endpoint answers what no honest one can: its trial goes elsewhere, and it gets no other one in this run."""
 
 
 class Builder(Protocol):

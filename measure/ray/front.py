@@ -115,8 +115,8 @@ class Front:
         """Runs a trial; see `measure.ray.actors.Actor.work`. The header's `guest` says on which device.
 
         Returns:
-            Header and blob of the `Answer`; `lost`, why the device is gone; `refused`, why it is not believed; `cancelled`; or
-            `fault`.
+            Header and blob of the `Answer`; `lost`, why the device is gone; `refused`, why it is not believed;
+            `cancelled`; or `fault`.
         """
         request, module = unpack(frame)
         device = self._guests.devices.get(request["guest"])

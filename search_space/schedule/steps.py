@@ -63,7 +63,9 @@ def check_step(data: Mapping[str, Any]) -> None:
         raise ScheduleError(f"`step` must be one of {', '.join(STEPS)}, but got step={kind!r:.80}")
     wanted = _FIELDS[kind]
     if data.keys() - {"step"} != wanted.keys():
-        raise ScheduleError(f"a {kind} step must have {sorted(wanted)}, but got {sorted(data.keys() - {'step'})!r:.200}")
+        raise ScheduleError(
+            f"a {kind} step must have {sorted(wanted)}, but got {sorted(data.keys() - {'step'})!r:.200}"
+        )
     for name, (right, rule) in wanted.items():
         if not right(data[name]):
             raise ScheduleError(f"`{name}` of a {kind} step must be {rule}, but got {name}={data[name]!r:.80}")
