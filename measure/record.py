@@ -141,7 +141,7 @@ class Record:
             RecordError: there is none any more.
         """
         line = place.reader.line_at(place.offset)
-        return replace(cls.from_line(line, f"{place.reader.name}:{place.line}"), place=place)
+        return replace(cls.from_line(line, f"{place.reader.name}:{place.line}", known=True), place=place)
 
     @property
     def ok(self) -> bool:
@@ -205,12 +205,13 @@ class Record:
         return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE | _SORTED)
 
     @classmethod
-    def from_line(cls, line: bytes | str, where: str = "record") -> Record:
+    def from_line(cls, line: bytes | str, where: str = "record", known: bool = False) -> Record:
         """Reads one line strictly.
 
         Args:
             line: the JSON text.
             where: `file:line`, for messages.
+            known: that its parts do not contradict each other, see `check`.
 
         Raises:
             BadRecordError: a record of this schema that is damaged or cannot be true: a missing, unknown or wrongly
@@ -223,7 +224,8 @@ class Record:
             raise BadRecordError(f"{where}: a record must have the fields of {SCHEMA}, but `{name:.60}` is {state}")
         try:
             record = cls(**{name: readers.read(_READERS[name], name, value) for name, value in data.items()})
-            record.check()
+            if not known:
+                record.check()
         except OutcomeError as error:
             raise BadRecordError(f"{where}: {error}") from None
         return record
