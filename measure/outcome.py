@@ -61,10 +61,10 @@ def check(found: Outcome) -> None:
             raise OutcomeError(
                 f"`seconds` must be the median of `latencies`, {middle:g}, but got seconds={found.seconds}"
             )
-    elif found.latencies or not math.isnan(found.seconds) or not math.isnan(found.spread):
+    elif found.latencies or not math.isnan(found.seconds):
         raise OutcomeError(
-            f"`latencies`, `seconds` and `spread` must be empty where error={found.error}, "
-            f"but got seconds={found.seconds}, spread={found.spread} and {len(found.latencies)} latencies"
+            f"`latencies` and `seconds` must be empty where error={found.error}, "
+            f"but got seconds={found.seconds} and {len(found.latencies)} latencies"
         )
     for name in ("spread", "build_seconds", "run_seconds"):
         if not (0 <= (value := getattr(found, name)) < math.inf or math.isnan(value)):

@@ -34,7 +34,7 @@ class FakeTrace:
 
     @property
     def key(self) -> str:
-        return key_of(self.steps)
+        return key_of(self.to_json())
 
     def __str__(self) -> str:
         return str(self.steps)

@@ -224,7 +224,7 @@ TYPED = [{"step": "fuse", "stage": "matmul", "axes": 3}]
         ({"seconds": 0, "latencies": [0]}, LATENCY),
         ({"seconds": 1e-15, "latencies": [1e-15]}, LATENCY),
         ({"seconds": 1e-9, "latencies": [1e-9]}, "`seconds` must be at least 5.24e-09 for this workload"),
-        ({"error": "crash"}, "`latencies`, `seconds` and `spread` must be empty where error=crash"),
+        ({"error": "crash"}, "`latencies` and `seconds` must be empty where error=crash"),
         ({"trace_key": "0" * 64}, "`trace_key` must be that of the trace, [0-9a-f]{64}, but got '0000"),
         ({"trace": OTHER, "trace_key": key_of(OTHER)}, "`trace` must be a schedule, but `step` must be one of split"),
         ({"trace": TYPED, "trace_key": key_of(TYPED)}, "`axes` of a fuse step must be a list of names, but got axes=3"),

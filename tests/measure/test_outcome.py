@@ -25,7 +25,7 @@ LIES = [
     ({"latencies": (1e-3, NAN)}, "`latencies` must be finite and at least 1e-10 seconds, but got nan"),
     ({"seconds": 2e-3}, "`seconds` must be the median of `latencies`, 0.001, but got seconds=0.002"),
     ({"seconds": NAN}, "`seconds` must be the median"),
-    ({"error": ErrorClass.crash}, "`latencies`, `seconds` and `spread` must be empty where error=crash"),
+    ({"error": ErrorClass.crash}, "`latencies` and `seconds` must be empty where error=crash"),
     ({"spread": -0.1}, "`spread` must be finite and not negative, but got spread=-0.1"),
     ({"spread": math.inf}, "`spread` must be finite"),
     ({"build_seconds": -1.0}, "`build_seconds` must be finite and not negative"),

@@ -36,7 +36,7 @@ LIES = [
     ({"latencies": 10**400}, "`latencies` must be a list of numbers"),
     ({"rotation_bytes": 10**30}, "`rotation_bytes` must be an integer of 64 bits"),
     ({"error": "splendid"}, "`error` must be one of ok, instantiation"),
-    ({"error": "crash"}, "`latencies`, `seconds` and `spread` must be empty where error=crash"),
+    ({"error": "crash"}, "`latencies` and `seconds` must be empty where error=crash"),
     ({"message": "\ud800"}, "`message` must have at most 4000 characters of Unicode"),
     ({"metrics": {"cycles": float("nan")}}, "`metrics` must be finite numbers by name"),
 ]
