@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from autotune.naming import nearest
+from autotune.naming import LONGEST, NAME, nearest
 
 Option = bool | int | float | str
 DEFAULT_MODEL = "lightgbm_lambdarank"
@@ -252,7 +252,7 @@ class TrackingConfig(Section):
 class RunConfig(Section):
     """A tuning run."""
 
-    name: str = Field(pattern=r"^[\w.-]+$", description="Of the run; by default that of the file.")
+    name: str = Field(pattern=NAME, max_length=LONGEST, description="Of the run; by default that of the file.")
     model: str | None = Field(default=None, description="A network: a name of the onnx model zoo, or a file.")
     workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
     collect: CollectConfig | None = Field(

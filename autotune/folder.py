@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from autotune.config import ConfigError, RunConfig
+from autotune.naming import file_name
 from autotune.result import TuneResult
 from measure.host import describe_host
 from targets import registry
@@ -104,7 +105,7 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
     """
     if result.best is None:
         return None
-    place = folder / "best" / result.name
+    place = folder / "best" / file_name(result.name)
     place.mkdir(parents=True, exist_ok=True)
     head = f"# {result.workload.key}\n# algorithm: {result.algorithm}, {result.best_seconds * 1e6:.2f} us\n"
     (place / "schedule.txt").write_text(f"{head}{result.trace}\n")

@@ -1,12 +1,27 @@
-"""Wrong names answered with the nearest right one."""
+"""Names: wrong ones answered with the nearest right one, and what files are called by them."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+NAME = r"^[\w.-]*[\w-][\w.-]*$"
+"""Names that are a file's or a folder's own: dots alone would be another folder."""
+LONGEST = 150
+"""Characters of a name; file systems have 255 bytes for it with what is added."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Words that suggest the known name nearest to a wrong one; empty where none is near."""
     near = get_close_matches(name, list(known), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def file_name(name: str) -> str:
+    """What a file is called by a name that may hold anything: the name itself where it is a file's name already."""
+    if len(name.encode(errors="replace")) <= LONGEST and re.fullmatch(NAME, name):
+        return name
+    plain = re.sub(r"[^\w.-]+", "_", name).strip(".").encode()[: LONGEST - 20].decode(errors="ignore")
+    return f"{plain}-{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:16]}"

@@ -131,7 +131,7 @@ def _run(
             results = run_rounds(tunings, pool, database, callbacks)
         else:
             results = run_rounds(tunings, pool, database, callbacks, _scheduler(config), settings.trials)
-        notes += [database.repaired] if database.repaired else []
+        notes += database.notes
     interrupted = any(result.interrupted for result in results)
     measured = config.measure.pool in ("local", "ray") and not interrupted  # by this host, or a cluster begun on it
     if measured and network is None and registry.get(settings.target).peers:

@@ -79,12 +79,24 @@ def parse_variations(given: Sequence[str], configuration: Mapping[str, Any]) -> 
             hint = nearest(field, configuration)
             raise ConfigError(f"`--vary` must name one of {', '.join(configuration)}, but got {field!r}{hint}")
         try:
-            found[field] = [json.loads(value) for value in values.split(",")]
+            found[field] = [_number(value) for value in values.split(",")]
         except ValueError:
             raise ConfigError(f"`--vary` must give numbers, but got {text!r}") from None
     if not found:
         raise ConfigError("`--vary` must name at least one field, but got none")
     return found
+
+
+def _number(text: str) -> float:
+    """A number as JSON has it, which is part of a file's name besides.
+
+    Raises:
+        ValueError: anything else.
+    """
+    value = json.loads(text)
+    if not isinstance(value, int | float) or not abs(value) < 1 << 63:
+        raise ValueError(text)
+    return value
 
 
 def configuration_of(config: RunConfig, where: str) -> dict[str, Any]:

@@ -14,9 +14,12 @@ from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from measure.errors import FullError, RecordError
+from measure.errors import BadRecordError, FullError, OutcomeError, RecordError
 from measure.journal import Journal
-from measure.record import Place, Record
+from measure.record import Place, Record, is_whole
+
+_SHOWN = 3
+"""Refused lines that are told one by one."""
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +34,8 @@ class _Family(NamedTuple):
 class Database:
     """Records of one file, which other files can be merged into and other processes may append to at the same time.
 
-    What is asked for is answered from the records that were there on opening, and those appended here since.
+    What is asked for is answered from the records that were there on opening, and those appended here since. A record
+    that is damaged or cannot be true is left out, and its line as it is.
 
     Args:
         path: the JSON-lines file; made empty where it does not exist, unless `readonly`.
@@ -39,16 +43,18 @@ class Database:
 
     Attributes:
         repaired: what was done about a torn last line, one sentence, the latest; None where there was none.
+        refused: a sentence for each record of the file that is left out, with its line number.
 
     Raises:
-        RecordError: the file cannot be opened, or a whole line of it is not a record of this schema.
+        RecordError: the file cannot be opened, or a line of it is not meant to be a record of this schema; nothing has
+            been written to it then.
     """
 
     def __init__(self, path: str | os.PathLike[str], readonly: bool = False) -> None:
-        self._journal = Journal(path, _is_record, readonly)
+        self._journal = Journal(path, is_whole, readonly)
         self.path = self._journal.path
         self.repaired: str | None = None
-        self._report()
+        self.refused: list[str] = []
         self._reader = self._journal.reader()
         self._families: dict[_Family, int] = {}  # -> its number
         self._offsets = array("q")  # of each record its offset in bytes,
@@ -58,11 +64,15 @@ class Database:
         self._measured: set[bytes] = set()  # digests of family and trace, 16 bytes
         self._targets: dict[str, int] = {}
         try:
-            for number, offset, line in self._journal.lines():
-                self._index(Record.from_line(line, f"{self.path}:{number}"), offset, number)
+            for number, offset, record in records_in(self._journal, self.refused):
+                self._index(record, offset, number)
+            self._journal.heal()
         except RecordError:
             self.close()
             raise
+        self._report()
+        for sentence in summarised(self.refused):
+            log.warning(sentence)
 
     def append(self, record: Record) -> Record:
         """Writes one record through to the disk.
@@ -72,6 +82,7 @@ class Database:
 
         Raises:
             FullError: there is no room for it; the file is as it was.
+            RecordError: it cannot be true, see `Record.check`; the file is as it was.
         """
         (placed,) = self.extend([record])
         return placed
@@ -84,9 +95,15 @@ class Database:
 
         Raises:
             FullError: there is no room for one of them; those before it are in the file.
+            RecordError: one of them cannot be true, see `Record.check`; the file is as it was.
         """
         if not records:
             return []
+        try:
+            for record in records:
+                record.check()
+        except OutcomeError as error:
+            raise RecordError(f"`records` must be true to be kept in {self.path}, but {error}") from error
         try:
             places = self._journal.append([record.to_line() for record in records])
         except FullError:
@@ -127,6 +144,11 @@ class Database:
             for family, number in self._families.items()
             if _matches(family, workload_key, target, threads, cache)
         )
+
+    @property
+    def notes(self) -> list[str]:
+        """What whoever uses the file should know of it, a sentence each."""
+        return [*([self.repaired] if self.repaired else []), *summarised(self.refused)]
 
     def check_compatible(self, *targets: str) -> None:
         """Refuses a file that holds records of another target than those to go on with.
@@ -194,10 +216,38 @@ class Database:
         self._measured.add(_digest(kind, record.trace_key))
 
 
+def records_in(journal: Journal, refused: list[str]) -> Iterator[tuple[int, int, Record]]:
+    """Yields (line number from 1, offset in bytes, record) of a records file; blank lines are nothing.
+
+    Args:
+        journal: of the file.
+        refused: gets a sentence for each record that is left out, as it is damaged or cannot be true.
+
+    Raises:
+        RecordError: a line that is not meant to be a record of this schema.
+    """
+    for number, offset, line in journal.lines():
+        if line.strip():
+            try:
+                record = Record.from_line(line, f"{journal.path}:{number}")
+            except BadRecordError as error:
+                refused.append(str(error))
+                continue
+            yield number, offset, record
+
+
+def summarised(refused: Sequence[str]) -> list[str]:
+    """Sentences on records that were left out, the first ones each and the others together."""
+    told = [f"{sentence}; the record is left out" for sentence in refused[:_SHOWN]]
+    more = len(refused) - len(told)
+    return [*told, f"{more} more records are left out as these are"] if more else told
+
+
 def merge(paths: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> int:
     """Appends the records of `paths` to the file `into`, each measurement once.
 
-    Two measurements of one candidate are both kept; the same measurement found twice is not.
+    Two measurements of one candidate are both kept; the same measurement found twice is not, and neither are records
+    that are left out of their files.
 
     Returns:
         How many records were added.
@@ -233,11 +283,3 @@ def _matches(
 
 def _digest(family: int, trace_key: str) -> bytes:
     return hashlib.blake2b(f"{family} {trace_key}".encode(), digest_size=16).digest()
-
-
-def _is_record(line: bytes) -> bool:
-    try:
-        Record.from_line(line)
-    except RecordError:
-        return False
-    return True

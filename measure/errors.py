@@ -32,12 +32,20 @@ class RecordError(MeasureError, ValueError):
     """A records file that cannot be read or written, or that holds something else than it should."""
 
 
+class BadRecordError(RecordError):
+    """One record that cannot be true, or is damaged; those beside it can be used."""
+
+
 class FullError(RecordError):
     """A record that could not be written, as there is no room for it; those before it are kept."""
 
 
 class PoolError(MeasureError, RuntimeError):
     """A pool that is used wrongly or that cannot start its workers; never a failure of one trial."""
+
+
+class OutcomeError(MeasureError, ValueError):
+    """What is said of a measurement cannot be true; see `measure.outcome`."""
 
 
 class TrialFailure(Exception):

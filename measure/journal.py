@@ -2,13 +2,15 @@
 
 A line is one `os.write` on a descriptor opened with `O_APPEND`, followed by `fsync`, both under a lock on the file that
 is held for these two alone: a crash can tear only the last line of the file, and only one that was never acknowledged.
-Whoever writes next heals it. The lock is the system's, which lets go of it when its holder dies.
+Whoever writes next heals it, and nobody who has only opened the file changes it: it may be one of another kind. The
+lock is the system's, which lets go of it when its holder dies.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +21,9 @@ from measure.errors import FullError, RecordError
 
 PATIENCE = 60.0
 """Seconds to wait for other writers, each of which needs milliseconds."""
+
+_MOST = 1 << 26
+"""Bytes of a line; what is longer is looked at in parts, as it is none of ours."""
 
 
 class LineReader:
@@ -44,11 +49,15 @@ class Journal:
 
     Args:
         path: the file; made empty where it does not exist, unless `readonly`.
-        complete: tells whether an unterminated last line is whole, only its newline missing.
+        complete: tells whether an unterminated last line is whole, only its newline missing, or the beginning of one
+            that was being written; raises a `RecordError` for any other.
         readonly: never write, not even to heal.
 
     Attributes:
         repaired: one sentence on what was done about a torn last line, the latest; None where there was none.
+
+    Raises:
+        RecordError: the file cannot be opened, or ends in what is no line of its kind.
     """
 
     def __init__(self, path: str | os.PathLike[str], complete: Callable[[bytes], bool], readonly: bool = False) -> None:
@@ -63,25 +72,39 @@ class Journal:
             doing = "readable" if readonly else "writable"
             raise RecordError(f"`records` must be a {doing} file, but got {self.path}: {error.strerror}") from None
         try:
+            if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+                raise RecordError(f"`records` must be a regular file, but got {self.path}")
             with self._locked():
-                self._end = self._heal()
+                size, start, whole = self._look()
         except RecordError:
             self._file.close()
             raise
-        self._lines = 0  # before `_end`, once they were read
+        self._end = size if whole else start
+        self._lines = 0  # ends of lines before `_end`, once they were read
+        if readonly and not whole:
+            self.repaired = f"{self.path}: the last line was torn ({size - start} bytes) and was left out"
 
     def lines(self) -> Iterator[tuple[int, int, bytes]]:
         """Yields (line number from 1, offset in bytes, line without its newline) of every line whole when opened."""
-        offset, number = 0, 0
+        offset, number, self._lines = 0, 0, 0
         with os.fdopen(os.dup(self._file.fileno()), "rb") as file:  # the path may be another file's by now
             file.seek(0)
-            for line in file:
-                if offset + len(line) > self._end:
-                    break
+            while offset < self._end and (line := file.readline(min(self._end - offset, _MOST))):
                 number += 1
-                yield number, offset, line[:-1]
+                yield number, offset, line.removesuffix(b"\n")
                 offset += len(line)
-        self._lines = number
+                self._lines += line.endswith(b"\n")
+
+    def heal(self) -> None:
+        """Deals with a torn last line, once everything before it was recognised; nothing where that is all right.
+
+        Raises:
+            FullError: there is no room for a newline.
+            RecordError: the last line is none of this file's kind, or others keep the file locked.
+        """
+        if not self.readonly:
+            with self._locked():
+                self._healed()
 
     def line_at(self, offset: int) -> bytes:
         """The line that starts at `offset` bytes, without its newline."""
@@ -104,8 +127,7 @@ class Journal:
         if self.readonly:
             raise RecordError(f"`records` must be opened for writing to append, but got readonly={self.path}")
         with self._locked():
-            offset = self._heal()
-            self._lines += self._newlines(self._end, offset)
+            offset = self._healed()
             self._add(b"".join(lines), offset)
             places = []
             for line in lines:
@@ -154,22 +176,32 @@ class Journal:
                 f"{error.strerror}; the records before it are kept"
             ) from None
 
-    def _heal(self) -> int:
-        """Finds the end of the last whole line in bytes, and makes it the end of the file where we may."""
+    def _look(self) -> tuple[int, int, bool]:
+        """Size of the file, where its last line begins that has no newline, and whether that is whole; in bytes."""
         size = os.fstat(self._file.fileno()).st_size
         start = self._last_newline(size) + 1
+        tail = os.pread(self._file.fileno(), min(size - start, _MOST), start)
+        try:
+            return size, start, not tail or self._complete(tail)
+        except RecordError as error:
+            raise RecordError(f"{self.path}: {error}") from None
+
+    def _healed(self) -> int:
+        """Makes the last whole line the end of the file, and returns it in bytes; the lock is held."""
+        size, start, whole = self._look()
+        before = self._end
         if start == size:
-            return size
-        tail = os.pread(self._file.fileno(), size - start, start)
-        if not self.readonly and self._complete(tail):
+            self._end = size
+        elif whole:
             self._add(b"\n", size)
             self.repaired = f"{self.path}: the last line had lost its newline; it was put back"
-            return size + 1
-        if not self.readonly:
+            self._end = size + 1
+        else:
             os.ftruncate(self._file.fileno(), start)
-        done = "left out" if self.readonly else "cut off"
-        self.repaired = f"{self.path}: the last line was torn ({len(tail)} bytes) and was {done}"
-        return start
+            self.repaired = f"{self.path}: the last line was torn ({size - start} bytes) and was cut off"
+            self._end = start
+        self._lines += self._newlines(before, self._end)
+        return self._end
 
     def _last_newline(self, size: int) -> int:
         """Offset of the last newline in bytes, -1 where there is none."""

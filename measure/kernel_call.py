@@ -7,6 +7,7 @@ from typing import Any
 
 from measure.arrays import pack_arrays, unpack_arrays
 from measure.errors import ErrorClass, TrialFailure
+from measure.timing import counted
 from targets import registry
 from targets.base import Module, RunError
 
@@ -54,5 +55,5 @@ def handle(
     prepared()
     output = bound.run(threads)
     described, data = pack_arrays([output])
-    latencies = bound.time(iterations, threads).tolist() if iterations else []
+    latencies = counted(bound.time(iterations, threads)).tolist() if iterations else []
     return {"output": described[0], "latencies": latencies, "metrics": bound.metrics()}, data

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
 
-from measure.errors import ErrorClass, PoolError
+from measure.errors import ErrorClass, OutcomeError, PoolError
 from measure.host import allowed_cores, cores_for
 from measure.hostlock import HostLock
 from measure.pool import MeasurePool, Trial, TrialResult
@@ -174,7 +174,7 @@ class LocalPool(MeasurePool):
                 job.module, job.build_span = outcome.blob, tuple(header["span"])
                 self._built.append(job)
             else:
-                self._done.append(result_of(job, error, header, built=True))
+                self._done.append(result_of(job, header, built=True))
             return
         if error is ErrorClass.wrong_output:
             station.retire()  # a kernel that computes wrongly may have written where it should not
@@ -182,7 +182,11 @@ class LocalPool(MeasurePool):
             job.doubted = True
             self._built.appendleft(job)
             return
-        result = result_of(job, error, header)
+        try:
+            result = result_of(job, header)
+        except OutcomeError as wrong:  # a kernel that has spoiled its process, or a clock that is none
+            message = f"a measurement must be possible, but: {wrong}"
+            result = result_of(job, {"error": ErrorClass.unknown, "message": message})
         if result.ok:
             family = job.trial.family
             self._best[family] = min(result.seconds, self._best.get(family, math.inf))

@@ -118,6 +118,9 @@ class TrialResult:
         build_span: start and end of the build on the host's monotonic clock in seconds.
         run_span: the same of the timing.
         host: description of the device that ran it, its name under `device`; empty where that is this machine.
+
+    Raises:
+        OutcomeError: what no measurement gives, see `measure.outcome`.
     """
 
     trial: Trial
@@ -135,6 +138,11 @@ class TrialResult:
     build_span: tuple[float, float] | None = None
     run_span: tuple[float, float] | None = None
     host: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        from measure import outcome  # workers, which import this module, make no results
+
+        outcome.check(self)
 
     @property
     def ok(self) -> bool:

@@ -6,7 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from measure.errors import ErrorClass, RecordError
+from measure.errors import ErrorClass, OutcomeError
+
+_INTEGERS = 1 << 63
+_ERRORS = frozenset(ErrorClass)
 
 
 def text(value: Any) -> str:
@@ -17,9 +20,11 @@ def text(value: Any) -> str:
 
 
 def integer(value: Any) -> int:
-    """An integer; booleans are none."""
+    """An integer of 64 bits; booleans are none."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError("an integer")
+    if not -_INTEGERS <= value < _INTEGERS:
+        raise TypeError("an integer of 64 bits")
     return value
 
 
@@ -27,7 +32,10 @@ def number(value: Any) -> float:
     """A number; booleans are none."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise TypeError("a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise TypeError("a number of 64 bits") from None
 
 
 def measured(value: Any) -> float:
@@ -37,9 +45,25 @@ def measured(value: Any) -> float:
 
 def numbers(value: Any) -> tuple[float, ...]:
     """A list of numbers."""
-    if not isinstance(value, list):
+    if not isinstance(value, list | tuple):
         raise TypeError("a list of numbers")
     return tuple(map(number, value))
+
+
+def figures(value: Any) -> dict[str, float]:
+    """A JSON object of numbers by name; which are finite is `measure.outcome`'s to say."""
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        raise TypeError("an object of numbers")
+    return {name: integer(given) if isinstance(given, int) else number(given) for name, given in value.items()}
+
+
+def span(value: Any) -> tuple[float, float] | None:
+    """Start and end in seconds, or null."""
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise TypeError("a start and an end")
+    return number(value[0]), number(value[1])
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -58,21 +82,21 @@ def steps(value: Any) -> tuple[dict[str, Any], ...]:
 
 def error_class(value: Any) -> ErrorClass:
     """An error class by its value."""
-    if value not in list(ErrorClass):
+    if not isinstance(value, str) or value not in _ERRORS:
         raise TypeError(f"one of {', '.join(ErrorClass)}")
     return ErrorClass(value)
 
 
-def read(reader: Callable[[Any], Any], name: str, value: Any, where: str) -> Any:
+def read(reader: Callable[[Any], Any], name: str, value: Any) -> Any:
     """Value of a field through its reader.
 
     Raises:
-        RecordError: names `where`, the field, the rule and the value.
+        OutcomeError: names the field, the rule and the value.
     """
     try:
         return reader(value)
     except TypeError as error:
-        raise RecordError(f"{where}: `{name}` must be {error}, but got {name}={short(repr(value))}") from None
+        raise OutcomeError(f"`{name}` must be {error}, but got {name}={short(repr(value))}") from None
 
 
 def short(text: bytes | str) -> str:

@@ -94,7 +94,8 @@ class RecordLog(Sequence[Record]):
     def _load(self, place: int) -> Record:
         source, offset = self._sources[place], self._offsets[place]
         if source == _IN_MEMORY:
-            return Record.from_line(zlib.decompressobj(_RAW, self._sample).decompress(self._packed[offset]))
+            line = zlib.decompressobj(_RAW, self._sample).decompress(self._packed[offset])
+            return Record.from_line(line, known=True)
         return Record.at(Place(self._readers[source], offset, self._lines[place]))
 
     def _pack(self, line: bytes) -> bytes:

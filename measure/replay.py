@@ -6,7 +6,8 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from measure.errors import ErrorClass, PoolError
+from measure.errors import ErrorClass, OutcomeError, PoolError
+from measure.outcome import check_latencies
 from measure.pool import MeasurePool, Trial, TrialResult
 from measure.record import Record
 
@@ -23,9 +24,18 @@ class ReplayPool(MeasurePool):
 
     Args:
         table: trace key -> seconds; NaN for a candidate that failed.
+
+    Raises:
+        ValueError: seconds that are no latency.
     """
 
     def __init__(self, table: Mapping[str, float]) -> None:
+        for key, seconds in table.items():
+            if not math.isnan(seconds):
+                try:
+                    check_latencies((seconds,))
+                except OutcomeError as error:
+                    raise ValueError(f"`table` must hold latencies, but {error} (trace_key={key})") from None
         self._answers: dict[tuple[str, ...], deque[TrialResult | float]] = {
             (key,): deque([value]) for key, value in table.items()
         }

@@ -11,6 +11,7 @@ from typing import Any
 
 from measure.child import Child, cause_of_death
 from measure.errors import ErrorClass, PoolError
+from measure.outcome import read
 from measure.pool import Trial, TrialResult
 
 
@@ -175,35 +176,26 @@ class Station:
 
 
 def result_of(
-    job: Job,
-    error: ErrorClass,
-    header: Mapping[str, Any],
-    built: bool = False,
-    host: Mapping[str, Any] | None = None,
+    job: Job, header: Mapping[str, Any], built: bool = False, host: Mapping[str, Any] | None = None
 ) -> TrialResult:
     """Result of a job.
 
     Args:
         job: the job.
-        error: how it ended.
         header: of its last message.
         built: whether it ended in the build.
         host: description of the device that ran it, where that is not this machine.
+
+    Raises:
+        OutcomeError: the message says what no measurement gives.
     """
-    span = tuple(header["span"]) if "span" in header else None
-    build_span = span if built else job.build_span
-    run_span = None if built else span
+    said = read(header)
+    span = said.pop("span")
+    build_span, run_span = (span, None) if built else (job.build_span, span)
     return TrialResult(
         trial=job.trial,
         index=job.index,
-        error=error,
-        message=header.get("message", ""),
-        latencies=tuple(header.get("latencies", ())),
-        seconds=header.get("seconds", math.nan),
-        spread=header.get("spread", math.nan),
-        max_error=header.get("max_error", math.nan),
-        rotation_bytes=header.get("rotation_bytes", 0),
-        metrics=header.get("metrics", {}),
+        **said,
         build_span=build_span,
         run_span=run_span,
         build_seconds=_length(build_span),
@@ -212,5 +204,5 @@ def result_of(
     )
 
 
-def _length(span: tuple[float, ...] | None) -> float:
+def _length(span: tuple[float, float] | None) -> float:
     return math.nan if span is None else span[1] - span[0]

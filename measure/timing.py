@@ -102,6 +102,9 @@ def measure(
 
 MOST_COPIES = 16384
 
+TICK = 1e-9
+"""Seconds; clocks count in nanoseconds."""
+
 
 def rotation_copies(constant_bytes: int, cache_bytes: int, rotation_bytes: int) -> int:
     """Copies of the constants to rotate through so that each is cold when its turn comes.
@@ -138,7 +141,13 @@ def _batch(samples: NDArray[np.float64], policy: TimingPolicy, lost: float) -> i
     return min(max(1, missing, affordable), policy.max_samples - len(samples))
 
 
+def counted(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Samples as they count: one that is shorter than a tick of the clock, and reads as 0, as a tick."""
+    return np.where(samples == 0, TICK, samples)
+
+
 def _summary(samples: NDArray[np.float64], keep: int, cut: bool = False) -> Timing:
+    samples = counted(samples)
     group = math.ceil(len(samples) / keep)
     whole = len(samples) // group * group  # the last, incomplete group is left out
     latencies = np.median(samples[:whole].reshape(-1, group), axis=1)

@@ -17,17 +17,16 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from measure.child import Child, cause_of_death
-from measure.errors import ErrorClass, PoolError, TrialFailure
+from measure.errors import ErrorClass, OutcomeError, PoolError, TrialFailure
 from measure.examination import Examination, References
 from measure.host import cores_for
 from measure.hostlock import HostLock
 from measure.interface import Bound, Executor, Task
 from measure.pool import Trial, TrialResult
 from measure.settings import LocalSettings
-from measure.timing import rotation_copies
+from measure.timing import counted, rotation_copies
 
 _SHARE = 1 / 40
 """Of the time-out of one kernel, that a round has for each kernel besides."""
@@ -249,15 +248,19 @@ def _failure(child: Child, header: dict[str, Any] | None) -> TrialFailure | None
 def _result(trial: Trial, index: int, found: dict[str, Any]) -> TrialResult:
     if "error" in found:
         return TrialResult(trial, index, error=ErrorClass(found["error"]), message=found["message"])
-    latencies: NDArray[np.float64] = np.array(found["latencies"])
+    latencies = counted(np.array(found["latencies"], np.float64))
     low, middle, high = np.quantile(latencies, (0.25, 0.5, 0.75)).tolist()
-    return TrialResult(
-        trial,
-        index,
-        tuple(latencies.tolist()),
-        middle,
-        spread=(high - low) / middle if middle > 0 else 0.0,
-        max_error=math.nan,
-        rotation_bytes=found["rotation_bytes"],
-        metrics=found["metrics"],
-    )
+    try:
+        return TrialResult(
+            trial,
+            index,
+            tuple(latencies.tolist()),
+            middle,
+            spread=(high - low) / middle if middle > 0 else 0.0,
+            max_error=math.nan,
+            rotation_bytes=found["rotation_bytes"],
+            metrics=found["metrics"],
+        )
+    except OutcomeError as wrong:
+        message = f"a measurement must be possible, but: {wrong}"
+        return TrialResult(trial, index, error=ErrorClass.unknown, message=message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,12 @@ from typing import Any, NamedTuple
 from autotune.config import ConfigError
 from autotune.finals import is_final, standings
 from autotune.folder import SCHEMA
+from measure.database import records_in, summarised
 from measure.journal import Journal
-from measure.record import Record
+from measure.record import Record, is_whole
 from search_space.workloads import Workload
+
+log = logging.getLogger(__name__)
 
 PAUSE = 300.0
 """Seconds without a result after which the clock of a run stands still: it was stopped and resumed."""
@@ -255,14 +259,16 @@ def _records(path: Path) -> list[Record]:
     """Records of a file without what a report does not show."""
     hosts: dict[str, Mapping[str, Any]] = {}
     found: list[Record] = []
-    journal = Journal(path, lambda line: False, readonly=True)
+    refused: list[str] = []
+    journal = Journal(path, is_whole, readonly=True)
     try:
-        for number, _, line in journal.lines():
-            record = Record.from_line(line, f"{path}:{number}")
+        for _, _, record in records_in(journal, refused):
             host = hosts.setdefault(json.dumps(record.host, sort_keys=True), record.host)
-            found.append(replace(record, trace=(), latencies=(), host=host))
+            found.append(replace(record, trace=(), latencies=(record.seconds,) if record.ok else (), host=host))
     finally:
         journal.close()
+    for sentence in summarised(refused):
+        log.warning(sentence)
     return found
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from autotune.callbacks import Callback, Progress
 from autotune.config import ConfigError, RunConfig
+from autotune.naming import file_name
 from autotune.tracking import facts, registry
 from autotune.tracking.launch import Uploads, wait
 from autotune.tracking.spool import EVENTS, SpoolError, Writer, read_state, spool_for, spools, store_of
@@ -170,7 +171,7 @@ class SpoolTracker(Tracker):
         for tuning in self._tunings:
             if not tuning.guide.fitted:
                 continue
-            path = self._writer.folder / "cost_model" / f"{tuning.task.name}.txt"
+            path = self._writer.folder / "cost_model" / f"{file_name(tuning.task.name)}.txt"
             try:
                 path.parent.mkdir(exist_ok=True)
                 tuning.guide.model.save(path)
@@ -292,7 +293,7 @@ def _files(folder: Path, document: Mapping[str, Any]) -> Iterator[tuple[str, Pat
             yield "", path, ""
     for entry in document["tasks"]:
         if entry["trace"] is not None:
-            for path in sorted((folder / "best" / entry["name"]).glob("*")):
+            for path in sorted((folder / "best" / file_name(entry["name"])).glob("*")):
                 yield entry["name"], path, "best"
 
 

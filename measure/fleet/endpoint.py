@@ -21,6 +21,10 @@ class EndpointLost(Exception):
     """
 
 
+class EndpointRefused(EndpointLost):
+    """The endpoint answers what no honest one can: its trial goes elsewhere, and it gets no other one in this run."""
+
+
 class Builder(Protocol):
     """Compiles trials.
 

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
-from measure.errors import ErrorClass, PoolError
-from measure.fleet.endpoint import Builder, Device, EndpointLost
+from measure.errors import ErrorClass, OutcomeError, PoolError
+from measure.fleet.door import let_in, now
+from measure.fleet.endpoint import Builder, Device, EndpointLost, EndpointRefused
 from measure.fleet.seats import Host, Seat, Work, seat_of
 from measure.host import machine_name
+from measure.outcome import MOST_TEXT
 from measure.pool import TrialResult
 from measure.station import result_of
 from measure.workplace import Answer
@@ -81,6 +83,7 @@ class Fleet:
         self._report, self._fail = report, fail
         self._seats: dict[Builder | Device, Seat] = {}
         self._names: set[str] = set()
+        self._refused: set[str] = set()  # names
         self._hosts: dict[str, Host] = {}
         self._free: dict[bool, dict[str, dict[Seat, None]]] = {  # whether it builds -> target -> in order of freeing
             builds: defaultdict(dict) for builds in (False, True)
@@ -112,6 +115,8 @@ class Fleet:
             raise ValueError(f"`name` must be unique in the fleet, but got name={endpoint.name!r} again")
         host = self._hosts.setdefault(endpoint.host, Host())
         seat = seat_of(endpoint, host)
+        if self.refused(endpoint):
+            seat.targets = frozenset()  # it may stay, and has no work
         host.add(seat)
         self._seats[endpoint] = seat
         self._names.add(endpoint.name)
@@ -145,6 +150,10 @@ class Fleet:
         """Waits until a machine has left, by `leave` or because it was lost; at once if it is not in the fleet."""
         if endpoint in self._seats:
             await self._seats[endpoint].gone.wait()
+
+    def refused(self, endpoint: Builder | Device) -> bool:
+        """Whether a machine of this name was not believed: it gets no more trials."""
+        return endpoint.name in self._refused
 
     @property
     def endpoints(self) -> Sequence[Builder | Device]:
@@ -222,6 +231,7 @@ class Fleet:
         self._busy.add(seat)
         task = asyncio.get_running_loop().create_task(coroutine)
         seat.tasks[task] = work
+        work.begun = now()
         task.add_done_callback(partial(self._ended, seat))
 
     def _ended(self, seat: Seat, task: asyncio.Task[Answer]) -> None:
@@ -249,6 +259,8 @@ class Fleet:
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or (seat.gone.is_set() and isinstance(error, (EndpointLost, PoolError))):
             self._lost(seat, work, str(error or "it was taken out of the fleet"))
+        elif isinstance(error, EndpointRefused):
+            self._refuse(seat, work, str(error))
         elif isinstance(error, EndpointLost):
             self.leave(seat.endpoint)
             self._lost(seat, work, str(error))
@@ -262,17 +274,18 @@ class Fleet:
             self._answered(seat, work, task.result())
 
     def _answered(self, seat: Seat, work: Work, answer: Answer) -> None:
-        if answer.error is not ErrorClass.ok:
-            host = None if seat.builds else seat.description
-            self._report(result_of(work, answer.error, answer.header, built=seat.builds, host=host))
-        elif seat.builds:
-            work.module, work.build_span = answer.blob, _span(answer)
+        try:
+            result = let_in(seat, work, answer, now() - work.begun)
+        except OutcomeError as error:
+            self._refuse(seat, work, str(error))
+            return
+        if result is None:
             self._built[_target(work)].append(work)
-        else:
-            result = result_of(work, ErrorClass.ok, answer.header, host=seat.description)
+            return
+        if result.ok:
             family = work.trial.family
             self._best[family] = min(result.seconds, self._best.get(family, math.inf))
-            self._report(result)
+        self._report(result)
 
     def _lost(self, seat: Seat, work: Work, why: str) -> None:
         """Queues a trial again, in front, unless it has cost too many machines."""
@@ -285,15 +298,23 @@ class Fleet:
             (self._waiting if seat.builds else self._built)[_target(work)].appendleft(work)
             return
         message = f"{work.losses} machines were lost with this trial; the last one: {seat}: {why}"
-        self._report(result_of(work, ErrorClass.lost, {"message": message}, built=seat.builds, host=seat.description))
+        lost = {"error": ErrorClass.lost, "message": message[:MOST_TEXT]}
+        self._report(result_of(work, lost, built=seat.builds, host=seat.description))
 
-    def _unfit(self, seat: Seat, work: Work, error: PoolError) -> None:
+    def _refuse(self, seat: Seat, work: Work, why: str) -> None:
+        """An endpoint that is not to be believed leaves for good; the trial is not to blame, however many it meets."""
+        self._refused.add(seat.endpoint.name)
+        work.losses -= 1
+        told = f"what it says of a trial must be possible, but {why}; it is given nothing more in this run"
+        self._unfit(seat, work, PoolError(f"{seat}: {told}"), told)
+
+    def _unfit(self, seat: Seat, work: Work, error: PoolError, why: str = "") -> None:
         """An endpoint that cannot work leaves; if it was the last of its kind the user has to know."""
         self.leave(seat.endpoint)
         others = [other for other in self._seats.values() if other.builds == seat.builds]
         if not any(_target(work) in other.targets for other in others):
             self._give_up(error)
-        self._lost(seat, work, str(error))
+        self._lost(seat, work, why or str(error))
 
     def _broken(self, seat: Seat, error: Exception) -> None:
         self._give_up(failure(f"{seat} must answer or be lost", error))
@@ -422,7 +443,7 @@ class Fleet:
     # Small parts
 
     def _find_capacity(self) -> int:
-        devices = [seat for seat in self._seats.values() if not seat.builds]
+        devices = [seat for seat in self._seats.values() if not seat.builds and seat.targets]
         if all(seat.alone and seat.endpoint.host == machine_name() for seat in devices):
             return 1
         slots = sum(cast(Builder, seat.endpoint).slots for seat in self._seats.values() if seat.builds)
@@ -465,11 +486,6 @@ class Fleet:
 def _target(work: Work) -> str:
     """Name of a trial's target, without its variant."""
     return work.trial.target.partition(":")[0]
-
-
-def _span(answer: Answer) -> tuple[float, float] | None:
-    start, end = answer.header.get("span", (None, None))
-    return None if start is None else (start, end)
 
 
 def failure(rule: str, error: BaseException) -> PoolError:

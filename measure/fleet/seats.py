@@ -20,10 +20,12 @@ class Work(Job):
     Attributes:
         losses: machines that were gone before they answered.
         forgotten: whoever asked for it does not want it any more.
+        begun: when an endpoint was last given it, see `measure.fleet.door.now`.
     """
 
     losses: int = 0
     forgotten: bool = False
+    begun: float = 0.0
 
 
 class Host:

@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from measure.errors import PoolError
-from measure.fleet.endpoint import EndpointLost
+from measure.fleet.endpoint import EndpointLost, EndpointRefused
 from measure.pool import Trial
 from measure.wire import pack, unpack
 from measure.workplace import Answer
@@ -38,6 +38,8 @@ class _ActorEndpoint:
             self._actor.cancel.remote(job)
             raise
         found, module = unpack(frame)
+        if "refused" in found:
+            raise EndpointRefused(found["refused"])
         if "lost" in found:
             raise EndpointLost(found["lost"])
         if "fault" in found:

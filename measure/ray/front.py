@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from measure.errors import PoolError
-from measure.fleet.endpoint import Device, EndpointLost
+from measure.fleet.endpoint import Device, EndpointLost, EndpointRefused
 from measure.pool import Trial
 from measure.wire import pack, unpack
 
@@ -31,6 +31,7 @@ class Guests:
         self.changed = asyncio.Event()
         self._numbers = itertools.count()
         self._gone: dict[Device, asyncio.Event] = {}
+        self._refused: set[Device] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
     def join(self, device: Device) -> None:
@@ -50,6 +51,15 @@ class Guests:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
         self._tell()
+
+    def refuse(self, device: Device) -> None:
+        """Takes a device out that is not to be believed, for good."""
+        self._refused.add(device)
+        self.leave(device)
+
+    def refused(self, device: Device) -> bool:
+        """Whether a device was not believed."""
+        return device in self._refused
 
     async def left(self, device: Device) -> None:
         """Waits until a device has left."""
@@ -105,7 +115,8 @@ class Front:
         """Runs a trial; see `measure.ray.actors.Actor.work`. The header's `guest` says on which device.
 
         Returns:
-            Header and blob of the `Answer`; `lost`, why the device is gone; `cancelled`; or `fault`.
+            Header and blob of the `Answer`; `lost`, why the device is gone; `refused`, why it is not believed;
+            `cancelled`; or `fault`.
         """
         request, module = unpack(frame)
         device = self._guests.devices.get(request["guest"])
@@ -123,6 +134,9 @@ class Front:
     async def _run(self, device: Device, request: Mapping[str, Any], module: bytes) -> bytes:
         try:
             answer = await device.run(Trial.from_json(request["trial"]), module, request["best_seconds"])
+        except EndpointRefused as error:
+            self._guests.refuse(device)
+            return pack({"refused": str(error)})
         except EndpointLost as error:
             self._guests.leave(device)
             return pack({"lost": str(error)})

@@ -11,7 +11,7 @@ from measure.arrays import unpack_arrays
 from measure.check import Oracle
 from measure.errors import ErrorClass, PoolError
 from measure.examination import References
-from measure.fleet.endpoint import EndpointLost
+from measure.fleet.endpoint import EndpointLost, EndpointRefused
 from measure.interface import load_executor
 from measure.pool import Trial
 from measure.rpc.jobs import Greeting, JobClient, greet, read_greeting
@@ -80,7 +80,8 @@ class RpcDevice:
         """Checks and times a built trial over there.
 
         Raises:
-            EndpointLost: the device does not answer any more, or cannot work.
+            EndpointRefused: the device answers what is no outcome.
+            EndpointLost: it does not answer any more, or cannot work.
         """
         if self._closed or self.recalled:
             raise EndpointLost(f"{self.name} was {'closed' if self._closed else 'recalled by the tracker'}")
@@ -129,11 +130,18 @@ class _References:
         self._oracles: OrderedDict[tuple[str, int], Oracle] = OrderedDict()
 
     def check(self, trial: Trial, answer: Answer) -> Answer:
-        """The answer with the comparison in it; or with an error in place of its times."""
+        """The answer with the comparison in it; or with an error in place of its times.
+
+        Raises:
+            EndpointRefused: there is no output in it.
+        """
         try:
-            (output,) = unpack_arrays([answer.header["output"]], answer.blob)
+            (output,) = unpack_arrays([answer.header.get("output")], answer.blob)
+        except ValueError as error:
+            raise EndpointRefused(f"an output must come with the times, but: {error}") from None
+        try:
             comparison = self._oracle(trial).compare(output)
-        except (KeyError, ValueError) as error:
+        except ValueError as error:
             return Answer({"error": ErrorClass.unknown, "message": f"an output must be comparable, but: {error}"})
         if not comparison.ok:
             found = {"message": comparison.message, "max_error": comparison.max_error}

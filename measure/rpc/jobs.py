@@ -12,11 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from measure.errors import ErrorClass, PoolError
-from measure.fleet.endpoint import EndpointLost
-from measure.rpc.protocol import MAX_WAIT, ProtocolError, get
+from measure.errors import ErrorClass, OutcomeError, PoolError
+from measure.fleet.endpoint import EndpointLost, EndpointRefused
+from measure.outcome import read
+from measure.rpc.protocol import MAX_WAIT, ProtocolError, check_description, get
 from measure.rpc.settings import RpcSettings
-from measure.rpc.transport import Busy, CallError, Connection, Forgotten, Refused, Rejected, Unreachable
+from measure.rpc.transport import Busy, CallError, Connection, Forgotten, Garbled, Refused, Rejected, Unreachable
 from measure.workplace import Answer
 
 _SUBMISSIONS = 5
@@ -66,7 +67,7 @@ async def greet(connection: Connection, settings: RpcSettings) -> Mapping[str, A
     try:
         reply, _ = await connection.call("Hello", {"client": client_name(), "lease": settings.lease})
         get(reply, "role", str)
-    except (Refused, Rejected, Forgotten, ProtocolError) as error:
+    except (Refused, Garbled, Rejected, Forgotten, ProtocolError) as error:
         raise PoolError(f"`pool` must be a worker or tracker that knows us, but {error}") from None
     return reply
 
@@ -83,7 +84,9 @@ def read_greeting(reply: Mapping[str, Any]) -> Greeting:
         "description": dict,
     }
     try:
-        return Greeting(**{name: get(reply, name, kind) for name, kind in kinds.items()})
+        greeting = Greeting(**{name: get(reply, name, kind) for name, kind in kinds.items()})
+        check_description(greeting.description)
+        return greeting
     except ProtocolError as error:
         raise PoolError(f"a worker must say what it is, but: {error}") from None
 
@@ -125,7 +128,8 @@ class JobClient:
             before: is awaited before the job is submitted, with the name of the session.
 
         Raises:
-            EndpointLost: the worker does not answer any more, or cannot work.
+            EndpointRefused: the worker answers what is no outcome.
+            EndpointLost: it does not answer any more, or cannot work.
         """
         job = uuid.uuid4().hex
         submitted, submissions = None, 0  # the session that has the job
@@ -159,6 +163,8 @@ class JobClient:
                     return self._answer(reply, answer)
         except Rejected as error:
             return Answer({"error": ErrorClass.unknown, "message": str(error)})
+        except Garbled as error:
+            raise EndpointRefused(str(error)) from None
         except (CallError, PoolError) as error:
             raise EndpointLost(str(error)) from None
         except asyncio.CancelledError:
@@ -224,12 +230,10 @@ class JobClient:
 
     def _answer(self, reply: Mapping[str, Any], blob: bytes) -> Answer:
         if reply.get("state") != "done":
-            raise EndpointLost(f"{self.name} cannot work: {reply.get('message', reply.get('state'))}")
+            raise EndpointLost(f"{self.name} cannot work: {reply.get('message', reply.get('state'))!s:.1000}")
         try:
-            answer = Answer(get(reply, "header", dict), blob)
-            known = answer.error  # a ValueError where there is no such class
-            if known is ErrorClass.ok and "latencies" not in answer.header:
-                raise ValueError("`latencies` is missing")
-        except ValueError as error:
-            raise EndpointLost(f"{self.name} must answer with an outcome, but: {error}") from None
-        return answer
+            header = get(reply, "header", dict)
+            read(header)
+        except (ProtocolError, OutcomeError) as error:
+            raise EndpointRefused(str(error)) from None
+        return Answer(header, blob)

@@ -35,6 +35,7 @@ is asking once. Leases are renewed all together; those `recalled` should be rele
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -71,6 +72,10 @@ MAX_TOKEN = 1024
 """Characters of a token."""
 MAX_NAME = 200
 """Characters of names, keys and ids."""
+MAX_DESCRIPTION = 8192
+"""Bytes of JSON in which a worker describes its machine, which stand in every record."""
+
+_LARGE = 1 << 63
 
 T = TypeVar("T")
 
@@ -105,18 +110,46 @@ def get(header: Mapping[str, Any], name: str, kind: type[T]) -> T:
     """Field of a header.
 
     Raises:
-        ProtocolError: it is missing or of another type, an infinite number, or a text that is too long.
+        ProtocolError: it is missing or of another type, an infinite number, or a text that is too long or not to be
+            shown.
     """
     value = header.get(name)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(max(-_LARGE, min(value, _LARGE)))
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ProtocolError(f"`{name}` must be of type {kind.__name__}, but got {name}={_short(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ProtocolError(f"`{name}` must be finite, but got {name}={value}")
     if isinstance(value, str) and len(value) > MAX_NAME:
         raise ProtocolError(f"`{name}` must have at most {MAX_NAME} characters, but got {len(value)}")
+    if isinstance(value, str) and not value.isprintable():
+        raise ProtocolError(f"`{name}` must be of characters that can be shown, but got {name}={_short(value)}")
     return value
+
+
+def check_description(description: Mapping[str, Any]) -> None:
+    """Refuses a description of a machine that could not stand in each of its records.
+
+    Raises:
+        ProtocolError: it is too long, or holds something that JSON does not know.
+    """
+    try:
+        size = len(json.dumps(description, allow_nan=False, ensure_ascii=False).encode())
+    except (ValueError, RecursionError) as error:  # UnicodeEncodeError is one
+        raise ProtocolError(f"`description` must be JSON, but: {error}") from None
+    if size > MAX_DESCRIPTION:
+        raise ProtocolError(f"`description` must have at most {MAX_DESCRIPTION} bytes of JSON, but got {size}")
+    if (largest := _largest(description)) >= _LARGE:
+        raise ProtocolError(f"`description` must hold integers of 64 bits, but got {largest:.3g}")
+
+
+def _largest(value: Any) -> float:
+    """Size of the largest integer in plain data, as far as it matters."""
+    if isinstance(value, Mapping):
+        return max(map(_largest, value.values()), default=0.0)
+    if isinstance(value, list):
+        return max(map(_largest, value), default=0.0)
+    return float(min(abs(value), _LARGE)) if isinstance(value, int) else 0.0
 
 
 def _short(value: Any) -> str:

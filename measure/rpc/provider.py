@@ -14,7 +14,7 @@ from measure.errors import PoolError
 from measure.fleet.scheduler import Fleet
 from measure.rpc.client import RpcDevice
 from measure.rpc.jobs import greet, read_greeting
-from measure.rpc.protocol import MAX_WAIT, get
+from measure.rpc.protocol import MAX_LEASE, MAX_WAIT, get
 from measure.rpc.settings import RpcAddress, RpcSettings
 from measure.rpc.transport import Busy, CallError, Connection, Unreachable
 
@@ -36,6 +36,7 @@ class RpcProvider:
     def __init__(self, addresses: Sequence[RpcAddress], settings: RpcSettings) -> None:
         self.addresses, self.settings = tuple(addresses), settings
         self.client = uuid.uuid4().hex
+        self.refused: set[str] = set()  # places of workers that were not believed, whatever they call themselves now
         self._reached = False
 
     async def provide(self, fleet: Fleet) -> None:
@@ -49,19 +50,21 @@ class RpcProvider:
     async def _serve(self, fleet: Fleet, address: RpcAddress) -> None:
         """Keeps the devices of one address joined."""
         losses = 0
-        while True:
+        while address.place not in self.refused:
             connection = Connection(address.place, self.settings)
             joined = time.monotonic()
             try:
                 reply = await self._greet(connection, address)
                 if reply["role"] == "tracker":
-                    await _Leases(self, fleet, address, connection, get(reply, "lease", float)).keep()
+                    lease = min(max(get(reply, "lease", float), 0.1), MAX_LEASE)
+                    await _Leases(self, fleet, address, connection, lease).keep()
                 else:
                     await self._join(fleet, address, connection, reply)
             finally:
                 connection.close()
             losses = losses + 1 if time.monotonic() - joined < _SOON else 0
             await asyncio.sleep(_PAUSES[min(losses, len(_PAUSES) - 1)])
+        await asyncio.Event().wait()  # there is nothing to be had here any more
 
     async def _greet(self, connection: Connection, address: RpcAddress) -> Mapping[str, Any]:
         start, warned = time.monotonic(), False
@@ -93,6 +96,8 @@ class RpcProvider:
         device = RpcDevice(address.place, greeting, self.settings, address.check, connection)
         fleet.join(device)
         await fleet.left(device)
+        if fleet.refused(device):
+            self.refused.add(address.place)
 
 
 class _Leases:
@@ -138,8 +143,7 @@ class _Leases:
                 continue
             except CallError as error:
                 raise PoolError(f"a tracker must give out devices, but {error}") from None
-            if "lease" in reply and reply["lease"] not in self._held:
-                lease = get(reply, "lease", str)
+            if "lease" in reply and (lease := get(reply, "lease", str)) not in self._held:
                 self._held[lease] = None
                 task = asyncio.create_task(self._use(lease, get(reply, "place", str)))
                 self._tasks.add(task)
@@ -150,13 +154,18 @@ class _Leases:
         """Keeps a device joined until it is lost, and then gives the lease back."""
         broken = False
         try:
+            if place in self._provider.refused:
+                raise PoolError("it was not believed")
             device = await RpcDevice.connect(place, self._settings, self._address.check)
             self._held[lease] = device
             self._fleet.join(device)
             await self._fleet.left(device)
-            broken = not device.recalled
+            if self._fleet.refused(device):
+                self._provider.refused.add(place)
+            broken = not device.recalled or place in self._provider.refused
         except (CallError, PoolError, ValueError) as error:
-            log.warning("%s cannot be used: %s", place, error)
+            told = log.debug if place in self._provider.refused else log.warning
+            told("%s cannot be used: %s", place, error)
             broken = True
         finally:
             self._held.pop(lease, None)
@@ -172,10 +181,8 @@ class _Leases:
             with suppress(CallError):  # then the next time; the devices do not need the tracker
                 names = {"client": self._provider.client, "leases": list(self._held)}
                 reply, _ = await self._connection.call("Renew", names)
-                for lease in get(reply, "recalled", list):
-                    self._give_back(lease)
-                for lease in get(reply, "lost", list):
-                    self._give_back(lease)
+                for lease in (*get(reply, "recalled", list), *get(reply, "lost", list)):
+                    self._give_back(str(lease))
 
     def _give_back(self, lease: str) -> None:
         """Lets a device go after the trial that it has."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from measure.arrays import pack_arrays, unpack_arrays
 from measure.errors import ErrorClass, PoolError, TrialFailure
 from measure.fleet.endpoint import EndpointLost
+from measure.outcome import check_latencies, read
 from measure.rpc.jobs import JobClient, greet, read_greeting
 from measure.rpc.settings import RpcSettings, parse_addresses, read_certificates, read_token
 from measure.rpc.transport import CallError, Connection
@@ -224,7 +225,10 @@ class RemoteKernel:
         if answer.error is not ErrorClass.ok:
             raise TrialFailure(answer.error, str(answer.header.get("message", "")))
         try:
-            (output,) = unpack_arrays([answer.header["output"]], answer.blob)
-            return output, np.array(answer.header["latencies"], np.float64)
-        except (KeyError, ValueError, TypeError) as error:
+            (output,) = unpack_arrays([answer.header.get("output")], answer.blob)
+            latencies = read(answer.header).get("latencies", ())
+            if iterations:
+                check_latencies(latencies)
+            return output, np.array(latencies, np.float64)
+        except ValueError as error:
             raise PoolError(f"a device must answer with its output, but: {error}") from None

@@ -50,6 +50,10 @@ class Refused(CallError):
     """The server does not deal with this client: another token or another version."""
 
 
+class Garbled(CallError):
+    """What the server says is none of the protocol."""
+
+
 class Rejected(CallError):
     """The server does not accept this request, and would not accept it again."""
 
@@ -164,7 +168,7 @@ class Connection:
         except grpc.FutureCancelledError:
             code, details = grpc.StatusCode.CANCELLED, "the call was cancelled"
         except ProtocolError as error:
-            raise Refused(f"{self.place} must speak the protocol, but: {error}") from None
+            raise Garbled(f"{self.place} must speak the protocol, but: {error}") from None
         if code in _GONE:
             self.close()  # a connection that was cut silently would stay silent
         kind = _MEANING.get(code, CallError)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from numbers import Integral
 from typing import Any
 
 from search_space.schedule.errors import ScheduleError
@@ -45,17 +46,60 @@ def step_from_json(data: Mapping[str, Any]) -> Step:
     """The step a trace entry describes.
 
     Raises:
-        ScheduleError: an unknown step, or fields that are not the step's own.
+        ScheduleError: see `check_step`.
+    """
+    check_step(data)
+    return STEPS[data["step"]](**{k: _frozen(v) for k, v in data.items() if k != "step"})
+
+
+def check_step(data: Mapping[str, Any]) -> None:
+    """Refuses a trace entry that describes no step; whether the step is legal shows where it is applied.
+
+    Raises:
+        ScheduleError: an unknown step, or fields that are not the step's own, or values of other types than theirs.
     """
     kind = data.get("step")
-    if kind not in STEPS:
-        raise ScheduleError(f"`step` must be one of {', '.join(STEPS)}, but got step={kind!r}")
-    cls = STEPS[kind]
-    wanted = {f.name for f in fields(cls)}
-    given = {k: _frozen(v) for k, v in data.items() if k != "step"}
-    if set(given) != wanted:
-        raise ScheduleError(f"a {kind} step must have {sorted(wanted)}, but got {sorted(given)}")
-    return cls(**given)
+    if not isinstance(kind, str) or kind not in STEPS:
+        raise ScheduleError(f"`step` must be one of {', '.join(STEPS)}, but got step={kind!r:.80}")
+    wanted = _FIELDS[kind]
+    if data.keys() - {"step"} != wanted.keys():
+        raise ScheduleError(
+            f"a {kind} step must have {sorted(wanted)}, but got {sorted(data.keys() - {'step'})!r:.200}"
+        )
+    for name, (right, rule) in wanted.items():
+        if not right(data[name]):
+            raise ScheduleError(f"`{name}` of a {kind} step must be {rule}, but got {name}={data[name]!r:.80}")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _list_of(right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list | tuple) and all(map(right, value))
+
+
+def _is_pair(value: Any) -> bool:
+    return _NUMBERS(value) and len(value) == 2
+
+
+_NUMBERS = _list_of(_is_number)
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "str": (_is_text, "a name"),
+    "int": (_is_number, "an integer"),
+    "Factor": (_is_number, "an integer"),
+    "tuple[str, ...]": (_list_of(_is_text), "a list of names"),
+    "tuple[int, ...]": (_NUMBERS, "a list of integers"),
+    "tuple[Factor, ...]": (_NUMBERS, "a list of integers"),
+    "tuple[tuple[Factor, ...], ...]": (_list_of(_NUMBERS), "a list of lists of integers"),
+    "tuple[tuple[int, int], ...]": (_list_of(_is_pair), "a list of pairs of integers"),
+}
+"""Annotation of a step's field -> whether a value of a trace is of it, and the rule in words."""
+_FIELDS = {kind: {f.name: _KINDS[str(f.type)] for f in fields(cls)} for kind, cls in STEPS.items()}
 
 
 def _frozen(value: Any) -> Any:
@@ -79,5 +123,6 @@ __all__ = [
     "Tensorize",
     "STEPS",
     "Step",
+    "check_step",
     "step_from_json",
 ]

@@ -51,8 +51,7 @@ class Trace:
     @property
     def key(self) -> str:
         """SHA-256 of the canonical JSON: the same over versions and processes."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return key_of(self.to_json())
 
     def __str__(self) -> str:
         lines = []
@@ -60,6 +59,11 @@ class Trace:
             arguments = ", ".join(f"{k}={_show(v)}" for k, v in vars(step).items())
             lines.append(f"{step.name}({arguments})")
         return "\n".join(lines)
+
+
+def key_of(data: Any) -> str:
+    """SHA-256 of the canonical JSON of plain data: of a trace's, its key."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _show(value: Any) -> str:

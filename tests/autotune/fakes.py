@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from costmodel.models.base import CostModel
 from measure.errors import ErrorClass
 from measure.pool import MeasurePool, Trial, TrialResult
 from search_space.hardware import Hardware
+from search_space.schedule.trace import key_of
 from search_space.sketch.tables import DecisionGroup
 
 HARDWARE = Hardware("fake", 2, 64, 32, 1 << 15, 1 << 20, 1 << 25, 200e9, 40e9)
@@ -35,7 +34,7 @@ class FakeTrace:
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(json.dumps(self.steps, sort_keys=True).encode()).hexdigest()
+        return key_of(self.to_json())
 
     def __str__(self) -> str:
         return str(self.steps)

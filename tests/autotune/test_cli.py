@@ -64,6 +64,7 @@ def test_importing_the_package_imports_no_library():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--set", "name=.."], "small.yaml:name: must match pattern"),
         (["--set", "trails=3"], "small.yaml:trails: must be one of the known keys; did you mean 'trials'?"),
         (["--set", "workload.operator=matmull"], "small.yaml:workload: `operator` must be one of"),
         (["--set", "workload.q=3"], "small.yaml:workload: `matmul` must have arguments among m, n, k"),
@@ -91,6 +92,30 @@ def test_a_model_that_is_not_there(folder):
     (folder / "net.yaml").write_text("model: resnet5")
     done = call("run", "net.yaml")
     assert done.exit_code == 2 and "did you mean 'resnet50'" in done.stderr
+
+
+def test_a_file_of_ones_own_that_is_named_as_records_keeps_every_byte(folder):
+    notes = folder / "notes.txt"
+    for text in ("a note\nand another one", "one line without an end", '{"time": 3, "mine": [1'):
+        notes.write_text(text)
+        done = call("run", "small.yaml", "--set", "records=notes.txt", "--track", "none", "--quiet")
+        assert (
+            done.exit_code == 2 and "notes.txt:" in done.stderr and "a record must be one line of JSON" in done.stderr
+        )
+        assert "Traceback" not in done.output and notes.read_text() == text
+
+
+def test_a_record_that_cannot_be_true_is_told_and_the_others_are_gone_on_with(folder):
+    given = ("run", "small.yaml", "--track", "none", "--set", "cost_model.name=roofline", "--output", "out")
+    assert call(*given, "--trials", 3).exit_code == 0
+    path = folder / "out/records.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    false = json.dumps({**json.loads(lines[1]), "seconds": -1.0}).encode() + b"\n"
+    path.write_bytes(lines[0] + false + b"".join(lines[2:]))
+    before = path.read_bytes()
+    done = call(*given, "--trials", 4, "--resume")
+    assert done.exit_code == 0 and path.read_bytes().startswith(before)
+    assert "records.jsonl:2: `seconds` must be" in done.output.replace("\n", " ")
 
 
 def test_records_of_another_schema_are_refused_and_left_alone(folder):

@@ -194,8 +194,9 @@ def test_a_dataset_takes_the_fastest_of_all_samples(tmp_path, pools):
         slower, faster = known.seconds * 2, known.seconds / 2
         for number, seconds in enumerate((slower, faster)):
             tag = ("again in turns", "finals")[number]
-            database.append(replace(known, latencies=(seconds, slower), seconds=seconds, provenance=tag))
-        failed = replace(known, error=ErrorClass.crash, latencies=(), seconds=float("nan"), provenance="again in turns")
+            database.append(replace(known, latencies=(seconds, slower), seconds=(seconds + slower) / 2, provenance=tag))
+        nothing = {"latencies": (), "seconds": float("nan"), "spread": float("nan")}
+        failed = replace(known, error=ErrorClass.crash, provenance="again in turns", **nothing)
         database.append(failed)
         data = build(database, tasks_beside(tmp_path / "records.jsonl"))
     (task,) = data.tasks

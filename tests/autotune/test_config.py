@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.config import ConfigError, json_schema, load_config, parse_overrides
+from autotune.naming import file_name
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,6 +56,8 @@ def test_overrides_win_and_reach_any_key(write):
         ("model: r\nseed: true", "job.yaml:seed: must be a valid integer, but got True"),
         ("model: r\nmeasure: {cache: cold}", "job.yaml:measure.cache: must be 'warm' or 'network', but got"),
         ("model: r\nname: a/b", "job.yaml:name: must match pattern"),
+        ("model: r\nname: ..", r"job.yaml:name: must match pattern .* but got '\.\.'"),
+        ("model: r\nname: .", "job.yaml:name: must match pattern"),
         ("workload: {m: 3}", "job.yaml:workload.operator: must be given"),
         ("trials: 3", "job.yaml: a run must have one of model, workload, collect, but got none"),
         ("model: r\nworkload: {operator: x}", "job.yaml: a run must have one of .*, but got model and workload"),
@@ -100,3 +103,15 @@ def test_the_published_schema_is_today_s():
         *("measure", "network", "records", "output", "tracking"),
     }
     assert published["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "a/b", "../../etc/passwd", "\0", "\ud800", "x" * 500, "\u00e9" * 200])
+def test_what_is_called_by_any_name_stays_in_its_folder(name):
+    called = file_name(name)
+    assert Path("folder", called).parent == Path("folder") and called not in ("", ".", "..")
+    assert len(called.encode()) <= 255 and called != file_name(f"{name}x")
+
+
+def test_a_name_that_is_a_files_own_is_left_as_it_is():
+    for name in ("conv2d3x3_56x56x64_64_add_relu", "a.b", ".hidden", "-"):
+        assert file_name(name) == name

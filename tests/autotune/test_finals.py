@@ -1,6 +1,8 @@
 """The end of a run: luck in one measurement does not decide which candidate is taken."""
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,8 @@ from measure.pool import Trial, TrialResult
 from measure.record import Record
 from tests.autotune import fakes
 
+FAILED: dict[str, Any] = {"error": ErrorClass.wrong_output, "latencies": (), "seconds": math.nan}
+
 
 def record(key: str, seconds: float, final: bool = False, algorithm: str = "direct") -> Record:
     trial = Trial({"operator": "fake"}, algorithm, [], workload_key="w", trace_key=key)
@@ -19,7 +23,7 @@ def record(key: str, seconds: float, final: bool = False, algorithm: str = "dire
 
 
 def test_the_fastest_candidates_are_finalists_each_once() -> None:
-    failed = replace(record("x", 0.1), error=ErrorClass.wrong_output)
+    failed = replace(record("x", 0.1), **FAILED)
     given = [record("a", 3.0), record("b", 1.0), failed, record("c", 2.0), record("b", 4.0), record("d", 9.0)]
     assert [r.trace_key for r in finalists(given, 3)] == ["b", "c", "a"]
     assert finalists(given, 0) == []
@@ -30,7 +34,7 @@ def test_a_candidate_stands_with_the_median_of_its_finals_before_all_that_have_n
     steady = [record("steady", s, True) for s in (1.2, 1.1, 1.3)]
     given = [record("lucky", 0.8), record("steady", 1.1), record("third", 0.9), *lucky, *steady]
     assert [(s, r.trace_key) for s, r in standings(given)] == [(1.2, "steady"), (1.5, "lucky"), (0.9, "third")]
-    out = replace(steady[0], error=ErrorClass.wrong_output)
+    out = replace(steady[0], **FAILED)
     assert standings([*given[:-3], out, *steady[1:]])[0][1].trace_key == "lucky"
 
 

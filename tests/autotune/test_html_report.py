@@ -25,6 +25,7 @@ from measure.database import Database
 from measure.errors import ErrorClass
 from measure.record import Record
 from search_space import workloads
+from search_space.schedule.trace import key_of
 from search_space.workloads import Workload
 
 MATMUL = workloads.matmul(32, 32, 32)
@@ -81,12 +82,13 @@ class Page(HTMLParser):
 def record(workload: Workload, order: int, seconds: float = math.nan, **changes: object) -> Record:
     """Trial number `order`, one second after the one before; a crash where it took no time."""
     failed = math.isnan(seconds)
+    step = {"step": "pragma", "stage": "out", "axis": "i", "key": "number", "value": order}
     made = Record(
         workload=workload.to_json(),
         workload_key=workload.key,
         algorithm="direct",
-        trace=({"step": "fake", "number": order},),
-        trace_key=str(order),
+        trace=(step,),
+        trace_key=key_of([step]),
         target="cpu",
         threads=2,
         cache="warm",

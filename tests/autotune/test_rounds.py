@@ -11,7 +11,7 @@ from autotune.interrupt import Interrupt
 from autotune.loop import run_rounds
 from autotune.schedulers import Gradient
 from measure.database import Database
-from measure.errors import PoolError
+from measure.errors import ErrorClass, PoolError
 from measure.pool import TrialResult
 from tests.autotune import fakes
 
@@ -141,7 +141,7 @@ def test_a_result_of_no_round_is_refused():
     stranger = replace(stranger, workload_key="another")
     with pytest.raises(PoolError, match="`results` must be of trials that were submitted, but got trace_key="):
         run_rounds([fakes.tuning(of, name="t", batch=BATCH)], Astray(of))
-    assert TrialResult(stranger, 0).host == {}
+    assert TrialResult(stranger, 0, error=ErrorClass.crash).host == {}
 
 
 def test_orders_go_on_after_those_of_a_round_that_was_cut_short():

@@ -60,6 +60,8 @@ def test_designs_are_tuned_drawn_and_not_tuned_again(folder: Path) -> None:
         (("--vary", "log_inp_bufer=3"), "did you mean 'log_inp_buffer'?"),
         (("--vary", "log_inp_buffer"), "`--vary` must be FIELD=VALUE,VALUE, but got 'log_inp_buffer'"),
         (("--vary", "log_inp_buffer=x"), "`--vary` must give numbers, but got 'log_inp_buffer=x'"),
+        (("--vary", 'log_inp_buffer="../../up"'), "`--vary` must give numbers, but got"),
+        (("--vary", "log_inp_buffer=1e30"), "`--vary` must give numbers, but got"),
         (("--set", "target=cpu", "--vary", "cores=1"), "must be an accelerator with a configuration"),
     ],
 )

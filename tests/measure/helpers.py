@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
 from measure.pool import Trial, TrialResult
 from measure.record import Record
+from search_space.schedule.trace import key_of
 
 EXECUTOR = "tests.measure.fake_executor:FakeExecutor"
 
@@ -18,7 +18,7 @@ def trial(args: dict[str, Any] | None = None, options: dict[str, Any] | None = N
     workload = {"operator": "fake", "args": args or {}}
     keys = {
         "workload_key": f"fake({json.dumps(args or {})})",
-        "trace_key": hashlib.sha256(json.dumps(trace).encode()).hexdigest(),
+        "trace_key": key_of(trace),
     }
     return Trial(workload, "direct", trace, **{**keys, **(options or {})})
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import logging
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 
+import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from measure.database import Database, merge
 from measure.errors import ErrorClass, FullError, RecordError
-from measure.pool import TrialResult
-from measure.record import Record
+from measure.pool import Trial, TrialResult
+from measure.record import HEAD, Record
+from search_space import workloads
+from search_space.schedule.trace import key_of
 from tests.measure.helpers import record, trial
 
 
@@ -109,7 +117,7 @@ def test_a_torn_last_line_is_cut_off_and_reported(path, cut, caplog):
 
 
 def test_a_file_that_is_one_torn_line_becomes_empty(path):
-    path.write_bytes(b'{"schema"')
+    path.write_bytes(record().to_line()[:9])
     with Database(path) as database:
         assert len(database) == 0
     assert path.read_bytes() == b""
@@ -127,7 +135,7 @@ def test_a_last_line_that_lost_only_its_newline_is_kept(path):
 
 def test_a_reader_leaves_a_torn_line_alone(path):
     fill(path, record(step=1))
-    path.write_bytes(path.read_bytes() + b'{"torn')
+    path.write_bytes(path.read_bytes() + b'{"algorithm":"torn')
     before = path.read_bytes()
     with Database(path, readonly=True) as database:
         assert len(database) == 1 and "left out" in database.repaired
@@ -151,6 +159,159 @@ def test_another_schema_is_refused_with_its_line(path):
         RecordError, match=r"records\.jsonl:2: `schema` must be 'autotune.record/1'.*'autotune.record/9'"
     ):
         Database(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"one\ntwo\nthe last line has no end",
+        b"the only line has no end",
+        b"{}",
+        b'{"time": 3, "values": [',
+        b"[1, 2]\n[3",
+        b"\0" * 100,
+        b"\x7fELF\n\x01\x02",
+        record(step=1).to_line() + b"a note of my own",
+        record(step=1).to_line() + record().to_line().replace(b"record/1", b"record/2").rstrip(),
+    ],
+)
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_file_that_is_no_records_file_keeps_every_byte(path, content, readonly):
+    path.write_bytes(content)
+    with pytest.raises(RecordError, match=r"records\.jsonl:.* (must be one line of JSON|must be a JSON object|schema)"):
+        Database(path, readonly)
+    assert path.read_bytes() == content
+
+
+def test_what_somebody_else_adds_is_not_cut_off_by_the_next_append(path):
+    with Database(path) as database:
+        database.append(record(step=1))
+        with open(path, "ab") as other:
+            other.write(b"a note of my own")
+        before = path.read_bytes()
+        with pytest.raises(RecordError, match="the last line: a record must be one line of JSON, but got a note"):
+            database.append(record(step=2))
+        assert path.read_bytes() == before
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RecordError, match="`records` must be a regular file, but got .*pipe"):
+        Database(tmp_path / "pipe")
+
+
+def real(step=0, **changes):
+    """Line of a record of a real workload, with other fields."""
+    workload = workloads.matmul(m=64, n=64, k=64)
+    steps = [{"step": "fuse", "stage": "matmul", "axes": ["i", "j"]}]
+    tried = Trial(workload.to_json(), "direct", steps, workload_key=workload.key, trace_key=key_of(steps))
+    true = orjson.loads(Record.of(TrialResult(tried, 0, (1e-3,), 1e-3, spread=0.0), time=0.0, order=step).to_line())
+    return orjson.dumps({**true, **changes}, option=orjson.OPT_SORT_KEYS) + b"\n"
+
+
+LATENCY = r"`latencies` must be finite and at least 1e-10 seconds"
+OTHER = [{"step": "twist", "stage": "matmul"}]
+TYPED = [{"step": "fuse", "stage": "matmul", "axes": 3}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"seconds": -1.0}, "`seconds` must be the median of `latencies`, 0.001, but got seconds=-1"),
+        ({"seconds": 0}, "`seconds` must be the median"),
+        ({"seconds": None}, "`seconds` must be the median"),
+        ({"seconds": -1.0, "latencies": [-1.0]}, LATENCY),
+        ({"seconds": 0, "latencies": [0]}, LATENCY),
+        ({"seconds": 1e-15, "latencies": [1e-15]}, LATENCY),
+        ({"seconds": 1e-9, "latencies": [1e-9]}, "`seconds` must be at least 5.24e-09 for this workload"),
+        ({"error": "crash"}, "`latencies` and `seconds` must be empty where error=crash"),
+        ({"trace_key": "0" * 64}, "`trace_key` must be that of the trace, [0-9a-f]{64}, but got '0000"),
+        ({"trace": OTHER, "trace_key": key_of(OTHER)}, "`trace` must be a schedule, but `step` must be one of split"),
+        ({"trace": TYPED, "trace_key": key_of(TYPED)}, "`axes` of a fuse step must be a list of names, but got axes=3"),
+        ({"workload_key": "matmul(m=1)"}, r"`workload_key` must be that of the workload, matmul\(m=64"),
+        ({"workload": {"operator": "matmul", "args": {"m": 64}}}, "`workload` must be one of its operator"),
+        ({"threads": 0}, "`threads` must be at least 1"),
+        ({"cache": "cold"}, "`cache` must be one of"),
+        ({"more": 1}, "`more` is unknown"),
+        ({"rotation_bytes": 2**63}, "`rotation_bytes` must be an integer of 64 bits"),
+    ],
+)
+def test_a_record_that_cannot_be_true_is_left_out_and_those_beside_it_are_used(path, changes, sentence, caplog):
+    path.write_bytes(real(1) + real(2, **changes) + b"\n" + real(3))
+    before = path.read_bytes()
+    with Database(path) as database:
+        assert [item.order for item in database] == [1, 3]
+        (told,) = database.refused
+        assert re.match(rf"{re.escape(str(path))}:2: .*{sentence}", told), told
+        assert database.notes == [f"{told}; the record is left out"] and told in caplog.text
+        assert path.read_bytes() == before
+        assert database.append(record(step=4)).place.line == 5
+    assert path.read_bytes() == before + record(step=4).to_line()
+    with Database(path, readonly=True) as database:
+        assert [item.order for item in database] == [1, 3, 4] and len(database.refused) == 1
+
+
+def test_a_damaged_record_is_left_out_as_well_and_many_are_counted(path):
+    torn = [real(step)[: 30 + step] + b"\n" for step in range(5)]
+    path.write_bytes(real(1) + b"".join(torn) + real(2))
+    with Database(path) as database:
+        assert [item.order for item in database] == [1, 2] and len(database.refused) == 5
+        assert len(database.notes) == 4 and database.notes[-1] == "2 more records are left out as these are"
+
+
+def test_a_last_line_that_is_whole_but_not_true_is_no_torn_one(path):
+    path.write_bytes(real(1) + real(2, seconds=-1.0).rstrip())
+    whole = path.read_bytes()
+    with Database(path, readonly=True) as database:
+        assert len(database) == 1 and len(database.refused) == 1
+    assert path.read_bytes() == whole
+    with Database(path) as database:
+        assert len(database) == 1 and "put back" in database.repaired
+        assert database.append(record(step=3)).place.line == 3
+    assert path.read_bytes() == whole + b"\n" + record(step=3).to_line()
+
+
+def test_what_is_not_true_is_not_written(path):
+    with Database(path) as database:
+        database.append(record(step=1))
+        with pytest.raises(RecordError, match="`records` must be true to be kept in .*`trace_key` must be that"):
+            database.append(replace(record(step=2), trace_key="x"))
+        assert len(database) == 1
+    assert path.read_bytes() == record(step=1).to_line()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+TRUE = orjson.loads(real())
+FIELDS = st.dictionaries(st.sampled_from(sorted(TRUE)), JSON, max_size=3)
+CHANGED = FIELDS.map(lambda fields: json.dumps({**TRUE, **fields}).encode())
+ANY = st.binary(max_size=60) | CHANGED | JSON.map(lambda data: json.dumps(data).encode())
+PIECES = ANY | st.just(real().rstrip()) | st.integers(1, 200).map(lambda n: real()[:n])
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(PIECES, max_size=4), st.booleans())
+def test_any_file_keeps_its_bytes_and_gives_true_records_or_a_sentence(tmp_path_factory, pieces, ended):
+    """But for a torn record at its end, which nobody was ever told of."""
+    path = tmp_path_factory.mktemp("any") / "records.jsonl"
+    content = b"\n".join(pieces) + b"\n" * ended
+    path.write_bytes(content)
+    try:
+        with Database(path) as database:
+            assert all(item.seconds > 0 and item.to_trial() for item in database if item.ok)
+            database.append(record())
+            found = len(database)
+    except RecordError as error:
+        assert "records.jsonl" in str(error) and path.read_bytes() == content
+        return
+    kept = path.read_bytes().removesuffix(record().to_line())
+    lost = content.removeprefix(kept.rstrip(b"\n")).strip(b"\n")
+    assert kept in (content, content + b"\n") or HEAD.startswith(lost[: len(HEAD)])
+    with Database(path, readonly=True) as database:
+        assert len(database) == found and database.repaired is None
 
 
 def test_resuming_with_another_target_is_refused_but_reading_is_not(path):

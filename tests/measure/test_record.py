@@ -36,7 +36,7 @@ def test_metrics_are_kept_where_there_are_any():
     line = Record.of(told, time=0.0).to_line()
     assert Record.from_line(line).metrics == {"cycles": 100_000, "share": 0.5}
     assert b"metrics" not in record(1e-3).to_line() and Record.from_line(record(1e-3).to_line()).metrics == {}
-    with pytest.raises(RecordError, match="`metrics` must be an object, but got metrics=3"):
+    with pytest.raises(RecordError, match="`metrics` must be an object of numbers, but got metrics=3"):
         Record.from_line(orjson.dumps({**orjson.loads(line), "metrics": 3}))
 
 
@@ -53,7 +53,7 @@ def test_the_score_is_read_from_the_provenance():
 
 def test_the_record_of_a_trial_makes_the_equal_trial():
     tried = trial(size=8, options={"threads": 2, "cache": "network", "seed": 5})
-    kept = Record.from_line(Record.of(TrialResult(tried, 0), time=0.0).to_line())
+    kept = Record.from_line(Record.of(TrialResult(tried, 0, (1e-3,), 1e-3), time=0.0).to_line())
     assert kept.to_trial().to_json() == {**tried.to_json(), "trace": tuple(tried.trace)}
     assert kept.to_trial(best_seconds=1.0).best_seconds == 1.0
 

@@ -84,7 +84,21 @@ def test_an_unknown_instruction_is_named_in_lowering(state: State) -> None:
 
 @pytest.mark.parametrize(
     ("data", "message"),
-    [({"step": "twist"}, "`step` must be one of"), ({"step": "split", "stage": "C"}, "a split step must have")],
+    [
+        ({"step": "twist"}, "`step` must be one of"),
+        ({"step": ["split"]}, "`step` must be one of"),
+        ({"step": "split", "stage": "C"}, "a split step must have"),
+        ({"step": "fuse", "stage": 3, "axes": ["i"]}, "`stage` of a fuse step must be a name, but got stage=3"),
+        ({"step": "fuse", "stage": "C", "axes": "ij"}, "`axes` of a fuse step must be a list of names"),
+        (
+            {"step": "split", "stage": "C", "axis": "i", "factors": [2.5], "tail": "exact"},
+            "`factors` of a split step must be a list of integers",
+        ),
+        (
+            {"step": "pragma", "stage": "C", "axis": "i", "key": "unroll", "value": True},
+            "`value` of a pragma step must be an integer, but got value=True",
+        ),
+    ],
 )
 def test_broken_trace_entries_are_refused(data: dict[str, object], message: str) -> None:
     with pytest.raises(ScheduleError, match=message):

@@ -200,7 +200,7 @@ def test_the_latency_to_beat_follows_what_was_measured():
     device = FakeDevice("device", host="board")
     steps = [trial(seconds=seconds) for seconds in (3e-3, 1e-3, 2e-3)]
     given = trial(options={"best_seconds": 5e-4}, seconds=4e-3)
-    other = trial({"other": 1}, seconds=1.0)
+    other = trial({"other": 1}, seconds=0.1)
     with FleetPool([Given(FakeBuilder("builder"), device)]) as pool:
         for one in (*steps, given, other):
             pool.run([one])
@@ -226,8 +226,8 @@ def test_cancel_while_busy_stops_the_machines_and_leaves_them_fit():
         pool.cancel()
         assert pool.outstanding == 0 and pool.results() == []
         device.seconds = 0.0
-        (result,) = pool.run([trial(seconds=7.0)])
-        assert result.seconds == 7.0 and result.index == 10
+        (result,) = pool.run([trial(seconds=0.07)])
+        assert result.seconds == 0.07 and result.index == 10
         assert device.notes[0].ended == "CancelledError" and not device.closed
 
 
