@@ -59,6 +59,9 @@ def run(
     tracking_uri: Annotated[
         str | None, typer.Option(help="sqlite:///FILE or a server; by default mlflow.db beside the run folder.")
     ] = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End without waiting until everything is in the tracking store.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the records that are there.")] = False,
     json_file: Annotated[
         Path | None,
@@ -78,6 +81,7 @@ def run(
 
         given = {"trials": trials, "seed": seed, "measure.pool": pool, "output": output}
         given |= {"measure.token_file": token_file, "tracking.backend": track, "tracking.uri": tracking_uri}
+        given |= {"tracking.wait_s": 0.0 if no_wait else None}
         _check_json(json_file)
         loaded = _load(config, overrides, {key: value for key, value in given.items() if value is not None})
         console = Console(stderr=str(json_file) == "-")
@@ -89,21 +93,25 @@ def run(
             if not quiet:
                 console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+        def show(outcome: runner.Outcome) -> None:
+            for note in outcome.notes:
+                typer.echo(note, err=True)
+            if str(json_file) == "-":
+                typer.echo(json.dumps(outcome.document, indent=2))
+            elif json_file is not None:
+                write_json(outcome.document, json_file)
+            if not quiet:
+                network = outcome.document.get("network")
+                print_results(console, outcome.results, outcome.references, outcome.seconds, network)
+                say(f"everything is in {outcome.folder}")
+
         try:
-            outcome = runner.run(loaded, str(config), resume, shown, say)
+            outcome = runner.run(loaded, str(config), resume, shown, say, show)
         finally:
             for progress in shown:
                 progress.stop()
-        for note in outcome.notes:
-            typer.echo(note, err=True)
-        if str(json_file) == "-":
-            typer.echo(json.dumps(outcome.document, indent=2))
-        elif json_file is not None:
-            write_json(outcome.document, json_file)
-        if not quiet:
-            network = outcome.document.get("network")
-            print_results(console, outcome.results, outcome.references, outcome.seconds, network)
-            say(f"everything is in {outcome.folder}")
+        if outcome.untracked:
+            typer.echo(outcome.untracked, err=True)
     if outcome.interrupted:
         typer.echo(f"stopped; every finished trial is kept. {again}", err=True)
         raise typer.Exit(INTERRUPTED)

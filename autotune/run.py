@@ -41,6 +41,7 @@ class Outcome:
         notes: what the user should know of, a sentence each.
         seconds: wall time of the run.
         wrong: what is wrong with the executable of a network; "" where nothing is.
+        untracked: what the tracking store has not got, and why; "" where it has everything, or is still being told.
     """
 
     results: Sequence[TuneResult]
@@ -50,6 +51,7 @@ class Outcome:
     notes: Sequence[str]
     seconds: float
     wrong: str = ""
+    untracked: str = ""
 
     @property
     def interrupted(self) -> bool:
@@ -69,8 +71,9 @@ def run(
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
     say: Callable[[str], None] = lambda text: None,
+    show: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Outcome:
-    """Runs a configuration.
+    """Runs a configuration; when it returns, the tracking store has everything, or `tracking.wait_s` has passed.
 
     Args:
         config: what to do.
@@ -78,6 +81,7 @@ def run(
         resume: go on with the records that are there; otherwise those in the run folder are set aside.
         callbacks: who is told of the progress.
         say: shows a sentence to the user.
+        show: is given the outcome before the tracking store is waited for.
 
     Raises:
         ConfigError: something in the configuration cannot be done.
@@ -87,7 +91,9 @@ def run(
         raise ConfigError(f"{where}: a run must have `model` or `workload`, but got `collect`, see `autotune collect`")
     tracker = tracker_of(config, where, say)
     with tracker:
-        return _run(config, where, resume, (*callbacks, tracker), say, tracker)
+        outcome = _run(config, where, resume, (*callbacks, tracker), say, tracker)
+        show(outcome)
+        return replace(outcome, untracked=tracker.settle())
 
 
 def _run(

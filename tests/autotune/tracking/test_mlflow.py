@@ -7,8 +7,10 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -142,6 +144,47 @@ def test_a_driver_that_is_killed_and_resumed_is_one_run(mlflow_database, tmp_pat
     steps = [step for step, _ in history(client, children["small"], "trials")]
     assert len(set(steps)) == len(steps) and steps[-1] == known + 6
     assert call("track", tmp_path / "small.yaml").exit_code == 2
+
+
+def test_a_command_that_has_returned_has_told_everything(mlflow_database, tmp_path):
+    """As a script does that looks at the store at once, by what the store's file says."""
+    (tmp_path / "small.yaml").write_text(f"{SMALL}trials: 6\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "AUTOTUNE_TRACKING": "mlflow"}
+    command = [sys.executable, "-m", "autotune", "run", "small.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    with sqlite3.connect(mlflow_database) as database:
+        statuses = database.execute("select name, status from runs").fetchall()
+        (trials,) = database.execute("select max(value) from metrics where key = 'trials'").fetchone()
+    assert done.returncode == 0 and done.stderr == ""
+    assert {status for _, status in statuses} == {"FINISHED"} and len(statuses) == 2 and trials == 6
+    assert list((tmp_path / "runs/mlartifacts").glob("*/artifacts/summary.json"))
+    lines = done.stdout.splitlines()
+    shown = lines.index("everything is in runs/small")
+    assert lines[shown + 1].startswith(f"uploading to sqlite:///{mlflow_database}, for at most 120 s; --no-wait ")
+    assert lines[shown + 2].startswith(f"tracked in sqlite:///{mlflow_database}; ")
+
+
+def test_a_new_database_is_seen_whole_or_not_at_all(tmp_path):
+    from autotune.tracking.mlflow_store import make_whole
+
+    file, seen, made = tmp_path / "runs/mlflow.db", [], []
+
+    def make(path):
+        for _ in range(5):
+            with open(path, "a") as stream:
+                stream.write("step\n")
+            seen.append(file.read_text() if file.exists() else "")
+            time.sleep(0.01)
+        made.append(path)
+
+    threads = [threading.Thread(target=make_whole, args=(file, make)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(seen) <= {"", "step\n" * 5} and len(made) == 3 and file.read_text() == "step\n" * 5
+    make_whole(file, lambda path: made.append(path))
+    assert len(made) == 3 and list(file.parent.iterdir()) == [file]
 
 
 @pytest.fixture

@@ -202,6 +202,60 @@ def test_an_exception_is_told(local, tmp_path, monkeypatch):
     assert parent["status"] == child["status"] == "FAILED" and parent["tags"]["exception"] == "RuntimeError: no ink"
 
 
+class Uploading(Uploads):
+    """Stands for the process: uploads when it is asked for the second time whether it is at work, or never."""
+
+    world: World | None = None
+    asked = 0
+
+    def prepare(self):
+        pass
+
+    def at_work(self, run_folder):
+        Uploading.asked += 1
+        if self.world is not None and self.asked == 2:
+            for place in spool.spools(run_folder):
+                Upload(place, get_store=self.world.store).catch_up()
+        return self.world is not None
+
+
+@pytest.mark.parametrize(
+    ("world", "keys", "said", "note"),
+    [
+        (World(), {}, ["uploading to sqlite:///", "tracked in sqlite:///"], ""),
+        (World(), {"wait_s": 0.0}, ["being uploaded to"], ""),
+        (None, {}, ["uploading to"], "not tracked yet: the process that uploads has ended; `autotune track "),
+    ],
+)
+def test_a_run_returns_when_the_store_has_everything(local, tmp_path, monkeypatch, world, keys, said, note):
+    monkeypatch.setattr("autotune.tracking.tracker.Uploads", Uploading)
+    monkeypatch.setattr(Uploading, "world", world)
+    monkeypatch.setattr(Uploading, "asked", 0)
+    told, events = [], []
+    config = config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}", trials=9, tracking=keys)
+    outcome = runner.run(config, "small.yaml", say=told.append, show=lambda given: events.append(len(told)))
+    told = [text for text in told if "in turns" not in text]
+    assert [text.startswith(begin) for text, begin in zip(told, said, strict=True)] == [True] * len(said)
+    assert outcome.untracked.startswith(note) and bool(outcome.untracked) == bool(note)
+    assert events == [0], "results are shown before the store is waited for"
+    (place,) = spool.spools(tmp_path / "run")
+    assert bool(spool.pending(place)) == (said[-1][:7] != "tracked")
+
+
+def test_ctrl_c_ends_the_waiting_and_not_the_upload(local, tmp_path, monkeypatch):
+    def impatient(self, run_folder):
+        if not (run_folder / "pressed").exists():
+            (run_folder / "pressed").touch()
+            raise KeyboardInterrupt
+        return True
+
+    monkeypatch.setattr(Uploads, "at_work", impatient)
+    told = []
+    config = config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}", trials=9)
+    assert not runner.run(config, "small.yaml", say=told.append).untracked
+    assert told[-1].startswith("being uploaded to") and told[-1].endswith("waits for it")
+
+
 def test_a_full_disk_ends_the_tracking_and_not_the_run(local, tmp_path, monkeypatch):
     written = spool.Writer.write
 
