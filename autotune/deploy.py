@@ -16,12 +16,11 @@ from autotune.network import (
     Check,
     Network,
     Schedules,
-    Timing,
     check_network,
     make_feeds,
-    time_network,
     write_network,
 )
+from autotune.network_timing import Timing, time_network
 from autotune.result import TuneResult, known
 from autotune.selection import Chosen, Limits, select
 from autotune.stepwise import StepwiseExecutable
@@ -30,6 +29,7 @@ from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
 from measure.recordlog import RecordLog
+from measure.steadiness import tell_if_busy
 from targets import registry
 
 FOLDER = "network"
@@ -91,6 +91,7 @@ def finish_network(
     if timed and executable is not None:
         timing = _timed(executable, network, settings, folder / FOLDER, say)
         notes += [f"{name} was not timed: {why}" for name, why in timing.missing.items()]
+        notes += [timing.unsteady] if timing.unsteady else []
     facts = read_manifest(folder / FOLDER, *SCHEMAS)
     memory = {
         "arena_bytes": facts["memory"]["arena_bytes"],
@@ -144,7 +145,8 @@ def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> 
     """Of a network whose accelerator is simulated: nothing else runs what it would be compared with."""
     feeds = make_feeds(network, seed)
     executable(*(feeds[p.name] for p in executable.inputs))
-    return Timing({"autotune": float(np.median(executable.time(TIMED)))}, {}, {})
+    took = [float(seconds) for seconds in executable.time(TIMED)]
+    return Timing({"autotune": float(np.median(took))}, {}, {}, {"autotune": took})
 
 
 def _untuned_seconds(executable: Loaded, network: Network, best: Chosen, seed: int) -> float:
@@ -203,7 +205,12 @@ def rebuild(
 
 
 def compare(
-    config: RunConfig, where: str, folder: Path | None = None, against: Sequence[str] = (), turns: int = 20
+    config: RunConfig,
+    where: str,
+    folder: Path | None = None,
+    against: Sequence[str] = (),
+    turns: int = 20,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Timing:
     """Times the executable of a model beside other runtimes.
 
@@ -213,6 +220,7 @@ def compare(
         folder: of the executable; that of the run by default.
         against: names of runtimes.
         turns: that each takes.
+        say: shows a sentence to the user.
 
     Raises:
         ConfigError: an unknown runtime or model, or a target that is simulated.
@@ -228,12 +236,13 @@ def compare(
         if name not in peers:
             raise ConfigError(f"`--against` must be among {', '.join(peers)}, but got {name!r}")
     place = folder or config.folder / FOLDER
+    tell_if_busy(say)
     load(place)
     network = network_of(config, where)
     lock = HostLock()
     lock.acquire("time", 600.0)
     try:
-        return time_network(network, place, settings, against, turns)
+        return time_network(network, place, settings, against, turns, say)
     finally:
         lock.close()
 
@@ -257,6 +266,7 @@ def _document(
     return {
         "name": network.name,
         "seconds": ours,
+        "spread": None if timing is None else known(timing.spread("autotune")),
         "reference": reference,
         "reference_seconds": None if reference is None else seconds[reference],
         "max_error": None if check is None else known(check.max_error),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.finals import standings
+from autotune.finals import Best, best_of_logs
 from measure.errors import ErrorClass
 from measure.record import Record
 from measure.recordlog import RecordLog
@@ -70,20 +70,24 @@ class TuneResult:
     transfer: Mapping[str, Any] | None = None
 
     @cached_property
-    def best(self) -> Record | None:
-        """Record of the fastest correct candidate; the first of equals."""
-        return self._standing[1]
+    def standing(self) -> Best | None:
+        """The best candidate and what it stands with, see `autotune.finals`; None where none worked."""
+        return best_of_logs(_log(self.records), _log(self.others), self.finals)
 
-    @cached_property
-    def _standing(self) -> tuple[float, Record | None]:
-        few = len(self.finals) + 1  # of the fastest: no more of them can have been timed again
-        leading = [record for log in map(_log, (self.records, self.others)) for record in log.fastest(few)]
-        return next(iter(standings((*leading, *self.finals))), (math.nan, None))
+    @property
+    def best(self) -> Record | None:
+        """Record of the best candidate."""
+        return None if self.standing is None else self.standing.record
 
     @property
     def best_seconds(self) -> float:
         """Latency of the best candidate; NaN where none worked."""
-        return self._standing[0]
+        return math.nan if self.standing is None else self.standing.seconds
+
+    @property
+    def spread(self) -> float:
+        """(75th percentile - 25th percentile) / median of timings of the best candidate; NaN where none worked."""
+        return math.nan if self.standing is None else self.standing.spread
 
     @property
     def gflops(self) -> float:
@@ -117,8 +121,14 @@ class TuneResult:
 
     @property
     def curve(self) -> NDArray[np.float64]:
-        """(trials,) best seconds after each trial; NaN until one has worked."""
-        return np.fmin.accumulate(_log(self.records).seconds)
+        """Best seconds after each trial, NaN until one has worked, and once more where the fastest were timed again.
+
+        What other runs had measured is known from the beginning. (trials,) or (trials + 1,); the last is
+        `best_seconds`.
+        """
+        known_before = np.fmin.reduce(_log(self.others).seconds, initial=np.nan)
+        after: NDArray[np.float64] = np.fmin(np.fmin.accumulate(_log(self.records).seconds), known_before)
+        return np.append(after, self.best_seconds) if self.finals else after
 
     @property
     def errors(self) -> dict[str, int]:
@@ -156,7 +166,7 @@ class TuneResult:
             "best_seconds": known(self.best_seconds),
             "gflops": known(self.gflops),
             "peak_share": known(self.peak_share),
-            "spread": known(self.best.spread) if self.best else None,
+            "spread": known(self.spread),
             "cache": self.cache,
             "trials_per_second": self.measured / spent if self.measured else None,
             "candidates_per_second": self.scored / self.scoring_seconds if self.scored else None,

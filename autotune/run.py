@@ -23,6 +23,7 @@ from autotune.tuner import known, prepare, source_of
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import HostLock
+from measure.steadiness import tell_if_busy
 from targets import registry
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def _run(
     start = time.perf_counter()
     settings = settings_of(config, where)
     check_runnable(config.measure.pool, (settings.target, config.target), where)
+    if config.measure.pool in ("local", "ray") and not registry.get(settings.target).simulated:
+        tell_if_busy(say)
     network = None if config.model is None else network_of(config, where)
     tasks = tasks_of(config, where) if network is None else list(network.tasks)
     if network is not None:

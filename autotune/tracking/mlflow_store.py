@@ -227,7 +227,7 @@ def make_whole(file: Path, make: Callable[[Path], None]) -> None:
 
 def _migrated(file: Path) -> None:
     """Makes a database of today's schema; the place of its files is beside where it will lie."""
-    store = SqlAlchemyStore(f"sqlite:///{file}", (file.parent.parent / ARTIFACTS).as_uri())
+    store = SqlAlchemyStore(f"sqlite:///{file}", (file.parent.parent / ARTIFACTS).as_uri())  # type: ignore[no-untyped-call]
     store.engine.dispose()
 
 

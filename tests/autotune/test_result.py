@@ -14,6 +14,7 @@ import autotune
 from autotune.folder import draw_curves, set_aside, summary, write_json
 from autotune.loop import run_rounds
 from autotune.report import print_results
+from autotune.units import latency
 from measure.pool import Trial, TrialResult
 from measure.record import Record
 from search_space import te, workloads
@@ -39,13 +40,13 @@ def test_the_table_has_a_row_a_task_and_their_weighted_sum(results):
     text = shown(results, [2e-3, 3e-3])
     assert "one" in text and "two" in text and "weighted sum" in text
     ours = sum(result.best_seconds for result in results)
-    assert f"{ours * 1e3:.4f}" in text and "5.0000" in text and f"{5e-3 / ours:.2f}x" in text
+    assert latency(ours) in text and "5.000 ms" in text and f"{5e-3 / ours:.2f}x" in text
     assert "32 trials in" in text and "search" in text and "measure" in text
 
 
 def test_a_missing_reference_leaves_the_sum_without_one(results):
     text = shown(results, [2e-3, None])
-    assert "2.0000" in text and "x" not in text.splitlines()[-3].replace("exact", "")
+    assert "2.000 ms" in text and "x" not in text.splitlines()[-3].replace("exact", "")
 
 
 def test_a_problem_is_told_below_the_table():
