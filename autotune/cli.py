@@ -14,7 +14,7 @@ from autotune import __version__
 from autotune.commands import collect, costmodel, dataset, devices
 from autotune.commands.blame import INTERRUPTED, bad_input, fail
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("collect")(collect.collect)
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(costmodel.app, name="costmodel")

@@ -27,7 +27,8 @@ from autotune.stepwise import StepwiseExecutable
 from autotune.subject import network_of, settings_of, target_of
 from autotune.tuning import Settings
 from measure.database import Database
-from measure.hostlock import HostLock
+from measure.hostlock import alone
+from measure.patience import telling
 from measure.recordlog import RecordLog
 from measure.steadiness import tell_if_busy
 from targets import registry
@@ -130,15 +131,11 @@ def _checked(
 def _timed(
     executable: Loaded, network: Network, settings: Settings, folder: Path, say: Callable[[str], None]
 ) -> Timing:
-    lock = HostLock()
-    lock.acquire("time", 600.0)
-    try:
+    with alone():
         if isinstance(executable, StepwiseExecutable):
             return _time_steps(executable, network, settings.seed)
         others = [name for name in registry.get(settings.target).peers if name in COMPARED]
         return time_network(network, folder, settings, others, TURNS, say)
-    finally:
-        lock.close()
 
 
 def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> Timing:
@@ -199,7 +196,8 @@ def rebuild(
         )
     schedules = Schedules(best, settings, limits_of(config), network.device)
     folder = output or config.folder / FOLDER
-    write_network(network, schedules, folder, settings)
+    with telling(f"compiling {network.name} from {len(network.tasks)} kernels"):
+        write_network(network, schedules, folder, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
     return folder, [f"without records, by the roofline's choice: {', '.join(missing)}"] if missing else []
 
@@ -239,12 +237,8 @@ def compare(
     tell_if_busy(say)
     load(place)
     network = network_of(config, where)
-    lock = HostLock()
-    lock.acquire("time", 600.0)
-    try:
+    with alone():
         return time_network(network, place, settings, against, turns, say)
-    finally:
-        lock.close()
 
 
 def _document(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.finals import Best, best_of_logs
+from autotune.units import latency, share
 from measure.errors import ErrorClass
 from measure.record import Record
 from measure.recordlog import RecordLog
@@ -24,8 +25,10 @@ from search_space.workloads import Workload
 from targets import registry
 from targets.base import Kernel, Module
 
+_LONGEST = 100  # characters of a workload that are shown
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class TuneResult:
     """Outcome of one task.
 
@@ -68,6 +71,36 @@ class TuneResult:
     interrupted: bool = False
     problem: str = ""
     transfer: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        """A few lines, whatever the number of records."""
+        return "\n".join([f"TuneResult of {self.name}: {self._facts['workload']}", *self._lines])
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from autotune.html_report.markup import element, table
+
+        rows = [(name, value) for name, value in self._facts.items()]
+        return element("div", element("strong", f"TuneResult of {self.name}"), table(["", ""], rows, ()))
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        key = str(self.workload.key)
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        failed = ", ".join(f"{count} {name}" for name, count in self.errors.items())
+        facts = {"workload": key if len(key) <= _LONGEST else f"{key[: _LONGEST - 1]}…"}
+        if self.best is None:
+            facts["best"] = f"nothing works: {self.problem or failed or 'no trials'}"
+        else:
+            facts["best"] = f"{latency(self.best_seconds)}, spread {share(self.spread)}, by {self.algorithm}"
+            facts["rate"] = f"{self.gflops:.1f} GFLOP/s, {self.peak_share:.0%} of peak"
+        facts["machine"] = f"{self.target}, {threads}, cache {self.cache}"
+        facts["trials"] = f"{len(self.records)}{f', failed: {failed}' if failed else ''}"
+        return {**facts, **({"interrupted": "by the user"} if self.interrupted else {})}
+
+    @property
+    def _lines(self) -> list[str]:
+        return [f"  {name}: {value}" for name, value in self._facts.items() if name != "workload"]
 
     @cached_property
     def standing(self) -> Best | None:

@@ -20,6 +20,7 @@ from autotune.tracking.facts import checked_uri, database_file, database_uri
 from autotune.tracking.spool import FOLDER, SpoolError, driver_lives, spools, store_of
 from autotune.tracking.store import StoreError
 from autotune.tracking.uploader import only_uploader, run_folders, upload_run
+from measure.patience import telling
 
 HOST = "127.0.0.1"
 
@@ -148,7 +149,7 @@ def track(run_folder: Path) -> str:
     if not found:
         raise ConfigError(f"`RUN` must be the folder of a tracked run, but {run_folder} holds no {FOLDER}/0001")
     goes_on = any(map(driver_lives, found))
-    with only_uploader(run_folder, 0.0 if goes_on else _PATIENCE) as alone:
+    with telling(f"uploading {run_folder}"), only_uploader(run_folder, 0.0 if goes_on else _PATIENCE) as alone:
         if not alone:
             why = "the run goes on" if goes_on else "it takes over a minute"
             raise StoreError(f"{run_folder}: the process beside the run must be done uploading, but {why}")

@@ -235,7 +235,7 @@ class SpoolTracker(Tracker):
             return
         if value is not None:
             self._tags("", {"exception": f"{type(value).__name__}: {value}"})
-            killed = isinstance(value, KeyboardInterrupt)
+            killed = isinstance(value, KeyboardInterrupt | SystemExit)
             self._end("KILLED" if killed else "FAILED", [tuning.task.name for tuning in self._tunings])
             if self._folder is not None:
                 self._uploads.start(self._folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,16 @@ def test_the_table_has_a_row_a_task_and_their_weighted_sum(results):
     ours = sum(result.best_seconds for result in results)
     assert latency(ours) in text and "5.000 ms" in text and f"{5e-3 / ours:.2f}x" in text
     assert "32 trials in" in text and "search" in text and "measure" in text
+
+
+def test_a_result_is_shown_in_a_few_lines_and_as_a_table_in_notebooks(results):
+    lines = repr(results[0]).splitlines()
+    assert lines[0] == "TuneResult of one: fake(name=fake)" and len(lines) == 5 and max(map(len, lines)) <= 120
+    assert latency(results[0].best_seconds) in lines[1] and "GFLOP/s" in lines[2] and lines[4] == "  trials: 16"
+    (failed,) = run_rounds([fakes.tuning(fakes.space())], fakes.FakePool(fakes.space(), fails=lambda trial: True))
+    assert "best: nothing works: 40 wrong_output" in repr(failed) and "40 wrong_output" in failed._repr_html_()
+    html = replace(results[0], name="<b>", workload=fakes.FakeWorkload("x" * 500))._repr_html_()
+    assert "<table>" in html and "&lt;b&gt;" in html and "<b>" not in html and "x" * 101 not in html
 
 
 def test_a_missing_reference_leaves_the_sum_without_one(results):
