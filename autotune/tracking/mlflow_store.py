@@ -18,6 +18,7 @@ from autotune import __version__
 from autotune.tracking.facts import database_file
 from autotune.tracking.model import write_folder
 from autotune.tracking.store import Input, Point, Store, StoreError
+from autotune.tracking.view import VIEW_TAG, view_state
 
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -76,6 +77,8 @@ class MLflowStore(Store):
             if found is not None and found.lifecycle_stage == "deleted":
                 self._client.restore_experiment(found.experiment_id)
             self._experiment = found.experiment_id if found is not None else self._created(experiment, file)
+            if found is None or VIEW_TAG not in found.tags:
+                self._client.set_experiment_tag(self._experiment, VIEW_TAG, view_state())
 
     def open_run(
         self,

@@ -190,7 +190,8 @@ class SpoolTracker(Tracker):
             self._tags(entry["name"], {"algorithm": entry["algorithm"], "errors": entry["errors"]})
         network = document.get("network")
         total = sum(entry["trials"] for entry in document["tasks"])
-        self._metrics("", total, {"wall_seconds": seconds, **self._totals(math.nan)})
+        totals = {**self._totals(math.nan), **facts.run_metrics(document)}
+        self._metrics("", total, {"wall_seconds": seconds, **totals})
         self._metrics("", total, facts.network_metrics(network) if network else {})
         self._write({"event": "file", "task": "", "to": "", "grows": True, **_stamp(self._config.records_path)})
         for task, path, place in _files(folder, document):

@@ -19,10 +19,12 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.tracking.browser import serve
 from autotune.tracking.launch import Uploads
 from autotune.tracking.spool import State, pending, read_state, spools, write_state
 from autotune.tracking.store import Input, Point, StoreError
 from autotune.tracking.uploader import Upload
+from autotune.tracking.view import COLUMNS, links
 from costmodel.models import registry as models
 from measure.database import Database
 from tests.autotune.tracking.test_spool import story, written
@@ -232,8 +234,12 @@ def test_a_server_that_is_away_and_back_gets_everything_and_shows_it(
             browser = playwright.chromium.launch(executable_path=browser_binary, args=["--no-sandbox"])
             page = browser.new_page()
             page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
-            page.goto(f"{address}/#/experiments/{parent.info.experiment_id}/runs")
+            runs, newest = links(address)
+            assert newest == f"{address}/#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
+            page.goto(runs)
             page.get_by_text(parent.info.run_name).first.wait_for(timeout=90_000)
+            for title in COLUMNS:
+                page.get_by_role("columnheader", name=title).first.wait_for(timeout=90_000)
             page.goto(f"{address}/#/experiments/{parent.info.experiment_id}/runs/{children['small'].info.run_id}")
             page.get_by_text("best_seconds").first.wait_for(timeout=90_000)
             browser.close()
@@ -261,6 +267,52 @@ def test_what_the_browser_cannot_show(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")  # a server that ends before it listens
     broken = call("ui", "--port", "0")
     assert broken.exit_code == 2 and "MLflow's server must start, but it ended" in broken.stderr
+
+
+class Served:
+    """Stands for MLflow's server, which Ctrl-C ends."""
+
+    def __init__(self, uri, port):
+        self.code = 0
+
+    def address(self):
+        return "http://127.0.0.1:5000"
+
+    def wait(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return self.code
+
+    def terminate(self):
+        pass
+
+    stop = terminate
+
+
+@pytest.mark.parametrize("parent", ["", "p"])
+def test_the_newest_run_is_linked(monkeypatch, parent):
+    """By what the server says; of a task the run that it belongs to."""
+    asked, said = [], []
+    run = {
+        "info": {"run_id": "t", "experiment_id": "7"},
+        "data": {"tags": [{"key": "mlflow.parentRunId", "value": "p"}]},
+    }
+
+    def answer(address, path, body=None):
+        asked.append(path)
+        if path == "experiments/search":
+            return {"experiments": [{"experiment_id": "7"}]}
+        return {"run": run} if path.startswith("runs/get") else {"runs": [run] if parent else []}
+
+    monkeypatch.setattr("autotune.tracking.view._ask", answer)
+    monkeypatch.setattr("autotune.tracking.browser.Browser", Served)
+    serve("sqlite:///a.db", 0, said.append)
+    place = "http://127.0.0.1:5000/#/experiments/7/runs"
+    lines = [f"all runs: {place}?viewStateShareKey=autotune\nnewest run: {place}/p"]
+    assert said == [
+        "http://127.0.0.1:5000 shows the runs in sqlite:///a.db; Ctrl-C ends it",
+        *(lines if parent else []),
+    ]
+    assert links("http://a", "t")[1] == "http://a/#/experiments/7/runs/p" and asked[-1] == "runs/get?run_id=t"
 
 
 def _family(pid):

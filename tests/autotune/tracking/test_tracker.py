@@ -90,12 +90,28 @@ def test_a_local_run_is_told_whole(local):
     assert by_step(child, "gflops")[18] == pytest.approx(result.gflops)
     assert by_step(parent, "trials") == {9: 9, 18: 18}
     assert by_step(child, "reference_seconds") == {18: 1e-6} and by_step(parent, "wall_seconds")[18] > 0
+    assert by_step(child, "latency_ms")[18] == pytest.approx(result.best_seconds * 1e3, rel=1e-5)
+    assert by_step(parent, "ratio")[18] == by_step(child, "ratio")[18] == 1e-6 / result.best_seconds
     assert set(by_step(child, "rank_accuracy")) == {18}  # in the first round nothing was learned yet
     assert 0 <= by_step(child, "rank_accuracy")[18] <= 1
     assert set(parent["files"]) >= {"/records.jsonl", "/summary.json", "/curve.png"}
     assert set(child["files"]) >= {"best/schedule.txt", "best/program.txt", "best/kernel.s"}
     assert json.loads(parent["files"]["/summary.json"])["tasks"][0]["trials"] == 18
     assert all(math.isfinite(point.value) for run in world.runs.values() for point in run["points"])
+
+
+def test_the_list_of_runs_has_the_network_or_the_sum_of_its_tasks():
+    tasks = [
+        {"best_seconds": 1e-3, "reference_seconds": 3e-3, "weight": 2},
+        {"best_seconds": 2e-3, "reference_seconds": 2e-3, "weight": 1},
+    ]
+    assert facts.run_metrics({"tasks": tasks}) == {"latency_ms": 4.0, "ratio": 2.0}
+    tasks[0]["reference_seconds"] = None
+    assert facts.run_metrics({"tasks": tasks}) == {"latency_ms": 4.0, "ratio": None}
+    tasks[0]["best_seconds"] = None
+    assert facts.run_metrics({"tasks": tasks}) == {"latency_ms": None, "ratio": None}
+    network = {"seconds": 5e-3, "reference_seconds": 1e-2}
+    assert facts.run_metrics({"tasks": tasks, "network": network}) == {"latency_ms": 5.0, "ratio": 2.0}
 
 
 def test_failures_are_counts_and_a_replay_names_its_records(local, tmp_path):
