@@ -22,7 +22,8 @@ class Progress:
         task: name of the task that the event is about.
         task_trials, task_total: trials of that task: done, and wanted; None where all tasks share the trials.
         trials, total: the same over all tasks; `total` shrinks where a space has fewer candidates.
-        best_seconds: fastest of the task so far; NaN where nothing has worked yet.
+        best_seconds: that the best candidate of the task stands with by now, see `autotune.finals`; NaN where nothing
+            has worked yet.
         gflops: the same as 1e9 operations a second; NaN likewise.
         peak_share: share of the machine's peak in [0, 1]; NaN likewise.
         seconds: since the run began.
@@ -53,6 +54,9 @@ class Callback:
 
     def on_round(self, progress: Progress) -> None:
         """A round of one task was measured, and its results applied."""
+
+    def on_finals(self, progress: Progress) -> None:
+        """The fastest candidates of a task were timed again at the end, which decides what is best."""
 
     def on_finish(self, results: Sequence[TuneResult]) -> None:
         """The run ended, or was interrupted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from autotune import __version__
 from autotune.commands import collect, costmodel, dataset, devices
 from autotune.commands.blame import INTERRUPTED, bad_input, fail
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("collect")(collect.collect)
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(costmodel.app, name="costmodel")
@@ -59,6 +60,9 @@ def run(
     tracking_uri: Annotated[
         str | None, typer.Option(help="sqlite:///FILE or a server; by default mlflow.db beside the run folder.")
     ] = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End without waiting until everything is in the tracking store.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the records that are there.")] = False,
     json_file: Annotated[
         Path | None,
@@ -75,35 +79,41 @@ def run(
         from autotune.folder import write_json
         from autotune.progress import LiveProgress
         from autotune.report import print_results
+        from autotune.tables import PIPED
 
-        given = {"trials": trials, "seed": seed, "measure.pool": pool, "output": output}
+        given: dict[str, Any] = {"trials": trials, "seed": seed, "measure.pool": pool, "output": output}
         given |= {"measure.token_file": token_file, "tracking.backend": track, "tracking.uri": tracking_uri}
+        given |= {"tracking.wait_s": 0.0 if no_wait else None}
         _check_json(json_file)
         loaded = _load(config, overrides, {key: value for key, value in given.items() if value is not None})
         console = Console(stderr=str(json_file) == "-")
         if not console.is_terminal:
-            console.width = 120
+            console.width = PIPED
         shown = [] if quiet else [LiveProgress(console)]
 
         def say(text: str) -> None:
             if not quiet:
                 console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+        def show(outcome: runner.Outcome) -> None:
+            for note in outcome.notes:
+                typer.echo(note, err=True)
+            if str(json_file) == "-":
+                typer.echo(json.dumps(outcome.document, indent=2))
+            elif json_file is not None:
+                write_json(outcome.document, json_file)
+            if not quiet:
+                network = outcome.document.get("network")
+                print_results(console, outcome.results, outcome.references, outcome.seconds, network)
+                say(f"everything is in {outcome.folder}")
+
         try:
-            outcome = runner.run(loaded, str(config), resume, shown, say)
+            outcome = runner.run(loaded, str(config), resume, shown, say, show)
         finally:
             for progress in shown:
                 progress.stop()
-        for note in outcome.notes:
-            typer.echo(note, err=True)
-        if str(json_file) == "-":
-            typer.echo(json.dumps(outcome.document, indent=2))
-        elif json_file is not None:
-            write_json(outcome.document, json_file)
-        if not quiet:
-            network = outcome.document.get("network")
-            print_results(console, outcome.results, outcome.references, outcome.seconds, network)
-            say(f"everything is in {outcome.folder}")
+        if outcome.untracked:
+            typer.echo(outcome.untracked, err=True)
     if outcome.interrupted:
         typer.echo(f"stopped; every finished trial is kept. {again}", err=True)
         raise typer.Exit(INTERRUPTED)
@@ -152,27 +162,30 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
     """Lists the tasks of a configuration, without tuning them."""
     with bad_input():
         from rich.console import Console
-        from rich.table import Table
 
         from autotune.subject import settings_of, tasks_of
+        from autotune.tables import Column, console_width, fitted
         from search_space.space import algorithms_on
         from targets import registry
 
         loaded = _load(config, overrides)
         settings = settings_of(loaded, str(config))
-        table = Table(box=None, header_style="bold")
-        columns = {"task": "left", "times": "right", "MFLOP": "right", "target": "left", "algorithms": "left"}
-        for title, side in columns.items():
-            table.add_column(title, justify=side, no_wrap=title != "algorithms")  # type: ignore[arg-type]
         found = tasks_of(loaded, str(config))
-        for task in found:
-            target = settings.of(task).target
-            algorithms = ", ".join(algorithms_on(task.workload, registry.get(target).hardware))
-            operations = f"{task.workload.flops * 1e-6:.2f}"
-            table.add_row(task.name, str(task.weight), operations, target, algorithms)
+        targets = [settings.of(task).target for task in found]
+        algorithms = [
+            ", ".join(algorithms_on(task.workload, registry.get(target).hardware))
+            for task, target in zip(found, targets, strict=True)
+        ]
+        columns = [
+            Column("task", [task.name for task in found], left=True),
+            Column("times", [str(task.weight) for task in found]),
+            Column("MFLOP", [f"{task.workload.flops * 1e-6:.2f}" for task in found]),
+            Column("target", targets, rank=1, left=True),
+            Column("algorithms", algorithms, rank=2, left=True),
+        ]
         console = Console()
-        console.width = max(console.width, 100)
-        console.print(table)
+        console.width = width = console_width(console)
+        console.print(fitted(columns, width))
         console.print(f"{len(found)} tasks, {sum(task.weight for task in found)} kernels", highlight=False)
 
 
@@ -209,13 +222,17 @@ def bench(
     """Times the executable of a model beside other runtimes, taking turns."""
     with bad_input():
         from autotune.deploy import compare
+        from autotune.units import latency, share
 
         loaded = _load(config, overrides)
-        timing = compare(loaded, str(config), network, against.split(","), turns)
+        timing = compare(loaded, str(config), network, against.split(","), turns, partial(typer.echo, err=True))
         ours = timing.seconds["autotune"]
         for name, seconds in timing.seconds.items():
-            resident = timing.memory[name] / 2**20
-            typer.echo(f"{name:12} {seconds * 1e3:8.2f} ms  {seconds / ours:5.2f}x  {resident:7.0f} MiB resident")
+            resident, spread = timing.memory[name] / 2**20, share(timing.spread(name))
+            figures = f"{latency(seconds):>10}  spread {spread:>5}  {seconds / ours:5.2f}x"
+            typer.echo(f"{name:12} {figures}  {resident:7.0f} MiB resident")
+        if timing.unsteady:
+            typer.echo(timing.unsteady, err=True)
         for name, why in timing.missing.items():
             typer.echo(f"{name} was not timed: {why}", err=True)
 
@@ -234,6 +251,7 @@ def sweep(
     """Tunes for many designs of an accelerator: latency against memory."""
     with bad_input():
         from autotune import sweep as designs
+        from autotune.units import latency
 
         given = {key: value for key, value in {"trials": trials, "output": output}.items() if value is not None}
         loaded = _load(config, overrides, given)
@@ -243,7 +261,7 @@ def sweep(
         best = designs.front(points)
         typer.echo("\nnone is better in both memory and time:")
         for point in best:
-            typer.echo(f"{point.memory_bytes / 1024:8.0f} KiB {point.seconds * 1e3:9.3f} ms  {point.name}")
+            typer.echo(f"{point.memory_bytes / 1024:8.0f} KiB {latency(point.seconds):>10}  {point.name}")
         typer.echo(f"everything is in {folder}")
     if any(point.interrupted for point in points):
         typer.echo("stopped; every finished trial is kept, and the same command goes on", err=True)

@@ -247,6 +247,9 @@ class TrackingConfig(Section):
         ge=0,
         description="Seconds of a run after which uploading begins; null: 0 for a model, 300 for an operator.",
     )
+    wait_s: float = Field(
+        default=120.0, ge=0, description="Seconds that the end of a run waits at most until everything is uploaded."
+    )
 
 
 class RunConfig(Section):

@@ -17,20 +17,21 @@ from autotune.network import (
     Check,
     Network,
     Schedules,
-    Timing,
     check_network,
     make_feeds,
-    time_network,
     write_network,
 )
+from autotune.network_timing import Timing, time_network
 from autotune.result import TuneResult, known
 from autotune.selection import Chosen, Limits, select
 from autotune.stepwise import StepwiseExecutable
 from autotune.subject import network_of, settings_of, target_of
 from autotune.tuning import Settings
 from measure.database import Database
-from measure.hostlock import HostLock
+from measure.hostlock import alone
+from measure.patience import telling
 from measure.recordlog import RecordLog
+from measure.steadiness import tell_if_busy
 from targets import registry
 
 FOLDER = "network"
@@ -92,6 +93,7 @@ def finish_network(
     if timed and executable is not None:
         timing = _timed(executable, network, settings, folder / FOLDER, say)
         notes += [f"{name} was not timed: {why}" for name, why in timing.missing.items()]
+        notes += [timing.unsteady] if timing.unsteady else []
     facts = read_manifest(folder / FOLDER, *SCHEMAS)
     memory = {
         "arena_bytes": facts["memory"]["arena_bytes"],
@@ -130,22 +132,19 @@ def _checked(
 def _timed(
     executable: Loaded, network: Network, settings: Settings, folder: Path, say: Callable[[str], None]
 ) -> Timing:
-    lock = HostLock()
-    lock.acquire("time", 600.0)
-    try:
+    with alone():
         if isinstance(executable, StepwiseExecutable):
             return _time_steps(executable, network, settings.seed)
         others = [name for name in registry.get(settings.target).peers if name in COMPARED]
         return time_network(network, folder, settings, others, TURNS, say)
-    finally:
-        lock.close()
 
 
 def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> Timing:
     """Of a network whose accelerator is simulated: nothing else runs what it would be compared with."""
     feeds = make_feeds(network, seed)
     executable(*(feeds[p.name] for p in executable.inputs))
-    return Timing({"autotune": float(np.median(executable.time(TIMED)))}, {}, {})
+    took = [float(seconds) for seconds in executable.time(TIMED)]
+    return Timing({"autotune": float(np.median(took))}, {}, {}, {"autotune": took})
 
 
 def _untuned_seconds(executable: Loaded, network: Network, best: Chosen, seed: int) -> float:
@@ -198,13 +197,19 @@ def rebuild(
         )
     schedules = Schedules(best, settings, limits_of(config), network.device)
     folder = output or config.folder / FOLDER
-    write_network(network, schedules, folder, settings)
+    with telling(f"compiling {network.name} from {len(network.tasks)} kernels"):
+        write_network(network, schedules, folder, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
     return folder, [f"without records, by the roofline's choice: {', '.join(missing)}"] if missing else []
 
 
 def compare(
-    config: RunConfig, where: str, folder: Path | None = None, against: Sequence[str] = (), turns: int = 20
+    config: RunConfig,
+    where: str,
+    folder: Path | None = None,
+    against: Sequence[str] = (),
+    turns: int = 20,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Timing:
     """Times the executable of a model beside other runtimes.
 
@@ -214,6 +219,7 @@ def compare(
         folder: of the executable; that of the run by default.
         against: names of runtimes.
         turns: that each takes.
+        say: shows a sentence to the user.
 
     Raises:
         ConfigError: an unknown runtime or model, or a target that is simulated.
@@ -229,14 +235,11 @@ def compare(
         if name not in peers:
             raise ConfigError(f"`--against` must be among {', '.join(peers)}, but got {name!r}")
     place = folder or config.folder / FOLDER
+    tell_if_busy(say)
     load(place)
     network = network_of(config, where)
-    lock = HostLock()
-    lock.acquire("time", 600.0)
-    try:
-        return time_network(network, place, settings, against, turns)
-    finally:
-        lock.close()
+    with alone():
+        return time_network(network, place, settings, against, turns, say)
 
 
 def _document(
@@ -258,6 +261,7 @@ def _document(
     return {
         "name": network.name,
         "seconds": ours,
+        "spread": None if timing is None else known(timing.spread("autotune")),
         "reference": reference,
         "reference_seconds": None if reference is None else seconds[reference],
         "max_error": None if check is None else known(check.max_error),

@@ -1,21 +1,60 @@
-"""The end of a run: the fastest candidates of each task are timed again, and that decides.
+"""What "best" means, for all that say it: the progress line, curves, tables, MLflow, reports and executables.
 
-The fastest of many noisy measurements is too good to be true, more so the more there are: it was chosen for its luck as
-well as for its speed. So the few fastest of every task are timed some more, in rounds over all tasks, that what slows
-the machine for some seconds does not strike all timings of one candidate. The median of these timings is what a
-candidate stands with, and what the run reports.
+While a run searches, the best candidate of a task is that of the fastest trial. The fastest of many noisy measurements
+is too good to be true, more so the more there are: it was chosen for its luck as well as for its speed. So at the end
+the few fastest of every task are timed some more, in rounds over all tasks, that what slows the machine for some
+seconds does not strike all timings of one candidate. From then on those stand first, each with the median of these
+timings; one that failed when it was timed again is out. A trial that comes later, in a run that goes on, stands before
+them only where it was faster than each of their own trials: then it was never timed beside them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from measure.record import Record
+from measure.recordlog import RecordLog
+from measure.steadiness import halves_of, spread_of
 
 FINALS = "finals"
 """How the provenance of a record begins that times a known candidate again."""
 ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Best:
+    """A candidate, and what it stands with.
+
+    Attributes:
+        seconds: that it stands with.
+        record: of it; the first of `timings`.
+        timings: measurements of which `seconds` is the median, in order of time.
+    """
+
+    seconds: float
+    record: Record
+    timings: tuple[Record, ...]
+
+    @property
+    def again(self) -> bool:
+        """Whether it was timed again at the end of a run."""
+        return is_final(self.record)
+
+    @property
+    def spread(self) -> float:
+        """(75th percentile - 25th percentile) / median of all samples of its timings; NaN where there are none."""
+        return spread_of(samples) if (samples := self._samples) else self.record.spread
+
+    @property
+    def halves(self) -> tuple[float, float]:
+        """Median seconds of the first and of the second half of its samples; NaN where they are few."""
+        return halves_of(self._samples)
+
+    @property
+    def _samples(self) -> list[float]:
+        return [seconds for record in self.timings for seconds in record.latencies]
 
 
 def is_final(record: Record) -> bool:
@@ -32,36 +71,55 @@ def finalists(records: Iterable[Record], count: int) -> list[Record]:
     return sorted(best.values(), key=lambda record: record.seconds)[:count]
 
 
-def standings(records: Sequence[Record]) -> list[tuple[float, Record]]:
-    """Candidates of a task and the seconds they stand with, best first.
+def standings(records: Iterable[Record]) -> list[Best]:
+    """Candidates of a task, best first, by the definition above.
 
-    Those timed again stand before all others, with the median of those timings; the others with their fastest one. One
-    that failed when it was timed again is out.
+    Args:
+        records: trials and timings at the end, in order of time; the fastest trials are enough, at least one more than
+            there are candidates that were timed again.
     """
     again: dict[tuple[str, str], list[Record]] = {}
+    trials: list[Record] = []
     for record in records:
         if is_final(record):
             again.setdefault((record.algorithm, record.trace_key), []).append(record)
-    decided = [
-        (median(record.seconds for record in timings), timings[0])
-        for timings in again.values()
+        elif record.ok:
+            trials.append(record)
+    decided = {
+        key: Best(median(record.seconds for record in timings), timings[0], tuple(timings))
+        for key, timings in again.items()
         if all(record.ok for record in timings)
-    ]
-    rest = [
-        (record.seconds, record)
-        for record in records
-        if record.ok and not is_final(record) and (record.algorithm, record.trace_key) not in again
-    ]
-    return sorted(decided, key=_seconds) + sorted(rest, key=_seconds)
+    }
+    first = {key: best.seconds for key, best in decided.items()}  # in their own trials, where those are known
+    for record in trials:
+        key = (record.algorithm, record.trace_key)
+        if key in first:
+            first[key] = min(first[key], record.seconds)
+    limit = min(first.values(), default=0.0)
+    rest = [Best(r.seconds, r, (r,)) for r in trials if (r.algorithm, r.trace_key) not in again]
+    later = [best for best in rest if best.seconds < limit]
+    others = [best for best in rest if not best.seconds < limit]
+    return [best for group in (later, decided.values(), others) for best in sorted(group, key=_seconds)]
 
 
-def by_algorithm(records: Sequence[Record]) -> Mapping[str, tuple[float, Record]]:
+def best_of(*records: Iterable[Record]) -> Best | None:
+    """The first of the standings; None where nothing has worked."""
+    return next(iter(standings(record for group in records for record in group)), None)
+
+
+def best_of_logs(records: RecordLog, others: RecordLog, finals: Sequence[Record]) -> Best | None:
+    """The same of logs of trials, of which few are read: no more can have been timed again than `finals` are of."""
+    few = len({record.trace_key for record in finals}) + 1
+    return best_of(records.fastest(few), others.fastest(few), finals)
+
+
+def by_algorithm(records: Iterable[Record]) -> Mapping[str, Best]:
     """The best candidate of each algorithm, best algorithm first."""
-    found: dict[str, tuple[float, Record]] = {}
-    for seconds, record in standings(records):
-        found.setdefault(record.algorithm, (seconds, record))
+    found: dict[str, Best] = {}
+    for best in standings(records):
+        found.setdefault(best.record.algorithm, best)
     return found
 
 
-def _seconds(standing: tuple[float, Record]) -> float:
-    return standing[0]
+def _seconds(best: Best) -> float:
+    return best.seconds

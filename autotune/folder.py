@@ -15,6 +15,7 @@ import numpy as np
 from autotune.config import ConfigError, RunConfig
 from autotune.naming import file_name
 from autotune.result import TuneResult
+from autotune.units import latency
 from measure.host import describe_host
 from targets import registry
 
@@ -107,7 +108,7 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
         return None
     place = folder / "best" / file_name(result.name)
     place.mkdir(parents=True, exist_ok=True)
-    head = f"# {result.workload.key}\n# algorithm: {result.algorithm}, {result.best_seconds * 1e6:.2f} us\n"
+    head = f"# {result.workload.key}\n# algorithm: {result.algorithm}, {latency(result.best_seconds)}\n"
     (place / "schedule.txt").write_text(f"{head}{result.trace}\n")
     (place / "program.txt").write_text(f"{result.program}\n")
     target: Any = registry.get(result.target)
@@ -135,14 +136,17 @@ def draw_rooflines(results: Sequence[TuneResult], folder: Path) -> None:
 
 
 def draw_curves(results: Sequence[TuneResult], path: Path) -> None:
-    """Draws the best figure after each trial of every task."""
+    """Draws the best figure after each trial of every task; a dot at the end where the fastest were timed again."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
     for result in results:
-        rates = np.nan_to_num(result.workload.flops / result.curve * 1e-9)
-        axes.plot(range(1, len(rates) + 1), rates, drawstyle="steps-post", label=result.name)
+        rates, trials = np.nan_to_num(result.workload.flops / result.curve * 1e-9), len(result.records)
+        at = np.minimum(np.arange(1, len(rates) + 1), max(trials, 1))
+        (line,) = axes.plot(at, rates, drawstyle="steps-post", label=result.name)
+        if len(rates) > trials:
+            axes.plot(at[-1:], rates[-1:], "o", markersize=4, color=line.get_color())
     axes.set(xlabel="trials", ylabel="best GFLOP/s", xlim=(0, None), ylim=(0, None))
     axes.grid(alpha=0.3)
     if len(results) <= 12:

@@ -57,7 +57,7 @@ def run_rounds(
     with Interrupt() as interrupt:
         _Rounds(tasks, pool, database, callbacks, scheduler, budget).run(interrupt)
         if not interrupt.requested:
-            _finals(tasks, pool, database, interrupt)
+            _finals(tasks, pool, database, callbacks, interrupt)
         stopped = interrupt.requested
     results = [task.result(stopped) for task in tasks]
     for callback in callbacks:
@@ -65,9 +65,17 @@ def run_rounds(
     return results
 
 
-def _finals(tasks: Sequence[TaskTuning], pool: MeasurePool, database: Database | None, interrupt: Interrupt) -> None:
-    """Times the fastest candidates of every task again, see `autotune.finals`."""
+def _finals(
+    tasks: Sequence[TaskTuning],
+    pool: MeasurePool,
+    database: Database | None,
+    callbacks: Sequence[Callback],
+    interrupt: Interrupt,
+) -> None:
+    """Times the fastest candidates of every task again, see `autotune.finals`, and tells what then is best."""
+    begin = time.perf_counter()
     by_key = {task.task.workload.key: task for task in tasks}
+    before = {key: len(task.finals) for key, task in by_key.items()}
     for turn in range(ROUNDS):
         start = time.perf_counter()
         pool.submit([trial for task in by_key.values() for trial in task.finalists(turn)])
@@ -81,6 +89,33 @@ def _finals(tasks: Sequence[TaskTuning], pool: MeasurePool, database: Database |
         spent = time.perf_counter() - start
         for task in by_key.values():
             task.phases["measure"] += spent / len(by_key)
+    trials = sum(len(task.records) for task in tasks)
+    for task in tasks:
+        if len(task.finals) > before[task.task.workload.key]:
+            done = len(task.records)
+            seconds = time.perf_counter() - begin
+            progress = progress_of(task, task.best_seconds, done, None, trials, trials, seconds)
+            for callback in callbacks:
+                callback.on_finals(progress)
+
+
+def progress_of(
+    task: TaskTuning, best: float, done: int, wanted: int | None, trials: int, total: int, seconds: float
+) -> Progress:
+    """What is told of a task; see `Progress`."""
+    rate = task.task.workload.flops / best
+    return Progress(
+        task=task.task.name,
+        task_trials=done,
+        task_total=wanted,
+        trials=trials,
+        total=total,
+        best_seconds=best,
+        gflops=rate * 1e-9,
+        peak_share=rate / peak_flops(task.space.hardware, task.settings.threads),
+        seconds=seconds,
+        rank_accuracy=task.guide.rank_accuracy,
+    )
 
 
 def state_of(task: TaskTuning, under_way: bool = False) -> TaskState:
@@ -218,19 +253,14 @@ class _Rounds:
 
     def _progress(self, round_: _Round) -> Progress:
         task = round_.task
-        best = task.best_seconds
-        if not best <= round_.best and round_.best == round_.best:
-            best = round_.best
-        rate = task.task.workload.flops / best
-        return Progress(
-            task=task.task.name,
-            task_trials=len(task.records) + len(round_.records),
-            task_total=task.total if self._budget is None else None,
-            trials=self._measured,
-            total=self._total,
-            best_seconds=best,
-            gflops=rate * 1e-9,
-            peak_share=rate / peak_flops(task.space.hardware, task.settings.threads),
-            seconds=time.perf_counter() - self._start,
-            rank_accuracy=task.guide.rank_accuracy,
+        # What is faster than every trial before it stands first, whatever was timed again.
+        newer = round_.best == round_.best and not task.fastest <= round_.best
+        return progress_of(
+            task,
+            round_.best if newer else task.best_seconds,
+            len(task.records) + len(round_.records),
+            task.total if self._budget is None else None,
+            self._measured,
+            self._total,
+            time.perf_counter() - self._start,
         )

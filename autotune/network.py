@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from autotune.executable import Loaded, load
 from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Array, Graph
-from autotune.graph.network_process import NetworkProcess, RuntimeFailure, interleaved
+from autotune.graph.network_process import NetworkProcess, RuntimeFailure
 from autotune.graph.offload import block_of, is_offloaded, offload, tuned_as
 from autotune.graph.ops import find
 from autotune.graph.partition import Group, partition
@@ -415,45 +415,3 @@ def _reference_outputs(
     values = evaluate(graph, feeds)
     names = [value.name for value in model.graph.output]
     return "numpy", {name: values[place] for name, place in zip(names, graph.outputs, strict=True)}
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds of an inference by runtime, and resident bytes of its process after ten or more."""
-
-    seconds: Mapping[str, float]
-    memory: Mapping[str, int]
-    missing: Mapping[str, str]
-
-
-def time_network(
-    network: Network,
-    folder: Path,
-    settings: Settings,
-    others: Sequence[str],
-    turns: int = 20,
-    say: Callable[[str], None] = lambda text: None,
-) -> Timing:
-    """Times the executable in `folder` and the same model on other runtimes, which take turns."""
-    feeds = make_feeds(network, settings.seed)
-    processes: list[NetworkProcess] = []
-    missing: dict[str, str] = {}
-    with tempfile.TemporaryDirectory(prefix="autotune-time-") as place:
-        file = Path(place) / "model.onnx"
-        onnx.save(network.model, file)
-        try:
-            processes.append(NetworkProcess("autotune", settings.threads, folder=str(folder)))
-            for name in others:
-                try:
-                    processes.append(NetworkProcess(name, settings.threads, model=str(file)))
-                except RuntimeFailure as error:
-                    missing[name] = str(error)
-            for process in processes:
-                process.infer(feeds, Path(place))
-            say(f"timing the network, in turns with {', '.join(p.runtime for p in processes[1:]) or 'nobody'}")
-            seconds = interleaved(processes, turns)
-            memory = {process.runtime: process.memory() for process in processes}
-        finally:
-            for process in processes:
-                process.close()
-    return Timing(seconds, memory, missing)

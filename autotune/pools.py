@@ -34,7 +34,7 @@ def make_pool(spec: str, token_file: str | None = None, tls_ca: str | None = Non
         ValueError: no such pool, or a replay without its file.
         RecordError: a file that cannot be read.
     """
-    name, _, path = spec.partition(":")
+    name, colon, path = spec.partition(":")
     name = name.partition("+")[0]
     kind = registry.get(name)
     if name == "rpc":
@@ -46,7 +46,7 @@ def make_pool(spec: str, token_file: str | None = None, tls_ca: str | None = Non
 
         return ray_pool(spec, token_file, tls_ca)
     if not issubclass(kind, ReplayPool):
-        if path:
+        if colon:
             raise ValueError(f"`pool` must be {name!r} alone, but got pool={spec!r}")
         return kind()
     if not path:

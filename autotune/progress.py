@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from autotune import callbacks
+from autotune.units import latency
 from measure.record import Record
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class LiveProgress(callbacks.Callback):
         self._console = console
         self._bar = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=24 if console.width >= 120 else 8),
             TextColumn("{task.completed}/{task.total} trials"),
             TextColumn("{task.fields[best]}"),
             TimeRemainingColumn(compact=True),
@@ -59,6 +60,14 @@ class LiveProgress(callbacks.Callback):
                 soft_wrap=True,
             )
 
+    def on_finals(self, progress: callbacks.Progress) -> None:
+        """See `Callback`."""
+        if self._live:
+            self._draw(progress)
+        else:
+            told = f"{progress.task}: {_best(progress)}, as the fastest were timed again"
+            self._console.print(told, highlight=False, soft_wrap=True)
+
     def on_finish(self, results: Sequence[TuneResult]) -> None:
         """See `Callback`."""
         self.stop()
@@ -86,7 +95,7 @@ class LiveProgress(callbacks.Callback):
 def _best(progress: callbacks.Progress) -> str:
     if math.isnan(progress.gflops):
         return "nothing works yet"
-    return f"best {progress.gflops:.1f} GFLOP/s, {progress.peak_share:.0%} of peak"
+    return f"best {latency(progress.best_seconds)}, {progress.gflops:.1f} GFLOP/s, {progress.peak_share:.0%} of peak"
 
 
 def _remaining(progress: callbacks.Progress) -> str:

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.result import TuneResult, peak_flops
+from autotune.tables import Column, console_width, fitted
+from autotune.units import latency, share
 from costmodel.transfer import told
-
-_TITLES = ("times", "algorithm", "trials", "failed", "ms", "GFLOP/s", "of peak", "ORT ms", "ratio")
+from measure.steadiness import DISAGREE, disagreement
 
 
 def print_results(
@@ -32,7 +33,10 @@ def print_results(
         wall: the run's duration in seconds.
         network: the `network` part of the summary, where the tasks are those of a network.
     """
-    console.print(result_table(results, references) if network is None else network_table(results))
+    width = console_width(console)
+    console.print(result_table(results, references, width) if network is None else network_table(results, width))
+    if (sentence := unsteady_sentence(results)) is not None:
+        console.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
     if network is not None:
         console.print(network_sentence(network), highlight=False, soft_wrap=True)
     phases: Counter[str] = Counter()
@@ -77,76 +81,115 @@ def metrics_sentence(metrics: Mapping[str, float]) -> str:
     return ", ".join(shown)
 
 
-def result_table(results: Sequence[TuneResult], references: Sequence[float | None]) -> Table:
-    """A row a task, and one for their weighted sum."""
-    table = Table(box=None, header_style="bold")
-    table.add_column("task", no_wrap=True)
-    for title in _TITLES:
-        table.add_column(title, justify="right", no_wrap=True)
-    for result, seconds in zip(results, references, strict=True):
-        table.add_row(
+def unsteady_sentence(results: Sequence[TuneResult]) -> str | None:
+    """What two halves of a measurement that disagree say of the machine; None where all agree."""
+    halves = {result.name: result.standing.halves for result in results if result.standing is not None}
+    apart = {name: disagreement(two) for name, two in halves.items() if disagreement(two) > DISAGREE}
+    if not apart:
+        return None
+    worst = max(apart, key=lambda name: apart[name])
+    first, second = map(latency, halves[worst])
+    whole = "" if len(halves) == 1 else f" ({len(apart)} of {len(halves)} tasks are like that)"
+    return (
+        f"{worst}: two halves of its timings disagree, {first} and {second}{whole}: the machine was busy, and "
+        f"latencies are certain to {share(apart[worst])} only"
+    )
+
+
+def result_table(results: Sequence[TuneResult], references: Sequence[float | None], width: int) -> Table:
+    """A row a task, and one for their weighted sum; at most `width` characters wide."""
+    rows: list[tuple[str, ...]] = [
+        (
             result.name,
             str(result.weight),
             result.algorithm or "-",
             str(len(result.records)),
             str(sum(result.errors.values())),
-            *_figures(result.best_seconds, result.gflops, result.peak_share),
+            latency(result.best_seconds),
+            share(result.spread),
+            *_rates(result.gflops, result.peak_share),
             *_against(seconds, result.best_seconds),
         )
+        for result, seconds in zip(results, references, strict=True)
+    ]
     if len(results) > 1:
-        table.add_section()
-        table.add_row(*_total(results, references), style="bold")
-    return table
+        rows.append(_total(results, references))
+    ranks = {
+        "task": 0,
+        "times": 9,
+        "algorithm": 8,
+        "trials": 6,
+        "failed": 7,
+        "latency": 0,
+        "spread": 3,
+        "GFLOP/s": 1,
+        "of peak": 2,
+        "ORT": 4,
+        "ratio": 1,
+    }
+    return fitted(_columns(ranks, rows), width, foot=len(results) > 1)
 
 
-def network_table(results: Sequence[TuneResult]) -> Table:
-    """Where the milliseconds go: a row a task, the most expensive first, and one for all."""
-    table = Table(box=None, header_style="bold")
-    table.add_column("task", no_wrap=True)
-    for title in ("times", "algorithm", "trials", "failed", "ms", "ms in all", "share", "of peak"):
-        table.add_column(title, justify="right", no_wrap=True)
+def network_table(results: Sequence[TuneResult], width: int) -> Table:
+    """Where the time goes: a row a task, the most expensive first, and one for all; at most `width` characters wide."""
     whole = sum(_spent(result) for result in results)
+    rows = []
     for result in sorted(results, key=_spent, reverse=True):
         missing = math.isnan(result.best_seconds)
-        table.add_row(
-            result.name,
-            str(result.weight),
-            result.algorithm or "-",
-            str(len(result.records)),
-            str(sum(result.errors.values())),
-            "-" if missing else f"{result.best_seconds * 1e3:.4f}",
-            "-" if missing else f"{_spent(result) * 1e3:.3f}",
-            f"{_spent(result) / whole:.1%}" if whole else "-",
-            "-" if missing else f"{result.peak_share:.0%}",
+        rows.append(
+            (
+                result.name,
+                str(result.weight),
+                result.algorithm or "-",
+                str(len(result.records)),
+                str(sum(result.errors.values())),
+                latency(result.best_seconds),
+                share(result.spread),
+                "-" if missing else latency(_spent(result)),
+                f"{_spent(result) / whole:.1%}" if whole else "-",
+                "-" if missing else f"{result.peak_share:.0%}",
+            )
         )
     flops = sum(r.weight * r.workload.flops for r in results if not math.isnan(r.best_seconds))
     peak = peak_flops(results[0].hardware, results[0].threads)
-    table.add_section()
-    table.add_row(
-        "sum",
-        str(sum(result.weight for result in results)),
-        "",
-        str(sum(len(result.records) for result in results)),
-        str(sum(sum(result.errors.values()) for result in results)),
-        "",
-        f"{whole * 1e3:.3f}",
-        "100.0%",
-        f"{flops / whole / peak:.0%}" if whole else "-",
-        style="bold",
-    )
-    return table
+    trials = sum(len(result.records) for result in results)
+    failed = sum(sum(result.errors.values()) for result in results)
+    times = sum(result.weight for result in results)
+    reached = f"{flops / whole / peak:.0%}" if whole else "-"
+    rows.append(("sum", str(times), "", str(trials), str(failed), "", "", latency(whole), "100.0%", reached))
+    ranks = {
+        "task": 0,
+        "times": 2,
+        "algorithm": 8,
+        "trials": 6,
+        "failed": 7,
+        "latency": 3,
+        "spread": 5,
+        "in all": 0,
+        "share": 0,
+        "of peak": 1,
+    }
+    return fitted(_columns(ranks, rows), width, foot=True)
+
+
+def _columns(ranks: Mapping[str, int], rows: Sequence[Sequence[str]]) -> list[Column]:
+    cells = zip(*rows, strict=True)
+    return [
+        Column(title, of, rank, left=title == "task") for (title, rank), of in zip(ranks.items(), cells, strict=True)
+    ]
 
 
 def network_sentence(network: Mapping[str, Any]) -> str:
     """What the executable does, beside the reference."""
     parts = []
     if network["seconds"] is not None:
-        parts.append(f"{network['name']}: {network['seconds'] * 1e3:.2f} ms as one executable")
+        spread = "" if network.get("spread") is None else f" (spread {share(network['spread'])})"
+        parts.append(f"{network['name']}: {latency(network['seconds'])} as one executable{spread}")
     if network["reference_seconds"] is not None:
         ratio = network["reference_seconds"] / network["seconds"]
-        parts.append(f"{network['reference']} {network['reference_seconds'] * 1e3:.2f} ms ({ratio:.2f}x)")
+        parts.append(f"{network['reference']} {latency(network['reference_seconds'])} ({ratio:.2f}x)")
     if network["tasks_seconds"] is not None:
-        parts.append(f"sum of the tasks {network['tasks_seconds'] * 1e3:.2f} ms")
+        parts.append(f"sum of the tasks {latency(network['tasks_seconds'])}")
     if network["max_error"] is not None:
         parts.append(f"largest relative error {network['max_error']:.1e}")
     return ", ".join(parts)
@@ -157,7 +200,7 @@ def _spent(result: TuneResult) -> float:
     return 0.0 if math.isnan(result.best_seconds) else result.weight * result.best_seconds
 
 
-def _total(results: Sequence[TuneResult], references: Sequence[float | None]) -> list[str]:
+def _total(results: Sequence[TuneResult], references: Sequence[float | None]) -> tuple[str, ...]:
     """Weighted sum over the tasks; of the reference only where it has all of them."""
     ours = sum(result.weight * result.best_seconds for result in results)
     flops = sum(result.weight * result.workload.flops for result in results)
@@ -166,24 +209,24 @@ def _total(results: Sequence[TuneResult], references: Sequence[float | None]) ->
         result.weight * (math.nan if seconds is None else seconds)
         for result, seconds in zip(results, references, strict=True)
     )
-    return [
+    return (
         "weighted sum",
         str(sum(result.weight for result in results)),
         "",
         str(sum(len(result.records) for result in results)),
         str(sum(sum(result.errors.values()) for result in results)),
-        *_figures(ours, flops / ours * 1e-9, shares / ours),
+        latency(ours),
+        "",
+        *_rates(flops / ours * 1e-9, shares / ours),
         *_against(None if math.isnan(theirs) else theirs, ours),
-    ]
+    )
 
 
-def _figures(seconds: float, gflops: float, share: float) -> tuple[str, str, str]:
-    if math.isnan(seconds):
-        return ("-", "-", "-")
-    return (f"{seconds * 1e3:.4f}", f"{gflops:.1f}", f"{share:.0%}")
+def _rates(gflops: float, peak_share: float) -> tuple[str, str]:
+    return ("-", "-") if math.isnan(gflops) else (f"{gflops:.1f}", f"{peak_share:.0%}")
 
 
 def _against(reference: float | None, ours: float) -> tuple[str, str]:
     if reference is None:
         return ("-", "-")
-    return (f"{reference * 1e3:.4f}", "-" if math.isnan(ours) else f"{reference / ours:.2f}x")
+    return (latency(reference), "-" if math.isnan(ours) else f"{reference / ours:.2f}x")

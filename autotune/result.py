@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.finals import standings
+from autotune.finals import Best, best_of_logs
+from autotune.units import latency, share
 from measure.errors import ErrorClass
 from measure.record import Record
 from measure.recordlog import RecordLog
@@ -24,8 +25,10 @@ from search_space.workloads import Workload
 from targets import registry
 from targets.base import Kernel, Module
 
+_LONGEST = 100  # characters of a workload that are shown
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class TuneResult:
     """Outcome of one task.
 
@@ -69,21 +72,55 @@ class TuneResult:
     problem: str = ""
     transfer: Mapping[str, Any] | None = None
 
-    @cached_property
-    def best(self) -> Record | None:
-        """Record of the fastest correct candidate; the first of equals."""
-        return self._standing[1]
+    def __repr__(self) -> str:
+        """A few lines, whatever the number of records."""
+        return "\n".join([f"TuneResult of {self.name}: {self._facts['workload']}", *self._lines])
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from autotune.html_report.markup import element, table
+
+        rows = [(name, value) for name, value in self._facts.items()]
+        return element("div", element("strong", f"TuneResult of {self.name}"), table(["", ""], rows, ()))
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        key = str(self.workload.key)
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        failed = ", ".join(f"{count} {name}" for name, count in self.errors.items())
+        facts = {"workload": key if len(key) <= _LONGEST else f"{key[: _LONGEST - 1]}…"}
+        if self.best is None:
+            facts["best"] = f"nothing works: {self.problem or failed or 'no trials'}"
+        else:
+            facts["best"] = f"{latency(self.best_seconds)}, spread {share(self.spread)}, by {self.algorithm}"
+            facts["rate"] = f"{self.gflops:.1f} GFLOP/s, {self.peak_share:.0%} of peak"
+        facts["machine"] = f"{self.target}, {threads}, cache {self.cache}"
+        facts["trials"] = f"{len(self.records)}{f', failed: {failed}' if failed else ''}"
+        return {**facts, **({"interrupted": "by the user"} if self.interrupted else {})}
+
+    @property
+    def _lines(self) -> list[str]:
+        return [f"  {name}: {value}" for name, value in self._facts.items() if name != "workload"]
 
     @cached_property
-    def _standing(self) -> tuple[float, Record | None]:
-        few = len(self.finals) + 1  # of the fastest: no more of them can have been timed again
-        leading = [record for log in map(_log, (self.records, self.others)) for record in log.fastest(few)]
-        return next(iter(standings((*leading, *self.finals))), (math.nan, None))
+    def standing(self) -> Best | None:
+        """The best candidate and what it stands with, see `autotune.finals`; None where none worked."""
+        return best_of_logs(_log(self.records), _log(self.others), self.finals)
+
+    @property
+    def best(self) -> Record | None:
+        """Record of the best candidate."""
+        return None if self.standing is None else self.standing.record
 
     @property
     def best_seconds(self) -> float:
         """Latency of the best candidate; NaN where none worked."""
-        return self._standing[0]
+        return math.nan if self.standing is None else self.standing.seconds
+
+    @property
+    def spread(self) -> float:
+        """(75th percentile - 25th percentile) / median of timings of the best candidate; NaN where none worked."""
+        return math.nan if self.standing is None else self.standing.spread
 
     @property
     def gflops(self) -> float:
@@ -117,8 +154,14 @@ class TuneResult:
 
     @property
     def curve(self) -> NDArray[np.float64]:
-        """(trials,) best seconds after each trial; NaN until one has worked."""
-        return np.fmin.accumulate(_log(self.records).seconds)
+        """Best seconds after each trial, NaN until one has worked, and once more where the fastest were timed again.
+
+        What other runs had measured is known from the beginning. (trials,) or (trials + 1,); the last is
+        `best_seconds`.
+        """
+        known_before = np.fmin.reduce(_log(self.others).seconds, initial=np.nan)
+        after: NDArray[np.float64] = np.fmin(np.fmin.accumulate(_log(self.records).seconds), known_before)
+        return np.append(after, self.best_seconds) if self.finals else after
 
     @property
     def errors(self) -> dict[str, int]:
@@ -156,7 +199,7 @@ class TuneResult:
             "best_seconds": known(self.best_seconds),
             "gflops": known(self.gflops),
             "peak_share": known(self.peak_share),
-            "spread": known(self.best.spread) if self.best else None,
+            "spread": known(self.spread),
             "cache": self.cache,
             "trials_per_second": self.measured / spent if self.measured else None,
             "candidates_per_second": self.scored / self.scoring_seconds if self.scored else None,

@@ -22,7 +22,9 @@ from autotune.tracking.tracker import Tracker, tracker_of
 from autotune.tuner import known, prepare, source_of
 from autotune.tuning import Settings
 from measure.database import Database
-from measure.hostlock import HostLock
+from measure.hostlock import alone
+from measure.patience import telling
+from measure.steadiness import tell_if_busy
 from targets import registry
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class Outcome:
         notes: what the user should know of, a sentence each.
         seconds: wall time of the run.
         wrong: what is wrong with the executable of a network; "" where nothing is.
+        stopped: whether the user did so after the search.
+        untracked: what the tracking store has not got, and why; "" where it has everything, or is still being told.
     """
 
     results: Sequence[TuneResult]
@@ -50,11 +54,13 @@ class Outcome:
     notes: Sequence[str]
     seconds: float
     wrong: str = ""
+    stopped: bool = False
+    untracked: str = ""
 
     @property
     def interrupted(self) -> bool:
         """Whether the user stopped it early."""
-        return any(result.interrupted for result in self.results)
+        return self.stopped or any(result.interrupted for result in self.results)
 
     @property
     def problems(self) -> list[str]:
@@ -69,8 +75,9 @@ def run(
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
     say: Callable[[str], None] = lambda text: None,
+    show: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Outcome:
-    """Runs a configuration.
+    """Runs a configuration; when it returns, the tracking store has everything, or `tracking.wait_s` has passed.
 
     Args:
         config: what to do.
@@ -78,6 +85,7 @@ def run(
         resume: go on with the records that are there; otherwise those in the run folder are set aside.
         callbacks: who is told of the progress.
         say: shows a sentence to the user.
+        show: is given the outcome before the tracking store is waited for.
 
     Raises:
         ConfigError: something in the configuration cannot be done.
@@ -87,7 +95,9 @@ def run(
         raise ConfigError(f"{where}: a run must have `model` or `workload`, but got `collect`, see `autotune collect`")
     tracker = tracker_of(config, where, say)
     with tracker:
-        return _run(config, where, resume, (*callbacks, tracker), say, tracker)
+        outcome = _run(config, where, resume, (*callbacks, tracker), say, tracker)
+        show(outcome)
+        return replace(outcome, untracked=tracker.settle())
 
 
 def _run(
@@ -101,6 +111,8 @@ def _run(
     start = time.perf_counter()
     settings = settings_of(config, where)
     check_runnable(config.measure.pool, (settings.target, config.target), where)
+    if config.measure.pool in ("local", "ray") and not registry.get(settings.target).simulated:
+        tell_if_busy(say)
     network = None if config.model is None else network_of(config, where)
     tasks = tasks_of(config, where) if network is None else list(network.tasks)
     if network is not None:
@@ -116,17 +128,18 @@ def _run(
         tracker.begin(folder, resume)
         if resume:
             database.check_compatible(*dict.fromkeys(settings.of(task).target for task in tasks))
-        tunings = [
-            prepare(
-                task,
-                settings,
-                known(database, task.workload, settings.of(task)) if resume else [],
-                space_of(task, config, settings, where),
-                _algorithms(task, config, network),
-                source=source,
-            )
-            for task in tasks
-        ]
+        with telling(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):
+            tunings = [
+                prepare(
+                    task,
+                    settings,
+                    known(database, task.workload, settings.of(task)) if resume else [],
+                    space_of(task, config, settings, where),
+                    _algorithms(task, config, network),
+                    source=source,
+                )
+                for task in tasks
+            ]
         if network is None:
             results = run_rounds(tunings, pool, database, callbacks)
         else:
@@ -134,8 +147,12 @@ def _run(
         notes += database.notes
     interrupted = any(result.interrupted for result in results)
     measured = config.measure.pool in ("local", "ray") and not interrupted  # by this host, or a cluster begun on it
+    stopped = False
     if measured and network is None and registry.get(settings.target).peers:
-        references, note = _references(tasks, settings, say)
+        try:
+            references, note = _references(tasks, settings, say)
+        except KeyboardInterrupt:  # what was searched is kept, and written as ever
+            stopped, references, note = True, [None] * len(tasks), "no reference timings: they were stopped"
         notes += [note] if note else []
     else:
         references = [None] * len(tasks)
@@ -152,9 +169,9 @@ def _run(
         notes += [note] if note else []
     run_folder.draw_curves(results, folder / "curve.png")
     run_folder.draw_rooflines(results, folder)
-    note = tracker.finish(folder, document, interrupted, time.perf_counter() - start)
+    note = tracker.finish(folder, document, interrupted or stopped, time.perf_counter() - start)
     notes += [note] if note else []
-    return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong)
+    return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong, stopped)
 
 
 def _records(config: RunConfig, resume: bool, say: Callable[[str], None]) -> Database:
@@ -197,15 +214,11 @@ def _references(
     from autotune.graph.reference import ReferenceFailure, onnxruntime_seconds
 
     say(f"timing {'the same layers' if len(tasks) > 1 else 'the same layer'} on ONNX Runtime")
-    lock = HostLock()
     try:
-        lock.acquire("time", 600.0)
-        seconds = onnxruntime_seconds([task.workload for task in tasks], settings.threads, settings.cache)
+        with alone():
+            return onnxruntime_seconds([task.workload for task in tasks], settings.threads, settings.cache), None
     except ReferenceFailure as error:
         return [None] * len(tasks), f"no reference timings: {error}"
-    finally:
-        lock.close()
-    return seconds, None
 
 
 __all__ = ["ConfigError", "Outcome", "run"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.compile import Schedule
-from autotune.finals import by_algorithm
+from autotune.finals import Best, by_algorithm
 from autotune.task import Task
 from measure.record import Record
 from measure.recordlog import RecordLog
@@ -16,9 +16,6 @@ from search_space.operators.base import LIBRARY
 from search_space.schedule.trace import Trace
 from search_space.space import algorithms_on
 from search_space.workloads import Workload
-
-Standing = tuple[float, Record]
-"""Seconds that a candidate stands with, and a record of it."""
 
 Chosen = Mapping[str, tuple[Schedule, float]]
 """Workload key → schedule and its seconds."""
@@ -91,13 +88,13 @@ def select(
     if limits.max_extra_bytes is not None:
         _shrink(tasks, by_task, chosen, limits.max_extra_bytes)
     return {
-        key: (Schedule(record.algorithm, Trace.from_json(record.trace)), seconds)
-        for key, (seconds, record) in chosen.items()
+        key: (Schedule(best.record.algorithm, Trace.from_json(best.record.trace)), best.seconds)
+        for key, best in chosen.items()
     }
 
 
 def _shrink(
-    tasks: Sequence[Task], by_task: Mapping[str, Mapping[str, Standing]], chosen: dict[str, Standing], most: int
+    tasks: Sequence[Task], by_task: Mapping[str, Mapping[str, Best]], chosen: dict[str, Best], most: int
 ) -> None:
     known = {task.workload.key: task for task in tasks}
 
@@ -105,12 +102,12 @@ def _shrink(
         task = known[record.workload_key]
         return task.weight * extra_bytes(task.workload, record.algorithm)
 
-    while sum(extra(record) for _, record in chosen.values()) > most:
+    while sum(extra(best.record) for best in chosen.values()) > most:
         moves = [
-            (known[key].weight * (slower - seconds) / (extra(now) - extra(other)), key, (slower, other))
-            for key, (seconds, now) in chosen.items()
-            for slower, other in by_task[key].values()
-            if extra(other) < extra(now)
+            (known[key].weight * (other.seconds - now.seconds) / (extra(now.record) - extra(other.record)), key, other)
+            for key, now in chosen.items()
+            for other in by_task[key].values()
+            if extra(other.record) < extra(now.record)
         ]
         if not moves:
             return

@@ -22,6 +22,7 @@ from autotune.pools import make_pool
 from autotune.subject import blamed, settings_of, tasks_of
 from autotune.task import Task
 from autotune.tuner import known, prepare
+from autotune.units import latency
 from measure.database import Database
 from measure.pool import MeasurePool
 from search_space.hardware import Hardware
@@ -152,7 +153,7 @@ def sweep(
             point = replace(point, memory_bytes=sum(size for _, size in hardware.memories))
             varied = config.model_copy(update={"target": f"{family}:{file}"})
             point = _tuned(point, varied, where, hardware, pool, database)
-            say(f"{point.name}: {point.problem or f'{point.seconds * 1e3:.3f} ms'}")
+            say(f"{point.name}: {point.problem or latency(point.seconds)}")
             points.append(point)
             if point.interrupted:
                 break

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from autotune.finals import FINALS, finalists, is_final
+from autotune.finals import FINALS, best_of_logs, finalists, is_final
 from autotune.guide import Guide
 from autotune.result import TuneResult
 from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
@@ -117,8 +117,9 @@ class TaskTuning:
         self.records = RecordLog()
         self.others = RecordLog()  # of runs with other seeds: known, but none of this run's trials
         self.finals: list[Record] = []  # timings of candidates that are known already
-        self.best_seconds = math.nan
-        self.history: list[float] = []  # best seconds after each round
+        self.fastest = math.nan  # seconds of the fastest trial, which others are cut short against
+        self.history: list[float] = []  # the same after each round
+        self._standing: float | None = math.nan  # seconds of the best; None: to be found anew
         self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
         self.failure: NoLegalSchedule | None = None
         self._workload = task.workload.to_json()
@@ -136,6 +137,14 @@ class TaskTuning:
     def total(self) -> int:
         """Trials that this task will have."""
         return len(self.records) if self._exhausted else self.settings.trials
+
+    @property
+    def best_seconds(self) -> float:
+        """Seconds that the best candidate stands with by now, see `autotune.finals`; NaN where nothing has worked."""
+        if self._standing is None:
+            best = best_of_logs(self.records, self.others, self.finals)
+            self._standing = math.nan if best is None else best.seconds
+        return self._standing
 
     @property
     def done(self) -> bool:
@@ -159,11 +168,12 @@ class TaskTuning:
                 self._next = max(self._next, record.order + 1)
             if is_final(record):
                 self.finals.append(record)
+                self._standing = None
             if is_final(record) or _digest(record.trace_key) in self._known:
                 continue
             self._keep(record, own)
             if own and len(self.records) % self.settings.batch == 0:
-                self.history.append(self.best_seconds)
+                self.history.append(self.fastest)
             candidate = self._candidate_of(record)
             number = _round_of(record) if own else -1
             self._round = max(self._round, number + 1)
@@ -223,6 +233,7 @@ class TaskTuning:
             result, time=time.time(), sketch=known.sketch, order=known.order, provenance=FINALS, host=self.host
         )
         self.finals.append(record)
+        self._standing = None
         return record
 
     def measures(self, trial: Trial) -> bool:
@@ -255,7 +266,7 @@ class TaskTuning:
             self._next = max(self._next, record.order + 1)
         self._proposed.clear()
         self._round += 1
-        self.history.append(self.best_seconds)
+        self.history.append(self.fastest)
         self._learn(told, refit=not self.done)
 
     def result(self, interrupted: bool = False) -> TuneResult:
@@ -313,7 +324,7 @@ class TaskTuning:
                     seed=self.settings.seed,
                     build_timeout=self.settings.build_timeout,
                     run_timeout=self.settings.run_timeout,
-                    best_seconds=None if math.isnan(self.best_seconds) else self.best_seconds,
+                    best_seconds=None if math.isnan(self.fastest) else self.fastest,
                 )
         if repeated:
             self.strategy.tell([c for c, _ in repeated], np.array([seconds for _, seconds in repeated]))
@@ -323,9 +334,10 @@ class TaskTuning:
 
     def _keep(self, record: Record, own: bool = True) -> None:
         (self.records if own else self.others).append(record)
+        self._standing = None
         self._known[_digest(record.trace_key)] = record.seconds
-        if record.ok and not self.best_seconds <= record.seconds:
-            self.best_seconds = record.seconds
+        if record.ok and not self.fastest <= record.seconds:
+            self.fastest = record.seconds
 
     def _learn(self, told: Sequence[tuple[Candidate, float]], refit: bool = True) -> None:
         start, before = time.perf_counter(), self.guide.seconds

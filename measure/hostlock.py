@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from measure.patience import Patience
+
+log = logging.getLogger(__name__)
 
 _MODES = {"build": fcntl.LOCK_SH, "time": fcntl.LOCK_EX}
 
@@ -22,6 +29,7 @@ class HostLock:
         self.path = Path(path) if path is not None else default_path()
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self.held: str | None = None
+        self._patience = Patience()
 
     def acquire(self, phase: str, timeout: float) -> bool:
         """Takes the lock for `build` (shared) or `time` (exclusive), in exchange for what is held.
@@ -41,11 +49,13 @@ class HostLock:
             try:
                 fcntl.flock(self._descriptor, _MODES[phase] | fcntl.LOCK_NB)
             except BlockingIOError:
+                self._patience.still("other programs that build or time kernels on this host")
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return False
                 time.sleep(min(0.005, remaining))
             else:
+                self._patience.over()
                 self.held = phase
                 return True
 
@@ -61,6 +71,22 @@ class HostLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+@contextmanager
+def alone(timeout: float = 600.0) -> Iterator[None]:
+    """Nothing else of this package builds or times on this host, until the block ends; it is waited for.
+
+    Args:
+        timeout: seconds after which the block is entered all the same, which is told.
+    """
+    lock = HostLock()
+    try:
+        if not lock.acquire("time", timeout):
+            log.warning("other programs build or time on this host for %g s already: timings are disturbed", timeout)
+        yield
+    finally:
+        lock.close()
 
 
 def default_path() -> Path:

@@ -45,9 +45,11 @@ def get(spec: str) -> Target:
     Raises:
         UnknownTarget: no target of that name.
     """
-    name = spec.partition(":")[0]
+    name, colon, variant = spec.partition(":")
     if name not in TARGETS:
         raise UnknownTarget(f"`target` must be one of {', '.join(TARGETS)}, but got target={spec!r}")
+    if colon and (not variant or variant.endswith(":")):
+        raise UnknownTarget(f"`target` must have a variant behind its colon, or no colon, but got target={spec!r}")
     module, _, attribute = TARGETS[name].partition(":")
     make: Callable[[str], Target] = getattr(importlib.import_module(module), attribute)
     return make(spec)

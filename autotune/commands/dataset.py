@@ -152,9 +152,11 @@ def summary_tables(found: Sequence[TaskStats]) -> list[Table]:
 
 def task_table(found: Sequence[TaskStats]) -> Table:
     """What a dataset holds, a row for each task."""
-    table = _table("target", "task", "sketches", "programs", "valid", "random", "best ms", "median ms", "GFLOP/s")
+    from autotune.units import latency
+
+    table = _table("target", "task", "sketches", "programs", "valid", "random", "best", "median", "GFLOP/s")
     for one in found:
-        figures = (f"{one.best * 1e3:.3f}", f"{one.median * 1e3:.3f}", f"{one.gflops:.1f}")
+        figures = (latency(one.best), latency(one.median), f"{one.gflops:.1f}")
         counts = map(str, (one.sketches, one.programs, one.valid, one.random))
         table.add_row(one.target, one.name, *counts, *figures)
     return table

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autotune.commands.blame import nobody_reads
 from measure.errors import MeasureError
 
 if TYPE_CHECKING:
@@ -118,5 +119,7 @@ def _blaming(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
+        if nobody_reads(error):
+            raise
         typer.echo(str(error), err=True)
         raise typer.Exit(BAD_INPUT) from None

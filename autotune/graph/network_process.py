@@ -195,8 +195,8 @@ class NetworkProcess:
         return answer
 
 
-def interleaved(processes: Sequence[NetworkProcess], turns: int, seconds: float = 0.12) -> dict[str, float]:
-    """Seconds of each runtime: of its turns, taken one after the other, the median of the faster half.
+def interleaved(processes: Sequence[NetworkProcess], turns: int, seconds: float = 0.12) -> dict[str, list[float]]:
+    """Median seconds of each turn of each runtime; the runtimes take turns, one after the other.
 
     A turn warms up for as long as it then measures: a core that was idle takes a while to come back to its full clock.
 
@@ -212,7 +212,12 @@ def interleaved(processes: Sequence[NetworkProcess], turns: int, seconds: float 
             time.sleep(0.1)  # in which idle threads of the last runtime stop spinning
             count = counts[process.runtime]
             found[process.runtime].append(float(np.median(process.time(2 * count)[count:])))
-    return {name: float(np.median(sorted(each)[: max(1, len(each) // 2)])) for name, each in found.items()}
+    return found
+
+
+def of_turns(turns: Sequence[float]) -> float:
+    """What a runtime stands with: the median of the faster half of its turns."""
+    return float(np.median(sorted(turns)[: max(1, len(turns) // 2)]))
 
 
 def serve(request: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:

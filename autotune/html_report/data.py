@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotune.config import ConfigError
-from autotune.finals import is_final, standings
+from autotune.finals import best_of, is_final
 from autotune.folder import SCHEMA
 from measure.database import records_in, summarised
 from measure.journal import Journal
@@ -35,7 +35,7 @@ class TaskKey(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A gain: the best latency after a number of trials."""
+    """The best latency after a number of trials."""
 
     trials: int
     clock: float  # seconds since the run's first trial began
@@ -51,7 +51,8 @@ class TaskData:
         name: shown; user text.
         weight: how often the task occurs.
         flops: operations of one execution; NaN where they are not known.
-        seconds: that the best candidate stands with; NaN where none worked.
+        seconds: that the best candidate stands with, see `autotune.finals`; NaN where none worked.
+        spread: of what was timed of it, as a share; NaN likewise.
         peak_share: share of the machine's peak in [0, 1]; NaN where it is not known.
         algorithm: of the best candidate; "" likewise.
         reference, reference_seconds: what else computed it, and how fast; NaN where nothing did.
@@ -66,6 +67,7 @@ class TaskData:
     weight: int = 1
     flops: float = math.nan
     seconds: float = math.nan
+    spread: float = math.nan
     peak_share: float = math.nan
     algorithm: str = ""
     reference: str = ""
@@ -86,17 +88,22 @@ class TaskData:
         return sum(not record.ok for record in self.records)
 
     @cached_property
-    def steps(self) -> list[Step]:
-        """The gains of the run."""
+    def gains(self) -> list[Step]:
+        """The trials that were faster than all before them."""
         found: list[Step] = []
         for number, (record, clock) in enumerate(zip(self.records, self.clocks, strict=True), 1):
             if record.ok and not (found and found[-1].seconds <= record.seconds):
                 found.append(Step(number, clock, record.seconds))
         return found
 
+    @property
+    def steps(self) -> list[Step]:
+        """The best latency of the run: its gains, and at its end what the best candidate stands with."""
+        return _ended(self.gains, len(self.records), self.clocks[-1] if self.clocks else 0.0, self.seconds)
+
     def trials_to(self, seconds: float) -> int | None:
-        """Trials until a candidate took at most `seconds`; None where none did."""
-        return next((step.trials for step in self.steps if step.seconds <= seconds), None)
+        """Trials until one took at most `seconds`; None where none did."""
+        return next((step.trials for step in self.gains if step.seconds <= seconds), None)
 
 
 @dataclass
@@ -156,7 +163,7 @@ class RunData:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """The gains of the weighted sum of all tasks, from where each has a candidate that works."""
+        """The best latencies of all tasks, added up with their weights, from where each has a candidate that works."""
         events = sorted(
             (clock, place, record.seconds if record.ok else math.inf)
             for place, task in enumerate(self.tasks)
@@ -170,7 +177,7 @@ class RunData:
                 whole = sum(task.weight * value for task, value in zip(self.tasks, best, strict=True))
                 if whole < math.inf:
                     found.append(Step(number, clock, whole))
-        return found
+        return _ended(found, len(events), self.clock, self.seconds)
 
 
 def load(path: Path) -> list[RunData]:
@@ -247,6 +254,7 @@ def _of_summary(entry: Mapping[str, Any]) -> TaskData:
         entry["weight"],
         float(workload.flops),
         _number(entry["best_seconds"]),
+        _number(entry.get("spread")),
         _number(entry["peak_share"]),
         entry["algorithm"] or "",
         entry["reference"] or "",
@@ -264,7 +272,8 @@ def _records(path: Path) -> list[Record]:
     try:
         for _, _, record in records_in(journal, refused):
             host = hosts.setdefault(json.dumps(record.host, sort_keys=True), record.host)
-            found.append(replace(record, trace=(), latencies=(record.seconds,) if record.ok else (), host=host))
+            kept = record.latencies if is_final(record) else (record.seconds,) if record.ok else ()
+            found.append(replace(record, trace=(), latencies=kept, host=host))
     finally:
         journal.close()
     for sentence in summarised(refused):
@@ -301,9 +310,9 @@ def _of_records(
     if known is None:
         run.tasks = list(tasks.values())
         for task in run.tasks:
-            if standing := standings((*task.records, *task.finals)):
-                best = standing[0][1]
-                task.seconds, task.algorithm, task.metrics = standing[0][0], best.algorithm, best.metrics
+            if (best := best_of(task.records, task.finals)) is not None:
+                task.seconds, task.spread = best.seconds, best.spread
+                task.algorithm, task.metrics = best.record.algorithm, best.record.metrics
     return run
 
 
@@ -320,6 +329,13 @@ def _flops(record: Record) -> float:
         return float(Workload.from_json(dict(record.workload)).flops)
     except ValueError:
         return math.nan
+
+
+def _ended(gains: Sequence[Step], trials: int, clock: float, seconds: float) -> list[Step]:
+    """Gains, and what is best after all trials; where it is no other it is not repeated."""
+    if not gains or math.isnan(seconds) or gains[-1].seconds == seconds:
+        return list(gains)
+    return [*gains, Step(trials, clock, seconds)]
 
 
 def _sum(values: Any) -> float:

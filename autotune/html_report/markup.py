@@ -59,11 +59,6 @@ def table(
     return element("div", element("table", *parts), class_="scroll")
 
 
-def milliseconds(seconds: float) -> str:
-    """A latency in ms with four digits that count; "–" for NaN."""
-    return "–" if math.isnan(seconds) else _digits(seconds * 1e3)
-
-
 def figure(value: float, digits: int = 1) -> str:
     """A number; "–" for NaN."""
     return "–" if math.isnan(value) else f"{value:,.{digits}f}"
@@ -85,8 +80,3 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def _digits(value: float) -> str:
-    decimals = 4 if value < 1 else max(0, 3 - math.floor(math.log10(value)))
-    return f"{value:,.{decimals}f}"

@@ -11,9 +11,10 @@ from typing import Any
 from autotune import __version__
 from autotune.html_report.charts import SERIES, Curve, bar, step_chart
 from autotune.html_report.data import RunData, Step, TaskData, TaskKey
-from autotune.html_report.markup import Markup, duration, element, figure, html, milliseconds, percent, table, times
+from autotune.html_report.markup import Markup, duration, element, figure, html, percent, table, times
 from autotune.html_report.style import STYLE
 from autotune.report import metrics_sentence
+from autotune.units import latency, scale_of, share
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Nothing is asked of anywhere, and no script is run, whatever the names of tasks say."""
@@ -77,6 +78,10 @@ def _tell_apart(runs: Sequence[RunData]) -> None:
             run.name = f"{run.name} #{seen[run.name]}"
 
 
+def _latency(seconds: float) -> str:
+    return latency(seconds, "–")
+
+
 def _label(run: RunData, number: int) -> Markup:
     """A run's name with the colour that it has in charts."""
     return Markup(_key(number) + html(run.name))
@@ -93,9 +98,9 @@ def _overview(runs: Sequence[RunData]) -> Markup:
         "trials",
         "failed",
         "time",
-        "ms",
-        "ms of the network",
-        "reference ms",
+        "latency",
+        "of the network",
+        "reference",
         "ratio",
         "read from",
     ]
@@ -111,26 +116,27 @@ def _overview(runs: Sequence[RunData]) -> Markup:
                 sum(len(task.records) for task in run.tasks),
                 sum(run.errors.values()),
                 duration(run.clock),
-                milliseconds(run.seconds),
-                milliseconds(whole),
-                milliseconds(reference),
+                _latency(run.seconds),
+                _latency(whole),
+                _latency(reference),
                 times(reference / (whole if run.network else run.seconds)),
                 element("span", run.path, class_="path"),
             )
         )
     notes = [element("p", f"{run.name}: {run.note}", class_="note") for run in runs if run.note]
     below = (
-        "ms: the best latencies of all tasks, each as often as it occurs. "
+        "Latency: the best of all tasks, each as often as it occurs. "
         "Time: from the first trial to the last result, pauses of more than five minutes left out."
     )
     return Markup(table(columns, rows, range(1, 9)) + element("p", below) + "".join(notes))
 
 
 def _tasks(run: RunData, number: int, several: bool) -> Markup:
-    columns = ["task", "times", "algorithm", "trials", "failed", "ms", "ms in all", "share", "GFLOP/s", "of peak"]
+    columns = ["task", "times", "algorithm", "trials", "failed", "latency", "spread", "in all", "share"]
+    columns += ["GFLOP/s", "of peak"]
     beside = any(not math.isnan(task.reference_seconds) for task in run.tasks)
     measured = any(task.metrics for task in run.tasks)
-    columns += [*(("reference", "its ms", "ratio") if beside else ()), *(("metrics",) if measured else ())]
+    columns += [*(("reference", "its latency", "ratio") if beside else ()), *(("metrics",) if measured else ())]
     rows: list[Sequence[object]] = []
     for task in run.tasks:
         row: list[object] = [
@@ -139,19 +145,20 @@ def _tasks(run: RunData, number: int, several: bool) -> Markup:
             task.algorithm or "–",
             len(task.records),
             task.failed,
-            milliseconds(task.seconds),
-            milliseconds(task.weight * task.seconds),
+            _latency(task.seconds),
+            share(task.spread, "–"),
+            _latency(task.weight * task.seconds),
             percent(task.weight * task.seconds / run.seconds),
             figure(task.gflops),
             percent(task.peak_share),
         ]
         if beside:
-            row += [task.reference or "–", milliseconds(task.reference_seconds)]
+            row += [task.reference or "–", _latency(task.reference_seconds)]
             row += [times(task.reference_seconds / task.seconds)]
         rows.append([*row, *([metrics_sentence(task.metrics) or "–"] if measured else [])])
     if len(run.tasks) > 1:
         rows.append(_total(run, beside, measured))
-    right = [1, 3, 4, 5, 6, 7, 8, 9, *((11, 12) if beside else ())]
+    right = [1, 3, 4, 5, 6, 7, 8, 9, 10, *((12, 13) if beside else ())]
     body = table(columns, rows, right, foot=len(run.tasks) > 1)
     return Markup((element("h3", _label(run, number)) if several else "") + body)
 
@@ -168,18 +175,19 @@ def _total(run: RunData, beside: bool, measured: bool) -> list[object]:
         sum(len(task.records) for task in run.tasks),
         sum(task.failed for task in run.tasks),
         "",
-        milliseconds(run.seconds),
+        "",
+        _latency(run.seconds),
         percent(run.seconds / run.seconds),
         figure(flops / run.seconds * 1e-9),
         percent(share),
     ]
-    row += ["", milliseconds(reference), times(reference / run.seconds)] if beside else []
+    row += ["", _latency(reference), times(reference / run.seconds)] if beside else []
     return [*row, *([""] if measured else [])]
 
 
 def _comparison(runs: Sequence[RunData]) -> Markup:
     first = runs[0]
-    columns = ["task", *(what for _ in runs for what in ("ms", "ratio", "trials to near"))]
+    columns = ["task", *(what for _ in runs for what in ("latency", "ratio", "trials to near"))]
     groups: list[tuple[object, int]] = [("", 1), *((_label(run, number), 3) for number, run in enumerate(runs))]
     rows: list[Sequence[object]] = []
     ratios: list[list[float]] = [[] for _ in runs]
@@ -188,7 +196,7 @@ def _comparison(runs: Sequence[RunData]) -> Markup:
         if sum(task is not None for task in found) < 2:
             continue
         best = min((task.seconds for task in found if task and not math.isnan(task.seconds)), default=math.nan)
-        lowest = min((task.steps[-1].seconds for task in found if task and task.steps), default=math.nan)
+        lowest = min((task.gains[-1].seconds for task in found if task and task.gains), default=math.nan)
         row: list[object] = [element("a", name, href=f"#{_anchor(key)}")]
         base = found[0].seconds if found[0] else math.nan
         for place, task in enumerate(found):
@@ -197,7 +205,7 @@ def _comparison(runs: Sequence[RunData]) -> Markup:
             if not math.isnan(ratio):
                 ratios[place].append(ratio)
             near = task.trials_to(lowest * NEAR) if task else None
-            shown: object = milliseconds(seconds)
+            shown: object = _latency(seconds)
             row += [element("b", shown) if seconds == best else shown, times(ratio), "–" if near is None else near]
         rows.append(row)
     if not rows:
@@ -236,7 +244,10 @@ def _curves(runs: Sequence[RunData]) -> Markup:
         told = f"{key.target}, {key.measured}" if key.measured else key.target
         cards.append(_card(name, told, series, _anchor(key)))
     legend = element("p", *(element("span", _label(run, n)) for n, run in enumerate(runs)), class_="legend")
-    told = "Best latency so far, over trials and over the time of the run; each dot is a trial that worked."
+    told = (
+        "Best latency so far, over trials and over the time of the run; each dot is a trial that worked. Where the "
+        "fastest were timed again at the end, the line ends at what the best of them stands with, as tables have it."
+    )
     return Markup(element("p", told) + legend + element("div", *cards, class_="cards"))
 
 
@@ -247,7 +258,7 @@ def _card(name: str, told: str, series: Sequence[Any], anchor: str = "") -> Mark
         return element(
             "article", element("h3", name), element("p", "Nothing worked, or nothing was recorded."), **given
         )
-    scale, unit = (1e6, "µs") if min(step.seconds for step in steps) < 1e-4 else (1e3, "ms")
+    scale, unit = scale_of(min(step.seconds for step in steps))
     over_trials, over_time = [], []
     for run, number, found, dots, trials, clock in series:
         at = [(float(step.trials), step.seconds * scale) for step in found]

@@ -17,9 +17,11 @@ from typing import IO
 
 from autotune.config import ConfigError
 from autotune.tracking.facts import checked_uri, database_file, database_uri
-from autotune.tracking.spool import FOLDER, SpoolError, driver_lives, spools, store_of
+from autotune.tracking.spool import FOLDER, SpoolError, driver_lives, read_state, spools, store_of
 from autotune.tracking.store import StoreError
 from autotune.tracking.uploader import only_uploader, run_folders, upload_run
+from autotune.tracking.view import links
+from measure.patience import telling
 
 HOST = "127.0.0.1"
 
@@ -101,13 +103,14 @@ class Browser:
         self._process.wait()
 
 
-def serve(uri: str, port: int, say: Callable[[str], None]) -> None:
+def serve(uri: str, port: int, say: Callable[[str], None], run: str | None = None) -> None:
     """Shows the store until Ctrl-C or SIGTERM.
 
     Args:
         uri: sqlite:///FILE.
         port: to listen on; 0: any that is free.
-        say: is told the address.
+        say: is told the address, and where the runs and the newest one are.
+        run: id of the run in place of the newest.
 
     Raises:
         StoreError: the server does not start, or ends by itself.
@@ -124,7 +127,13 @@ def serve(uri: str, port: int, say: Callable[[str], None]) -> None:
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         try:
-            say(f"{browser.address()} shows the runs in {uri}; Ctrl-C ends it")
+            address = browser.address()
+            say(f"{address} shows the runs in {uri}; Ctrl-C ends it")
+            if (found := links(address, run)) is not None:
+                say(f"all runs: {found[0]}\nnewest run: {found[1]}")
+        except OSError as error:
+            if not stopped:
+                say(f"the newest run is not known: {error}")
         except StoreError:
             if not stopped:
                 raise
@@ -148,7 +157,7 @@ def track(run_folder: Path) -> str:
     if not found:
         raise ConfigError(f"`RUN` must be the folder of a tracked run, but {run_folder} holds no {FOLDER}/0001")
     goes_on = any(map(driver_lives, found))
-    with only_uploader(run_folder, 0.0 if goes_on else _PATIENCE) as alone:
+    with telling(f"uploading {run_folder}"), only_uploader(run_folder, 0.0 if goes_on else _PATIENCE) as alone:
         if not alone:
             why = "the run goes on" if goes_on else "it takes over a minute"
             raise StoreError(f"{run_folder}: the process beside the run must be done uploading, but {why}")
@@ -203,7 +212,8 @@ def show(folder: Path, uri: str | None, port: int, say: Callable[[str], None]) -
         return
     if not file.is_file():
         raise ConfigError(f"`FOLDER` must hold tracked runs, or `--uri` name their store, but there is no {file}")
-    serve(uri, port, say)
+    last = spools(folder)[-1:]
+    serve(uri, port, say, read_state(last[0]).runs.get("") if last else None)
 
 
 def _drain(output: IO[str]) -> None:

@@ -101,7 +101,26 @@ def task_parameters(tuning: TaskTuning) -> dict[str, str]:
 def final_metrics(entry: Mapping[str, Any]) -> dict[str, float | None]:
     """Metrics of a task's entry in the summary."""
     names = ("best_seconds", "gflops", "peak_share", "spread", "reference_seconds", "trials_per_second")
-    return {name: entry[name] for name in (*names, "candidates_per_second")}
+    figures = headline(entry["best_seconds"], entry["reference_seconds"])
+    return {**{name: entry[name] for name in (*names, "candidates_per_second")}, **figures}
+
+
+def run_metrics(document: Mapping[str, Any]) -> dict[str, float | None]:
+    """What the list of runs shows of a run: of its network as one executable, or the sum of its tasks."""
+    network = document.get("network")
+    if network and network["seconds"] is not None:
+        return headline(network["seconds"], network["reference_seconds"])
+    sums = []
+    for name in ("best_seconds", "reference_seconds"):
+        values = [entry[name] and entry["weight"] * entry[name] for entry in document["tasks"]]
+        sums.append(None if None in values else sum(values))
+    return headline(*sums)
+
+
+def headline(seconds: float | None, reference: float | None) -> dict[str, float | None]:
+    """Latency in milliseconds, and by how much it is faster than the reference; None where that is not known."""
+    ratio = reference / seconds if seconds and reference else None
+    return {"latency_ms": None if seconds is None else float(f"{seconds * 1e3:.6g}"), "ratio": ratio}
 
 
 def network_metrics(network: Mapping[str, Any]) -> dict[str, float]:

@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from autotune.tracking.spool import pending, read_state
+from autotune.tracking.spool import pending
+from autotune.tracking.uploader import only_uploader
 
 _COMMAND = "from autotune.tracking.uploader import main; main()"
 _POLL = 0.05
@@ -49,17 +51,27 @@ class Uploads:
                 self._process.stdin.write(f"{run_folder.absolute()}\n".encode())
                 self._process.stdin.close()
 
+    def at_work(self, run_folder: Path) -> bool:
+        """Whether somebody uploads from a run folder: this process, or one that was there before it."""
+        if self._process is not None and self._process.poll() is None:
+            return True
+        with only_uploader(run_folder) as alone:
+            return not alone
+
     def stop(self) -> None:
         """Lets a process go that was prepared for nothing."""
         if self._process is not None and self._process.stdin is not None and not self._told:
             self._process.stdin.close()
 
 
-def wait(spool: Path, seconds: float) -> bool:
-    """Waits until a spool is uploaded, which it then says, or for this long, or for the first problem."""
+def wait(spool: Path, seconds: float, at_work: Callable[[], bool]) -> bool:
+    """Waits until a spool is uploaded, which it then says, or for this long, or until nobody is at work on it.
+
+    A problem is none to give up for: it may be an old one, and the uploader tries again once the run has ended.
+    """
     end = time.monotonic() + seconds
     while pending(spool):
-        if time.monotonic() >= end or read_state(spool).problem:
-            return False
+        if time.monotonic() >= end or not at_work():
+            return not pending(spool)
         time.sleep(_POLL)
     return True

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +18,7 @@ from autotune import __version__
 from autotune.tracking.facts import database_file
 from autotune.tracking.model import write_folder
 from autotune.tracking.store import Input, Point, Store, StoreError
+from autotune.tracking.view import VIEW_TAG, view_state
 
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -36,6 +37,7 @@ for _name, _value in SETTINGS.items():
 import mlflow.pyfunc  # noqa: E402
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag, ViewType  # noqa: E402
 from mlflow.exceptions import MlflowException  # noqa: E402
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # noqa: E402
 from mlflow.tracking import MlflowClient  # noqa: E402
 from sqlalchemy.exc import SQLAlchemyError  # noqa: E402
 
@@ -69,12 +71,14 @@ class MLflowStore(Store):
         with self._blamed():
             file = database_file(uri)
             if file is not None:
-                file.parent.mkdir(parents=True, exist_ok=True)
+                make_whole(file, _migrated)
             self._client = MlflowClient(uri, uri)
             found = self._client.get_experiment_by_name(experiment)
             if found is not None and found.lifecycle_stage == "deleted":
                 self._client.restore_experiment(found.experiment_id)
             self._experiment = found.experiment_id if found is not None else self._created(experiment, file)
+            if found is None or VIEW_TAG not in found.tags:
+                self._client.set_experiment_tag(self._experiment, VIEW_TAG, view_state())
 
     def open_run(
         self,
@@ -203,6 +207,31 @@ class MLflowStore(Store):
         except (MlflowException, SQLAlchemyError, OSError) as error:
             said = str(error).strip().splitlines()
             raise StoreError(f"{self._uri}: {said[0][:300] if said else type(error).__name__}") from error
+
+
+def make_whole(file: Path, make: Callable[[Path], None]) -> None:
+    """Makes a file where there is none, such that nobody ever sees a part of it.
+
+    A new database is migrated for seconds, in many steps: who opened it meanwhile would migrate it, too, and fail.
+
+    Args:
+        file: of the database; one that is there stays as it is, also where another process was faster.
+        make: writes the whole file to the path that it is given.
+    """
+    if file.exists():
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as place:
+        partial = Path(place) / file.name
+        make(partial)
+        with suppress(FileExistsError):
+            os.link(partial, file)
+
+
+def _migrated(file: Path) -> None:
+    """Makes a database of today's schema; the place of its files is beside where it will lie."""
+    store = SqlAlchemyStore(f"sqlite:///{file}", (file.parent.parent / ARTIFACTS).as_uri())  # type: ignore[no-untyped-call]
+    store.engine.dispose()
 
 
 def _parts(items: Sequence[Item], count: int) -> Iterator[list[Item]]:

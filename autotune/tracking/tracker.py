@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +18,7 @@ from autotune.config import ConfigError, RunConfig
 from autotune.naming import file_name
 from autotune.tracking import facts, registry
 from autotune.tracking.launch import Uploads, wait
-from autotune.tracking.spool import EVENTS, SpoolError, Writer, read_state, spool_for, spools, store_of
+from autotune.tracking.spool import EVENTS, SpoolError, Writer, pending, read_state, spool_for, spools, store_of
 from measure.record import Record
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 LIVE_AFTER = 300.0
 """Seconds of an operator's run after which uploading begins: MLflow's import then costs less than a hundredth of it."""
-
-PATIENCE = 0.01
-"""Share of a run's wall time that its end may wait for the uploader."""
 
 
 class Tracker(Callback):
@@ -46,6 +44,10 @@ class Tracker(Callback):
             interrupted: whether the user stopped it early.
             seconds: wall time of the run.
         """
+        return ""
+
+    def settle(self) -> str:
+        """Waits until the store has what `finish` told; what the user should know of, or ""."""
         return ""
 
     def __enter__(self) -> Self:
@@ -90,6 +92,7 @@ class SpoolTracker(Tracker):
         self._folder: Path | None = None
         given, by_default = config.tracking.live_after_s, LIVE_AFTER if config.model is None else 0.0
         self._after = by_default if given is None else given  # seconds of the run after which uploading begins
+        self._patience = config.tracking.wait_s  # seconds
         self._problem = ""
         self._tunings: Sequence[TaskTuning] = ()
         self._errors: dict[str, Counter[str]] = {}  # task → error class → trials
@@ -188,7 +191,8 @@ class SpoolTracker(Tracker):
             self._tags(entry["name"], {"algorithm": entry["algorithm"], "errors": entry["errors"]})
         network = document.get("network")
         total = sum(entry["trials"] for entry in document["tasks"])
-        self._metrics("", total, {"wall_seconds": seconds, **self._totals(math.nan)})
+        totals = {**self._totals(math.nan), **facts.run_metrics(document)}
+        self._metrics("", total, {"wall_seconds": seconds, **totals})
         self._metrics("", total, facts.network_metrics(network) if network else {})
         self._write({"event": "file", "task": "", "to": "", "grows": True, **_stamp(self._config.records_path)})
         for task, path, place in _files(folder, document):
@@ -197,17 +201,31 @@ class SpoolTracker(Tracker):
             data = {"name": path.name, "digest": _digest(path), "source": str(path.absolute()), "context": context}
             self._write({"event": "input", **data})
         self._end("KILLED" if interrupted else "FINISHED", [entry["name"] for entry in document["tasks"]])
-        if self._folder is not None:
-            self._uploads.start(self._folder)
-        if self._problem:
-            return self._problem
-        spool = spools(folder)[-1]
-        if wait(spool, PATIENCE * seconds):
-            self._say(f"tracked in {self._uri}; `autotune ui {folder}` shows it")
+        return self._problem
+
+    def settle(self) -> str:
+        """See `Tracker`; Ctrl-C ends the waiting, not the upload."""
+        if self._folder is None or not spools(self._folder):
             return ""
-        if problem := read_state(spool).problem:
-            return f"not tracked yet: {problem}; `autotune track {folder}` uploads what was missed"
-        self._say(f"being uploaded to {self._uri}; `autotune track {folder}` waits for it")
+        self._uploads.start(self._folder)
+        if self._problem:
+            return ""
+        spool, limit = spools(self._folder)[-1], self._patience
+        track = f"`autotune track {self._folder}`"
+        try:
+            if limit and pending(spool):
+                rest = "--no-wait leaves that to a process of its own"
+                self._say(f"uploading to {self._uri}, for at most {limit:g} s; {rest}")
+            done = wait(spool, limit, partial(self._uploads.at_work, self._folder))
+        except KeyboardInterrupt:
+            done = False
+        if done:
+            self._say(f"tracked in {self._uri}; `autotune ui {self._folder}` shows it")
+        elif self._uploads.at_work(self._folder):
+            self._say(f"being uploaded to {self._uri}; {track} waits for it")
+        else:
+            why = read_state(spool).problem or "the process that uploads has ended"
+            return f"not tracked yet: {why}; {track} uploads what was missed"
         return ""
 
     def __exit__(
@@ -219,10 +237,12 @@ class SpoolTracker(Tracker):
             return
         if value is not None:
             self._tags("", {"exception": f"{type(value).__name__}: {value}"})
-            killed = isinstance(value, KeyboardInterrupt)
+            killed = isinstance(value, KeyboardInterrupt | SystemExit)
             self._end("KILLED" if killed else "FAILED", [tuning.task.name for tuning in self._tunings])
             if self._folder is not None:
                 self._uploads.start(self._folder)
+            if not killed and (note := self.settle()):
+                self._say(note)
         self._close()
 
     def _totals(self, rank_accuracy: float) -> dict[str, float]:

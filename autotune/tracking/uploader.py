@@ -44,6 +44,7 @@ LIVE = 5.0
 
 _LOCK, _LOG = "lock", "uploader.log"
 _POLL, _LONGEST_PAUSE, _LAST_TRIES = 0.1, 30.0, 2
+_PATIENCE = 60.0  # seconds that another uploader of the same folder may take
 _REST = 3  # pauses between turns while a driver lives, in their own length
 
 
@@ -236,7 +237,7 @@ def main() -> None:
     log = os.open(folder / FOLDER / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    with only_uploader(folder) as alone:
+    with only_uploader(folder, _PATIENCE) as alone:  # another one may be about to end, and not see what is new
         done = not alone or _follow(folder)
     if alone and done:
         _sweep(folder)

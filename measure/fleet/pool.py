@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from measure.errors import PoolError
 from measure.fleet.scheduler import Fleet, FleetSettings, Provider, failure
 from measure.fleet.seats import Work
+from measure.patience import telling
 from measure.pool import MeasurePool, Trial, TrialResult
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,8 @@ class FleetPool(MeasurePool):
         else:
             self._loop.call_soon_threadsafe(self._stopping.set)
             patience = 3 * self.settings.close_timeout  # providers, endpoints, blocking calls
-            self._thread.join(patience)
+            with telling(f"waiting for the machines of the fleet to end, at most {patience:g} s"):
+                self._thread.join(patience)
             if self._thread.is_alive():
                 log.warning("the fleet did not end within %g s; what it waits for is left alone", patience)
         with self._changed:

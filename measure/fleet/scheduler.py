@@ -22,6 +22,7 @@ from measure.fleet.endpoint import Builder, Device, EndpointLost, EndpointRefuse
 from measure.fleet.seats import Host, Seat, Work, seat_of
 from measure.host import machine_name
 from measure.outcome import MOST_TEXT
+from measure.patience import PATIENCE
 from measure.pool import TrialResult
 from measure.station import result_of
 from measure.workplace import Answer
@@ -418,21 +419,32 @@ class Fleet:
         elif not self._providers:
             self._give_up(self._want("now that no provider is left to bring one"))
         elif self._timer is None:
-            timeout = self.settings.start_timeout
-            self._timer = asyncio.get_running_loop().call_later(timeout, self._timed_out)
+            self._timer = asyncio.get_running_loop().call_later(min(PATIENCE, self.settings.start_timeout), self._tell)
+
+    def _tell(self) -> None:
+        """Says which machine is waited for, and goes on waiting."""
+        limit = self.settings.start_timeout
+        if limit > PATIENCE:
+            role, target, joined = self._missing()
+            log.warning("waiting for a %s for target=%r, at most %g s; there is %s so far", role, target, limit, joined)
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, limit - PATIENCE), self._timed_out)
 
     def _timed_out(self) -> None:
         self._give_up(self._want(f"within {self.settings.start_timeout:g} s"))
 
-    def _want(self, when: str) -> PoolError:
-        """Says what machine is missing."""
+    def _missing(self) -> tuple[str, str, str]:
+        """What machine is missing: builder or device, for which target; and which have joined."""
         role, target = next(
             (role, target)
             for role, queues in (("builder", self._waiting), ("device", self._built))
             for target, queue in queues.items()
             if queue and (role == "device" or self._room(target))
         )  # there is one: all others would have been started
-        joined = ", ".join(map(str, self._seats.values())) or "none at all"
+        return role, target, ", ".join(map(str, self._seats.values())) or "none at all"
+
+    def _want(self, when: str) -> PoolError:
+        """Says what machine is missing."""
+        role, target, joined = self._missing()
         lost = f"; {self._last_loss}" if self._last_loss else ""
         return PoolError(f"the fleet must have a {role} for target={target!r} {when}, but got {joined}{lost}")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from measure.errors import PoolError
 from measure.fleet.scheduler import Fleet
+from measure.patience import Patience
 from measure.rpc.client import RpcDevice
 from measure.rpc.jobs import greet, read_greeting
 from measure.rpc.protocol import MAX_LEASE, MAX_WAIT, get
@@ -67,7 +68,7 @@ class RpcProvider:
         await asyncio.Event().wait()  # there is nothing to be had here any more
 
     async def _greet(self, connection: Connection, address: RpcAddress) -> Mapping[str, Any]:
-        start, warned = time.monotonic(), False
+        start, warned, patience = time.monotonic(), False, Patience()
         while True:
             try:
                 reply = await greet(connection, self.settings)
@@ -80,6 +81,7 @@ class RpcProvider:
                 if late and not warned:
                     warned = True
                     log.warning("%s has not answered for %s, and is tried again: %s", address.place, limit, error)
+                patience.still(f"a worker or tracker at {address.place}, at most {limit}: {error}")
                 await asyncio.sleep(self.settings.retry_pause)
             else:
                 self._reached = True

@@ -75,6 +75,8 @@ def test_importing_the_package_imports_no_library():
         (["--set", "search.options={popluation: 3}"], "did you mean 'population'?"),
         (["--set", "cost_model.name=lightgmb"], "small.yaml:cost_model: "),
         (["--pool", "lokal"], "small.yaml:measure.pool: `pool` must be one of"),
+        (["--pool", "local:"], "`pool` must be 'local' alone, but got pool='local:'"),
+        (["--set", "target='cuda:'"], "small.yaml:target: `target` must have a variant behind its colon, or no colon"),
         (["--pool", "replay"], "`pool` must be 'replay:FILE' with a records file"),
         (["--pool", "replay:nowhere.jsonl"], "nowhere.jsonl"),
         (["--trials", "0"], "small.yaml:trials: must be greater than or equal to 1, but got 0"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from autotune.finals import ROUNDS, by_algorithm, finalists, is_final, standings
 from autotune.loop import run_rounds
@@ -33,15 +34,35 @@ def test_a_candidate_stands_with_the_median_of_its_finals_before_all_that_have_n
     lucky = [record("lucky", s, True) for s in (1.5, 1.4, 9.0)]
     steady = [record("steady", s, True) for s in (1.2, 1.1, 1.3)]
     given = [record("lucky", 0.8), record("steady", 1.1), record("third", 0.9), *lucky, *steady]
-    assert [(s, r.trace_key) for s, r in standings(given)] == [(1.2, "steady"), (1.5, "lucky"), (0.9, "third")]
+    assert [(best.seconds, best.record.trace_key) for best in standings(given)] == [
+        (1.2, "steady"),
+        (1.5, "lucky"),
+        (0.9, "third"),
+    ]
     out = replace(steady[0], **FAILED)
-    assert standings([*given[:-3], out, *steady[1:]])[0][1].trace_key == "lucky"
+    assert standings([*given[:-3], out, *steady[1:]])[0].record.trace_key == "lucky"
 
 
 def test_each_algorithm_has_its_best() -> None:
-    given = [record("a", 1.0), record("b", 0.9, algorithm="winograd2"), record("a", 1.2, True)]
-    assert {name: s for name, (s, _) in by_algorithm(given).items()} == {"direct": 1.2, "winograd2": 0.9}
+    given = [record("a", 1.0), record("b", 1.1, algorithm="winograd2"), record("a", 1.2, True)]
+    assert {name: best.seconds for name, best in by_algorithm(given).items()} == {"direct": 1.2, "winograd2": 1.1}
     assert next(iter(by_algorithm(given))) == "direct"
+
+
+def test_what_comes_later_stands_first_only_where_no_trial_was_as_fast() -> None:
+    timed = [record("a", 1.0), record("b", 1.1), *(record("a", s, True) for s in (1.4, 1.5, 1.6))]
+    assert standings([*timed, record("later", 1.05)])[0].seconds == 1.5  # luck enough to be as fast as `a` was
+    first, second = standings([*timed, record("later", 0.9)])[:2]
+    assert (first.seconds, first.again, second.seconds, second.again) == (0.9, False, 1.5, True)
+
+
+def test_spread_and_halves_are_of_all_timings_of_the_best() -> None:
+    samples = [(1.0, 1.0, 1.0, 1.0), (1.5, 1.5, 1.5, 1.5)]
+    timings = [replace(record("a", each[0], True), latencies=each) for each in samples]
+    best = standings(timings)[0]
+    assert best.spread == pytest.approx(0.5 / 1.25) and best.halves == (1.0, 1.5)
+    alone = standings([replace(record("b", 2.0), latencies=(), spread=0.25)])[0]  # of a report, which keeps no samples
+    assert alone.spread == 0.25 and all(map(math.isnan, alone.halves))
 
 
 class Lucky(fakes.FakePool):

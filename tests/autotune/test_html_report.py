@@ -19,7 +19,7 @@ from autotune.cli import app
 from autotune.finals import FINALS
 from autotune.html_report import charts
 from autotune.html_report.data import load
-from autotune.html_report.markup import Markup, element, milliseconds
+from autotune.html_report.markup import Markup, element
 from autotune.html_report.page import page
 from measure.database import Database
 from measure.errors import ErrorClass
@@ -173,10 +173,15 @@ def test_a_run_becomes_a_page(one: Path) -> None:
     titles = next(row for row in shown.rows if row[0] == "task")
     product = dict(zip(titles, shown.named("product")[0], strict=True))
     assert (
-        product["trials"] == "4" and product["failed"] == "1" and product["ms"] == "2.100" and product["times"] == "3"
+        product["trials"] == "4"
+        and product["failed"] == "1"
+        and product["latency"] == "2.100 ms"
+        and product["times"] == "3"
     )
-    assert product["ms in all"] == "6.300" and product["of peak"] == "25%" and product["share"] == "88%"
-    assert product["reference"] == "onnxruntime" and product["its ms"] == "4.000" and product["ratio"] == "1.90×"
+    assert product["in all"] == "6.300 ms" and product["of peak"] == "25%" and product["share"] == "88%"
+    assert (
+        product["reference"] == "onnxruntime" and product["its latency"] == "4.000 ms" and product["ratio"] == "1.90×"
+    )
     assert product["metrics"] == "cycles 12,345, busy 50.0%"
     assert product["GFLOP/s"] == f"{MATMUL.flops / 2.1e-3 * 1e-9:.1f}"
     assert shown.named("crash")[0] == ["crash", "1", "the kernel <died>"] and shown.named("all")[0][1] == "1"
@@ -198,10 +203,12 @@ def test_the_page_asks_for_nothing(one: Path, other: Path) -> None:
 def test_curves_are_the_gains(one: Path) -> None:
     (run,) = load(one)
     product, soft = run.tasks
-    assert [(step.trials, step.seconds) for step in product.steps] == [(1, 5e-3), (3, 2e-3)]
+    assert [(step.trials, step.seconds) for step in product.gains] == [(1, 5e-3), (3, 2e-3)]
+    assert product.steps == [*product.gains, (4, 4.75, 2.1e-3)], "it ends at what the table says"
     assert [(step.trials, step.seconds) for step in soft.steps] == [(1, 1e-3), (2, 0.9e-3)]
     assert product.clocks == [0.75, 1.75, 2.75, 4.75] and run.clock == pytest.approx(10.75)
-    assert [(step.trials, round(step.seconds, 6)) for step in run.steps] == [(4, 7e-3), (6, 6.9e-3)]
+    assert [(step.trials, round(step.seconds, 6)) for step in run.steps] == [(4, 7e-3), (6, 6.9e-3), (6, 7.2e-3)]
+    assert run.steps[-1].seconds == run.seconds
     assert product.trials_to(2e-3) == 3 and product.trials_to(1e-3) is None
     assert run.building == 7 * 0.25 and run.running == 6 * 0.5
 
@@ -217,7 +224,7 @@ def test_runs_are_compared(one: Path, other: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     shown = Page((tmp_path / "both.html").read_text())
     found = shown.named("product")[0]
-    assert found == ["product", "2.100", "1.00×", "3", "2.000", "1.05×", "3"]  # near: 2.1 ms in a trial
+    assert found == ["product", "2.100 ms", "1.00×", "3", "2.000 ms", "1.05×", "3"]  # near: 2.1 ms in a trial
     assert shown.named("geometric mean")[0][1:6:2] == ["of 1", "", "1.05×"]
     assert shown.named("search.batch")[0] == ["search.batch", "8", "16"]
     unlike = shown.rows[: shown.rows.index(shown.named("seed")[0])]
@@ -338,4 +345,3 @@ def test_axes_have_round_values_inside() -> None:
         assert 2 <= len(ticks) <= 8 and low <= min(ticks) and max(ticks) <= high and ticks == sorted(set(ticks))
     assert charts.step_chart("t", "x", "y", [charts.Curve("a", 0, [], [], 3)]) == ""
     assert charts.bar("t", [("a", 0.0)]) == ""
-    assert [milliseconds(value) for value in (math.nan, 1.23456e-3, 0.1, 1e-6)] == ["–", "1.235", "100.0", "0.0010"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import autotune
 from autotune.folder import draw_curves, set_aside, summary, write_json
 from autotune.loop import run_rounds
 from autotune.report import print_results
+from autotune.units import latency
 from measure.pool import Trial, TrialResult
 from measure.record import Record
 from search_space import te, workloads
@@ -39,13 +41,23 @@ def test_the_table_has_a_row_a_task_and_their_weighted_sum(results):
     text = shown(results, [2e-3, 3e-3])
     assert "one" in text and "two" in text and "weighted sum" in text
     ours = sum(result.best_seconds for result in results)
-    assert f"{ours * 1e3:.4f}" in text and "5.0000" in text and f"{5e-3 / ours:.2f}x" in text
+    assert latency(ours) in text and "5.000 ms" in text and f"{5e-3 / ours:.2f}x" in text
     assert "32 trials in" in text and "search" in text and "measure" in text
+
+
+def test_a_result_is_shown_in_a_few_lines_and_as_a_table_in_notebooks(results):
+    lines = repr(results[0]).splitlines()
+    assert lines[0] == "TuneResult of one: fake(name=fake)" and len(lines) == 5 and max(map(len, lines)) <= 120
+    assert latency(results[0].best_seconds) in lines[1] and "GFLOP/s" in lines[2] and lines[4] == "  trials: 16"
+    (failed,) = run_rounds([fakes.tuning(fakes.space())], fakes.FakePool(fakes.space(), fails=lambda trial: True))
+    assert "best: nothing works: 40 wrong_output" in repr(failed) and "40 wrong_output" in failed._repr_html_()
+    html = replace(results[0], name="<b>", workload=fakes.FakeWorkload("x" * 500))._repr_html_()
+    assert "<table>" in html and "&lt;b&gt;" in html and "<b>" not in html and "x" * 101 not in html
 
 
 def test_a_missing_reference_leaves_the_sum_without_one(results):
     text = shown(results, [2e-3, None])
-    assert "2.0000" in text and "x" not in text.splitlines()[-3].replace("exact", "")
+    assert "2.000 ms" in text and "x" not in text.splitlines()[-3].replace("exact", "")
 
 
 def test_a_problem_is_told_below_the_table():

@@ -80,10 +80,11 @@ def progress(**console):
 
 def test_progress_is_a_line_a_round_where_there_is_no_terminal():
     lines = progress().splitlines()
-    assert len(lines) == 2
-    first = r"3/6 trials  matmul: 3/6  best \d+\.\d GFLOP/s, \d+% of peak  about \d+ s left"
+    assert len(lines) == 3
+    first = r"3/6 trials  matmul: 3/6  best \d\.\d{3} ms, \d+\.\d GFLOP/s, \d+% of peak  about \d+ s left"
     assert re.match(first, lines[0])
     assert lines[1].startswith("6/6 trials") and lines[1].endswith("done")
+    assert re.fullmatch(r"matmul: best \d\.\d{3} ms, .* of peak, as the fastest were timed again", lines[2])
 
 
 def test_progress_is_live_on_a_terminal():

@@ -154,6 +154,12 @@ def test_nested_vectors_are_refused() -> None:
         registry.get("cpu").build(cleanup(lower(s.state)))
 
 
+@pytest.mark.parametrize("spec", ["cpu:", "cuda:", "vta:", "cpu:aarch64:"])
+def test_a_colon_with_nothing_behind_it_names_no_target(spec: str) -> None:
+    with pytest.raises(registry.UnknownTarget, match=f"`target` must have a variant .* but got target='{spec}'"):
+        registry.get(spec)
+
+
 def test_an_unknown_target_is_named() -> None:
     with pytest.raises(registry.UnknownTarget, match="`target` must be one of cpu"):
         registry.get("tpu")

@@ -19,6 +19,7 @@ from autotune.graph.substitutions.cost import Cost
 from autotune.graph.substitutions.matching import Matcher, apply
 from autotune.graph.substitutions.rules import Rule, saved_rules
 from autotune.graph.substitutions.segments import cut, joined
+from autotune.units import latency
 from search_space.ir.interp import numpy_dtype
 
 ALPHA = 1.05
@@ -49,7 +50,7 @@ class Found:
     used: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        return f"{self.used.total()} applied, modelled {self.before * 1e3:.4g} -> {self.after * 1e3:.4g} ms"
+        return f"{self.used.total()} applied, modelled {latency(self.before)} -> {latency(self.after)}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, without the graph: seconds by the cost, and the rules from the most frequent on."""

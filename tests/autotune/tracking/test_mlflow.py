@@ -7,8 +7,10 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,10 +19,12 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
+from autotune.tracking.browser import serve
 from autotune.tracking.launch import Uploads
 from autotune.tracking.spool import State, pending, read_state, spools, write_state
 from autotune.tracking.store import Input, Point, StoreError
 from autotune.tracking.uploader import Upload
+from autotune.tracking.view import COLUMNS, links
 from costmodel.models import registry as models
 from measure.database import Database
 from tests.autotune.tracking.test_spool import story, written
@@ -144,6 +148,47 @@ def test_a_driver_that_is_killed_and_resumed_is_one_run(mlflow_database, tmp_pat
     assert call("track", tmp_path / "small.yaml").exit_code == 2
 
 
+def test_a_command_that_has_returned_has_told_everything(mlflow_database, tmp_path):
+    """As a script does that looks at the store at once, by what the store's file says."""
+    (tmp_path / "small.yaml").write_text(f"{SMALL}trials: 6\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "AUTOTUNE_TRACKING": "mlflow"}
+    command = [sys.executable, "-m", "autotune", "run", "small.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    with sqlite3.connect(mlflow_database) as database:
+        statuses = database.execute("select name, status from runs").fetchall()
+        (trials,) = database.execute("select max(value) from metrics where key = 'trials'").fetchone()
+    assert done.returncode == 0 and done.stderr == ""
+    assert {status for _, status in statuses} == {"FINISHED"} and len(statuses) == 2 and trials == 6
+    assert list((tmp_path / "runs/mlartifacts").glob("*/artifacts/summary.json"))
+    lines = done.stdout.splitlines()
+    shown = lines.index("everything is in runs/small")
+    assert lines[shown + 1].startswith(f"uploading to sqlite:///{mlflow_database}, for at most 120 s; --no-wait ")
+    assert lines[shown + 2].startswith(f"tracked in sqlite:///{mlflow_database}; ")
+
+
+def test_a_new_database_is_seen_whole_or_not_at_all(tmp_path):
+    from autotune.tracking.mlflow_store import make_whole
+
+    file, seen, made = tmp_path / "runs/mlflow.db", [], []
+
+    def make(path):
+        for _ in range(5):
+            with open(path, "a") as stream:
+                stream.write("step\n")
+            seen.append(file.read_text() if file.exists() else "")
+            time.sleep(0.01)
+        made.append(path)
+
+    threads = [threading.Thread(target=make_whole, args=(file, make)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(seen) <= {"", "step\n" * 5} and len(made) == 3 and file.read_text() == "step\n" * 5
+    make_whole(file, lambda path: made.append(path))
+    assert len(made) == 3 and list(file.parent.iterdir()) == [file]
+
+
 @pytest.fixture
 def browser_binary():
     for name in BROWSERS:
@@ -189,8 +234,12 @@ def test_a_server_that_is_away_and_back_gets_everything_and_shows_it(
             browser = playwright.chromium.launch(executable_path=browser_binary, args=["--no-sandbox"])
             page = browser.new_page()
             page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
-            page.goto(f"{address}/#/experiments/{parent.info.experiment_id}/runs")
+            runs, newest = links(address)
+            assert newest == f"{address}/#/experiments/{parent.info.experiment_id}/runs/{parent.info.run_id}"
+            page.goto(runs)
             page.get_by_text(parent.info.run_name).first.wait_for(timeout=90_000)
+            for title in COLUMNS:
+                page.get_by_role("columnheader", name=title).first.wait_for(timeout=90_000)
             page.goto(f"{address}/#/experiments/{parent.info.experiment_id}/runs/{children['small'].info.run_id}")
             page.get_by_text("best_seconds").first.wait_for(timeout=90_000)
             browser.close()
@@ -218,6 +267,52 @@ def test_what_the_browser_cannot_show(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")  # a server that ends before it listens
     broken = call("ui", "--port", "0")
     assert broken.exit_code == 2 and "MLflow's server must start, but it ended" in broken.stderr
+
+
+class Served:
+    """Stands for MLflow's server, which Ctrl-C ends."""
+
+    def __init__(self, uri, port):
+        self.code = 0
+
+    def address(self):
+        return "http://127.0.0.1:5000"
+
+    def wait(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        return self.code
+
+    def terminate(self):
+        pass
+
+    stop = terminate
+
+
+@pytest.mark.parametrize("parent", ["", "p"])
+def test_the_newest_run_is_linked(monkeypatch, parent):
+    """By what the server says; of a task the run that it belongs to."""
+    asked, said = [], []
+    run = {
+        "info": {"run_id": "t", "experiment_id": "7"},
+        "data": {"tags": [{"key": "mlflow.parentRunId", "value": "p"}]},
+    }
+
+    def answer(address, path, body=None):
+        asked.append(path)
+        if path == "experiments/search":
+            return {"experiments": [{"experiment_id": "7"}]}
+        return {"run": run} if path.startswith("runs/get") else {"runs": [run] if parent else []}
+
+    monkeypatch.setattr("autotune.tracking.view._ask", answer)
+    monkeypatch.setattr("autotune.tracking.browser.Browser", Served)
+    serve("sqlite:///a.db", 0, said.append)
+    place = "http://127.0.0.1:5000/#/experiments/7/runs"
+    lines = [f"all runs: {place}?viewStateShareKey=autotune\nnewest run: {place}/p"]
+    assert said == [
+        "http://127.0.0.1:5000 shows the runs in sqlite:///a.db; Ctrl-C ends it",
+        *(lines if parent else []),
+    ]
+    assert links("http://a", "t")[1] == "http://a/#/experiments/7/runs/p" and asked[-1] == "runs/get?run_id=t"
 
 
 def _family(pid):

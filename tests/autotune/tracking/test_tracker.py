@@ -90,12 +90,28 @@ def test_a_local_run_is_told_whole(local):
     assert by_step(child, "gflops")[18] == pytest.approx(result.gflops)
     assert by_step(parent, "trials") == {9: 9, 18: 18}
     assert by_step(child, "reference_seconds") == {18: 1e-6} and by_step(parent, "wall_seconds")[18] > 0
+    assert by_step(child, "latency_ms")[18] == pytest.approx(result.best_seconds * 1e3, rel=1e-5)
+    assert by_step(parent, "ratio")[18] == by_step(child, "ratio")[18] == 1e-6 / result.best_seconds
     assert set(by_step(child, "rank_accuracy")) == {18}  # in the first round nothing was learned yet
     assert 0 <= by_step(child, "rank_accuracy")[18] <= 1
     assert set(parent["files"]) >= {"/records.jsonl", "/summary.json", "/curve.png"}
     assert set(child["files"]) >= {"best/schedule.txt", "best/program.txt", "best/kernel.s"}
     assert json.loads(parent["files"]["/summary.json"])["tasks"][0]["trials"] == 18
     assert all(math.isfinite(point.value) for run in world.runs.values() for point in run["points"])
+
+
+def test_the_list_of_runs_has_the_network_or_the_sum_of_its_tasks():
+    tasks = [
+        {"best_seconds": 1e-3, "reference_seconds": 3e-3, "weight": 2},
+        {"best_seconds": 2e-3, "reference_seconds": 2e-3, "weight": 1},
+    ]
+    assert facts.run_metrics({"tasks": tasks}) == {"latency_ms": 4.0, "ratio": 2.0}
+    tasks[0]["reference_seconds"] = None
+    assert facts.run_metrics({"tasks": tasks}) == {"latency_ms": 4.0, "ratio": None}
+    tasks[0]["best_seconds"] = None
+    assert facts.run_metrics({"tasks": tasks}) == {"latency_ms": None, "ratio": None}
+    network = {"seconds": 5e-3, "reference_seconds": 1e-2}
+    assert facts.run_metrics({"tasks": tasks, "network": network}) == {"latency_ms": 5.0, "ratio": 2.0}
 
 
 def test_failures_are_counts_and_a_replay_names_its_records(local, tmp_path):
@@ -200,6 +216,60 @@ def test_an_exception_is_told(local, tmp_path, monkeypatch):
         runner.run(config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}", trials=9), "small.yaml")
     parent, child = world_of(tmp_path / "run").runs.values()
     assert parent["status"] == child["status"] == "FAILED" and parent["tags"]["exception"] == "RuntimeError: no ink"
+
+
+class Uploading(Uploads):
+    """Stands for the process: uploads when it is asked for the second time whether it is at work, or never."""
+
+    world: World | None = None
+    asked = 0
+
+    def prepare(self):
+        pass
+
+    def at_work(self, run_folder):
+        Uploading.asked += 1
+        if self.world is not None and self.asked == 2:
+            for place in spool.spools(run_folder):
+                Upload(place, get_store=self.world.store).catch_up()
+        return self.world is not None
+
+
+@pytest.mark.parametrize(
+    ("world", "keys", "said", "note"),
+    [
+        (World(), {}, ["uploading to sqlite:///", "tracked in sqlite:///"], ""),
+        (World(), {"wait_s": 0.0}, ["being uploaded to"], ""),
+        (None, {}, ["uploading to"], "not tracked yet: the process that uploads has ended; `autotune track "),
+    ],
+)
+def test_a_run_returns_when_the_store_has_everything(local, tmp_path, monkeypatch, world, keys, said, note):
+    monkeypatch.setattr("autotune.tracking.tracker.Uploads", Uploading)
+    monkeypatch.setattr(Uploading, "world", world)
+    monkeypatch.setattr(Uploading, "asked", 0)
+    told, events = [], []
+    config = config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}", trials=9, tracking=keys)
+    outcome = runner.run(config, "small.yaml", say=told.append, show=lambda given: events.append(len(told)))
+    told = [text for text in told if "in turns" not in text]
+    assert [text.startswith(begin) for text, begin in zip(told, said, strict=True)] == [True] * len(said)
+    assert outcome.untracked.startswith(note) and bool(outcome.untracked) == bool(note)
+    assert events == [0], "results are shown before the store is waited for"
+    (place,) = spool.spools(tmp_path / "run")
+    assert bool(spool.pending(place)) == (said[-1][:7] != "tracked")
+
+
+def test_ctrl_c_ends_the_waiting_and_not_the_upload(local, tmp_path, monkeypatch):
+    def impatient(self, run_folder):
+        if not (run_folder / "pressed").exists():
+            (run_folder / "pressed").touch()
+            raise KeyboardInterrupt
+        return True
+
+    monkeypatch.setattr(Uploads, "at_work", impatient)
+    told = []
+    config = config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}", trials=9)
+    assert not runner.run(config, "small.yaml", say=told.append).untracked
+    assert told[-1].startswith("being uploaded to") and told[-1].endswith("waits for it")
 
 
 def test_a_full_disk_ends_the_tracking_and_not_the_run(local, tmp_path, monkeypatch):

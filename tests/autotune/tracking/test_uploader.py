@@ -47,7 +47,7 @@ def test_it_follows_a_run_to_its_end(world, tmp_path):
     thread.start()
     for event in told[1:]:
         writer.write({"time_ms": 1, **event})
-        assert wait(writer.folder, 5.0)  # uploaded while the driver lives
+        assert wait(writer.folder, 5.0, lambda: True)  # uploaded while the driver lives
     assert thread.is_alive()
     writer.close()
     thread.join(5.0)
@@ -60,9 +60,22 @@ def test_it_gives_up_for_now_when_nobody_answers(world, tmp_path):
     start = time.monotonic()
     assert not uploader._follow(tmp_path) and pending(spool)
     assert time.monotonic() - start < 5.0 and read_state(spool).problem
-    assert not wait(spool, 5.0) and time.monotonic() - start < 5.0  # a problem is not waited for
+    assert not wait(spool, 60.0, lambda: False) and not wait(spool, 0.0, lambda: True)
     world.fails = {}
     assert upload_run(tmp_path) == [] and not pending(spool)
+
+
+def test_a_problem_of_long_ago_is_waited_out(world, tmp_path):
+    """A server that was away while the run went on, and is back: the uploader tries once more, and so it is waited."""
+    spool = written(tmp_path, story(tmp_path))
+    world.fails = {1: False}
+    with pytest.raises(StoreError):
+        uploader.Upload(spool).catch_up()
+    assert read_state(spool).problem and pending(spool)
+    thread = threading.Thread(target=lambda: (time.sleep(0.2), uploader._follow(tmp_path)))
+    thread.start()
+    assert wait(spool, 30.0, thread.is_alive) and world.runs["id of k"]["status"] == "FINISHED"
+    thread.join()
 
 
 def test_a_spool_that_cannot_be_read_stops_no_other(world, tmp_path):

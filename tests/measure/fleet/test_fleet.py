@@ -295,6 +295,16 @@ def test_a_missing_machine_ends_the_run_and_is_named(endpoints, message, stays):
             pool.submit(trials(1))
 
 
+def test_a_missing_machine_is_told_before_the_run_ends(monkeypatch, caplog):
+    monkeypatch.setattr("measure.fleet.scheduler.PATIENCE", 0.05)
+    with FleetPool([Given(FakeBuilder("b", **on_target("cpu", "vta")), stays=True)], QUICK) as pool:
+        pool.submit(trials(1))
+        with pytest.raises(PoolError, match="within 0.2 s"):
+            pool.results()
+    told = [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
+    assert told == ["waiting for a device for target='cpu', at most 0.2 s; there is builder b (cpu, vta) so far"]
+
+
 def test_a_machine_that_is_lost_for_good_is_named():
     device = FakeDevice("d", faults=lambda _: lost("d"))
     with FleetPool([Given(FakeBuilder("b"), device)], QUICK) as pool:

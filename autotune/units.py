@@ -1,0 +1,39 @@
+"""Figures as a reader sees them, the same wherever one is shown."""
+
+from __future__ import annotations
+
+import math
+
+_UNITS = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
+_DIGITS = 4  # that count
+
+
+def latency(seconds: float | None, none: str = "-") -> str:
+    """Seconds of an execution in the unit that suits their size: `182.3 ns`, `12.34 µs`, `1.235 ms`, `2.000 s`.
+
+    Args:
+        seconds: of one execution.
+        none: what stands for None and NaN.
+    """
+    if seconds is None or math.isnan(seconds):
+        return none
+    rounded = float(f"{seconds:.{_DIGITS - 1}e}")  # first: 999.99 ns are 1.000 µs
+    scale, unit = scale_of(rounded)
+    value = rounded * scale
+    if not math.isfinite(value):
+        return f"{value} {unit}"
+    decimals = _DIGITS - 1 if not value else min(_DIGITS - 1, max(0, _DIGITS - 1 - math.floor(math.log10(abs(value)))))
+    return f"{value:.{decimals}f} {unit}"
+
+
+def scale_of(seconds: float) -> tuple[float, str]:
+    """What to multiply seconds of this size with, and the unit that they have then."""
+    size, unit = next((of for of in reversed(_UNITS) if abs(seconds) >= of[0] * (1 - 1e-9)), _UNITS[0])
+    return round(1 / size), unit
+
+
+def share(value: float | None, none: str = "-") -> str:
+    """A share in per cent, with a decimal where it is small; `none` for None and NaN."""
+    if value is None or math.isnan(value):
+        return none
+    return f"{value:.1%}" if 0 < value < 0.0995 else f"{value:.0%}"

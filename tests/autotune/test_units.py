@@ -1,0 +1,67 @@
+"""Figures as a reader sees them, and tables that fit."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from autotune.tables import Column, fitted
+from autotune.units import latency, scale_of, share
+
+UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (182.3e-9, "182.3 ns"),
+        (3e-10, "0.300 ns"),
+        (999.96e-9, "1.000 µs"),
+        (1e-6, "1.000 µs"),
+        (12.344e-6, "12.34 µs"),
+        (1.23456e-3, "1.235 ms"),
+        (0.9999e-3, "999.9 µs"),
+        (0.1, "100.0 ms"),
+        (2.0, "2.000 s"),
+        (3600.0, "3600 s"),
+        (0.0, "0.000 ns"),
+        (math.nan, "-"),
+        (None, "-"),
+        (math.inf, "inf s"),
+    ],
+)
+def test_a_latency_is_in_the_unit_that_suits_it(seconds, shown):
+    assert latency(seconds) == shown
+
+
+@given(st.floats(1e-9, 1e3))
+def test_four_digits_are_there_whatever_the_size(seconds):
+    figure, unit = latency(seconds).split()
+    assert float(figure) * UNITS[unit] == pytest.approx(seconds, rel=6e-4)
+    assert 1 <= float(figure) < 1000 or unit == "s"
+    scale, same = scale_of(float(figure) * UNITS[unit])
+    assert same == unit and scale * UNITS[unit] == pytest.approx(1)
+
+
+def test_small_shares_have_a_decimal():
+    shown = [share(value) for value in (0.0, 0.004, 0.034, 0.0994, 0.0996, 0.5, None, math.nan)]
+    assert shown == ["0%", "0.4%", "3.4%", "9.9%", "10%", "50%", "-", "-"]
+
+
+@given(st.integers(20, 100), st.lists(st.integers(1, 30), min_size=1, max_size=8))
+def test_a_table_is_never_wider_than_the_line_and_keeps_what_matters(width, sizes):
+    columns = [Column(f"c{rank}", ["x" * size], rank, left=rank == 0) for rank, size in enumerate(sizes)]
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(fitted(columns, width))
+    head, row = console.export_text().splitlines()
+    assert max(map(cell_len, (head, row))) <= width
+    kept = head.split()
+    assert kept == [f"c{rank}" for rank in range(len(kept))], "those of the highest rank go first"
+    if len(kept) > 1:
+        assert row.split() == ["x" * size for size in sizes[: len(kept)]], "what is shown is shown whole"
