@@ -18,6 +18,7 @@ from targets.vta.emit import emit
 from targets.vta.hardware import PYNQ, ConfigurationError, VtaHardware
 from targets.vta.isa import EncodingError, decode, encode_table
 from targets.vta.kernel import VtaKernel, words_of
+from targets.vta.verify import work_problems
 
 MOST_NESTS = 4096
 """Nests of loops that a program may run: as each is an instruction or more, streams stay within some thousands."""
@@ -45,6 +46,8 @@ class VtaTarget(Target):
                 f"constants must be as the workload gives them, but {program.prologues[0].outputs} is packed"
             )
         kernel = emit(program, self.vta)
+        if problems := work_problems(kernel.program.table, self.vta):
+            raise BuildError(str(problems[0]))
         try:
             words = encode_table(kernel.program.table, self.vta)
         except EncodingError as error:
