@@ -24,6 +24,7 @@ from autotune.task import Task
 from autotune.tuner import known, prepare
 from measure.database import Database
 from measure.pool import MeasurePool
+from search_space import strict_json
 from search_space.hardware import Hardware
 from search_space.workloads import Workload
 from targets import registry
@@ -79,7 +80,7 @@ def parse_variations(given: Sequence[str], configuration: Mapping[str, Any]) -> 
             hint = nearest(field, configuration)
             raise ConfigError(f"`--vary` must name one of {', '.join(configuration)}, but got {field!r}{hint}")
         try:
-            found[field] = [json.loads(value) for value in values.split(",")]
+            found[field] = [strict_json.loads(value) for value in values.split(",")]
         except ValueError:
             raise ConfigError(f"`--vary` must give numbers, but got {text!r}") from None
     if not found:

@@ -7,6 +7,8 @@ import re
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from search_space import strict_json
+
 WORD_BITS = 64
 ITERATION_BITS = 14
 MOST_CYCLES, SLOWEST_RATE, FASTEST_CLOCK = 1 << 24, 1 / 1024, 1e12
@@ -311,7 +313,7 @@ class VtaHardware:
         for part in text.split(","):
             field, _, value = part.partition("=")
             try:
-                data[field] = value if field == "name" else json.loads(value)
+                data[field] = value if field == "name" else strict_json.loads(value)
             except ValueError:
                 raise ConfigurationError(f"a design must be FIELD=NUMBER,FIELD=NUMBER, but got {text!r}") from None
         return VtaHardware.from_json(data)

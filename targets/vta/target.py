@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from search_space import strict_json
 from search_space.hardware import Hardware
 from search_space.intrinsics import GEMM_TILE
 from search_space.ir.stmt import Buffer, LoopProgram
@@ -147,7 +148,7 @@ def design(variant: str) -> VtaHardware:
             raise ValueError(f"`target` vta must be followed by {wanted}, but got vta:{variant}")
         return VtaHardware.from_spec(variant)
     try:
-        return VtaHardware.from_json(json.loads(Path(variant).read_text()))
+        return VtaHardware.from_json(strict_json.loads(Path(variant).read_text()))
     except OSError as error:
         raise ValueError(f"`target` must name a readable file, but got vta:{variant}: {error.strerror}") from None
     except (ConfigurationError, ValueError, AttributeError, TypeError) as error:
