@@ -10,7 +10,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
-from autotune.naming import LONGEST, NAME, nearest
+from autotune import strict_yaml
+from autotune.naming import LONGEST, NAME, brief, nearest
 
 Option = bool | int | float | str
 DEFAULT_MODEL = "lightgbm_lambdarank"
@@ -24,7 +25,7 @@ class ConfigError(ValueError):
 class Section(BaseModel):
     """Part of a configuration: frozen, no unknown keys, no conversions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class WorkloadConfig(BaseModel):
@@ -309,7 +310,8 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
         ConfigError: no such file, no YAML, or keys and values outside the schema.
     """
     try:
-        data = yaml.safe_load(Path(path).read_text())
+        with Path(path).open(encoding="utf-8") as file:
+            data = strict_yaml.loads(file.read(strict_yaml.MOST_CHARACTERS + 1))
     except OSError as error:
         raise ConfigError(f"{path}: a configuration must be a readable file, but: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -344,9 +346,10 @@ def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
         if not key or not equals:
             raise ConfigError(f"`--set` must be key=value, but got {item!r}")
         try:
-            overrides[key] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ConfigError(f"`--set` must have a YAML value, but got {item!r}") from None
+            overrides[key] = strict_yaml.loads(text)
+        except yaml.YAMLError as error:
+            why = getattr(error, "problem", None) or error
+            raise ConfigError(f"`--set` must have a YAML value, but got {brief(item)}: {why}") from None
     return overrides
 
 
@@ -363,13 +366,15 @@ def json_schema() -> dict[str, Any]:
 
 def _override(data: dict[str, Any], key: str, value: Any, path: str | Path) -> None:
     *parents, last = key.split(".")
+    if len(parents) > strict_yaml.MOST_DEPTH:
+        raise ConfigError(f"{path}: a key must be at most {strict_yaml.MOST_DEPTH} deep, but got {brief(key)}")
     for depth, parent in enumerate(parents):
         inner = data.get(parent)
         if inner is None:
             inner = data[parent] = {}
         if not isinstance(inner, dict):
             whole = ".".join(parents[: depth + 1])
-            raise ConfigError(f"{path}:{whole}: a key that holds others must be a mapping, but got {inner!r}")
+            raise ConfigError(f"{path}:{whole}: a key that holds others must be a mapping, but got {brief(inner)}")
         data = inner
     data[last] = value
 
@@ -387,7 +392,7 @@ def _sentences(error: ValidationError, where: str) -> list[str]:
         elif item["type"] == "missing":
             told = "must be given"
         else:
-            told = f"{_rule(item['msg'])}, but got {item['input']!r}"
+            told = f"{_rule(item['msg'])}, but got {brief(item['input'])}"
         sentences.append(f"{where}{place}: {told}")
     return sentences
 

@@ -1,4 +1,4 @@
-"""Names: wrong ones answered with the nearest right one, and what files are called by them."""
+"""Names: wrong ones answered with the nearest right one, what files are called by them; wrong values in a few words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import hashlib
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from reprlib import Repr
+from typing import Any
+
+_BRIEF = Repr()
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 100
+_BRIEF.maxlevel = 3
 
 NAME = r"^[\w.-]*[\w-][\w.-]*$"
 """Names that are a file's or a folder's own: dots alone would be another folder."""
@@ -25,3 +31,8 @@ def file_name(name: str) -> str:
         return name
     plain = re.sub(r"[^\w.-]+", "_", name).strip(".").encode()[: LONGEST - 20].decode(errors="ignore")
     return f"{plain}-{hashlib.sha256(name.encode(errors='replace')).hexdigest()[:16]}"
+
+
+def brief(value: Any) -> str:
+    """`repr` of a value, of a long or deep one only its beginning."""
+    return _BRIEF.repr(value)

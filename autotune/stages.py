@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from autotune.search.base import NoLegalSchedule
 from autotune.task import Task
 from autotune.tuning import Settings
 from costmodel.features import FeatureExtractor
+from search_space import strict_json
 from search_space.operators.base import LIBRARY
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
@@ -115,7 +115,7 @@ def from_file(task: Task, path: Path) -> Scheduled:
         ConfigError: no such file, no trace in it, or none for this task.
     """
     try:
-        data = json.loads(path.read_text())
+        data = strict_json.loads(path.read_text(), finite=False)
     except OSError as error:
         raise ConfigError(f"{path}: a trace must be a readable file, but got: {error.strerror}") from None
     except ValueError as error:

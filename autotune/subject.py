@@ -201,7 +201,9 @@ def workload_of(config: WorkloadConfig) -> Workload:
     ]
     if missing:
         raise ValueError(f"`{config.operator}` must be given {', '.join(missing)}")
-    return Workload.from_json({"operator": config.operator, "args": config.arguments})
+    found = Workload.from_json({"operator": config.operator, "args": config.arguments})
+    found.check_size()
+    return found
 
 
 @contextmanager

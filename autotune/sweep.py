@@ -25,6 +25,7 @@ from autotune.tuner import known, prepare
 from autotune.units import latency
 from measure.database import Database
 from measure.pool import MeasurePool
+from search_space import strict_json
 from search_space.hardware import Hardware
 from search_space.workloads import Workload
 from targets import registry
@@ -94,7 +95,7 @@ def _number(text: str) -> float:
     Raises:
         ValueError: anything else.
     """
-    value = json.loads(text)
+    value = strict_json.loads(text)
     if not isinstance(value, int | float) or not abs(value) < 1 << 63:
         raise ValueError(text)
     return value

@@ -15,11 +15,13 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from measure.errors import ErrorClass
 from measure.host import worker_environment
+from measure.oom import oom_kills
 from measure.wire import pack, unpack
 
 _COMMAND = "from measure.worker import main; main()"
@@ -47,6 +49,7 @@ class Child:
                 stderr=self._output,
                 start_new_session=True,  # Ctrl-C is the parent's to handle
             )
+        self._oom_kills = oom_kills()
         self.connection: Connection[Any, Any] = Connection(ours.detach())
 
     @property
@@ -56,6 +59,7 @@ class Child:
 
     def send(self, header: Mapping[str, Any], blob: bytes = b"") -> None:
         """Sends a message; to a dead process it is lost, which the next `receive` tells."""
+        self._oom_kills = oom_kills()
         with suppress(OSError):
             self.connection.send_bytes(pack(header, blob))
 
@@ -78,6 +82,13 @@ class Child:
             self._process.wait(timeout=1.0)
         return self.kill()
 
+    def death(self) -> tuple[int, Death]:
+        """Exit code of a process that has closed its end of the socket, and why it ended."""
+        code, before = self.reap(), self._oom_kills
+        after = oom_kills()
+        count = None if before is None or after is None else after - before
+        return code, cause_of_death(code, self.last_words(), count)
+
     def last_words(self) -> str:
         """End of what the process wrote to its standard streams."""
         size = self._output.seek(0, 2)
@@ -90,17 +101,36 @@ class Child:
         self._output.close()
 
 
-def cause_of_death(code: int, last_words: str) -> tuple[ErrorClass, str]:
-    """Error class and description of a process that died of itself.
+@dataclass(frozen=True)
+class Death:
+    """How a process ended of itself.
+
+    Attributes:
+        error: class of the failure.
+        how: the same in words, after "the process".
+        outside: whether somebody else ended it, for no reason that its work has given.
+    """
+
+    error: ErrorClass
+    how: str
+    outside: bool = False
+
+
+def cause_of_death(code: int, last_words: str, killed_for_memory: int | None = 0) -> Death:
+    """Why a process died.
 
     Args:
         code: exit code, negative for a signal.
         last_words: end of its output.
+        killed_for_memory: processes that the system killed for memory meanwhile; None where it does not count them.
     """
     name = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
     said = f": {last_words[-500:]}" if last_words else ""
     if -code == signal.SIGKILL:
-        return ErrorClass.out_of_memory, f"was killed by the system, most likely for its memory{said}"
+        if killed_for_memory:
+            return Death(ErrorClass.out_of_memory, f"was killed by the system for its memory{said}")
+        why = ", and the system does not say whether for its memory" if killed_for_memory is None else ""
+        return Death(ErrorClass.crash, f"was killed from outside (SIGKILL){why}{said}", outside=True)
     if any(hint in last_words.lower() for hint in ("out of memory", "bad_alloc", "memoryerror")):
-        return ErrorClass.out_of_memory, f"ran out of memory ({name}){said}"
-    return ErrorClass.crash, f"died ({name}){said}"
+        return Death(ErrorClass.out_of_memory, f"ran out of memory ({name}){said}")
+    return Death(ErrorClass.crash, f"died ({name}){said}")

@@ -169,6 +169,10 @@ class LocalPool(MeasurePool):
         error = ErrorClass(header.get("error", ErrorClass.ok))
         if error is ErrorClass.out_of_memory:
             station.retire()
+        if outcome.outside and not job.killed:
+            job.killed = True
+            (self._built if station is self._runner else self._waiting).appendleft(job)
+            return
         if station is not self._runner:
             if error is ErrorClass.ok:
                 job.module, job.build_span = outcome.blob, tuple(header["span"])

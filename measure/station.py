@@ -6,10 +6,10 @@ import math
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from measure.child import Child, cause_of_death
+from measure.child import Child
 from measure.errors import ErrorClass, PoolError
 from measure.outcome import read
 from measure.pool import Trial, TrialResult
@@ -25,6 +25,7 @@ class Job:
         module: machine code, once built.
         build_span: start and end of the build, monotonic seconds.
         doubted: failed once in a process that may have been damaged by an earlier kernel.
+        killed: lost a process once that was killed from outside.
     """
 
     index: int
@@ -32,6 +33,7 @@ class Job:
     module: bytes = b""
     build_span: tuple[float, float] | None = None
     doubted: bool = False
+    killed: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Outcome:
     blob: bytes = b""
     first: bool = True
     """Whether the process had done no job before this one."""
+    outside: bool = False
+    """Whether somebody else killed the process."""
 
 
 class Station:
@@ -152,9 +156,9 @@ class Station:
 
     def _died(self) -> Outcome | None:
         assert self._child is not None
-        code, words = self._child.reap(), self._child.last_words()
-        error, how = cause_of_death(code, words)
-        if not self._ready:
+        code, death = self._child.death()
+        error, how = death.error, death.how
+        if not self._ready and not (death.outside and (self.job is None or not self.job.killed)):
             self._start_failed(how)
         if self.job is None:
             self.retire()
@@ -163,7 +167,7 @@ class Station:
             error, how = self._timeout_error, self._overtime()
         else:
             how = f"the {self._options['role']} process {how}"
-        outcome = self._end({"error": error, "message": how})
+        outcome = replace(self._end({"error": error, "message": how}), outside=death.outside)
         self.retire()
         return outcome
 

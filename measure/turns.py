@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from measure.child import Child, cause_of_death
+from measure.child import Child, Death
 from measure.errors import ErrorClass, OutcomeError, PoolError, TrialFailure
 from measure.examination import Examination, References
 from measure.host import cores_for
@@ -92,7 +92,8 @@ class TurnTimer:
         Returns:
             A result for each trial, in order; those of the groups before it was to stop. `latencies` are medians of
             bursts. A group in which a kernel fails as it runs or takes the process along, or that is too large for the
-            memory, is timed again in halves, until the culprit is alone with its failure.
+            memory, is timed again in halves, until the culprit is alone with its failure; one whose process somebody
+            else killed is timed once more as it is.
         """
         found: list[TrialResult] = []
         for first in range(0, len(trials), self.turns.group):
@@ -120,7 +121,7 @@ class TurnTimer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _group(self, trials: list[Trial], first: int) -> list[TrialResult]:
+    def _group(self, trials: list[Trial], first: int, again: bool = False) -> list[TrialResult]:
         request = {
             "trials": [trial.to_json() for trial in trials],
             "rounds": self.turns.rounds,
@@ -136,10 +137,13 @@ class TurnTimer:
         answer = child.receive()
         while answer is not None and answer[0]["stage"] == "prepared":
             answer = child.receive()
-        failure = _failure(child, None if answer is None else answer[0])
+        death = child.death()[1] if answer is None else None
+        failure = _failure(death, None if answer is None else answer[0])
         if failure is not None:
             child.close()
             self._child = None
+            if death is not None and death.outside and not again:
+                return self._group(trials, first, again=True)
             if len(trials) == 1:
                 return [TrialResult(trials[0], first, error=failure.error, message=failure.message)]
             half = len(trials) // 2
@@ -228,15 +232,15 @@ class Player:
         return bound, examination
 
 
-def _failure(child: Child, header: dict[str, Any] | None) -> TrialFailure | None:
+def _failure(death: Death | None, header: dict[str, Any] | None) -> TrialFailure | None:
     """Why a group could not be timed; None where it was. `header` is None where the process died.
 
     Raises:
         PoolError: for a fault of ours, which no smaller group would be without.
     """
     if header is None:
-        error, message = cause_of_death(child.reap(), child.last_words())
-        return TrialFailure(error, f"the kernel's process {message}")
+        assert death is not None
+        return TrialFailure(death.error, f"the kernel's process {death.how}")
     if "error" not in header:
         return None
     error = ErrorClass(header["error"])

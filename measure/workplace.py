@@ -173,6 +173,22 @@ class Workplace:
         late: ErrorClass,
         cancelled: Callable[[], bool],
     ) -> Outcome:
+        """The outcome of a job, which is given out once more where somebody else killed its process."""
+        outcome = self._once(job, request, blob, limits, late, cancelled)
+        if outcome.outside:
+            job.killed = True
+            outcome = self._once(job, request, blob, limits, late, cancelled)
+        return outcome
+
+    def _once(
+        self,
+        job: Job,
+        request: Mapping[str, Any],
+        blob: bytes,
+        limits: tuple[float, float],
+        late: ErrorClass,
+        cancelled: Callable[[], bool],
+    ) -> Outcome:
         if self._closed:
             raise PoolError("a workplace must be open to work, but got closed=True")
         station = self._station

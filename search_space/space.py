@@ -172,7 +172,11 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
     Args:
         algorithms: a subset of the workload's definitions; by default those that have sketches on this machine which
             are more than a last resort.
+
+    Raises:
+        ValueError: a tensor of too many elements.
     """
+    workload.check_size()
     found: list[tuple[str, State, Draft]] = []
     dropped = 0
     for algorithm in algorithms or workload.algorithms:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +32,8 @@ from search_space.operators.transposed import CONV2D_TRANSPOSE
 
 __all__ = ["OPERATORS", "TensorSpec", "Workload", "from_tensors", *OPERATORS]
 
+MOST_ELEMENTS = 1 << 31
+"""Of an input or output."""
 Array = NDArray[Any]
 P = ParamSpec("P")
 
@@ -132,6 +135,19 @@ class Workload:
     def _specs(self) -> tuple[TensorSpec, ...]:
         tensors = self.tensors(self.algorithms[0])
         return tuple(TensorSpec(t.name, t.shape, t.dtype, t.op.constant) for t in tensors)
+
+    def check_size(self) -> None:
+        """Refuses what could neither be made nor computed while one waits.
+
+        Raises:
+            ValueError: a tensor of too many elements.
+        """
+        for spec in self._specs:
+            if (elements := math.prod(spec.shape)) > MOST_ELEMENTS:
+                shape = "x".join(map(str, spec.shape))
+                raise ValueError(
+                    f"a tensor must have at most {MOST_ELEMENTS} elements, but got {elements}: {spec.name} of {shape}"
+                )
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:

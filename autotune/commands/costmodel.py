@@ -254,11 +254,12 @@ def _about(folder: Path, data: Dataset, split: Split | None, seed: int) -> dict[
 def _options(settings: Sequence[str] | None, file: Path | None, model: str) -> dict[str, Any]:
     """Options of a model from a file of `tune` and from the command line, which goes before."""
     from autotune.config import ConfigError, parse_overrides
+    from search_space import strict_json
 
     found: dict[str, Any] = {}
     if file is not None:
         try:
-            document = json.loads(file.read_text())
+            document = strict_json.loads(file.read_text(), finite=False)
             of, found = document["model"], dict(document["options"])
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"{file}: `--options` must be a file that `autotune costmodel tune` wrote") from None

@@ -7,7 +7,6 @@ test part stays there.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from costmodel.dataset.dataset import Dataset, Rows, TaskData
 from costmodel.dataset.errors import DatasetError
+from search_space import strict_json
 
 SCHEMA = "autotune.split/1"
 KINDS = ("within", "task", "target", "network")
@@ -93,7 +93,7 @@ class Split:
             DatasetError: no such file, another schema, or no division in two.
         """
         try:
-            data = json.loads(Path(path).read_text())
+            data = strict_json.loads(Path(path).read_text())
         except OSError as error:
             raise DatasetError(f"{path}: a split must be a readable file, but: {error.strerror}") from None
         except ValueError as error:

@@ -14,8 +14,10 @@ from targets.vta.functional_core import ENTRY, ORDER, functional_module
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import Table
 from targets.vta.native import Compiled
+from targets.vta.problems import IllegalStream, Problem, refusal
 from targets.vta.semantics import Counters, counters, modules
-from targets.vta.verify import Deadlock, IllegalStream, Problem, deadlock_problems, index_problem, static_problems
+from targets.vta.tokens import deadlock_problems, token_problems
+from targets.vta.verify import index_problem, static_problems
 
 
 @cache
@@ -51,7 +53,8 @@ class FunctionalSimulator:
         Args:
             table: fields of the stream, as `isa.to_table` and `isa.decode_table` give them.
             dram: bytes of the whole memory, contiguous.
-            verified: the stream is known to keep the rules of `verify.static_problems`, for DRAM of this size.
+            verified: the stream is known to keep the rules of `verify.static_problems`, for DRAM of this size, and of
+                `tokens.token_problems`.
 
         Raises:
             Deadlock: modules wait for tokens that never come.
@@ -62,14 +65,14 @@ class FunctionalSimulator:
             raise ValueError(f"`dram` must be a contiguous array of bytes, but got {dram.dtype} {dram.shape}")
         table = np.ascontiguousarray(table, np.int64)
         if not verified:
-            problems = static_problems(table, self.hardware, dram.size)
+            problems = static_problems(table, self.hardware, dram.size) or token_problems(table, self.hardware)
             if problems:
-                raise IllegalStream(problems)
+                raise refusal(problems)
         _, find_order, run = _compiled(self.hardware.shape)
         order, of = np.zeros(len(table), np.int64), modules(table)
         ran = find_order(len(table), table.ctypes.data, of.ctypes.data, order.ctypes.data)
         if ran < len(table):
-            raise Deadlock(deadlock_problems(table, order[:ran]))
+            raise refusal(deadlock_problems(table, order[:ran]))
         fault = np.zeros(3, np.int64)
         buffers = (order, table, self._uop, self._inp, self._wgt, self._acc, dram, fault)
         with self._lock:

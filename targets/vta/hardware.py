@@ -7,8 +7,13 @@ import re
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from search_space import strict_json
+
 WORD_BITS = 64
 ITERATION_BITS = 14
+MOST_CYCLES, SLOWEST_RATE, FASTEST_CLOCK = 1 << 24, 1 / 1024, 1e12
+"""Largest timing constant, fewest bytes a cycle and most cycles a second: far from what is built, and near enough for
+every sum of cycles to fit 64 bits."""
 _NAME = re.compile(r"[\w-]+")
 
 
@@ -92,7 +97,7 @@ class VtaHardware:
                 raise ConfigurationError(f"`{name}` must be between 0 and 7, but got {name}={getattr(self, name)}")
         for memory in ("uop", "inp", "wgt", "acc"):
             size, element = getattr(self, f"log_{memory}_buffer"), getattr(self, f"{memory}_bytes")
-            if not element <= 1 << max(size, 0) <= 1 << 30:
+            if not (0 <= size <= 30 and element <= 1 << size):
                 raise ConfigurationError(
                     f"`log_{memory}_buffer` must hold at least one element of {element} bytes and at most 1 GiB, "
                     f"but got log_{memory}_buffer={size}"
@@ -137,6 +142,13 @@ class VtaHardware:
             value, least = getattr(self, field.name), "positive" if field.name in positive else "not negative"
             if not (value > 0 if field.name in positive else value >= 0) or value == float("inf"):
                 raise ConfigurationError(f"`{field.name}` must be {least}, but got {field.name}={value}")
+            if field.name.endswith("bytes_per_cycle") and value < SLOWEST_RATE:
+                raise ConfigurationError(
+                    f"`{field.name}` must be at least {SLOWEST_RATE}, but got {field.name}={value}"
+                )
+            if value > (most := FASTEST_CLOCK if field.name == "clock_hz" else MOST_CYCLES):
+                told = f"{value:g}" if value < 1e300 else "a number without end"
+                raise ConfigurationError(f"`{field.name}` must be at most {most:g}, but got {field.name}={told}")
 
     @property
     def batch(self) -> int:
@@ -301,7 +313,7 @@ class VtaHardware:
         for part in text.split(","):
             field, _, value = part.partition("=")
             try:
-                data[field] = value if field == "name" else json.loads(value)
+                data[field] = value if field == "name" else strict_json.loads(value)
             except ValueError:
                 raise ConfigurationError(f"a design must be FIELD=NUMBER,FIELD=NUMBER, but got {text!r}") from None
         return VtaHardware.from_json(data)

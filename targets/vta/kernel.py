@@ -14,9 +14,11 @@ from targets.base import Bound, Kernel, Module, Parameter, RunError
 from targets.vta.functional import FunctionalSimulator
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import EncodingError, Table, Words, decode_table
+from targets.vta.problems import IllegalStream
 from targets.vta.semantics import counters
 from targets.vta.timing import Timing, simulate
-from targets.vta.verify import IllegalStream, static_problems
+from targets.vta.tokens import token_problems
+from targets.vta.verify import static_problems
 
 _UNWRITTEN = 0xA5
 """What memory holds that nobody wrote: an output that a stream leaves out is noticed."""
@@ -29,7 +31,7 @@ def words_of(module: Module) -> Words:
 
 
 class VtaKernel(Kernel):
-    """A module whose stream is decoded and keeps the rules that need no execution.
+    """A module whose stream is decoded, keeps the rules that need no execution, and comes to its end.
 
     Raises:
         RunError: a stream that is cut off or breaks a rule.
@@ -47,20 +49,14 @@ class VtaKernel(Kernel):
             self.table: Table = decode_table(words_of(module), self.hardware)
         except EncodingError as error:
             raise RunError(f"a stream must be one of VTA's, but {error}") from error
-        if problems := static_problems(self.table, self.hardware, self.dram_bytes):
+        problems = static_problems(self.table, self.hardware, self.dram_bytes)
+        if problems := problems or token_problems(self.table, self.hardware):
             raise RunError(f"a stream must keep VTA's rules, but {IllegalStream(problems)}")
 
     @cached_property
     def timing(self) -> Timing:
-        """What the timing simulator says of the stream; the data have no influence on it.
-
-        Raises:
-            RunError: the stream waits for ever.
-        """
-        try:
-            return simulate(self.table, self.hardware)
-        except IllegalStream as error:
-            raise RunError(f"a stream must come to its end, but {error}") from error
+        """What the timing simulator says of the stream; the data have no influence on it."""
+        return simulate(self.table, self.hardware, verified=True)
 
     @property
     def seconds(self) -> float:
@@ -132,7 +128,7 @@ class VtaBound(Bound):
         """One execution, simulated bit for bit.
 
         Raises:
-            RunError: an index that micro-operations make leaves its buffer, or modules wait for ever.
+            RunError: an index that micro-operations make leaves its buffer.
         """
         kernel = self.kernel
         try:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import COLUMN, Table
 from targets.vta.semantics import MODULES, POPS, PUSHES, UopBuffer, accesses, modules
-from targets.vta.verify import check, execution_order
+from targets.vta.tokens import execution_order
+from targets.vta.verify import check
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ simulator; a table of fields is what `isa.to_table` gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,21 +182,24 @@ def transfer_indices(row: Indices, hardware: VtaHardware) -> tuple[Indices, Indi
     return places[inside], dram.reshape(-1), places[~inside]
 
 
-def loop_indices(row: Indices, chosen: NDArray[np.int64]) -> tuple[Indices, Indices, Indices]:
-    """dst, src and wgt of everything that one GEMM or ALU instruction executes, in order.
+def reached(start: Indices, loops: Sequence[tuple[int, int]], depth: int) -> Indices:
+    """The elements, in order and once each, that indices lead to in loops; as much work for few turns as for many.
 
     Args:
-        row: of a table.
-        chosen: its micro-operations: (micro-operations, 3).
+        start: indices of the micro-operations.
+        loops: turns of each loop, at least one, and by how much each turn moves the indices.
+        depth: elements of the buffer, in which all of it stays.
     """
-    get = {name: int(row[number]) for name, number in COLUMN.items()}
-    i = np.arange(get["iter_out"], dtype=np.int64)[:, None, None]
-    j = np.arange(get["iter_in"], dtype=np.int64)[None, :, None]
-    dst, src, wgt = (
-        (chosen[:, number] + i * get[f"{name}_out"] + j * get[f"{name}_in"]).reshape(-1)
-        for number, name in enumerate(("dst", "src", "wgt"))
-    )
-    return dst, src, wgt
+    inside = np.zeros(depth, np.bool_)
+    inside[start] = True
+    for turns, factor in loops:
+        if turns > 1 and factor:
+            padded = np.zeros(-(-depth // factor) * factor, np.int32)
+            padded[:depth] = inside
+            sums = padded.reshape(-1, factor).cumsum(0)  # of the elements that are whole factors apart
+            sums[turns:] -= sums[:-turns].copy()
+            inside = (sums > 0).reshape(-1)[:depth]
+    return np.flatnonzero(inside)
 
 
 class UopBuffer:
@@ -244,16 +247,20 @@ def accesses(row: Indices, hardware: VtaHardware, uops: UopBuffer) -> list[Acces
         addresses = (dram[:, None] * kind.dram_bytes + np.arange(kind.dram_bytes)).reshape(-1)
         load = bool(row[0] == LOAD)
         return [Access("dram", addresses, not load), Access(kind.sram, np.concatenate([data, zeros]), load)]
-    if row[0] not in (GEMM, ALU):
+    get = {name: int(row[number]) for name, number in COLUMN.items()}
+    if row[0] not in (GEMM, ALU) or not iterations(row[None])[0]:
         return []
-    dst, src, wgt = (np.unique(indices) for indices in loop_indices(row, uops.chosen(row)))
-    found = [
-        Access("uop", np.arange(row[COLUMN["uop_begin"]], row[COLUMN["uop_end"]]), False),
-        Access("acc", dst, True),
-    ]
+    chosen = uops.chosen(row)
+
+    def touched(number: int, name: str, space: str) -> Access:
+        loops = [(get[f"iter_{loop}"], get[f"{name}_{loop}"]) for loop in ("out", "in")]
+        depth: int = getattr(hardware, f"{space}_depth")
+        return Access(space, reached(chosen[:, number], loops, depth), name == "dst")
+
+    found = [Access("uop", np.arange(get["uop_begin"], get["uop_end"]), False), touched(0, "dst", "acc")]
     if row[0] == ALU:
-        return found if row[COLUMN["use_imm"]] else [*found, Access("acc", src, False)]
-    return found if row[COLUMN["reset"]] else [*found, Access("inp", src, False), Access("wgt", wgt, False)]
+        return found if get["use_imm"] else [*found, touched(1, "src", "acc")]
+    return found if get["reset"] else [*found, touched(1, "src", "inp"), touched(2, "wgt", "wgt")]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import ACC_8BIT, ALU, COLUMN, GEMM, INP, LOAD, MUL, SHR, STORE, UOP, Table
-from targets.vta.semantics import UopBuffer, accesses, column, is_transfer, iterations, loop_indices
-from targets.vta.verify import Problem, execution_order
+from targets.vta.problems import Problem
+from targets.vta.semantics import UopBuffer, accesses, column, is_transfer, iterations
+from targets.vta.tokens import execution_order
 
 LARGEST_SHIFT = 15
 DISTANCE = 2  # micro-operations after which the HLS design may write the same element again
@@ -60,18 +61,14 @@ def _repeats_and_stores(table: Table, hardware: VtaHardware, dram: NDArray[np.ui
         row = table[index]
         uops.run(row)
         if row[0] in (GEMM, ALU) and executed[index]:
-            dst = loop_indices(row, uops.chosen(row))[0]
-            for distance in range(1, DISTANCE + 1):
-                again = np.flatnonzero(dst[distance:] == dst[:-distance])
-                if len(again):
-                    element = dst[again[0]]
-                    yield Problem(
-                        index,
-                        f"dst must differ from those of the {DISTANCE} micro-operations before, but got dst={element} "
-                        f"again after {distance}",
-                    )
-                    break
-            made[dst] = not (row[0] == GEMM and row[COLUMN["reset"]])
+            if found := _again(row, uops.chosen(row)):
+                yield Problem(
+                    index,
+                    f"dst must differ from those of the {DISTANCE} micro-operations before, but got dst={found[0]} "
+                    f"again after {found[1]}",
+                )
+            (written,) = (access.indices for access in accesses(row, hardware, uops) if access.write)
+            made[written] = not (row[0] == GEMM and row[COLUMN["reset"]])
         elif row[0] in (LOAD, STORE):
             for access in accesses(row, hardware, uops):
                 if access.space != "acc":
@@ -83,3 +80,24 @@ def _repeats_and_stores(table: Table, hardware: VtaHardware, dram: NDArray[np.ui
                     yield Problem(
                         index, f"STORE must follow a GEMM or ALU operation on what it stores, but got acc {element}"
                     )
+
+
+def _again(row: NDArray[np.int64], chosen: NDArray[np.int64]) -> tuple[int, int] | None:
+    """The first dst that comes again within `DISTANCE` micro-operations, and after how many it does.
+
+    How far neighbours are apart is the same in every turn. So three turns of the inner loop tell of all, and so do the
+    last two with the first two of the next turn of the outer loop.
+    """
+    outer, inner = int(row[COLUMN["iter_out"]]), int(row[COLUMN["iter_in"]])
+    sequences = [[(i, j) for i in range(min(outer, 1 + DISTANCE)) for j in range(min(inner, 2 * DISTANCE))]]
+    if inner > 2 * DISTANCE:
+        around = [(0, inner - 2), (0, inner - 1), (1, 0), (1, 1)]
+        sequences = [sequences[0][: 1 + DISTANCE], [turn for turn in around if turn[0] < outer]]
+    for distance in range(1, DISTANCE + 1):
+        for sequence in sequences:
+            i, j = np.array(sequence, np.int64).T[:, :, None]
+            dst = (chosen[:, 0] + i * row[COLUMN["dst_out"]] + j * row[COLUMN["dst_in"]]).reshape(-1)
+            again = np.flatnonzero(dst[distance:] == dst[:-distance])
+            if len(again):
+                return int(dst[again[0]]), distance
+    return None

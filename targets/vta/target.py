@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from search_space import strict_json
 from search_space.hardware import Hardware
 from search_space.intrinsics import GEMM_TILE
 from search_space.ir.stmt import Buffer, LoopProgram
@@ -18,6 +19,7 @@ from targets.vta.emit import emit
 from targets.vta.hardware import PYNQ, ConfigurationError, VtaHardware
 from targets.vta.isa import EncodingError, decode, encode_table
 from targets.vta.kernel import VtaKernel, words_of
+from targets.vta.verify import work_problems
 
 MOST_NESTS = 4096
 """Nests of loops that a program may run: as each is an instruction or more, streams stay within some thousands."""
@@ -45,6 +47,8 @@ class VtaTarget(Target):
                 f"constants must be as the workload gives them, but {program.prologues[0].outputs} is packed"
             )
         kernel = emit(program, self.vta)
+        if problems := work_problems(kernel.program.table, self.vta):
+            raise BuildError(str(problems[0]))
         try:
             words = encode_table(kernel.program.table, self.vta)
         except EncodingError as error:
@@ -144,7 +148,7 @@ def design(variant: str) -> VtaHardware:
             raise ValueError(f"`target` vta must be followed by {wanted}, but got vta:{variant}")
         return VtaHardware.from_spec(variant)
     try:
-        return VtaHardware.from_json(json.loads(Path(variant).read_text()))
+        return VtaHardware.from_json(strict_json.loads(Path(variant).read_text()))
     except OSError as error:
         raise ValueError(f"`target` must name a readable file, but got vta:{variant}: {error.strerror}") from None
     except (ConfigurationError, ValueError, AttributeError, TypeError) as error:

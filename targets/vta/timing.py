@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import ALU, COLUMN, GEMM, WGT, Table
 from targets.vta.native import Compiled
+from targets.vta.problems import refusal
 from targets.vta.semantics import (
     MODULES,
     column,
@@ -24,7 +25,8 @@ from targets.vta.semantics import (
     of_memory,
 )
 from targets.vta.timing_core import ENTRY, FLAGS, timing_module
-from targets.vta.verify import Deadlock, Problem, deadlock_problems, execution_order
+from targets.vta.tokens import token_problems
+from targets.vta.verify import static_problems
 
 Cycles = NDArray[np.int64]
 
@@ -106,13 +108,21 @@ def _compiled() -> tuple[Compiled, Any]:
     return code, ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 9)(code.address(ENTRY))
 
 
-def simulate(table: Table, h: VtaHardware) -> Timing:
-    """Runs the clock over a stream that keeps the rules of `verify`.
+def simulate(table: Table, h: VtaHardware, verified: bool = False) -> Timing:
+    """Runs the clock over a stream.
+
+    Args:
+        table: fields of the stream, as `isa.to_table` and `isa.decode_table` give them.
+        h: the design.
+        verified: the stream is known to keep the rules of `verify.static_problems` and `tokens.token_problems`.
 
     Raises:
-        Deadlock: modules wait for tokens that never come, or that were lost as more than `token_limit` were given.
+        Deadlock: modules wait for ever.
+        IllegalStream: another rule is broken.
     """
     table = np.asarray(table, np.int64)
+    if not verified and (problems := static_problems(table, h, None) or token_problems(table, h)):
+        raise refusal(problems)
     count, of, each = len(table), modules(table), costs(table, h)
     following, first = np.full(count, count, np.int64), np.full(len(MODULES), count, np.int64)
     for module in range(len(MODULES)):
@@ -127,7 +137,7 @@ def simulate(table: Table, h: VtaHardware) -> Timing:
     arrays = (of, flags, columns, following, first, settings, start, end, state)
     ended = run(count, *(array.ctypes.data for array in arrays))
     if ended < count:
-        raise Deadlock(_stuck(table, of, state, h))
+        raise refusal(token_problems(table, h))
     spent = end - start
     gemm, reset = column(table, "opcode") == GEMM, column(table, "reset") != 0
     return Timing(
@@ -141,19 +151,3 @@ def simulate(table: Table, h: VtaHardware) -> Timing:
         reset_cycles=int(spent[gemm & reset].sum()),
         port_cycles=int((each.rows * each.busy).sum()),
     )
-
-
-def _stuck(table: Table, of: Cycles, state: Cycles, h: VtaHardware) -> list[Problem]:
-    """Which modules wait for what: a token nobody gives, one that was lost, or room in a full queue."""
-    found = deadlock_problems(table, execution_order(table))
-    if found:
-        return found
-    waiting = [int(index) for index in state if index < len(table)]
-    names = ", ".join(f"the {MODULES[of[index]]} module at instruction {index}" for index in waiting)
-    return [
-        Problem(
-            min(waiting),
-            f"tokens beyond `token_limit`={h.token_limit} were lost, or a queue of `queue_depth`={h.queue_depth} "
-            f"is full (deadlock): {names} wait for ever",
-        )
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +22,12 @@ from targets.vta.isa import (
     Table,
     misfits,
 )
+from targets.vta.problems import Deadlock, IllegalStream, Problem, refusal
 from targets.vta.semantics import (
     LOAD_MODULE,
     LOADABLE,
     MODULES,
-    POPS,
-    PUSHES,
     STORE_MODULE,
-    TOKEN_QUEUES,
     UopBuffer,
     column,
     is_transfer,
@@ -40,39 +37,13 @@ from targets.vta.semantics import (
     of_memory,
     sram_elements,
 )
+from targets.vta.tokens import token_problems
 
+MOST_MULTIPLICATIONS = 1 << 40
+"""Of a stream, about a minute of the functional simulator; ResNet-18 takes 2**31 in all."""
+_LEAST = 256
+"""Multiplications as which a micro-operation counts at least: small ones take no less time."""
 PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
-
-
-class IllegalStream(ValueError):
-    """A stream that breaks rules; `problems` has all of them."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        self.problems = problems
-        shown = [str(problem) for problem in problems[:10]]
-        more = [f"and {len(problems) - 10} more"] if len(problems) > 10 else []
-        super().__init__("; ".join(shown + more))
-
-
-class Deadlock(IllegalStream):
-    """A stream whose modules wait for tokens that never come."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One broken rule.
-
-    Attributes:
-        index: of the instruction; -1 for the stream as a whole.
-        message: the rule and the value.
-    """
-
-    index: int
-    message: str
-
-    def __str__(self) -> str:
-        """The message, with the instruction in front."""
-        return f"instruction {self.index}: {self.message}" if self.index >= 0 else self.message
 
 
 def verify(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8] | None = None) -> list[Problem]:
@@ -82,11 +53,13 @@ def verify(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8] | None =
         table: fields of the stream, as `isa.to_table` and `isa.decode_table` give them.
         dram: memory that the stream starts with. With it transfers are held against its size, and the indices that
             micro-operations make against the buffers; micro-operations are taken from it as it is at the start.
+
+    Indices are looked at where nothing else is wrong: what waits for ever has none.
     """
-    found = static_problems(table, hardware, None if dram is None else dram.size)
+    found = static_problems(table, hardware, None if dram is None else dram.size) or token_problems(table, hardware)
     if dram is not None and not found:
-        found += _indices(table, hardware, dram)
-    return _sorted(found + _deadlock(table), table)
+        found = list(_indices(table, hardware, dram))
+    return found
 
 
 def static_problems(table: Table, hardware: VtaHardware, dram_bytes: int | None) -> list[Problem]:
@@ -97,24 +70,26 @@ def static_problems(table: Table, hardware: VtaHardware, dram_bytes: int | None)
     found = [Problem(index, message) for index, message in misfits(table, hardware)]
     if found:
         return found
-    found = [*_stream(table), *_opcodes(table), *_tokens(table), *_loops(table, hardware)]
-    return _sorted([*found, *_transfers(table, hardware, dram_bytes)], table)
-
-
-def _sorted(problems: list[Problem], table: Table) -> list[Problem]:
-    return sorted(problems, key=lambda problem: problem.index if problem.index >= 0 else len(table))
+    found = [
+        *_stream(table),
+        *_opcodes(table),
+        *_tokens(table),
+        *_loops(table, hardware),
+        *work_problems(table, hardware),
+    ]
+    found += _transfers(table, hardware, dram_bytes)
+    return sorted(found, key=lambda problem: problem.index if problem.index >= 0 else len(table))
 
 
 def check(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8] | None = None) -> None:
     """Raises what `verify` finds.
 
     Raises:
-        Deadlock: nothing is wrong but the tokens.
+        Deadlock: nothing is wrong but that modules wait for ever.
         IllegalStream: something else is.
     """
-    found = verify(table, hardware, dram)
-    if found:
-        raise (Deadlock if found == _deadlock(table) else IllegalStream)(found)
+    if found := verify(table, hardware, dram):
+        raise refusal(found)
 
 
 def _where(wrong: NDArray[np.bool_]) -> Iterator[int]:
@@ -202,6 +177,22 @@ def _loops(table: Table, hardware: VtaHardware) -> Iterator[Problem]:
         yield Problem(index, f"`uop_end` must be at most {hardware.uop_depth}, but got uop_end={end[index]}")
 
 
+def most_micro_operations(hardware: VtaHardware) -> int:
+    """Micro-operations that a stream may execute, so that simulating it comes to an end."""
+    return MOST_MULTIPLICATIONS // max(_LEAST, hardware.batch * hardware.block_in * hardware.block_out)
+
+
+def work_problems(table: Table, hardware: VtaHardware) -> list[Problem]:
+    """Whether there are so many micro-operations that nobody would wait for the simulator."""
+    loops = np.isin(column(table, "opcode"), (GEMM, ALU))
+    done = np.cumsum(np.where(loops, iterations(table), 0), dtype=np.float64)  # which no number of them overflows
+    most = most_micro_operations(hardware)
+    if not len(done) or done[-1] <= most:
+        return []
+    told = f"a stream must execute at most {most} micro-operations, but got {done[-1]:.0f}"
+    return [Problem(int(np.argmax(done > most)), told)]
+
+
 def index_problem(row: NDArray[np.int64], most: list[int], hardware: VtaHardware) -> str:
     """The message about indices of micro-operations that lead out of a buffer.
 
@@ -234,64 +225,14 @@ def _indices(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8]) -> It
                 yield Problem(index, message)
 
 
-def execution_order(table: Table) -> NDArray[np.int64]:
-    """One order in which modules may run a stream: each as far as its tokens let it, load first, then again.
-
-    Returns:
-        numbers of instructions; those that wait for tokens for ever are left out.
-    """
-    of = modules(table)
-    queues = [np.flatnonzero(of == module).tolist() for module in range(len(MODULES))]
-    flags = {name: column(table, name).tolist() for name in ("pop_prev", "pop_next", "push_prev", "push_next")}
-    heads, tokens, order, progress = [0, 0, 0], [0, 0, 0, 0], [], True
-    while progress:
-        progress = False
-        for module, queue in enumerate(queues):
-            pops, pushes = POPS[module], PUSHES[module]
-            while heads[module] < len(queue):
-                index = queue[heads[module]]
-                need = [
-                    q for q, name in zip(pops, ("pop_prev", "pop_next"), strict=True) if q >= 0 and flags[name][index]
-                ]
-                if any(tokens[q] == 0 for q in need):
-                    break
-                for q in need:
-                    tokens[q] -= 1
-                for q, name in zip(pushes, ("push_prev", "push_next"), strict=True):
-                    tokens[q] += q >= 0 and flags[name][index]
-                order.append(index)
-                heads[module] += 1
-                progress = True
-    return np.array(order, np.int64)
-
-
-def _deadlock(table: Table) -> list[Problem]:
-    return deadlock_problems(table, execution_order(table))
-
-
-def deadlock_problems(table: Table, ran: NDArray[np.int64]) -> list[Problem]:
-    """Which modules wait for which token, where `ran` are the instructions that could run."""
-    if len(ran) == len(table):
-        return []
-    of = modules(table)
-    waits = np.ones(len(table), np.bool_)
-    waits[ran] = False
-    tokens = np.zeros(4, np.int64)
-    for index in ran.tolist():
-        for queues, flags, sign in ((POPS, ("pop_prev", "pop_next"), -1), (PUSHES, ("push_prev", "push_next"), 1)):
-            for queue, flag in zip(queues[of[index]], flags, strict=True):
-                tokens[queue] += sign * table[index, COLUMN[flag]] * (queue >= 0)
-    found = []
-    for module, name in enumerate(MODULES):
-        left = np.flatnonzero(waits & (of == module))
-        if len(left):
-            index = int(left[0])
-            lacking = [
-                f"`{flag}` ({TOKEN_QUEUES[queue]})"
-                for queue, flag in zip(POPS[module], ("pop_prev", "pop_next"), strict=True)
-                if queue >= 0 and table[index, COLUMN[flag]] and tokens[queue] <= 0
-            ]
-            found.append(
-                Problem(index, f"the {name} module waits for ever for the token of {' and '.join(lacking)} (deadlock)")
-            )
-    return found
+__all__ = [
+    "Deadlock",
+    "IllegalStream",
+    "Problem",
+    "check",
+    "index_problem",
+    "most_micro_operations",
+    "static_problems",
+    "verify",
+    "work_problems",
+]

@@ -27,6 +27,13 @@ def _hang() -> None:
     ctypes.PyDLL(None).pause()  # stuck in C, the interpreter lock held
 
 
+def _hang_once(mark: str) -> None:
+    """Hangs where the file `mark` is not there yet."""
+    if not Path(mark).exists():
+        Path(mark).touch()
+        _hang()
+
+
 def _eat() -> None:
     hoard = []
     while True:
@@ -97,6 +104,8 @@ class FakeBound:
             return self.inputs[0].copy()
         if how == "wrong_dtype":
             return self.inputs[0].astype(np.float64)
+        if how == "hang_once":
+            _hang_once(self.step["mark"])
         _DEEDS.get(how, _DEEDS["ok"])()
         if self.step.get("sleep"):
             time.sleep(self.step["seconds"])
@@ -152,6 +161,8 @@ class FakeExecutor:
         how = step.get("build", "ok")
         if how == "slow":
             time.sleep(step["build_seconds"])
+        elif how == "hang_once":
+            _hang_once(step["mark"])
         elif how in ("instantiation", "compile"):
             raise TrialFailure(ErrorClass(how), f"`factor` must divide extent, but got {how}")
         else:

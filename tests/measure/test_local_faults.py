@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import time
 
 import pytest
@@ -50,7 +53,7 @@ def pool(tmp_path_factory):
         ({"run": "segfault"}, ErrorClass.crash, "the run process died (SIGSEGV)"),
         ({"run": "hang"}, ErrorClass.run_timeout, "the run process was killed after its time-out of 0.4 s"),
         ({"run": "eat"}, ErrorClass.out_of_memory, "ran out of memory"),
-        ({"run": "killed"}, ErrorClass.out_of_memory, "the run process was killed by the system"),
+        ({"run": "killed"}, ErrorClass.crash, "the run process was killed from outside (SIGKILL)"),
         (
             {"run": "lost"},
             ErrorClass.crash,
@@ -74,6 +77,46 @@ def test_each_fault_has_its_class_and_the_run_goes_on(pool, step, error, message
     assert [result.error for result in results] == [ErrorClass.ok, error, ErrorClass.ok]
     assert message in results[1].message
     assert results[1].seconds != results[1].seconds and results[1].latencies == ()
+
+
+def kill(pool, role):
+    """Kills the worker that is at a trial, once it is; the results that came until this was noticed."""
+    stations = pool._builders if role == "build" else [pool._runner]
+    while not (busy := [station for station in stations if station.job is not None and station._ready]):
+        assert pool.results(timeout=0.05) == []
+    pool.results(timeout=0.2)
+    os.kill(busy[0]._child.pid, signal.SIGKILL)
+    done, victim = [], busy[0]._child
+    while busy[0]._child is victim:
+        done += pool.results(timeout=0.05)
+    return done
+
+
+@pytest.mark.parametrize("role", ["build", "run"])
+def test_a_worker_that_somebody_kills_costs_nothing(pool, role, tmp_path):
+    begun = tmp_path / "begun"
+    pool.submit([trial(**{role: "hang_once"}, mark=str(begun), options={f"{role}_timeout": 60.0})])
+    (result,) = kill(pool, role) + pool.results()
+    assert result.ok and begun.exists()
+
+
+def test_a_worker_that_is_killed_while_it_idles_costs_nothing(pool):
+    pool.run([trial()])
+    os.kill(pool._runner._child.pid, signal.SIGKILL)
+    assert pool.run([trial()])[0].ok
+
+
+def test_a_worker_that_is_killed_again_and_again_is_a_crash(pool):
+    pool.submit([trial(run="hang", options={"run_timeout": 60.0})])
+    kill(pool, "run")
+    (result,) = kill(pool, "run") + pool.results()
+    assert result.error is ErrorClass.crash and "was killed from outside (SIGKILL)" in result.message
+
+
+def test_a_worker_that_the_system_kills_for_memory_is_out_of_memory(pool, monkeypatch):
+    monkeypatch.setattr("measure.child.oom_kills", itertools.count(7).__next__)  # one more each time it is read
+    (result,) = pool.run([trial(run="killed")])
+    assert result.error is ErrorClass.out_of_memory and "was killed by the system for its memory" in result.message
 
 
 def test_a_reference_that_hangs_is_a_time_out(pool):

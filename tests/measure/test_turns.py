@@ -40,7 +40,7 @@ def test_a_kernel_that_takes_the_process_along_is_alone_with_its_failure(setting
     with TurnTimer(1, Turns(rounds=2), settings) as timer:
         results = timer.time(trials)
     assert [result.error for result in results] == [
-        {"ok": ErrorClass.ok, "segfault": ErrorClass.crash, "killed": ErrorClass.out_of_memory}[deed] for deed in deeds
+        {"ok": ErrorClass.ok, "segfault": ErrorClass.crash, "killed": ErrorClass.crash}[deed] for deed in deeds
     ]
     assert [result.index for result in results] == list(range(7))
     assert "SIGSEGV" in results[2].message and math.isnan(results[2].seconds)

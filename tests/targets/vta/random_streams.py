@@ -49,7 +49,7 @@ def _loops(draw: np.random.Generator, most: dict[str, int], depths: dict[str, in
 def random_stream(
     draw: np.random.Generator, h: VtaHardware, count: int, dram_bytes: int = 1 << 16
 ) -> tuple[list[Instruction], NDArray[np.uint8]]:
-    """`count` instructions and FINISH, and the memory to run them on. There are no tokens."""
+    """`count` instructions and an end, and the memory to run them on. Only the end has tokens."""
     dram = draw.integers(0, 256, dram_bytes, dtype=np.uint8)
     uop_count = h.uop_depth
     uops = np.stack(
@@ -61,7 +61,17 @@ def random_stream(
     start = -(-4 * uop_count // h.acc_bytes)  # data must not overwrite the micro-operations
     for _ in range(count):
         stream.append(_random_instruction(draw, h, uops, start, dram_bytes))
-    return [*stream, Finish()], dram
+    return ended(stream), dram
+
+
+def ended(stream: list[Instruction]) -> list[Instruction]:
+    """The stream with a FINISH that waits for the other modules, and orders nothing else."""
+    return [
+        *stream,
+        Load(memory=isa.INP, push_next=1),
+        Store(memory=isa.OUT, push_prev=1),
+        Finish(pop_prev=1, pop_next=1),
+    ]
 
 
 def _random_instruction(
@@ -104,13 +114,13 @@ def _random_instruction(
 
 
 def with_tokens(draw: np.random.Generator, stream: list[Instruction]) -> list[Instruction]:
-    """The stream with a token from each change of module to the next, so that it runs in the order given.
+    """An `ended` stream with a token from each change of module to the next, so that it runs in the order given.
 
     Neighbours only share tokens: from load to store and back, and before FINISH, no-operations of compute pass them on.
     """
     found: list[Instruction] = []
     last = 1
-    for op in [*stream[:-1], None, stream[-1]]:
+    for op in [*stream[:-3], None, Finish()]:
         module = 1 if op is None else _module(op)
         if op is None and last == 1:
             continue

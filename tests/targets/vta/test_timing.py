@@ -13,9 +13,9 @@ from targets.vta.isa import Alu, Finish, Gemm, Instruction, Load, Store
 from targets.vta.reference_conv import Conv2d, Knobs, lower
 from targets.vta.resnet18 import LAYERS, operands, program
 from targets.vta.timing import Timing, costs, simulate
-from targets.vta.verify import Deadlock
+from targets.vta.verify import Deadlock, IllegalStream
 from tests.targets.vta.clock import Clock
-from tests.targets.vta.random_streams import SMALL, random_stream, shrunk, with_tokens
+from tests.targets.vta.random_streams import SMALL, ended, random_stream, shrunk, with_tokens
 
 QUICK = replace(SMALL, host_cycles=0)
 
@@ -83,7 +83,7 @@ def _times(hardware: VtaHardware) -> dict[str, float]:
     ],
 )
 def test_an_instruction_alone_takes_what_its_formula_says(instruction: Instruction, cycles: int) -> None:
-    stream = [instruction] if isinstance(instruction, Finish) else [instruction, Finish()]
+    stream = [instruction] if isinstance(instruction, Finish) else ended([instruction])
     found = run(stream, PYNQ)
     assert found.end[0] - found.start[0] == cycles
     assert found.start[0] == PYNQ.fetch_latency
@@ -156,9 +156,21 @@ def test_tokens_beyond_the_limit_are_lost() -> None:
     gives = [Load(memory=isa.INP, push_next=1)] * 5
     takes = [Gemm(pop_prev=1)] * 5
     stream = [*gives, Load(memory=isa.UOP, x_size=8), *takes, Finish()]
-    assert run(stream, PYNQ).cycles > 0
-    with pytest.raises(Deadlock, match="`token_limit`=3 were lost, .* the compute module at instruction 9"):
+    assert run(stream, replace(PYNQ, token_limit=5)).cycles > 0
+    message = "instruction 3: at most `token_limit`=3 .* or some are lost, but up to 5 are .load to compute."
+    with pytest.raises(IllegalStream, match=message):
         run(stream, replace(PYNQ, token_limit=3))
+
+
+def test_tokens_that_might_be_lost_on_another_machine_are_refused_as_well() -> None:
+    """Here the compute module is fast enough to take each before the next is there."""
+    stream = [Load(memory=isa.INP, push_next=1), Gemm(pop_prev=1)] * 5
+    with pytest.raises(IllegalStream, match="`token_limit`=3 .* but up to 5 are"):
+        run([*stream, Finish()], replace(PYNQ, token_limit=3))
+    replying = [Load(memory=isa.INP, push_next=1)]
+    for _ in range(4):
+        replying += [Gemm(pop_prev=1, push_prev=1), Load(memory=isa.INP, push_next=1, pop_next=1)]
+    assert run([*replying, Gemm(pop_prev=1), Finish()], replace(PYNQ, token_limit=1)).cycles > 0
 
 
 def test_a_full_queue_stops_what_comes_behind_it() -> None:

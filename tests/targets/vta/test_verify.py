@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from targets.vta import isa
+from targets.vta.functional import FunctionalSimulator
 from targets.vta.hardware import PYNQ
 from targets.vta.isa import Alu, Finish, Gemm, Instruction, Load, Store
-from targets.vta.verify import Deadlock, IllegalStream, check, execution_order, verify
+from targets.vta.races import races
+from targets.vta.timing import simulate
+from targets.vta.tokens import execution_order
+from targets.vta.verify import Deadlock, IllegalStream, check, verify
 from tests.targets.vta.random_streams import SMALL, random_stream, with_tokens
 
 DRAM = np.zeros(4096, np.uint8)
@@ -49,6 +53,29 @@ ILLEGAL: list[tuple[list[Instruction], str]] = [
     ([Gemm(uop_end=1, iter_out=4, src_out=31), Finish()], "`src` must stay within the 32 .* inp, but got src=93"),
     ([Gemm(pop_prev=1), Finish()], r"instruction 0: the compute module waits .* `pop_prev` \(load to compute\)"),
     ([Store(memory=isa.OUT, pop_prev=1), Finish()], r"the store module waits .* `pop_prev` \(compute to store\)"),
+    (
+        [Store(memory=isa.OUT, x_size=1), Finish()],
+        "instruction 1: FINISH must wait for the last STORE of the store module, but no token leads from instruction 0",
+    ),
+    (
+        [Store(memory=isa.OUT, push_prev=1), Store(memory=isa.OUT, x_size=1), Finish(pop_next=1)],
+        "instruction 2: FINISH must wait for the last STORE of the store module, but no token leads from instruction 1",
+    ),
+    (
+        [Load(memory=isa.INP, x_size=1), Finish()],
+        "instruction 1: FINISH must wait for the last LOAD of the load module, but no token leads from instruction 0",
+    ),
+    (
+        [Load(memory=isa.INP, push_next=1), Load(memory=isa.INP, push_next=1), Finish(pop_prev=1)],
+        r"instruction 1: every token of `push_next` \(load to compute\) must be taken, or the next stream takes it, "
+        "but got 2 given and 1 taken",
+    ),
+    ([Gemm(push_prev=1), Finish()], r"instruction 0: every token of `push_prev` \(compute to load\) must be taken"),
+    ([Finish(push_next=1)], r"instruction 0: every token of `push_next` \(compute to store\) must be taken"),
+    (
+        [Gemm(uop_end=32, iter_out=16383, iter_in=4096)] * 2 + [Gemm(reset=1, uop_end=32, iter_out=8193), Finish()],
+        "instruction 2: a stream must execute at most 4294967296 micro-operations, but got 4294967328",
+    ),
     (
         [Gemm(pop_prev=1, pop_next=1), Finish()],
         r"`pop_prev` \(load to compute\) and `pop_next` \(store to compute\) \(deadlock\)",
@@ -112,6 +139,32 @@ def test_random_streams_are_legal_and_their_order_is_complete() -> None:
         assert verify(isa.to_table(stream), SMALL, dram) == []
         assert verify(chained, SMALL, dram) == []
         assert execution_order(chained).tolist() == list(range(len(chained)))
+
+
+def test_a_deadlock_is_one_whatever_the_order_of_who_waits() -> None:
+    stream = [Store(memory=isa.OUT, pop_prev=1), Gemm(pop_prev=1), Load(memory=isa.INP, pop_next=1), Finish()]
+    with pytest.raises(Deadlock) as caught:
+        check(isa.to_table(stream), PYNQ)
+    assert [problem.index for problem in caught.value.problems] == [0, 1, 2]
+
+
+def test_the_longest_loops_are_refused_before_they_run() -> None:
+    endless = Gemm(uop_end=8192, iter_out=16383, iter_in=16383)
+    table = isa.to_table([Load(memory=isa.UOP, x_size=8192), endless, Finish()])
+    message = "instruction 1: a stream must execute at most 4294967296 micro-operations, but got 2198754828288"
+    for judge in (check, races, lambda table, hardware, dram: FunctionalSimulator(hardware).run(table, dram)):
+        with pytest.raises(IllegalStream, match=message):
+            judge(table, PYNQ, np.zeros(1 << 16, np.uint8))
+    with pytest.raises(IllegalStream, match=message):
+        simulate(table, PYNQ)
+    wide = PYNQ.with_blocks(1, 128, 128)
+    with pytest.raises(IllegalStream, match="at most 67108864 micro-operations, but got 67108865"):
+        check(isa.to_table(_times(67_108_865)), wide)
+
+
+def _times(count: int) -> list[Instruction]:
+    """So many micro-operations."""
+    return [Gemm(uop_end=1, iter_out=16383, iter_in=count // 16383), Gemm(uop_end=1, iter_in=count % 16383), Finish()]
 
 
 def test_a_deadlock_alone_is_a_deadlock() -> None:

@@ -1,0 +1,50 @@
+"""JSON that a user wrote: what `json` takes silently, or answers with an error of its own kind, is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+INTEGERS = range(-(1 << 63), 1 << 63)
+
+
+def loads(text: str | bytes, finite: bool = True) -> Any:
+    """The value that a text stands for.
+
+    Args:
+        text: JSON.
+        finite: whether NaN and infinities are refused, which JSON does not have.
+
+    Raises:
+        ValueError: no JSON, a key that comes twice, an integer of more than 64 bits, or too much in each other.
+    """
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_integer,
+            parse_constant=_no_number if finite else None,
+        )
+    except RecursionError:
+        raise ValueError("lists and objects are too deep in each other") from None
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"a key must come once, but got {twice[:60]!r} again")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20 or int(text) not in INTEGERS:
+        digits = len(text.lstrip("-"))
+        raise ValueError(f"an integer must fit 64 bits, but got one of {digits} digits")
+    return int(text)
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"a number must be finite, but got {text}")
