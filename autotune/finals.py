@@ -45,7 +45,7 @@ class Best:
     @property
     def spread(self) -> float:
         """(75th percentile - 25th percentile) / median of all samples of its timings; NaN where there are none."""
-        return spread_of(samples) if (samples := self._samples) else self.record.spread
+        return spread_of(samples) if len(samples := self._samples) > 1 else self.record.spread
 
     @property
     def halves(self) -> tuple[float, float]:

@@ -55,3 +55,12 @@ class TrialFailure(Exception):
         super().__init__(message)
         self.error = error
         self.message = message
+
+
+def failure(rule: str, error: BaseException) -> PoolError:
+    """What the user is told of an exception: its own sentence where it was made for that."""
+    if isinstance(error, PoolError):
+        return error
+    wrong = PoolError(f"{rule}, but raised {type(error).__name__}: {error}")
+    wrong.__cause__ = error
+    return wrong

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from measure.errors import PoolError
-from measure.fleet.scheduler import Fleet, FleetSettings, Provider, failure
+from measure.errors import PoolError, failure
+from measure.fleet.scheduler import Fleet, FleetSettings, Provider
 from measure.fleet.seats import Work
 from measure.patience import telling
 from measure.pool import MeasurePool, Trial, TrialResult

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
-from measure.errors import ErrorClass, OutcomeError, PoolError
+from measure.errors import ErrorClass, OutcomeError, PoolError, failure
 from measure.fleet.door import let_in, now
 from measure.fleet.endpoint import Builder, Device, EndpointLost, EndpointRefused
 from measure.fleet.seats import Host, Seat, Work, seat_of
@@ -498,12 +498,3 @@ class Fleet:
 def _target(work: Work) -> str:
     """Name of a trial's target, without its variant."""
     return work.trial.target.partition(":")[0]
-
-
-def failure(rule: str, error: BaseException) -> PoolError:
-    """What the user is told of an exception: its own sentence where it was made for that."""
-    if isinstance(error, PoolError):
-        return error
-    wrong = PoolError(f"{rule}, but raised {type(error).__name__}: {error}")
-    wrong.__cause__ = error
-    return wrong

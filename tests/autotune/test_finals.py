@@ -61,7 +61,7 @@ def test_spread_and_halves_are_of_all_timings_of_the_best() -> None:
     timings = [replace(record("a", each[0], True), latencies=each) for each in samples]
     best = standings(timings)[0]
     assert best.spread == pytest.approx(0.5 / 1.25) and best.halves == (1.0, 1.5)
-    alone = standings([replace(record("b", 2.0), latencies=(), spread=0.25)])[0]  # of a report, which keeps no samples
+    alone = standings([replace(record("b", 2.0), spread=0.25)])[0]  # of a report, which keeps one sample
     assert alone.spread == 0.25 and all(map(math.isnan, alone.halves))
 
 
