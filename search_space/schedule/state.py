@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -118,6 +119,10 @@ class Stage:
 
     def reads(self) -> tuple[str, ...]:
         """Names of the tensors the body loads, in order of first appearance."""
+        return self._reads
+
+    @cached_property
+    def _reads(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(n.args[0] for n in walk(self.body) if n.op == "load"))
 
     def is_reduce(self, leaf: str) -> bool:
