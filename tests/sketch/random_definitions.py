@@ -129,9 +129,7 @@ class Random:
         reducer = self.pick((te.sum, te.max, te.min))
         after = axis + kept
         shape = (*source.shape[:axis], *(1,) * kept, *source.shape[axis + 1 :])
-        return te.compute(
-            shape, lambda *i: reducer(source[(*i[:axis], r, *i[after:])], axis=r), name=self.name()
-        )
+        return te.compute(shape, lambda *i: reducer(source[(*i[:axis], r, *i[after:])], axis=r), name=self.name())
 
     def window(self) -> te.Tensor:
         """Sums of three neighbours along one axis, zeros beyond its ends."""
