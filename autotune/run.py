@@ -140,6 +140,9 @@ def _run(
                 )
                 for task in tasks
             ]
+        for tuning in tunings:
+            if tuning.failure is not None:
+                raise ConfigError(f"{where}: {tuning.task.name}: {tuning.failure}")
         if network is None:
             results = run_rounds(tunings, pool, database, callbacks)
         else:

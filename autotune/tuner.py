@@ -21,8 +21,9 @@ from autotune.loop import run_rounds
 from autotune.models import make_model
 from autotune.pools import make_pool
 from autotune.result import TuneResult
+from autotune.search.base import NoLegalSchedule
 from autotune.search.population import Frame, Seen
-from autotune.search.sampling import LegalSampler
+from autotune.search.sampling import LegalSampler, require_legal
 from autotune.task import Task
 from autotune.tuning import Settings, TaskTuning
 from costmodel.features import FeatureExtractor
@@ -124,6 +125,8 @@ def tune(
     with opened(records) as database:
         task = Task(workload.operator, workload)
         tuning = prepare(task, settings, known(database, workload, settings), space, source=source)
+        if tuning.failure is not None:
+            raise tuning.failure
         if isinstance(pool, MeasurePool):
             (result,) = run_rounds([tuning], pool, database, callbacks)
         else:
@@ -142,7 +145,7 @@ def prepare(
     algorithms: Sequence[str] | None = None,
     source: Source | None = None,
 ) -> TaskTuning:
-    """A task ready to be tuned.
+    """A task ready to be tuned, or one with a `failure` where no candidate is legal.
 
     Args:
         task: what to tune.
@@ -160,6 +163,7 @@ def prepare(
     if target.simulated:  # says the same every time
         settings = replace(settings, finalists=0)
     space = space or generate(task.workload, target.hardware, algorithms)
+    failure = _failure(space)
     key = task.workload.key
     model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)
     extractor = partial(FeatureExtractor, cold_constants=settings.cache == "network")
@@ -169,14 +173,25 @@ def prepare(
     else:
         loops = settings.features == "both"
         guide = KnobGuide(space, model, rng, extractor=extractor, exploration=settings.exploration, loops=loops)
-    if source is not None and settings.transfer is not None and source.knows(space.hardware):
+    if failure is None and source is not None and settings.transfer is not None and source.knows(space.hardware):
         rng = settings.generator(key, "transfer")
         guide.transfer = source.for_task(described(guide, rng), settings.transfer, settings.seed)
     kind = search.get(settings.strategy)
     strategy = kind(space, guide, settings.generator(key, "search"), **settings.strategy_options)
     tuning = TaskTuning(task, space, settings, strategy, guide, describe_host())
+    if failure is not None:
+        tuning.refuse(failure)
     tuning.replay(records)
     return tuning
+
+
+def _failure(space: SearchSpace) -> NoLegalSchedule | None:
+    """That no candidate of a space is legal, found out before anything is measured; None where one is."""
+    try:
+        require_legal(space)
+    except NoLegalSchedule as error:
+        return error
+    return None
 
 
 def source_of(settings: Settings) -> Source | None:

@@ -188,6 +188,10 @@ class TaskTuning:
         for number in sorted(rounds):
             self._learn(rounds[number])
 
+    def refuse(self, error: NoLegalSchedule) -> None:
+        """Takes in that there is nothing to measure."""
+        self._exhausted, self.failure = True, error
+
     def propose(self, limit: int | None = None) -> list[Trial]:
         """Trials of the next round; none where the task is done.
 
@@ -208,7 +212,7 @@ class TaskTuning:
                 self._sort_out(asked, trials)
             self._scores = dict(zip(trials, self.guide.score([self._proposed[key][0] for key in trials]), strict=True))
         except NoLegalSchedule as error:
-            self._exhausted, self.failure = True, error
+            self.refuse(error)
             raise
         finally:
             wall, inside = time.perf_counter() - start, self.guide.seconds - scoring

@@ -16,6 +16,7 @@ from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.lower import cleanup, lower
 from search_space.lower.blocks import shared_limits
 from search_space.lower.memories import memory_limits, nest_limit, workspace_bytes
+from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
 from search_space.sketch.base import Draft
@@ -73,6 +74,15 @@ class Sketch:
     def program(self) -> LoopProgram:
         """The loop program, its extents expressions in the decision variables."""
         return lower(self.steps.apply(self.initial))
+
+    @property
+    def refusal(self) -> str:
+        """Why there is no loop program whatever is decided; "" where there is one."""
+        try:
+            _ = self.program
+        except ScheduleError as error:
+            return str(error)
+        return ""
 
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
@@ -144,12 +154,18 @@ class Point(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SearchSpace:
-    """Every sketch of every algorithm of a workload. `dropped` sketches fell to the cap."""
+    """Every sketch of every algorithm of a workload.
+
+    Attributes:
+        dropped: how many sketches fell to the cap.
+        refused: sketches that have no loop program whatever is decided, and why; they are left out.
+    """
 
     workload: Workload
     hardware: Hardware
     sketches: tuple[Sketch, ...]
     dropped: int = 0
+    refused: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     @property
     def size(self) -> int:
@@ -177,37 +193,50 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
         ValueError: a tensor of too many elements.
     """
     workload.check_size()
-    found: list[tuple[str, State, Draft]] = []
+    found: list[Sketch] = []
+    last: list[Sketch] = []
     dropped = 0
+    refused: dict[str, str] = {}
     for algorithm in algorithms or workload.algorithms:
         state = initial_of(workload, algorithm)
-        drafts, more = derive(state, hardware)
-        dropped += more
-        found += [(algorithm, state, draft) for draft in drafts]
-    if algorithms is None and not all(draft.last_resort for *_, draft in found):
-        found = [one for one in found if not one[2].last_resort]
-    sketches = [
-        Sketch(
-            f"{algorithm}:{draft.name or 'default'}",
-            algorithm,
-            draft.groups,
-            draft.trace,
-            state,
-            draft.constraints,
-            hardware.memories,
-            hardware.most_nests,
-            hardware.gpu,
-        )
-        for algorithm, state, draft in found
-    ]
-    return SearchSpace(workload, hardware, tuple(sketches), dropped)
+        derived = derive(state, hardware)
+        dropped += derived.dropped
+        refused |= {f"{algorithm}:{name}": reason for name, reason in derived.refused.items()}
+        for draft in derived.drafts:
+            sketch = _sketch(algorithm, state, draft, hardware)
+            if reason := sketch.refusal:
+                refused[sketch.name] = reason
+            else:
+                (last if draft.last_resort and algorithms is None else found).append(sketch)
+    return SearchSpace(workload, hardware, tuple(found or last), dropped, refused=refused)
+
+
+def _sketch(algorithm: str, state: State, draft: Draft, hardware: Hardware) -> Sketch:
+    return Sketch(
+        f"{algorithm}:{draft.name or 'default'}",
+        algorithm,
+        draft.groups,
+        draft.trace,
+        state,
+        draft.constraints,
+        hardware.memories,
+        hardware.most_nests,
+        hardware.gpu,
+    )
 
 
 @lru_cache(maxsize=4096)
 def algorithms_on(workload: Workload, hardware: Hardware) -> tuple[str, ...]:
     """Algorithms of a workload that have sketches on a machine which are more than a last resort, if any are."""
-    found = {sketch.algorithm for sketch in generate(workload, hardware).sketches}
-    return tuple(name for name in workload.algorithms if name in found)
+    found: list[str] = []
+    last: list[str] = []
+    for algorithm in workload.algorithms:
+        state = initial_of(workload, algorithm)
+        drafts = sorted(derive(state, hardware).drafts, key=lambda draft: draft.last_resort)
+        first = next((draft for draft in drafts if not _sketch(algorithm, state, draft, hardware).refusal), None)
+        if first is not None:
+            (last if first.last_resort else found).append(algorithm)
+    return tuple(found or last)
 
 
 def program_of(workload: Workload, algorithm: str, trace: Trace) -> LoopProgram:

@@ -37,16 +37,20 @@ class NoLegalSchedule(ValueError):
     Attributes:
         tried: candidates drawn.
         violations: limit -> how many of those broke it; one candidate may break several.
+        refused: sketches that have no candidate at all, and why.
     """
 
-    def __init__(self, workload: str, tried: int, violations: Mapping[str, int]) -> None:
+    def __init__(
+        self, workload: str, tried: int, violations: Mapping[str, int], refused: Mapping[str, str] | None = None
+    ) -> None:
         self.tried = tried
-        self.violations = dict(violations)
+        self.violations, self.refused = dict(violations), dict(refused or {})
         broken = sorted(self.violations.items(), key=lambda item: -item[1])
-        told = (
-            ", ".join(f"{name} failed for {count}" for name, count in broken)
-            or "there is no sketch for it on this target"
-        )
+        told = ", ".join(f"{name} failed for {count}" for name, count in broken)
+        if not told and self.refused:
+            name, reason = next(iter(self.refused.items()))
+            told = f"none of its {len(self.refused)} sketches can be applied, such as {name}: {reason}"
+        told = told or "there is no sketch for it on this target"
         super().__init__(
             f"a workload must have at least one legal schedule, but got none among {tried} candidates "
             f"of {workload}: {told}"

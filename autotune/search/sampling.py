@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +12,27 @@ from autotune.search.base import NoLegalSchedule
 from autotune.search.population import Frame, Population, Seen
 from search_space.schedule.errors import ScheduleError
 
+if TYPE_CHECKING:
+    from search_space.space import SearchSpace
+
 LISTED = 1 << 14
 """Sketches of at most so many candidates are listed whole, so that their end is known exactly."""
 BLOCK = 1 << 15
 PATIENCE = 1 << 18
 """Draws without a single new legal candidate after which a sketch is given up for this request."""
+
+
+def require_legal(space: SearchSpace) -> None:
+    """Finds one legal candidate of a space, of the first sketch that has one.
+
+    Raises:
+        NoLegalSchedule: there is none.
+    """
+    sampler = LegalSampler(Frame(space), Seen(), np.random.default_rng(0))
+    for sketch in range(len(space.sketches)):
+        if len(sampler.draw(sketch, 1)):
+            return
+    sampler.check()
 
 
 class LegalSampler:
@@ -60,8 +77,9 @@ class LegalSampler:
     def check(self) -> None:
         """Raises NoLegalSchedule where every sketch was tried and none has ever had a legal candidate."""
         if not self._found.any() and not self.open.any():
-            workload = getattr(self.frame.space.workload, "key", self.frame.space.workload)
-            raise NoLegalSchedule(str(workload), int(self._tried.sum()), self._violations)
+            space = self.frame.space
+            workload = getattr(space.workload, "key", space.workload)
+            raise NoLegalSchedule(str(workload), int(self._tried.sum()), self._violations, space.refused)
 
     def _from_list(self, sketch: int, n: int) -> Population:
         if sketch not in self._listed:

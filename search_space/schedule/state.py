@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from search_space import te
-from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, load, substitute, transform, walk
+from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, load, substitute, transform, var, walk
 from search_space.schedule.errors import ScheduleError
 from search_space.tags import CONSTANT
 
@@ -118,6 +119,10 @@ class Stage:
 
     def reads(self) -> tuple[str, ...]:
         """Names of the tensors the body loads, in order of first appearance."""
+        return self._reads
+
+    @cached_property
+    def _reads(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(n.args[0] for n in walk(self.body) if n.op == "load"))
 
     def is_reduce(self, leaf: str) -> bool:
@@ -215,6 +220,7 @@ def initial_state(
     """The schedule in which every computation stands at the root, in the order of its axes.
 
     A computation tagged `CONSTANT` is no stage but a derived constant, computed once before the first call.
+    Where a stage has the shape of another that it reads, it reads axes of one element at its own index.
 
     Args:
         outputs: the tensors to compute; everything they read comes along.
@@ -234,7 +240,7 @@ def initial_state(
         if op.body is not None and op.tag == CONSTANT:
             known[names[op]] = _derived(op, names, known, op in {t.op for t in outputs})
         elif op.body is not None:
-            stages.append(_stage_of(op, names))
+            stages.append(_at_own_places(_stage_of(op, names), {s.name: s for s in stages}))
     read = {name for stage in stages for name in stage.reads()}
     derived = tuple(i for i in known.values() if i.derived is not None and i.name in read)
     return State((*placeholders, *derived), tuple(stages), tuple(names[t.op] for t in outputs))
@@ -273,6 +279,25 @@ def _stage_of(op: te.Operation, names: Mapping[te.Operation, str]) -> Stage:
     axes = [Axis(a.name, const(a.extent)) for a in op.axis]
     reduced = [Axis(a.name, const(a.extent), True) for a in op.reduce_axis]
     return make_stage(names[op], op.dtype, axes, reduced, body, op.reducer, tag=op.tag)
+
+
+def _at_own_places(stage: Stage, others: Mapping[str, Stage]) -> Stage:
+    """The stage with every index along an axis of one element, of another stage of its shape, written as its own axis.
+
+    A broadcast writes 0 there. What is computed in the same loops must be read where it is computed: in the lanes of a
+    vector, of which one is used, too.
+    """
+
+    def visit(node: Expr) -> Expr | None:
+        if node.op != "load":
+            return None
+        indices = [transform(i, visit) for i in node.args[1:]]
+        if node.args[0] in others and others[node.args[0]].shape == stage.shape:
+            one = const(1)
+            indices = [var(a.name) if a.extent is one else i for a, i in zip(stage.axes, indices, strict=True)]
+        return load(node.args[0], indices, node.dtype)
+
+    return replace(stage, body=transform(stage.body, visit))
 
 
 def rename_loads(body: Expr, names: Mapping[Any, Any]) -> Expr:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from search_space.hardware import Hardware
+from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State
 from search_space.sketch.base import Draft
 from search_space.sketch.rules import RULES
@@ -10,14 +14,30 @@ from search_space.sketch.rules import RULES
 MAX_SKETCHES = 64
 
 
-def derive(state: State, hardware: Hardware) -> tuple[list[Draft], int]:
-    """All drafts for a workload's initial state, and how many were dropped at the cap of `MAX_SKETCHES`.
+@dataclass(frozen=True)
+class Derived:
+    """What rules make of a definition.
+
+    Attributes:
+        drafts: of whole schedules.
+        dropped: how many more there are, beyond the cap of `MAX_SKETCHES`.
+        refused: drafts that a rule could not go on with, and why.
+    """
+
+    drafts: Sequence[Draft]
+    dropped: int
+    refused: Mapping[str, str]
+
+
+def derive(state: State, hardware: Hardware) -> Derived:
+    """All drafts for a workload's initial state.
 
     A stage is offered to the rules when its consumers are done; the first rule that matches decides. Element-wise
     producers are inlined first, so that the rules see reductions directly.
     """
     drafts = [_inline(Draft("", state), hardware)]
     whole: list[Draft] = []
+    refused: dict[str, str] = {}
     while drafts:
         draft = drafts.pop(0)
         pending = [s for s in draft.state.stages if s.name not in draft.done]
@@ -26,8 +46,11 @@ def derive(state: State, hardware: Hardware) -> tuple[list[Draft], int]:
             continue
         stage = pending[-1]
         rule = next(r for r in RULES if r.matches(draft, stage, hardware))
-        drafts += rule.apply(draft, stage, hardware)
-    return whole[:MAX_SKETCHES], max(0, len(whole) - MAX_SKETCHES)
+        try:
+            drafts += rule.apply(draft, stage, hardware)
+        except ScheduleError as error:
+            refused[draft.variant(rule.name).name] = str(error)
+    return Derived(whole[:MAX_SKETCHES], max(0, len(whole) - MAX_SKETCHES), refused)
 
 
 def _inline(draft: Draft, hardware: Hardware) -> Draft:

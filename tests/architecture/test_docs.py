@@ -152,8 +152,9 @@ def test_the_sketch_rule_of_its_page_makes_kernels() -> None:
         x = te.placeholder((12, 40), name="x")
         y = te.compute((12, 40), lambda i, j: te.tanh(x[i, j]), name="y")
         target = registry.get("cpu")
-        (draft,), dropped = derive(initial_state([y]), target.hardware)
-        assert draft.name == "rows" and dropped == 0
+        derived = derive(initial_state([y]), target.hardware)
+        (draft,) = derived.drafts
+        assert draft.name == "rows" and derived.dropped == 0 and not derived.refused
         (group,) = draft.groups
         data = np.random.default_rng(0).standard_normal((12, 40), np.float32)
         for (unroll,) in group.table:

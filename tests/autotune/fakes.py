@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,6 +115,7 @@ class FakeSpace:
     sketches: tuple[FakeSketch, ...]
     workload: FakeWorkload = field(default_factory=FakeWorkload)
     hardware: Hardware = HARDWARE
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     def seconds(self, sketch: int, choices: Sequence[int]) -> float:
         return float(self.sketches[sketch].seconds(np.array([choices], np.int32).reshape(1, -1))[0])

@@ -84,11 +84,21 @@ def test_candidates_mean_the_reference(workload: Workload, algorithm: str) -> No
             assert any(isinstance(s, Intrinsic) and s.name.startswith("mma_") for s in walk_stmt(program.body))
 
 
-def test_a_vector_whose_ending_reads_row_0_is_left_to_other_rules() -> None:
+def test_a_vector_with_an_ending_is_a_tile_as_it_is_without_one() -> None:
+    """However the ending says which row it reads: there is one."""
     layer, bias = te.placeholder((1, 40), "int32", "layer"), te.placeholder((40,), "int32", "y0", True)
     ending = te.compute((1, 40), lambda i, j: layer[0, j] + bias[j], name="add")
-    anchor = workloads.matmul(m=1, n=40, k=48, dtype="int8", constant_b=True).to_json()
-    workload = Workload("fused", {"anchor": anchor, "epilogue": te_json.to_json([layer, bias, ending])})
+    anchor = workloads.matmul(m=1, n=40, k=48, dtype="int8", constant_b=True)
+    workload = Workload("fused", {"anchor": anchor.to_json(), "epilogue": te_json.to_json([layer, bias, ending])})
+    found, plain = (generate(w, H200).sketches for w in (workload, anchor))
+    assert [sketch.name for sketch in found] == [sketch.name for sketch in plain]
+    check(workload, found[0], legal(found[0], 1)[0])
+
+
+def test_a_vector_whose_ending_reads_row_0_in_another_shape_is_left_to_other_rules() -> None:
+    *inputs, product = workloads.matmul(m=1, n=40, k=48, dtype="int8", constant_b=True).tensors()
+    ending = te.compute((1, 1, 40), lambda z, i, j: product[0, j] * 2, name="double")
+    workload = Workload.of([*inputs, ending])
     found = generate(workload, H200).sketches
     assert found and not any("tensor" in sketch.name for sketch in found)
     for sketch in found:

@@ -26,6 +26,7 @@ from search_space.schedule.steps import (
     Tensorize,
 )
 from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.reads import same_places
 from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv, divisors
 
 THREADS = 2
@@ -47,7 +48,7 @@ class ExplicitMemory(SketchRule):
         if stage.reducer is not None:
             return None
         found = [p for p in draft.producers(stage) if p.reducer is not None]
-        if len(found) != 1 or found[0].shape != stage.shape:
+        if len(found) != 1 or not same_places(draft, found[0], stage):
             return None
         for intrinsic in available(hardware):
             loops = _innermost(found[0], intrinsic)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from search_space.hardware import GpuLimits, Hardware
-from search_space.ir.expr import Expr, const, lift, substitute, var, walk
+from search_space.ir.expr import Expr, const, lift, substitute
 from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Constraint
-from search_space.lower.inline import inline_stages
-from search_space.schedule.state import Axis, Stage
+from search_space.schedule.state import Stage
 from search_space.schedule.steps import (
     Annotate,
     CacheRead,
@@ -22,6 +21,7 @@ from search_space.schedule.steps import (
     Step,
 )
 from search_space.sketch.base import Draft
+from search_space.sketch.reads import reads_of, same_places, variable
 
 Number = Expr | int
 
@@ -145,16 +145,10 @@ REGISTERS = 24
 """Registers a thread needs besides those that hold its arrays, for addresses and loop counters."""
 
 
-def ends_in(draft: Draft, producer: Stage, output: Stage) -> bool:
-    """Whether nothing but the output reads the producer, directly or by way of stages inlined into it."""
-    readers = draft.state.consumers(producer.name)
-    return all(r.name == output.name or (r.attach.kind == "inline" and ends_in(draft, r, output)) for r in readers)
-
-
 def same_elements(draft: Draft, sums: Stage, output: Stage) -> bool:
     """Whether the output has the elements of `sums` in the same order, its leading axes maybe taken apart."""
     if sums.shape == output.shape:
-        return True
+        return same_places(draft, sums, output)
     if len(sums.axes) != 2 or sums.shape[-1] != output.shape[-1]:
         return False
     flat: Expr = lift(0)
@@ -168,13 +162,3 @@ def same_elements(draft: Draft, sums: Stage, output: Stage) -> bool:
     wanted = place(flat), place(variable(output.axes[-1]))
     reads = reads_of(draft, output, sums.name)
     return bool(reads) and all((place(row), place(column)) == wanted for row, column in reads)
-
-
-def reads_of(draft: Draft, stage: Stage, name: str) -> list[tuple[Expr, ...]]:
-    """The indices at which `stage` reads another, seen through the stages that are inlined into it."""
-    body = inline_stages(draft.state).stage(stage.name).body
-    return [tuple(n.args[1:]) for n in walk(body) if n.op == "load" and n.args[0] == name]
-
-
-def variable(axis: Axis) -> Expr:
-    return var(axis.name)

@@ -11,7 +11,8 @@ from search_space.lower.inline import inline_stages
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, CacheWrite, ComputeAt, Fuse, Reorder, SetScope, Split, Step
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import ends_in, gpu_of, same_elements
+from search_space.sketch.reads import ends_in
+from search_space.sketch.rules.gpu_common import gpu_of, same_elements
 from search_space.sketch.rules.gpu_products import PART, in_parts, two_factors
 from search_space.sketch.tables import DecisionGroup
 

@@ -25,6 +25,7 @@ from search_space.schedule.steps import (
     Step,
 )
 from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.reads import in_row
 from search_space.sketch.rules.gpu_common import Number, Threads, cached, gpu_of, limited
 from search_space.sketch.rules.rowwise import RowWise
 from search_space.sketch.tables import DecisionGroup
@@ -69,28 +70,40 @@ class GpuRowWise(SketchRule):
         scalars = [s.name for s in group if s.reducer is None and s is not stage and len(s.axes) == rows]
         draft = draft.apply(*(ComputeInline(name) for name in scalars)).finish(*scalars)
         again = draft.apply(*(ComputeInline(name) for name in reversed(kept))).finish(*kept)
-        out = [self.variant(again, stage, group, rows, hardware, False).variant("again")]
+        out = [self.variant(again, stage, group, rows, hardware).variant("again")]
         read = self.rows_read(again, rows)
         if read:
-            out.append(self.variant(again, stage, group, rows, hardware, True).variant("copied"))
+            out.append(self.variant(again, stage, group, rows, hardware, read).variant("copied"))
         if kept:
-            out.append(self.variant(draft, stage, group, rows, hardware, False).variant("kept"))
+            out.append(self.variant(draft, stage, group, rows, hardware).variant("kept"))
         return [d.finish(*(s.name for s in d.state.stages)) for d in out]
 
     def rows_read(self, draft: Draft, rows: int) -> list[str]:
-        """Inputs read as whole rows by more than one stage."""
+        """Inputs read as whole rows by more than one stage, each in its own row."""
         readers: dict[str, int] = {}
         for stage in draft.state.stages:
             for name in stage.reads():
                 source = draft.state.input(name)
                 if source is not None and len(source.shape) == rows + 1:
                     readers[name] = readers.get(name, 0) + 1
-        return [name for name, count in readers.items() if count > 1]
+        live = [s for s in draft.state.stages if s.attach.kind != "inline"]
+        often = [name for name, count in readers.items() if count > 1]
+        return [name for name in often if all(in_row(draft, s, name, rows) for s in live)]
 
     def variant(
-        self, draft: Draft, output: Stage, group: Sequence[Stage], rows: int, hardware: Hardware, copied: bool
+        self,
+        draft: Draft,
+        output: Stage,
+        group: Sequence[Stage],
+        rows: int,
+        hardware: Hardware,
+        copied: Sequence[str] = (),
     ) -> Draft:
-        """One variant: the loops of the output, and every other stage of the rows inside its loop over blocks."""
+        """One variant: the loops of the output, and every other stage of the rows inside its loop over blocks.
+
+        Args:
+            copied: inputs whose rows are copied into shared memory.
+        """
         name = output.name
         reductions = [s.name for s in draft.state.stages if s.reducer is not None]
         if output.reducer is not None:
@@ -108,9 +121,8 @@ class GpuRowWise(SketchRule):
                 draft = self.reduction(draft, member, rows, row)
             else:
                 draft = self.along(draft, member, rows, row)
-        if copied:
-            for read in self.rows_read(draft, rows):
-                draft = self.copy(draft, read, rows, row)
+        for read in copied:
+            draft = self.copy(draft, read, rows, row)
         return draft
 
     # ------------------------------------------------------------------ decisions

@@ -29,6 +29,7 @@ from search_space.schedule.steps import (
     Tensorize,
 )
 from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.reads import reads_of
 from search_space.sketch.rules.gpu_common import (
     Number,
     Threads,
@@ -37,7 +38,6 @@ from search_space.sketch.rules.gpu_common import (
     divided,
     gpu_of,
     limited,
-    reads_of,
     with_threads,
 )
 from search_space.sketch.rules.gpu_products import (

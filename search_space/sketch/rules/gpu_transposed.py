@@ -12,7 +12,8 @@ from search_space.ir.expr import dtype_bytes, lift
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, Fuse, Reorder, Split, Step
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import Threads, copied, gpu_of, reads_of, variable
+from search_space.sketch.reads import reads_of, variable
+from search_space.sketch.rules.gpu_common import Threads, copied, gpu_of
 from search_space.sketch.rules.gpu_elementwise import GpuElementwise
 from search_space.sketch.tables import DecisionGroup
 

@@ -14,7 +14,8 @@ from search_space.lower.blocks import BULK, PIPELINE
 from search_space.schedule.state import Input, Stage
 from search_space.schedule.steps import ComputeAt, Pragma, Split
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, limited, variable, with_threads
+from search_space.sketch.reads import variable
+from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, limited, with_threads
 from search_space.sketch.rules.gpu_products import (
     Product,
     any_whole,

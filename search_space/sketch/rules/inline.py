@@ -7,11 +7,15 @@ from search_space.ir.expr import walk
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import ComputeInline
 from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.rules.tiling import matching_intrinsic
 from search_space.tags import TRANSFORM
 
 
 class AlwaysInline(SketchRule):
-    """Inlines cheap element-wise stages; one with a math function is inlined only where that repeats nothing."""
+    """Inlines cheap element-wise stages; one with a math function is inlined only where that repeats nothing.
+
+    What stands in front of a product that is an instruction of the machine is kept: instructions read memory.
+    """
 
     name = "always_inline"
 
@@ -23,7 +27,15 @@ class AlwaysInline(SketchRule):
             return False  # computed where it is copied into shared memory
         costly = any(n.op in ("call", "div") for n in walk(stage.body))
         repeated = any(len(c.axes) + len(c.reduce_axes) > len(stage.axes) for c in consumers)
-        return not costly or (len(consumers) == 1 and not repeated)
+        if costly and (repeated or len(consumers) > 1):
+            return False
+        if any(c.tensorized for c in consumers):
+            return False
+        inlined = draft.apply(ComputeInline(stage.name))
+        sums = [c for c in consumers if c.reducer is not None]
+        return all(
+            matching_intrinsic(draft, s, hardware) is None or matching_intrinsic(inlined, s, hardware) for s in sums
+        )
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         return [draft.apply(ComputeInline(stage.name)).finish(stage.name)]

@@ -7,6 +7,7 @@ from search_space.ir.expr import Expr, lift, variables, walk
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, ComputeAt, Fuse, Reorder, Rfactor, SetScope, Split, Step
 from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.reads import in_row
 from search_space.sketch.tables import DecisionGroup
 
 MAX_ACCUMULATORS = 8
@@ -24,7 +25,7 @@ class RowWise(SketchRule):
         return group is not None and any(s.reducer is not None for s in group)
 
     def group(self, draft: Draft, output: Stage) -> list[Stage] | None:
-        """All stages of the row, producers first, if each has the output's leading axes; else None."""
+        """All stages of a row, producers first, if each has the output's leading axes and reads its row; else None."""
         live = [s for s in draft.state.stages if s.attach.kind != "inline"]
         reductions = [s for s in live if s.reducer is not None]
         if not reductions or any(not along_last(s) for s in reductions):
@@ -35,6 +36,8 @@ class RowWise(SketchRule):
         for stage in live:
             same = [a.extent for a in stage.axes[:rows]] == [a.extent for a in output.axes[:rows]]
             if not same or len(stage.axes) > rows + 1:
+                return None
+            if any(not in_row(draft, stage, other.name, rows) for other in live):
                 return None
         return live
 

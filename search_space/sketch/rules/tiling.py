@@ -13,6 +13,7 @@ from math import prod
 from search_space.hardware import Hardware
 from search_space.intrinsics import available
 from search_space.ir.expr import Expr, dtype_bytes, lift, product, var, variables, walk
+from search_space.lower.inline import expanded
 from search_space.lower.tensorize import shape_of
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Axis, Stage
@@ -30,6 +31,7 @@ from search_space.schedule.steps import (
     Tensorize,
 )
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
+from search_space.sketch.reads import ends_in, same_places
 from search_space.sketch.tables import DecisionGroup, clamped_tiles, reduce_tiles, vector_tiles
 
 MAX_TILE = 28
@@ -85,7 +87,7 @@ class MultiLevelTiling(SketchRule):
         if stage.reducer is not None:
             return stage if stage.tag != LIBRARY else None
         found = [r for r in draft.producers(stage) if r.reducer is not None and r.tag != LIBRARY]
-        if len(found) == 1 and found[0].shape == stage.shape and _ends_in(draft, found[0], stage):
+        if len(found) == 1 and same_places(draft, found[0], stage) and ends_in(draft, found[0], stage):
             return found[0]
         return None
 
@@ -237,12 +239,6 @@ class MultiLevelTiling(SketchRule):
         return draft
 
 
-def _ends_in(draft: Draft, producer: Stage, output: Stage) -> bool:
-    """Whether nothing but the output reads the producer, directly or by way of stages inlined into it."""
-    readers = draft.state.consumers(producer.name)
-    return all(r is output or (r.attach.kind == "inline" and _ends_in(draft, r, output)) for r in readers)
-
-
 def _packed_bytes(draft: Draft, name: str) -> int:
     """Bytes of the constants that a stage reads and that have been packed."""
     sources = [draft.state.input(read) for read in draft.state.stage(name).reads()]
@@ -263,10 +259,13 @@ def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
 def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[TensorIntrin, Axis] | None:
     """An instruction of the machine that computes the stage's body over its last axis and a reduce axis, and that axis.
 
-    The shared operand must run along the reduce axis in memory, the other be a constant, which packing lays out.
+    The shared operand must run along the reduce axis in memory, the other be a constant, which packing lays out. The
+    body is that with inlined stages put in: what these compute, an instruction does not.
     """
-    last = stage.axes[-1].name
-    loads = [n for n in walk(stage.body) if n.op == "load"]
+    if not stage.axes:
+        return None
+    last, body = stage.axes[-1].name, expanded(stage, draft.state)
+    loads = [n for n in walk(body) if n.op == "load"]
     shared = [n for n in loads if last not in {v for i in n.args[1:] for v in variables(i)}]
     weights = [n for n in loads if n not in shared]
     for intrinsic in available(hardware):
@@ -274,9 +273,9 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
             if (
                 stage.reducer == intrinsic.reducer
                 and int(axis.extent.value) % intrinsic.extents[1] == 0
-                and shape_of(stage.body, [last, axis.name]) == intrinsic.pattern
+                and shape_of(body, [last, axis.name]) == intrinsic.pattern
                 and all(n.args[-1] is var(axis.name) for n in shared)
-                and all(packable(draft, stage, n) for n in weights)
+                and all(n in walk(stage.body) and packable(draft, stage, n) for n in weights)
             ):
                 return intrinsic, axis
     return None
