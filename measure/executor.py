@@ -23,8 +23,8 @@ class KernelExecutor:
 
     def build(self, trial: Trial) -> bytes:
         """Replays the trace, lowers it and compiles the program."""
+        workload = _workload_of(trial)
         try:
-            workload = Workload.from_json(dict(trial.workload))
             program = program_of(workload, trial.algorithm, Trace.from_json([dict(step) for step in trial.trace]))
         except ScheduleError as error:
             raise TrialFailure(ErrorClass.instantiation, str(error)) from error
@@ -35,7 +35,7 @@ class KernelExecutor:
 
     def prepare(self, trial: Trial, reference: bool = True) -> Task:
         """The workload's random inputs of the trial's seed, and where wanted the reference's answer to them."""
-        workload = Workload.from_json(dict(trial.workload))
+        workload = _workload_of(trial)
         inputs = workload.make_inputs(trial.seed)
         with np.errstate(all="ignore"):
             expected = workload.reference(*inputs) if reference else None
@@ -52,3 +52,10 @@ class KernelExecutor:
                 raise
             short = isinstance(error, MemoryError)
             raise TrialFailure(ErrorClass.out_of_memory if short else ErrorClass.crash, str(error)) from error
+
+
+def _workload_of(trial: Trial) -> Workload:
+    try:
+        return Workload.from_json(dict(trial.workload))
+    except (ValueError, TypeError) as error:
+        raise TrialFailure(ErrorClass.instantiation, str(error)) from error
