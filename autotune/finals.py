@@ -14,13 +14,13 @@ from statistics import median
 from measure.record import Record
 
 FINALS = "finals"
-"""How the provenance of a record begins that times a known candidate again."""
+"""The provenance of a record that times a known candidate again."""
 ROUNDS = 3
 
 
 def is_final(record: Record) -> bool:
     """Whether a record times a candidate again at the end of a run."""
-    return record.provenance.startswith(FINALS)
+    return record.provenance == FINALS
 
 
 def finalists(records: Iterable[Record], count: int) -> list[Record]:
