@@ -33,7 +33,10 @@ class WorkloadConfig(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    operator: str = Field(description="A function of search_space.workloads; its arguments stand beside it.")
+    operator: str = Field(
+        description="A function of search_space.workloads, or an operator of one's own: FILE.py:NAME or module:NAME; "
+        "its arguments stand beside it."
+    )
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -44,7 +47,10 @@ class WorkloadConfig(BaseModel):
 class SearchConfig(Section):
     """How candidates are proposed."""
 
-    strategy: str = Field(default="evolution", description="A name of autotune.search.STRATEGIES.")
+    strategy: str = Field(
+        default="evolution",
+        description="A name of autotune.search.STRATEGIES, or a strategy of one's own: FILE.py:Class or module:Class.",
+    )
     batch: int = Field(default=32, ge=1, le=4096, description="Trials of a round.")
     algorithms: list[str] | None = Field(
         default=None, min_length=1, description="Algorithms to choose from, such as direct and im2col; null: all."

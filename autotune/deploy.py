@@ -81,7 +81,8 @@ def finish_network(
     write_network(network, schedules, folder / FOLDER, settings)
     notes, wrong = [], ""
     if schedules.untuned:
-        notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by the roofline's choice")
+        first = next((f"; {result.name}: {result.problem}" for result in results if result.problem), "")
+        notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by the roofline's choice{first}")
     absent = registry.get(settings.target).unavailable()
     check, timing, executable = None, None, None
     if absent:  # another machine has measured

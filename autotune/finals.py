@@ -19,7 +19,7 @@ from measure.recordlog import RecordLog
 from measure.steadiness import halves_of, spread_of
 
 FINALS = "finals"
-"""How the provenance of a record begins that times a known candidate again."""
+"""The provenance of a record that times a known candidate again."""
 ROUNDS = 3
 
 
@@ -59,7 +59,7 @@ class Best:
 
 def is_final(record: Record) -> bool:
     """Whether a record times a candidate again at the end of a run."""
-    return record.provenance.startswith(FINALS)
+    return record.provenance == FINALS
 
 
 def finalists(records: Iterable[Record], count: int) -> list[Record]:

@@ -111,7 +111,7 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
     head = f"# {result.workload.key}\n# algorithm: {result.algorithm}, {latency(result.best_seconds)}\n"
     (place / "schedule.txt").write_text(f"{head}{result.trace}\n")
     (place / "program.txt").write_text(f"{result.program}\n")
-    target: Any = registry.get(result.target)
+    target = registry.get(result.target)
     try:
         if result.module.llvm_ir:
             (place / "kernel.ll").write_text(result.module.llvm_ir)

@@ -28,6 +28,18 @@ from targets.base import Kernel, Module
 _LONGEST = 100  # characters of a workload that are shown
 
 
+class AllTrialsFailed(RuntimeError):
+    """A task of which every trial failed, or failed when it was timed again.
+
+    Attributes:
+        result: with the records of all of them.
+    """
+
+    def __init__(self, result: TuneResult) -> None:
+        super().__init__(f"{result.name}: {result.problem}")
+        self.result = result
+
+
 @dataclass(frozen=True, repr=False)
 class TuneResult:
     """Outcome of one task.
@@ -221,10 +233,22 @@ class TuneResult:
     @property
     def _winner(self) -> Record:
         if self.best is None:
-            counts = ", ".join(f"{count} {name}" for name, count in self.errors.items())
-            reason = self.problem or counts or "no trials"
-            raise LookupError(f"{self.name} must have a working candidate, but got none: {reason}")
+            raise LookupError(f"{self.name}: {self.problem or 'a task must have a candidate that works, but got none'}")
         return self.best
+
+
+def failure_of(records: Sequence[Record], finals: Sequence[Record]) -> str:
+    """That no candidate of a task works, in a sentence that quotes the first failure; empty where nothing failed."""
+    first = next((record for record in (*records, *finals) if not record.ok), None)
+    if first is None:
+        return ""
+    counts = ", ".join(f"{count} {error}" for error, count in _log(records).errors.items())
+    lines = first.message.strip().splitlines() or ["it has no message"]
+    told = lines[-1 if first.error == ErrorClass.unknown else 0].strip()  # of a traceback the end
+    return (
+        f"a task must have a candidate that works, but got none among {len(records)} ({counts}); "
+        f"the first failure is {first.error}: {told}"
+    )
 
 
 def _log(records: Sequence[Record]) -> RecordLog:

@@ -64,9 +64,13 @@ class Outcome:
 
     @property
     def problems(self) -> list[str]:
-        """Tasks that have no legal schedule, and an executable that computes something else."""
-        found = [f"{result.name}: {result.problem}" for result in self.results if result.problem]
-        return [*found, *([self.wrong] if self.wrong else [])]
+        """Tasks that have no legal schedule or none that works, and an executable that computes something else.
+
+        Within a network another schedule stands in for a task whose trials all failed, unless all of all tasks did.
+        """
+        replaced = "network" in self.document and any(result.best is not None for result in self.results)
+        lacking = [result for result in self.results if result.problem and not (replaced and result.records)]
+        return [*(f"{result.name}: {result.problem}" for result in lacking), *([self.wrong] if self.wrong else [])]
 
 
 def run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from costmodel.transfer import Options
 from measure.patience import telling
 from search_space import template as templates
 from search_space import workloads
+from search_space.operators import LIBRARY, named
 from search_space.workloads import Workload
 from targets import registry as targets
 
@@ -182,12 +182,8 @@ def workload_of(config: WorkloadConfig) -> Workload:
     Raises:
         ValueError: states the rule and the value.
     """
-    if config.operator not in workloads.OPERATORS:
-        hint = nearest(config.operator, workloads.OPERATORS)
-        raise ValueError(
-            f"`operator` must be one of {', '.join(workloads.OPERATORS)}, but got operator={config.operator!r}{hint}"
-        )
-    parameters = inspect.signature(getattr(workloads, config.operator)).parameters
+    operator = named(config.operator)
+    parameters = operator.parameters
     for name in config.arguments:
         if name not in parameters:
             hint = nearest(name, parameters)
@@ -201,7 +197,9 @@ def workload_of(config: WorkloadConfig) -> Workload:
     ]
     if missing:
         raise ValueError(f"`{config.operator}` must be given {', '.join(missing)}")
-    found = Workload.from_json({"operator": config.operator, "args": config.arguments})
+    if operator.name not in LIBRARY:
+        return workloads.own(operator, **config.arguments)
+    found = Workload.from_json({"operator": operator.name, "args": config.arguments})
     found.check_size()
     return found
 

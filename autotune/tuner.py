@@ -20,8 +20,8 @@ from autotune.lab import folder
 from autotune.loop import run_rounds
 from autotune.models import make_model
 from autotune.pools import make_pool
-from autotune.result import TuneResult
-from autotune.search.base import NoLegalSchedule
+from autotune.result import AllTrialsFailed, TuneResult
+from autotune.search.base import NoLegalSchedule, SearchStrategy
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler, require_legal
 from autotune.task import Task
@@ -52,7 +52,7 @@ def tune(
     trials: int = 64,
     seed: int = 0,
     *,
-    strategy: str = "evolution",
+    strategy: str | type[SearchStrategy] = "evolution",
     strategy_options: Mapping[str, Any] | None = None,
     cost_model: str | type[CostModel] = "lightgbm",
     cost_model_options: Mapping[str, Any] | None = None,
@@ -71,11 +71,12 @@ def tune(
 
     Args:
         workload: what to compute: one of `search_space.workloads`, or te tensors, inputs first, the output last; or a
-            template with its arguments, whose knobs are searched then (`search_space.template`).
+            template with its arguments, whose knobs are searched then (`search_space.template`). An operator that only
+            this process knows goes to the workers, and into records, as plain data, see `workloads.own`.
         target: a name of `targets.registry`, or the design of an accelerator, such as `VtaHardware(log_inp_buffer=13)`.
         trials: candidates to measure.
         seed: of every random draw, and of the inputs.
-        strategy: a name of `autotune.search.STRATEGIES`, with its options.
+        strategy: a name of `autotune.search.STRATEGIES`, `FILE.py:Class` or a class of one's own, with its options.
         cost_model: a name of `costmodel.models.registry`, or a class of one's own, with its options.
         features: what the model sees: the program's loops, the values of decisions, or both.
         transfer: what is known from other tasks: a dataset's folder, a records file or a saved model, a `Source`
@@ -94,6 +95,7 @@ def tune(
 
     Raises:
         NoLegalSchedule: no candidate keeps the target's limits.
+        AllTrialsFailed: no candidate works; quotes the first failure.
         ValueError: an unknown target, strategy, model or pool, or an option out of range, or tensors that
             are no definition.
         RecordError: `records` cannot be used.
@@ -105,13 +107,16 @@ def tune(
         space = workload.space(targets.get(target).hardware)
         workload = space.workload
     workload = workload if isinstance(workload, Workload) else Workload.of(workload)
+    name, workload = workload.operator, workload.portable
+    if space is not None:
+        space = replace(space, workload=workload)
     settings = Settings(
         target=target,
         trials=trials,
         seed=seed,
         batch=batch,
         finalists=finalists,
-        strategy=strategy,
+        strategy=strategy if isinstance(strategy, str) else search.name_of(strategy),
         strategy_options=strategy_options or {},
         cost_model=cost_model if isinstance(cost_model, str) else name_of(cost_model),
         cost_model_options=cost_model_options or {},
@@ -123,7 +128,7 @@ def tune(
     )
     source = source_of(settings)
     with opened(records) as database:
-        task = Task(workload.operator, workload)
+        task = Task(name, workload)
         tuning = prepare(task, settings, known(database, workload, settings), space, source=source)
         if tuning.failure is not None:
             raise tuning.failure
@@ -134,6 +139,8 @@ def tune(
                 (result,) = run_rounds([tuning], own, database, callbacks)
     if tuning.failure is not None:
         raise tuning.failure
+    if result.problem:
+        raise AllTrialsFailed(result)
     return result
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from autotune.finals import FINALS, best_of_logs, finalists, is_final
 from autotune.guide import Guide
-from autotune.result import TuneResult
+from autotune.result import TuneResult, failure_of
 from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
 from autotune.task import Task
 from costmodel.transfer import Options
@@ -275,7 +275,8 @@ class TaskTuning:
 
     def result(self, interrupted: bool = False) -> TuneResult:
         """What the task has come to by now."""
-        return TuneResult(
+        interrupted = interrupted and not self.done
+        found = TuneResult(
             name=self.task.name,
             workload=self.task.workload,
             target=self.settings.target,
@@ -291,10 +292,13 @@ class TaskTuning:
             measured=len(self.records) - self._resumed,
             scored=self._scored,
             scoring_seconds=self._scoring_seconds,
-            interrupted=interrupted and not self.done,
+            interrupted=interrupted,
             problem="" if self.failure is None else str(self.failure),
             transfer=None if self.guide.transfer is None else self.guide.transfer.report(),
         )
+        if found.problem or interrupted or found.best is not None:
+            return found
+        return replace(found, problem=failure_of(self.records, self.finals))
 
     def _ask(self, n: int) -> list[Candidate]:
         start, scored = time.perf_counter(), self.guide.scored

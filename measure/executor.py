@@ -24,8 +24,8 @@ class KernelExecutor:
 
     def build(self, trial: Trial) -> bytes:
         """Replays the trace, lowers it and compiles the program."""
+        workload = _workload_of(trial)
         try:
-            workload = Workload.from_json(dict(trial.workload))
             program = program_of(workload, trial.algorithm, Trace.from_json([dict(step) for step in trial.trace]))
         except ScheduleError as error:
             raise TrialFailure(ErrorClass.instantiation, str(error)) from error
@@ -36,7 +36,7 @@ class KernelExecutor:
 
     def prepare(self, trial: Trial, reference: bool = True) -> Task:
         """Two sets of random inputs of the trial's seed, and where wanted the reference's answers to them."""
-        workload = Workload.from_json(dict(trial.workload))
+        workload = _workload_of(trial)
         inputs = [
             fenced(array) if spec.constant else array  # prologues read them where they lie
             for array, spec in zip(workload.make_inputs(trial.seed), workload.inputs, strict=True)
@@ -60,3 +60,10 @@ class KernelExecutor:
                 raise
             short = isinstance(error, MemoryError)
             raise TrialFailure(ErrorClass.out_of_memory if short else ErrorClass.crash, str(error)) from error
+
+
+def _workload_of(trial: Trial) -> Workload:
+    try:
+        return Workload.from_json(dict(trial.workload))
+    except (ValueError, TypeError) as error:
+        raise TrialFailure(ErrorClass.instantiation, str(error)) from error

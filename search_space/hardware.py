@@ -86,6 +86,14 @@ class Hardware:
     gpu: GpuLimits | None = None
 
     @property
+    def kind(self) -> str:
+        """What programs on it are made of: `gpu` (blocks of threads), `accelerator` (memories they fill) or `cpu`.
+
+        What was measured on machines of one kind says nothing of another.
+        """
+        return "gpu" if self.gpu is not None else "accelerator" if self.memories else "cpu"
+
+    @property
     def float_lanes(self) -> int:
         """float32 elements a vector register holds."""
         return self.vector_bytes // 4

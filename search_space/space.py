@@ -14,7 +14,7 @@ from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.columns import ColumnFunction, compile_columns
 from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.lower import cleanup, lower
-from search_space.lower.blocks import shared_limits
+from search_space.lower.blocks import shared_limits, thread_limits
 from search_space.lower.memories import memory_limits, nest_limit, workspace_bytes
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State, initial_state
@@ -88,6 +88,8 @@ class Sketch:
     def constraints(self) -> tuple[Constraint, ...]:
         found = (*memory_limits(self.program, self.memories), *nest_limit(self.program, self.most_nests))
         found += shared_limits(self.program, self.gpu)
+        own = {(limit.left, limit.right) for limit in self.limits}
+        found += tuple(c for c in thread_limits(self.program, self.gpu) if (c.left, c.right) not in own)
         return (*self.limits, *self.program.constraints, *found)
 
     def expand(self, choices: Choices) -> NDArray[np.float64]:

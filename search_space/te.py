@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from search_space.ir import expr as ir
+from search_space.ir.access import check_reads
 from search_space.ir.expr import Expr, const, eq, lift, load, logical_and, make, select, var
 
 if TYPE_CHECKING:
@@ -87,7 +88,12 @@ class IterVar:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """The definition behind a tensor: a placeholder (no body) or a computation over its axes."""
+    """The definition behind a tensor: a placeholder (no body) or a computation over its axes.
+
+    Raises:
+        ValueError: it reads outside of a tensor, or a variable that is none of its axes.
+        TypeError: it reads at an index that is no integer.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -99,6 +105,10 @@ class Operation:
     constant: bool = False
     tag: str = ""
     inputs: tuple[Tensor, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.body is not None:
+            check_reads(self.name, self.body, {a.name: a.extent for a in (*self.axis, *self.reduce_axis)})
 
     def output(self, index: int = 0) -> Tensor:
         return Tensor(self)
@@ -178,8 +188,9 @@ def compute(
     """A tensor whose element at (i, j, ...) is `function(i, j, ...)`.
 
     Raises:
-        ValueError: a shape that is not positive, or a function of another number of indices.
-        TypeError: operands of different dtypes.
+        ValueError: a shape that is not positive, a function of another number of indices, or one that reads outside
+            of a tensor where no condition of `if_then_else` rules that out.
+        TypeError: operands of different dtypes, or an index that is no integer.
     """
     shape = _check_shape(shape, name)
     names = [p.name for p in inspect.signature(function).parameters.values() if p.kind != p.VAR_POSITIONAL]

@@ -107,7 +107,7 @@ def from_json(data: Any) -> list[te.Tensor]:
 def _stage(op: te.Operation, names: Mapping[te.Operation, str]) -> dict[str, Any]:
     assert op.body is not None
     uses = Counter(operand.serial for node in ir.walk(op.body) for operand in node.operands)
-    writer = _Writer(names, {a.name for a in (*op.axis, *op.reduce_axis)}, uses, names[op])
+    writer = _Writer(names, uses)
     body = writer.write(op.body)
     return {
         "name": names[op],
@@ -123,8 +123,8 @@ def _stage(op: te.Operation, names: Mapping[te.Operation, str]) -> dict[str, Any
 class _Writer:
     """Expressions of one stage to lists; `uses` counts the places at which each stands."""
 
-    def __init__(self, names: Mapping[te.Operation, str], axes: set[str], uses: Mapping[int, int], stage: str) -> None:
-        self._names, self._axes, self._uses, self._stage = names, axes, uses, stage
+    def __init__(self, names: Mapping[te.Operation, str], uses: Mapping[int, int]) -> None:
+        self._names, self._uses = names, uses
         self.shared: list[Any] = []
         self._places: dict[int, int] = {}
 
@@ -142,8 +142,6 @@ class _Writer:
         if e.op == "const":
             return e.value if e.dtype == INT else ["const", e.dtype, _plain(e.value)]
         if e.op == "var":
-            if e.args[0] not in self._axes or e.dtype != INT:
-                raise ValueError(f"`body` of {self._stage} must be over the axes of its stage, but got {e}")
             return e.args[0]
         if e.op == "load":
             return ["load", self._names[e.args[0].op], *(self.write(i) for i in e.args[1:])]

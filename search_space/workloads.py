@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from search_space import te, te_json
 from search_space.ir.interp import numpy_dtype
-from search_space.operators import OPERATORS, Operator, find
+from search_space.operators import LIBRARY, OPERATORS, Operator, find, named
 from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
+from search_space.operators.definitions import DEFINITIONS, arguments_of, check_reference
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
 from search_space.operators.elementwise import ELEMENTWISE
 from search_space.operators.estimates import STEP
@@ -30,7 +31,7 @@ from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
 from search_space.operators.tensors import TENSORS
 from search_space.operators.transposed import CONV2D_TRANSPOSE
 
-__all__ = ["OPERATORS", "TensorSpec", "Workload", "from_tensors", *OPERATORS]
+__all__ = ["OPERATORS", "TensorSpec", "Workload", "from_tensors", "own", *OPERATORS]
 
 MOST_ELEMENTS = 1 << 31
 """Of an input or output."""
@@ -100,6 +101,16 @@ class Workload:
             ValueError: the tensors are no such list.
         """
         return Workload("tensors", {"definition": te_json.to_json(tensors)})
+
+    @property
+    def portable(self) -> Workload:
+        """The workload where every process knows its operator; else what it computes as plain data, see `own`.
+
+        Raises:
+            ValueError: the operator's reference is not what it defines.
+        """
+        anchor = self.args["anchor"]["operator"] if self.operator == "fused" else self.operator
+        return self if anchor in LIBRARY else own(self._operator, **self.args)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, every argument included."""
@@ -218,6 +229,27 @@ def from_tensors(tensors: Sequence[te.Tensor]) -> Workload:
     return Workload.of(tensors)
 
 
+def own(operator: Operator[Any] | str, /, **arguments: Any) -> Workload:
+    """The workload of an operator of one's own: its definitions and figures as plain data.
+
+    Other processes and machines, and whoever reads the records, need not know the operator for it. Kernels are compared
+    with the first definition, and so is the operator's reference, here.
+
+    Args:
+        operator: an operator, or the name of one in code of one's own, `FILE.py:NAME` or `module:NAME`, which is run.
+        arguments: of the operator.
+
+    Raises:
+        ValueError: no such operator, arguments that it refuses, or a reference that is not what it defines.
+    """
+    found = named(operator) if isinstance(operator, str) else operator
+    if not isinstance(found, Operator):
+        raise ValueError(f"`operator` must be an Operator or the name of one, but got operator={operator!r}")
+    made = Workload(DEFINITIONS.name, arguments_of(found, arguments))
+    check_reference(found, arguments, made.tolerance)
+    return made
+
+
 def _constructor(operator: Operator[P]) -> Callable[P, Workload]:
     """A function with the operator's own signature that makes its workloads."""
     names = list(operator.parameters)
@@ -250,4 +282,5 @@ layer_norm = _constructor(LAYER_NORM)
 reduce = _constructor(REDUCE)
 elementwise = _constructor(ELEMENTWISE)
 tensors = _constructor(TENSORS)
+definitions: Callable[..., Workload] = _constructor(DEFINITIONS)
 fused = _constructor(FUSED)

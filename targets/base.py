@@ -343,6 +343,17 @@ class Target(ABC):
     def assembly(self, module: Module) -> str:
         """The module's machine code as assembly text."""
 
+    def export(self, module: Module, folder: Path, name: str) -> list[str]:
+        """Writes a kernel as files for programs that do not use this package; the files' names.
+
+        By default `name`.module, which `Module.from_bytes` reads.
+
+        Raises:
+            RuntimeError: it cannot be exported.
+        """
+        (folder / f"{name}.module").write_bytes(module.to_bytes())
+        return [f"{name}.module"]
+
     def packer(self, module: Module) -> Packer | None:
         """What makes the constants that a module's kernels take, of all its inputs, when a network is compiled.
 

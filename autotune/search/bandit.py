@@ -16,6 +16,7 @@ from autotune.search.base import Bounds, Candidate, SearchStrategy, check_second
 from autotune.search.guided import GuidedSearch
 from autotune.search.population import Seen
 from autotune.search.registry import STRATEGIES, get
+from search_space.own import is_own
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,9 @@ def _names(arms: str) -> list[str]:
     if not names or "bandit" in names or len(set(names)) < len(names):
         raise ValueError(f"`arms` must be different strategies other than bandit, but got arms={arms!r}")
     for name in names:
-        if name not in STRATEGIES:
+        if is_own(name):
+            get(name)
+        elif name not in STRATEGIES:
             known = ", ".join(other for other in STRATEGIES if other != "bandit")
             raise ValueError(f"`arms` must be among {known}, but got {name!r}{nearest(name, STRATEGIES)}")
     return names

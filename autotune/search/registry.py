@@ -1,11 +1,17 @@
-"""Search strategies by name, imported when first asked for. A new one is a file and an entry here."""
+"""Search strategies by name, imported when first asked for. A new one is a file and an entry here.
+
+A strategy of one's own needs no entry: its name is `module:Class`, or `FILE.py:Class` by the path of its file.
+"""
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from importlib import import_module
+from inspect import isabstract
 
 from autotune.naming import nearest
 from autotune.search.base import SearchStrategy
+from search_space.own import attribute, is_own, place_of
 
 STRATEGIES: dict[str, str] = {
     "annealing": "autotune.search.annealing:Annealing",
@@ -19,17 +25,44 @@ STRATEGIES: dict[str, str] = {
 }
 """Name -> where the class is, made as `strategy(space, scorer, rng, **options)`."""
 
+_OWN: dict[str, type[SearchStrategy]] = {}  # `place_of` a name -> class, of strategies that were asked for
+
 
 def get(name: str) -> type[SearchStrategy]:
-    """Class of the strategy called `name`.
+    """Class of the strategy called `name`; code of one's own, `module:Class` or `FILE.py:Class`, is run.
 
     Raises:
         ValueError: no such strategy; names the nearest one.
     """
-    if name not in STRATEGIES:
-        hint = nearest(name, STRATEGIES)
-        names = ", ".join(STRATEGIES)
-        raise ValueError(f"`strategy` must be one of {names}, but got strategy={name!r}{hint}")
-    module, _, attribute = STRATEGIES[name].partition(":")
-    kind: type[SearchStrategy] = getattr(import_module(module), attribute)
+    if name in STRATEGIES:
+        module, _, found = STRATEGIES[name].partition(":")
+        kind: type[SearchStrategy] = getattr(import_module(module), found)
+        return kind
+    if is_own(name):
+        place = place_of(name)
+        if place not in _OWN:
+            _OWN[place] = _checked(attribute(name, "strategy"), name)
+        return _OWN[place]
+    raise ValueError(
+        f"`strategy` must be one of {', '.join(STRATEGIES)}, or module:Class, "
+        f"but got strategy={name!r}{nearest(name, STRATEGIES)}"
+    )
+
+
+def name_of(kind: type[SearchStrategy]) -> str:
+    """A name by which `get` finds a class, wherever it was defined.
+
+    Raises:
+        ValueError: it is no strategy.
+    """
+    name = f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', '')}"
+    _OWN[name] = _checked(kind, kind)
+    return name
+
+
+def _checked(kind: object, given: object) -> type[SearchStrategy]:
+    if not isinstance(kind, type) or not issubclass(kind, SearchStrategy) or isabstract(kind):
+        raise ValueError(f"`strategy` must name a subclass of SearchStrategy, but got strategy={given!r}")
+    if not is_dataclass(getattr(kind, "Options", None)):
+        raise ValueError(f"`strategy` must have a dataclass `Options`, but {kind.__name__} has none")
     return kind

@@ -6,17 +6,14 @@ A model of one's own needs no line: its name is `module:Class`, or `FILE.py:Clas
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from costmodel.models.base import CostModel
 from costmodel.models.errors import ModelError
+from search_space.own import attribute, is_own, place_of
 
 MODELS: dict[str, str] = {
     "lightgbm": "costmodel.models.lightgbm_model:LightGBMModel",
@@ -32,7 +29,7 @@ MODELS: dict[str, str] = {
     "random": "costmodel.models.random_model:RandomModel",
 }
 
-_OWN: dict[str, type[CostModel]] = {}  # `_place` of a name → class, of models outside the package that were asked for
+_OWN: dict[str, type[CostModel]] = {}  # `place_of` a name → class, of models outside the package that were asked for
 
 
 def get(name: str) -> type[CostModel]:
@@ -47,8 +44,8 @@ def get(name: str) -> type[CostModel]:
         module, _, attribute = MODELS[name].partition(":")
         kind: type[CostModel] = getattr(importlib.import_module(module), attribute)
         return kind
-    if ":" in name:
-        place = _place(name)
+    if is_own(name):
+        place = place_of(name)
         if place not in _OWN:
             _OWN[place] = _own(name)
         return _OWN[place]
@@ -111,14 +108,14 @@ def known(name: str) -> type[CostModel]:
     Raises:
         ModelError: no model has it, or it is one of somebody's own that this process has not asked for.
     """
-    if name in MODELS or ":" not in name:
+    if name in MODELS or not is_own(name):
         return get(name)
-    if _place(name) not in _OWN:
+    if place_of(name) not in _OWN:
         raise ModelError(
             f"a model of one's own must be asked for by its name before its file is read, for that runs its code, "
             f"but got cost_model={name!r}"
         )
-    return _OWN[_place(name)]
+    return _OWN[place_of(name)]
 
 
 def remake(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
@@ -129,7 +126,7 @@ def remake(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
     """
     known(name)
     for text in _texts(options):
-        if ":" in text:
+        if is_own(text):
             known(text)
     return make(name, options, seed)
 
@@ -145,51 +142,13 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _place(name: str) -> str:
-    """The name with its file in full, which is the same whatever the working directory is."""
-    place, _, attribute = name.rpartition(":")
-    return f"{Path(place).resolve()}:{attribute}" if place.endswith(".py") else name
-
-
 def _nearest(name: str, names: Iterable[str]) -> str:
     near = get_close_matches(name, list(names), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _own(name: str) -> type[CostModel]:
-    place, _, attribute = name.rpartition(":")
-    module = _module_of_file(Path(place), name) if place.endswith(".py") else _module(place, name)
-    kind = getattr(module, attribute, None)
+    kind = attribute(name, "cost_model", ModelError)
     if not isinstance(kind, type) or not issubclass(kind, CostModel):
         raise ModelError(f"`cost_model` must name a subclass of CostModel, but got cost_model={name!r}")
     return kind
-
-
-def _module(place: str, name: str) -> ModuleType:
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        return importlib.import_module(place)
-    except (ModuleNotFoundError, ValueError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name not in (place, place.partition(".")[0]):
-            raise  # something that the module itself imports
-        raise ModelError(f"`cost_model` must name a module that can be imported, but got cost_model={name!r}") from None
-    finally:
-        sys.path.remove(here)
-
-
-def _module_of_file(path: Path, name: str) -> ModuleType:
-    if not path.is_file():
-        raise ModelError(f"`cost_model` must name a file that exists, but got cost_model={name!r}")
-    title = f"{path.stem} of {path.resolve()}"
-    if title not in sys.modules:
-        spec = importlib.util.spec_from_file_location(title, path)
-        assert spec is not None and spec.loader is not None, "a .py file has a loader"
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[title] = module  # dataclasses look their module up
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[title]
-            raise
-    return sys.modules[title]

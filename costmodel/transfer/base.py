@@ -36,6 +36,7 @@ class Base:
         frame: that features are brought into.
         align: name of the alignment.
         tasks, programs: how many it was learned from; None where that is not known.
+        kinds: of the machines that those are of, see `Hardware.kind`; none where that is not known.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Base:
     align: str = "none"
     tasks: int | None = None
     programs: int | None = None
+    kinds: tuple[str, ...] = ()
 
     @staticmethod
     def learn(
@@ -86,7 +88,8 @@ class Base:
             groups.append(np.full(len(rows), number, np.int64))
         model = make(name, options or {}, seed)
         model.fit_tasks(features, np.concatenate(throughput), np.concatenate(groups))
-        return Base(name, dict(options or {}), model, frame, alignment, len(used), len(features))
+        kinds = tuple(sorted({task.hardware.kind for task in used}))
+        return Base(name, dict(options or {}), model, frame, alignment, len(used), len(features), kinds)
 
     def save(self, path: Path) -> None:
         """Writes model and frame as one JSON file."""
@@ -101,6 +104,7 @@ class Base:
             "frame": self.frame.to_json(),
             "tasks": self.tasks,
             "programs": self.programs,
+            "kinds": list(self.kinds),
             "text": text,
         }
         path.write_text(json.dumps(document) + "\n")
@@ -128,7 +132,8 @@ class Base:
                 model.load(Path(folder) / "model")
             frame = align.get(document["align"])(**document["frame"])
             fields = (document["model"], document["options"], model, frame, document["align"])
-            return Base(*fields, document["tasks"], document["programs"])
+            kinds = tuple(map(str, document.get("kinds", ())))  # files of before there were kinds name none
+            return Base(*fields, document["tasks"], document["programs"], kinds)
         except (KeyError, TypeError, ValueError) as error:
             raise TransferError(f"{path}: a saved model must be whole, but {error}") from error
 

@@ -106,12 +106,14 @@ class Source:
         return cls([SourceTask(data, task) for task in data.tasks], name=name)
 
     def knows(self, hardware: Hardware) -> bool:
-        """Whether it can say something of a machine: a saved model always does."""
-        return self.base is not None or bool(self.comparable(hardware))
+        """Whether it can say something of a machine: a saved model does of the kinds that it learned from, if known."""
+        if self.base is not None:
+            return not self.base.kinds or hardware.kind in self.base.kinds
+        return bool(self.comparable(hardware))
 
     def comparable(self, hardware: Hardware) -> list[SourceTask]:
-        """Tasks of machines of the same kind: of such whose memories programs fill, or of processors with caches."""
-        return [of for of in self.tasks if bool(of.hardware.memories) == bool(hardware.memories)]
+        """Tasks of machines of the same kind, see `Hardware.kind`."""
+        return [of for of in self.tasks if of.hardware.kind == hardware.kind]
 
     def for_task(self, task: TargetTask, options: Options, seed: int = 0) -> Transfer:
         """What the source says of a task.

@@ -1,11 +1,12 @@
-"""What a program takes of a GPU, as limits on its decisions: bytes of shared memory in each of its kernels."""
+"""What a program takes of a GPU, as limits on its decisions: threads of a block and shared memory of each kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product as cartesian
 
 from search_space.hardware import GpuLimits
-from search_space.ir.expr import Expr, const, dtype_bytes, lift, total
+from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, total
 from search_space.ir.stmt import Allocate, Constraint, For, LoopProgram, Seq, Stmt
 
 PIPELINE = "pipeline"
@@ -45,3 +46,35 @@ def shared_limits(program: LoopProgram, gpu: GpuLimits | None) -> tuple[Constrai
         return ()
     taken = [shared_bytes(kernel) for kernel in kernels(program.body)]
     return tuple(Constraint("shared memory", lift(t), const(gpu.shared_block)) for t in taken if t is not const(0))
+
+
+BLOCK_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+
+
+def thread_limits(program: LoopProgram, gpu: GpuLimits | None) -> tuple[Constraint, ...]:
+    """That the threads of a block are no more than there may be, in each kernel; none where the machine is no GPU.
+
+    A kernel's stages may bind loops of several extents to one tag: the longest counts, so any of them must fit.
+    """
+    if gpu is None:
+        return ()
+    found: list[Constraint] = []
+    for kernel in kernels(program.body):
+        extents: dict[str, dict[Expr, None]] = {}
+        _bound_extents(kernel, extents)
+        for chosen in cartesian(*extents.values()):
+            count = lift(product(chosen))
+            if not count.is_const or count.value > gpu.threads_block:
+                found.append(Constraint("threads of a block", count, const(gpu.threads_block)))
+    return tuple(dict.fromkeys(found))
+
+
+def _bound_extents(stmt: Stmt, found: dict[str, dict[Expr, None]]) -> None:
+    """Collects the extents of loops by the tag of a block's threads that they are bound to, in order."""
+    if isinstance(stmt, Seq):
+        for child in stmt.body:
+            _bound_extents(child, found)
+    elif isinstance(stmt, (For, Allocate)):
+        if isinstance(stmt, For) and stmt.kind in BLOCK_TAGS:
+            found.setdefault(stmt.kind, {})[lift(stmt.extent)] = None
+        _bound_extents(stmt.body, found)

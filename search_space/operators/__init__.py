@@ -8,6 +8,7 @@ from search_space.operators.base import REQUIRED, Operator, Precision
 from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
 from search_space.operators.checks import nearest
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
+from search_space.operators.definitions import DEFINITIONS
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
 from search_space.operators.elementwise import ELEMENTWISE
 from search_space.operators.fused import FUSED
@@ -17,8 +18,9 @@ from search_space.operators.reduction import REDUCE
 from search_space.operators.rowwise import LAYER_NORM, SOFTMAX
 from search_space.operators.tensors import TENSORS
 from search_space.operators.transposed import CONV2D_TRANSPOSE
+from search_space.own import attribute, is_own
 
-__all__ = ["OPERATORS", "REQUIRED", "Operator", "Precision", "find", "register"]
+__all__ = ["LIBRARY", "OPERATORS", "REQUIRED", "Operator", "Precision", "find", "named", "register"]
 
 _LIBRARY: tuple[Operator[Any], ...] = (
     *(CONV2D, CONV1D, CONV3D, DEPTHWISE_CONV2D, CONV2D_TRANSPOSE),
@@ -26,13 +28,15 @@ _LIBRARY: tuple[Operator[Any], ...] = (
     *(CONV2D_BLOCKED, DENSE_BLOCKED),
     *(MAX_POOL2D, AVG_POOL2D),
     *(SOFTMAX, LAYER_NORM, REDUCE, ELEMENTWISE),
-    *(TENSORS, FUSED),
+    *(TENSORS, FUSED, DEFINITIONS),
 )
 OPERATORS: dict[str, Operator[Any]] = {operator.name: operator for operator in _LIBRARY}
+LIBRARY = frozenset(OPERATORS)
+"""Names of the operators that every process knows, whatever was registered in this one."""
 
 
 def register(operator: Operator[Any]) -> None:
-    """Adds an operator of one's own, whose workloads `Workload(name, args)` makes.
+    """Adds an operator of one's own to this process, where `Workload(name, args)` makes its workloads then.
 
     Raises:
         ValueError: the name is taken.
@@ -53,3 +57,17 @@ def find(name: object) -> Operator[Any]:
             f"`operator` must be one of {', '.join(OPERATORS)}, but got operator={name!r}{nearest(name, OPERATORS)}"
         )
     return OPERATORS[name]
+
+
+def named(name: str) -> Operator[Any]:
+    """The operator that a user asks for; code of one's own, `FILE.py:NAME` or `module:NAME`, is run.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not is_own(name):
+        return find(name)
+    operator = attribute(name, "operator")
+    if not isinstance(operator, Operator):
+        raise ValueError(f"`operator` must name an Operator, but got operator={name!r}")
+    return operator

@@ -71,7 +71,8 @@ def evaluate(tensors: Sequence[te.Tensor], arrays: Sequence[Array], tile: int = 
         tile: elements of a domain to evaluate at a time.
 
     Raises:
-        IndexError: a read out of bounds, other than in the branch of a select that is not taken.
+        IndexError: a read out of bounds, other than in the branch of a select that is not taken: a bug in
+            `search_space.ir.access`, which every definition has passed.
     """
     values = {tensor.op: array for tensor, array in zip(tensors[:-1], arrays, strict=True)}
 

@@ -44,8 +44,8 @@ def _checked_anchor(anchor: Any) -> dict[str, Any]:
 
     if not isinstance(anchor, Mapping) or set(anchor) != {"operator", "args"}:
         raise ValueError(f"`anchor` must have the keys operator and args, but got anchor={anchor!r}")
-    if anchor["operator"] == "fused":
-        raise ValueError("`anchor` must be an operator without an epilogue, but got a fused one")
+    if anchor["operator"] in ("fused", "definitions"):
+        raise ValueError(f"`anchor` must be one operator by its name, but got {anchor['operator']}")
     args = find(anchor["operator"]).arguments(anchor["args"])
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in args.items()}
     return {"operator": anchor["operator"], "args": plain}

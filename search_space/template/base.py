@@ -159,6 +159,7 @@ class TuningTemplate:
             tuple(one.config.constraints),
             hardware.memories,
             hardware.most_nests,
+            hardware.gpu,
         )
 
 

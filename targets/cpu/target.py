@@ -119,7 +119,7 @@ class CpuTarget(Target):
 
         return link(self, plan, folder)
 
-    def export(self, module: Module, folder: Any, name: str) -> list[str]:
+    def export(self, module: Module, folder: Path, name: str) -> list[str]:
         """Writes `name`.o, .so and .h to `folder`; the files' names. See `targets.cpu.export`."""
         from targets.cpu.export import export
 

@@ -97,7 +97,7 @@ class CudaTarget(Target):
 
         return link(self, plan, folder)
 
-    def export(self, module: Module, folder: Any, name: str) -> list[str]:
+    def export(self, module: Module, folder: Path, name: str) -> list[str]:
         """Writes `name`.cubin, .cu and .json, which says how to launch; the files' names."""
         from targets.cuda.export import export
 

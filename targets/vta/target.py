@@ -87,7 +87,7 @@ class VtaTarget(Target):
         lines.append(f"# micro-operations at byte {facts['uops']}")
         return "\n".join(lines) + "\n" + print_stream(decode(words_of(module), hardware))
 
-    def export(self, module: Module, folder: Any, name: str) -> list[str]:
+    def export(self, module: Module, folder: Path, name: str) -> list[str]:
         """Writes `name`.bin, the instructions and behind them the micro-operations, and `name`.json; their names."""
         files = {f"{name}.bin": module.object_code, f"{name}.json": _description(module).encode()}
         for file, data in files.items():

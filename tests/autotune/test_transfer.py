@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,9 +21,11 @@ from autotune.subject import settings_of
 from autotune.tuning import TaskTuning
 from costmodel.dataset import Dataset
 from costmodel.transfer import Options, Source, Transfer, TransferError
+from costmodel.transfer.base import Base
 from costmodel.transfer.guard import Guard
 from costmodel.transfer.methods import Method
 from search_space import workloads
+from targets import registry as targets
 from tests.autotune.fakes import FakePool, space, tuning
 
 VTA = Path(__file__).parents[1] / "datasets" / "vta"
@@ -194,3 +197,27 @@ def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TransferError, match="must hold tasks of machines like .*, but .* has none"):
         autotune.tune(workloads.matmul(m=8, n=8, k=8), transfer=Source.open(VTA))
     assert Source.open(VTA).knows(Dataset.open(VTA).tasks[0].hardware)
+
+
+def test_machines_of_another_kind_say_nothing_of_a_gpu() -> None:
+    """A GPU is none of the processors with caches, in tasks and in models that were learned from them."""
+    kinds = {name: targets.get(name).hardware for name in ("cpu", "cuda", "vta")}
+    assert [hardware.kind for hardware in kinds.values()] == ["cpu", "gpu", "accelerator"]
+    tasks = [SimpleNamespace(hardware=hardware) for hardware in kinds.values()]
+    source: Any = Source(tasks)  # type: ignore[arg-type]
+    for task in tasks:
+        assert source.comparable(task.hardware) == [task]
+    base = Base.learn(Source.open(VTA).tasks[:2], "ridge")
+    assert base.kinds == ("accelerator",)
+    learned = Source(base=base)
+    assert [learned.knows(hardware) for hardware in kinds.values()] == [False, False, True]
+
+
+def test_a_saved_model_knows_its_kinds(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    Base.learn(Source.open(VTA).tasks[:2], "ridge").save(path)
+    assert Base.load(path).kinds == ("accelerator",)
+    older = json.loads(path.read_text())
+    del older["kinds"]
+    path.write_text(json.dumps(older))
+    assert Source.open(path).knows(targets.get("cpu").hardware), "files of before there were kinds are asked as before"

@@ -100,6 +100,7 @@ SMALL: tuple[Workload, ...] = (
     workloads.elementwise("abs", (2, 3, 4), "int32"),
     workloads.from_tensors(gated()),
     workloads.from_tensors(roots()),
+    workloads.own("matmul", m=3, n=7, k=9),
 )
 
 EVERY = tuple((w, a) for w in SMALL for a in w.algorithms)

@@ -1,0 +1,148 @@
+"""Whether what a definition reads lies inside its tensors, for every value of its axes and under its conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+from search_space.ir.expr import BOOL, FLOATS, Expr, const, make, variables, walk
+from search_space.ir.intervals import DTYPE_RANGES, Bounds, Span
+from search_space.ir.points import values_where
+
+Ranges = tuple[tuple[str, int], ...]
+Guards = frozenset[Expr]
+
+MOST_PATHS = 32
+"""Ways to one read that are told apart by the conditions on them; of more, only what all have in common counts."""
+KNOWN = 4096
+"""Verdicts kept: a workload's definitions are made again and again."""
+
+
+def check_reads(name: str, body: Expr, extents: Mapping[str, int]) -> None:
+    """Holds every read of a definition against the shape of what it reads.
+
+    Args:
+        name: of what is defined.
+        body: loads of tensors, which have a `name` and a `shape`, at expressions in the axes.
+        extents: of the axes; each runs over `range(extent)`.
+
+    Raises:
+        ValueError: a read outside of its tensor that no condition around it rules out, or a variable that is no axis.
+        TypeError: an index that is no integer.
+    """
+    if not variables(body) <= extents.keys():
+        unknown = ", ".join(sorted(variables(body) - extents.keys()))
+        raise ValueError(
+            f"`body` of {name} must be over the axes of its stage ({', '.join(extents)}), but got {unknown}"
+        )
+    bounds = Bounds(extents)
+    doubtful = [
+        (node, place)
+        for node in walk(body)
+        if node.op == "load"
+        for place, (index, extent) in enumerate(zip(node.args[1:], node.args[0].shape, strict=True))
+        if not _quickly_inside(index, extent, bounds, name, node)
+    ]
+    if doubtful:
+        guards = _guards_of(body, {node for node, _ in doubtful})
+        ranges = tuple(extents.items())
+        for node, place in doubtful:
+            _check(name, node, place, guards[node.serial], ranges)
+
+
+def _quickly_inside(index: Expr, extent: int, bounds: Bounds, name: str, load: Expr) -> bool:
+    """Whether an index stays inside wherever the axes stand."""
+    if index.dtype in FLOATS or index.dtype == "bool":
+        raise TypeError(f"`{load.args[0].name}` must be indexed with integers, but {name} has {index}: {index.dtype}")
+    low, high = bounds(index)
+    return low >= 0 and high < extent
+
+
+def _check(name: str, load: Expr, place: int, paths: Iterable[Guards], ranges: Ranges) -> None:
+    index, tensor = load.args[1 + place], load.args[0]
+    extent = tensor.shape[place]
+    of_data = _reads(index)
+    for path in paths:
+        guards = frozenset(guard for guard in path if of_data or not _reads(guard))
+        outside = _outside(index, extent, guards, ranges)
+        if outside is None:
+            continue
+        low, high = outside
+        where = " where its conditions hold" if guards else ""
+        if outside == DTYPE_RANGES[index.dtype]:
+            where += "; te.minimum and te.maximum, or a condition on the index itself, keep it inside"
+        raise ValueError(
+            f"`{tensor.name}` must be read within its shape {tensor.shape}, "
+            f"but {name} reads its axis {place} at {index}, which runs from {low} to {high}{where}"
+        )
+
+
+def _reads(e: Expr) -> bool:
+    return any(node.op == "load" for node in walk(e))
+
+
+@lru_cache(KNOWN)
+def _outside(index: Expr, extent: int, guards: Guards, ranges: Ranges) -> Span | None:
+    """The range of an index that leaves `range(extent)` where the guards hold; None where it does not."""
+    bounds = Bounds(dict(ranges), guards)
+    low, high = bounds(index)
+    if (low >= 0 and high < extent) or bounds.impossible:
+        return None
+    exact = values_where(index, guards, dict(ranges))
+    if exact is None:
+        return low, high
+    found = [span for span in exact if span[0] < 0 or span[1] >= extent]
+    return (min(low for low, _ in exact), max(high for _, high in exact)) if found else None
+
+
+def _guards_of(body: Expr, wanted: set[Expr]) -> dict[int, list[Guards]]:
+    """Conditions under which nodes are evaluated, by serial: a set for each way there, smaller in place of larger ones.
+
+    Only the branches of a `select` are conditional: everything else is evaluated together with what it is part of.
+    """
+    nodes = list(walk(body))
+    above = {node.serial for node in nodes if node in wanted}
+    for node in nodes:  # operands first
+        if any(operand.serial in above for operand in node.operands):
+            above.add(node.serial)
+    paths: dict[int, list[Guards]] = {body.serial: [frozenset()]}
+    for node in reversed(nodes):
+        for operand, conditions in _conditions_on(node):
+            if operand.serial in above:
+                more = [path | conditions for path in paths[node.serial]]
+                paths[operand.serial] = _fewest([*paths.get(operand.serial, ()), *more])
+    return paths
+
+
+def _conditions_on(node: Expr) -> Iterator[tuple[Expr, Guards]]:
+    if node.op != "select":
+        yield from ((operand, frozenset()) for operand in node.operands)
+        return
+    test, then, other = node.args
+    yield test, frozenset()
+    yield then, frozenset(_conjuncts(test, True))
+    yield other, frozenset(_conjuncts(test, False))
+
+
+def _conjuncts(test: Expr, holds: bool) -> Iterator[Expr]:
+    """Conditions that all hold where `test` does, or where it does not."""
+    if test.op == ("and" if holds else "or"):
+        for operand in test.args:
+            yield from _conjuncts(operand, holds)
+    elif holds:
+        yield test
+    elif test.op in ("lt", "le") and test.args[0].dtype not in FLOATS:
+        yield make("le" if test.op == "lt" else "lt", test.args[1], test.args[0])
+    elif test.op == "ne":
+        yield make("eq", *test.args)
+    else:
+        yield make("eq", test, const(False, BOOL))
+
+
+def _fewest(paths: Sequence[Guards]) -> list[Guards]:
+    """The paths without those whose conditions include all of another; what they have in common where they are many."""
+    kept: list[Guards] = []
+    for path in sorted(set(paths), key=len):
+        if not any(other <= path for other in kept):
+            kept.append(path)
+    return kept if len(kept) <= MOST_PATHS else [frozenset.intersection(*kept)]

@@ -1,0 +1,175 @@
+"""Ranges of integer expressions over axes whose extents are numbers, conditions on them taken into account."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from search_space.ir.expr import BITS, Expr
+from search_space.ir.polynomial import Monomial, Poly, poly, poly_add
+
+Span = tuple[int, int]
+"""Least and greatest value, both inclusive."""
+
+DTYPE_RANGES: dict[str, Span] = {
+    **{name: (-(1 << (BITS[name] - 1)), (1 << (BITS[name] - 1)) - 1) for name in ("int8", "int32", "int64")},
+    "uint8": (0, 255),
+    "bool": (0, 1),
+}
+
+
+class Bounds:
+    """Bounds of integer expressions: wherever the axes stand and the guards hold, the value lies within.
+
+    Sums are bounded as polynomials, monomial by monomial. A guard `g <= 0` bounds an expression `p` by `p - g` as well:
+    what both have in common falls out.
+
+    Attributes:
+        impossible: whether the guards are seen to hold nowhere.
+    """
+
+    def __init__(self, extents: Mapping[str, int], guards: Iterable[Expr] = ()) -> None:
+        self._extents = extents
+        self._plain: dict[Expr, Span] = {}
+        self._tight: dict[Expr, Span] = {}
+        self._guards = [polynomial for guard in guards if self._exact(guard) for polynomial in _at_most_zero(guard)]
+        self.impossible = any(self._sum(guard, self._atom)[0] > 0 for guard in self._guards)
+
+    def __call__(self, e: Expr) -> Span:
+        if not self._guards:
+            return self._free(e)
+        found = self._tight.get(e)
+        if found is None:
+            narrowed = self._narrowed(poly(e)) if e.dtype == "int64" else self._tight_atom(e)
+            found = self._tight[e] = _wrapped(narrowed, e.dtype)
+        return found
+
+    def _free(self, e: Expr) -> Span:
+        """Bounds wherever the axes stand."""
+        found = self._plain.get(e)
+        if found is None:
+            plain = self._sum(poly(e), self._atom) if e.dtype == "int64" else self._atom(e)
+            found = self._plain[e] = _wrapped(plain, e.dtype)
+        return found
+
+    def _exact(self, guard: Expr) -> bool:
+        """Whether a guard compares integers that never pass the ends of int64, or is a constant."""
+        if guard.op not in ("lt", "le", "eq"):
+            return guard.op == "const"
+        if guard.args[0].dtype not in DTYPE_RANGES:
+            return False
+        ends = [self._sum(_terms(side), self._atom) for side in guard.args]
+        return all(_wrapped(span, "int64") == span for span in ends)
+
+    def _sum(self, p: Poly, atom: Callable[[Expr], Span]) -> Span:
+        low = high = 0
+        for monomial, factor in p.items():
+            ends = _product(monomial, atom)
+            low += factor * ends[factor < 0]
+            high += factor * ends[factor > 0]
+        return low, high
+
+    def _narrowed(self, p: Poly) -> Span:
+        own = {atom for monomial in p for atom in monomial}
+        # atoms of a guard alone are bounded without guards, so that this comes to an end
+        tight = {atom: self._tight_atom(atom) for atom in own}
+
+        def mixed(atom: Expr) -> Span:
+            return tight.get(atom) or self._atom(atom)
+
+        low, high = self._sum(p, mixed)
+        for guard in self._guards:
+            if any(atom in own for monomial in guard for atom in monomial):
+                low = max(low, self._sum(poly_add(p, guard), mixed)[0])
+                high = min(high, self._sum(poly_add(p, guard, -1), mixed)[1])
+        return (low, high) if low <= high else (high, low)
+
+    def _atom(self, atom: Expr) -> Span:
+        return self._node(atom, self._free)
+
+    def _tight_atom(self, atom: Expr) -> Span:
+        """An atom by its parts and by the guards that it is a part of."""
+        low, high = self._node(atom, self)
+        for guard in self._guards:
+            factor = guard.get((atom,), 0)
+            rest = poly_add(guard, {(atom,): factor}, -1)
+            if factor and not any(atom in monomial for monomial in rest):
+                least = self._sum(rest, self._atom)[0]  # factor * atom <= -rest
+                if factor > 0:
+                    high = min(high, -least // factor)
+                else:
+                    low = max(low, -(least // factor))
+        return (low, high) if low <= high else (high, low)
+
+    def _node(self, e: Expr, bound: Callable[[Expr], Span]) -> Span:
+        """Bounds of an expression by those of its parts."""
+        if e.op == "var":
+            return 0, self._extents[e.args[0]] - 1
+        if e.op == "const":
+            return int(e.value), int(e.value)
+        found: Span | None = None
+        if e.op == "select":
+            (a, b), (c, d) = bound(e.args[1]), bound(e.args[2])
+            found = min(a, c), max(b, d)
+        elif e.op == "cast" and e.args[0].dtype in DTYPE_RANGES:
+            found = bound(e.args[0])
+        elif e.op in _NODES and e.dtype in DTYPE_RANGES:
+            found = _NODES[e.op](*(bound(operand) for operand in e.args))
+        return _wrapped(found or DTYPE_RANGES[e.dtype], e.dtype)
+
+
+def _wrapped(span: Span, dtype: str) -> Span:
+    """The span, or all values of the dtype where it passes their ends."""
+    low, high = DTYPE_RANGES[dtype]
+    return span if low <= span[0] and span[1] <= high else (low, high)
+
+
+def _at_most_zero(guard: Expr) -> list[Poly]:
+    """Polynomials that are at most 0 where a comparison of integers holds, or what is known to hold or not to."""
+    if guard.op == "const":
+        return [] if guard.value else [{(): 1}]
+    gap = poly_add(_terms(guard.args[0]), _terms(guard.args[1]), -1)
+    if guard.op == "eq":
+        return [gap, poly_add({}, gap, -1)]
+    return [poly_add(gap, {(): 1}) if guard.op == "lt" else gap]
+
+
+def _terms(e: Expr) -> Poly:
+    """The polynomial of an operand; sums of narrow integers, which wrap around, stand for themselves."""
+    return poly(e) if e.dtype == "int64" or e.op == "const" else {(e,): 1}
+
+
+def _product(monomial: Monomial, atom: Callable[[Expr], Span]) -> Span:
+    low = high = 1
+    for factor in monomial:
+        a, b = atom(factor)
+        ends = (low * a, low * b, high * a, high * b)
+        low, high = min(ends), max(ends)
+    return low, high
+
+
+def _quotient(a: Span, b: Span) -> Span | None:
+    if b[0] <= 0 <= b[1]:
+        return None
+    ends = [x // y for x in a for y in b]  # monotone in each
+    return min(ends), max(ends)
+
+
+def _remainder(a: Span, b: Span) -> Span | None:
+    if b[0] <= 0 <= b[1]:
+        return None
+    if b[0] == b[1] and a[0] // b[0] == a[1] // b[0]:
+        return a[0] % b[0], a[1] % b[0]
+    if b[1] < 0:
+        return b[0] + 1, 0
+    return 0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1
+
+
+_NODES: dict[str, Callable[[Span, Span], Span | None]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": lambda a, b: (min(x * y for x in a for y in b), max(x * y for x in a for y in b)),
+    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "floordiv": _quotient,
+    "mod": _remainder,
+}

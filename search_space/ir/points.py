@@ -1,0 +1,121 @@
+"""Values of an expression at every point of its axes at which conditions hold: exact where bounds are not enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from search_space.dtypes import numpy_dtype
+from search_space.ir.expr import Expr, variables, walk
+
+Array = NDArray[Any]
+Span = tuple[int, int]
+
+MOST_POINTS = 1 << 22
+AT_ONCE = 1 << 17
+
+_UFUNCS: dict[str, Callable[..., Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "floordiv": np.floor_divide,
+    "mod": np.mod,
+    "shl": lambda a, b: np.left_shift(a, b & 31),
+    "shr": lambda a, b: np.right_shift(a, b & 31),
+    "min": np.minimum,
+    "max": np.maximum,
+    "lt": np.less,
+    "le": np.less_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "select": np.where,
+}
+_CALLS: dict[str, Callable[[Array], Array]] = {"floor": np.floor, "abs": np.abs, "sqrt": np.sqrt}
+
+
+def values_where(e: Expr, conditions: Iterable[Expr], extents: Mapping[str, int]) -> list[Span] | None:
+    """Least and greatest values of an integer expression on parts of the domain, as far as the conditions hold there.
+
+    Conditions on data, and those on more axes than can be gone through, are taken to hold.
+
+    Args:
+        e: over axes.
+        conditions: over axes and data.
+        extents: each axis runs over `range(extent)`.
+
+    Returns:
+        Nothing where the conditions hold nowhere; None where the expression is of data or its points are too many.
+    """
+    axes = variables(e)
+    if not _evaluable(e) or _points(axes, extents) > MOST_POINTS:
+        return None
+    used = []
+    for condition in sorted(filter(_evaluable, conditions), key=lambda c: (len(variables(c) - variables(e)), str(c))):
+        if _points(axes | variables(condition), extents) <= MOST_POINTS:
+            axes |= variables(condition)
+            used.append(condition)
+    return list(_spans(e, used, {name: extents[name] for name in sorted(axes, key=lambda name: -extents[name])}))
+
+
+def _points(axes: Iterable[str], extents: Mapping[str, int]) -> int:
+    return math.prod(extents[name] for name in axes)
+
+
+def _evaluable(e: Expr) -> bool:
+    return all(n.op in ("const", "var", "cast", *_UFUNCS) or (n.op == "call" and n.args[0] in _CALLS) for n in walk(e))
+
+
+def _spans(e: Expr, conditions: list[Expr], extents: Mapping[str, int]) -> Iterable[Span]:
+    """The same for blocks of the first axis, which is the longest."""
+    names = list(extents)
+    outer = extents[names[0]] if names else 1
+    step = max(1, AT_ONCE // max(1, _points(names[1:], extents)))
+    for start in range(0, outer, step):
+        ranges = {name: (0, extents[name]) for name in names}
+        if names:
+            ranges[names[0]] = (start, min(start + step, outer))
+        grid = _Grid(ranges)
+        value, mask = grid(e), np.ones((), bool)
+        for condition in conditions:
+            mask = mask & grid(condition)
+        kept = np.broadcast_to(value, np.broadcast_shapes(value.shape, mask.shape))[
+            np.broadcast_to(mask, np.broadcast_shapes(value.shape, mask.shape))
+        ]
+        if kept.size:
+            yield int(kept.min()), int(kept.max())
+
+
+class _Grid:
+    """Expressions at the points of a block, one dimension for each axis, 1 where it does not matter."""
+
+    def __init__(self, ranges: Mapping[str, Span]) -> None:
+        self._known: dict[int, Array] = {}
+        self._vars = {
+            name: np.arange(start, stop).reshape([-1 if name == other else 1 for other in ranges])
+            for name, (start, stop) in ranges.items()
+        }
+
+    def __call__(self, e: Expr) -> Array:
+        with np.errstate(all="ignore"):
+            for node in walk(e):
+                if node.serial not in self._known:
+                    self._known[node.serial] = self._node(node)
+        return self._known[e.serial]
+
+    def _node(self, e: Expr) -> Array:
+        if e.op == "var":
+            return self._vars[e.args[0]]
+        if e.op == "const":
+            return np.asarray(e.value, numpy_dtype(e.dtype))
+        operands = [self._known[operand.serial] for operand in e.operands]
+        if e.op == "cast":
+            return operands[0].astype(numpy_dtype(e.dtype))
+        function = _CALLS[e.args[0]] if e.op == "call" else _UFUNCS[e.op]
+        return np.asarray(function(*operands)).astype(numpy_dtype(e.dtype), copy=False)

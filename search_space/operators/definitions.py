@@ -1,0 +1,166 @@
+"""An operator of one's own as plain data: its definitions and figures, which any process and any record can hold."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from search_space import te, te_json
+from search_space.dtypes import numpy_dtype
+from search_space.operators import evaluation
+from search_space.operators.base import Args, Array, Definition, Operator, Precision
+
+LONGEST = 500
+"""Characters of a name."""
+
+
+def definitions(
+    name: str,
+    algorithms: Sequence[Sequence[Any]],
+    flops: int,
+    terms: int = 1,
+    scale: float = 1.0,
+    floor: float = 10.0,
+    bounds: Sequence[float] = (-1.0, 1.0),
+) -> dict[str, Any]:
+    """What an operator of one's own computes for given arguments.
+
+    Args:
+        name: of the operator, with its arguments.
+        algorithms: pairs of a name and a definition, as `search_space.te_json` writes it; the plainest first.
+        flops: additions and multiplications.
+        terms, scale, floor: of its `Precision`.
+        bounds: of floating-point inputs.
+    """
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST:
+        raise ValueError(f"`name` must be a line of at most {LONGEST} characters, but got name={str(name)[:80]!r}")
+    for key, value in (("flops", flops), ("terms", terms)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise ValueError(f"`{key}` must be an integer of at least 0, but got {key}={value!r}")
+    for key, number in (("scale", scale), ("floor", floor)):
+        if not _is_number(number) or number < 0:
+            raise ValueError(f"`{key}` must be a number of at least 0, but got {key}={number!r}")
+    if not isinstance(bounds, Sequence) or len(bounds) != 2 or not all(map(_is_number, bounds)):
+        raise ValueError(f"`bounds` must be two numbers, but got bounds={bounds!r}")
+    return {
+        "name": name,
+        "algorithms": _checked_algorithms(algorithms),
+        "flops": flops,
+        "terms": terms,
+        "scale": scale,
+        "floor": floor,
+        "bounds": list(bounds),
+    }
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _checked_algorithms(given: Any) -> list[list[Any]]:
+    pairs = isinstance(given, Sequence) and all(isinstance(p, Sequence) and len(p) == 2 for p in given)
+    if not pairs or not given or not all(isinstance(name, str) and name.isidentifier() for name, _ in given):
+        raise ValueError(f"`algorithms` must be pairs of a name and a definition, but got {str(given)[:80]}")
+    if len({name for name, _ in given}) < len(given):
+        raise ValueError(f"`algorithms` must have different names, but got {', '.join(name for name, _ in given)}")
+    made = [(name, te_json.from_json(definition)) for name, definition in given]
+    first, wanted = made[0][0], _taken(made[0][1])
+    for name, tensors in made[1:]:
+        if _taken(tensors) != wanted:
+            raise ValueError(f"`algorithms` must take and give the same tensors, but {name} and {first} differ")
+    return [[name, te_json.to_json(tensors)] for name, tensors in made]
+
+
+def _taken(tensors: Sequence[te.Tensor]) -> list[tuple[str, tuple[int, ...], str, bool]]:
+    *inputs, output = tensors
+    return [*((t.name, t.shape, t.dtype, t.op.constant) for t in inputs), ("", output.shape, output.dtype, False)]
+
+
+class _Definitions(Mapping[str, Definition]):
+    """Algorithm -> definition; which there are is in the arguments."""
+
+    def __getitem__(self, algorithm: str) -> Definition:
+        return lambda args: te_json.from_json(dict(args["algorithms"])[algorithm])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class _OfArguments(Operator[Any]):
+    def algorithms(self, args: Args) -> tuple[str, ...]:
+        return tuple(name for name, _ in args["algorithms"])
+
+
+def _describe(args: Args) -> str:
+    """The name with its arguments, and a digest of the definitions."""
+    told = te_json.text({"algorithms": args["algorithms"]})
+    return f"{args['name']},sha256={hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+
+def _reference(args: Args, *arrays: Array) -> Array:
+    return evaluation.evaluate(te_json.from_json(args["algorithms"][0][1]), arrays)
+
+
+DEFINITIONS = _OfArguments(
+    "definitions",
+    definitions,
+    _Definitions(),
+    _reference,
+    lambda args: int(args["flops"]),
+    Precision(lambda args: args["terms"], lambda args: args["scale"], lambda args: args["floor"]),
+    lambda args: (args["bounds"][0], args["bounds"][1]),
+    describe=_describe,
+)
+
+
+def arguments_of(operator: Operator[Any], given: Args) -> dict[str, Any]:
+    """The arguments of `DEFINITIONS` that stand for an operator with arguments of its own.
+
+    Raises:
+        ValueError: arguments that it refuses, or a reference that is not what its first definition computes.
+    """
+    args = operator.arguments(given)
+    algorithms = [[name, te_json.to_json(operator.tensors(args, name))] for name in operator.algorithms(args)]
+    precision = operator.precision
+    made = {
+        "name": f"{operator.name}({operator.describe(args)})",
+        "algorithms": algorithms,
+        "flops": int(operator.flops(args)),
+        "terms": int(precision.terms(args)),
+        "scale": float(precision.scale(args)),
+        "floor": float(precision.floor(args)),
+        "bounds": [float(bound) for bound in operator.bounds(args)],
+    }
+    return made
+
+
+def check_reference(operator: Operator[Any], given: Args, tolerance: tuple[float, float]) -> None:
+    """Holds an operator's own reference against its first definition, which workers compare kernels with.
+
+    Raises:
+        ValueError: they differ by more than the tolerance, relative and absolute.
+    """
+    args = operator.arguments(given)
+    *inputs, output = operator.tensors(args, operator.algorithms(args)[0])
+    rng = np.random.default_rng(0)
+    arrays = [operator.draw(args, t.shape, numpy_dtype(t.dtype), rng) for t in inputs]
+    defined = evaluation.evaluate([*inputs, output], arrays).astype(np.float64)
+    own = np.asarray(operator.reference(args, *arrays))
+    if own.size != defined.size:
+        raise ValueError(f"`reference` of {operator.name} must give {output.shape}, but got {own.shape}")
+    away = np.abs(own.astype(np.float64).reshape(defined.shape) - defined)
+    allowed = tolerance[1] + tolerance[0] * np.abs(defined)
+    if not (away <= allowed).all():
+        raise ValueError(
+            f"`reference` of {operator.name} must give what its definition computes, but differs by "
+            f"{np.nanmax(away):.2g} where {float(allowed.max()):.2g} is allowed"
+        )

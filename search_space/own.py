@@ -1,0 +1,79 @@
+"""Code of one's own, found by a name: `FILE.py:NAME` by the path of its file, or `module:NAME`.
+
+To look such a name up runs its module, so it must be one that the user gave: never one that stands in a record or that
+another machine sent.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["attribute", "is_own", "place_of"]
+
+
+def is_own(name: str) -> bool:
+    """Whether a name has the form of one's own code."""
+    return ":" in name
+
+
+def place_of(name: str) -> str:
+    """The name with its file in full, which is the same whatever the working directory is."""
+    place, _, attribute = name.rpartition(":")
+    return f"{Path(place).resolve()}:{attribute}" if place.endswith(".py") else name
+
+
+def attribute(name: str, option: str, error: type[ValueError] = ValueError) -> Any:
+    """What a module of one's own has under a name; None where it has nothing.
+
+    A module is looked for where Python does, and in the working directory; a file is run once in a process.
+
+    Args:
+        name: `FILE.py:NAME` or `module:NAME`.
+        option: what the name was given for, for messages.
+        error: raised with them.
+
+    Raises:
+        ValueError: as `error`: there is no such file or module.
+    """
+    place, _, found = name.rpartition(":")
+    if place.endswith(".py"):
+        if not Path(place).is_file():
+            raise error(f"`{option}` must name a file that exists, but got {option}={name!r}")
+        module = _module_of_file(Path(place))
+    else:
+        try:
+            module = _module(place)
+        except (ModuleNotFoundError, ValueError) as missing:
+            if isinstance(missing, ModuleNotFoundError) and missing.name not in (place, place.partition(".")[0]):
+                raise  # something that the module itself imports
+            raise error(f"`{option}` must name a module that can be imported, but got {option}={name!r}") from None
+    return getattr(module, found, None)
+
+
+def _module(place: str) -> ModuleType:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        return importlib.import_module(place)
+    finally:
+        sys.path.remove(here)
+
+
+def _module_of_file(path: Path) -> ModuleType:
+    title = f"{path.stem} of {path.resolve()}"
+    if title not in sys.modules:
+        spec = importlib.util.spec_from_file_location(title, path)
+        assert spec is not None and spec.loader is not None, "a .py file has a loader"
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[title] = module  # dataclasses look their module up
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[title]
+            raise
+    return sys.modules[title]
