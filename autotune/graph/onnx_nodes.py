@@ -116,6 +116,12 @@ def _unsqueeze(attrs: Attributes, opset: int, x: Array, axes: Array | None = Non
     return np.expand_dims(x, tuple(int(a) for a in (attrs["axes"] if axes is None else axes.reshape(-1))))
 
 
+def _squeeze(attrs: Attributes, opset: int, x: Array, axes: Array | None = None) -> Array:
+    """Without some axes of extent 1, in whatever order they are named; without all by default."""
+    named = attrs.get("axes") if axes is None else axes.reshape(-1)
+    return np.squeeze(x, None if named is None else tuple(int(a) for a in named))
+
+
 def _upsample(attrs: Attributes, opset: int, x: Array, scales: Array | None = None) -> Array:
     """The nearest element by scales, as before operator set 11: above where an axis shrinks, else below."""
     if attrs.get("mode", b"nearest") != b"nearest":
@@ -140,6 +146,7 @@ OWN: dict[str, Callable[..., Array]] = {
     "Mean": _mean,
     "Resize": _upsample,
     "Softmax": _softmax,
+    "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
     "Upsample": _upsample,
 }

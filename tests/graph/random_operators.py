@@ -329,7 +329,8 @@ def softmax(d: Draw, op: str) -> None:
     d.at(7, 11, 13)
     shape = d.shape()
     low = -len(shape) if d.opset > 7 else 0
-    d.node(op, [d.given(shape, -4, 4)], **(d.some(axis=d.number(low, len(shape) - 1)) if len(shape) > 1 else {"axis": 0}))
+    attributes = d.some(axis=d.number(low, len(shape) - 1)) if len(shape) > 1 else {"axis": 0}
+    d.node(op, [d.given(shape, -4, 4)], **attributes)
 
 
 @draws("LRN")
