@@ -12,8 +12,8 @@ from autotune.bound import bound_seconds
 from autotune.config import ConfigError, RunConfig
 from autotune.executable import SCHEMAS, Loaded, load, read_manifest
 from autotune.graph.network_process import RuntimeFailure
+from autotune.judge import Check
 from autotune.network import (
-    Check,
     Network,
     Schedules,
     Timing,

@@ -15,12 +15,10 @@ import onnx
 from autotune.compile import Compiler, Schedule, executable_graph
 from autotune.executable import Loaded, load
 from autotune.graph.evaluate import compute, evaluate
-from autotune.graph.float64 import evaluate_in_float64
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Array, Graph
 from autotune.graph.network_process import NetworkProcess, RuntimeFailure, interleaved
 from autotune.graph.offload import block_of, is_offloaded, offload, tuned_as
-from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.ops import find
 from autotune.graph.partition import Group, partition
 from autotune.graph.passes import optimise
@@ -35,6 +33,7 @@ from autotune.graph.quantise import (
     with_dot_products,
 )
 from autotune.graph.substitutions import Analytic, Found, explore
+from autotune.judge import Check, errors_of, judged, relative_error
 from autotune.selection import Chosen, Limits
 from autotune.stages import by_roofline
 from autotune.stepwise import compile_stepwise
@@ -300,36 +299,6 @@ def _float_values(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
     return {n: v for n, v in known.items() if v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
 
 
-@dataclass(frozen=True)
-class Check:
-    """How far outputs lie from the reference's.
-
-    Attributes:
-        reference: what computed it.
-        errors: value → largest difference over the largest element of the value.
-        note: what the user should know of the reference; "" where there is nothing.
-    """
-
-    reference: str
-    errors: Mapping[str, float]
-    note: str = ""
-
-    @property
-    def max_error(self) -> float:
-        """The largest; NaN counts as infinite."""
-        return max((math.inf if math.isnan(e) else e for e in self.errors.values()), default=0.0)
-
-
-def relative_error(found: Array, wanted: Array) -> float:
-    """Largest difference over the largest finite element of `wanted`; infinite where the shapes differ."""
-    if found.shape != wanted.shape:
-        return math.inf
-    ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
-    scale = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs))) or 1.0
-    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))  # infinities, too, whose difference is no number
-    return float(np.max(np.abs(np.subtract(ours, theirs, out=np.zeros_like(ours), where=~same)), initial=0.0)) / scale
-
-
 def check_network(
     network: Network,
     schedules: Schedules,
@@ -364,29 +333,7 @@ def check_network(
     if check.max_error <= tolerance:
         return check
     say(f"{reference} differs: the model in float64 decides")
-    return _judged(check, model, feeds, found, wanted)
-
-
-def errors_of(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> dict[str, float]:
-    """Relative error of each value."""
-    return {name: relative_error(array, wanted[name]) for name, array in found.items()}
-
-
-def _judged(
-    check: Check,
-    model: onnx.ModelProto,
-    feeds: Mapping[str, Array],
-    found: Mapping[str, Array],
-    wanted: Mapping[str, Array],
-) -> Check:
-    """Errors against the model in float64, which neither the importer nor a kernel takes part in."""
-    try:
-        exact = evaluate_in_float64(model, feeds)
-    except NodeError as error:
-        return replace(check, note=f"nothing decides between the network and {check.reference}: {error}")
-    theirs = Check(check.reference, errors_of(wanted, exact))
-    note = f"{theirs.reference} is {theirs.max_error:.1e} off the model in float64"
-    return Check("the model in float64", errors_of(found, exact), note)
+    return judged(check, model, feeds, found, wanted)
 
 
 def _check_quantised(network: Network, schedules: Schedules, settings: Settings, seed: int) -> Check:

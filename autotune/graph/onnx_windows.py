@@ -80,10 +80,13 @@ def _padded(x: Array, axes: Sequence[_Axis], fill: float) -> Array:
     return np.pad(x, [(0, 0), (0, 0), *sides], constant_values=fill)
 
 
-def _taps(axes: Sequence[_Axis]) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:
-    """Each place in the window, and where in the padded input lies what all windows have there."""
+Index = tuple[Any, ...]
+
+
+def _taps(axes: Sequence[_Axis]) -> Iterator[tuple[Index, Index]]:
+    """Indices of each place in the window, and of what all windows have there in the padded input."""
     for place in itertools.product(*(range(a.kernel) for a in axes)):
-        yield place, (..., *(a.tap(p) for a, p in zip(axes, place, strict=True)))
+        yield (..., *place), (..., *(a.tap(p) for a, p in zip(axes, place, strict=True)))
 
 
 def conv(attrs: Attributes, opset: int, x: Array, weight: Array, bias: Array | None = None) -> Array:
@@ -94,7 +97,7 @@ def conv(attrs: Attributes, opset: int, x: Array, weight: Array, bias: Array | N
     source, out = _padded(x, axes, 0), np.zeros((n, groups, weight.shape[0] // groups, math.prod(extents)), x.dtype)
     filters = weight.reshape(groups, -1, *weight.shape[1:])
     for place, seen in _taps(axes):
-        out += filters[(..., *place)] @ source[seen].reshape(n, groups, c // groups, -1)
+        out += filters[place] @ source[seen].reshape(n, groups, c // groups, -1)
     return _biased(out.reshape(n, -1, *extents), bias)
 
 
@@ -127,8 +130,9 @@ def conv_transpose(attrs: Attributes, opset: int, x: Array, weight: Array, bias:
     filters = weight.reshape(groups, c // groups, *weight.shape[1:]).swapaxes(1, 2)
     source = x.reshape(n, groups, c // groups, -1)
     for place, seen in _taps(axes):
-        out[seen] += (filters[(..., *place)] @ source).reshape(*out.shape[:3], *x.shape[2:])
-    return _biased(out.reshape(n, -1, *out.shape[3:])[(..., *kept)], bias)
+        out[seen] += (filters[place] @ source).reshape(*out.shape[:3], *x.shape[2:])
+    cut: Index = (..., *kept)
+    return _biased(out.reshape(n, -1, *out.shape[3:])[cut], bias)
 
 
 def max_pool(attrs: Attributes, opset: int, x: Array) -> Array:
@@ -148,10 +152,11 @@ def average_pool(attrs: Attributes, opset: int, x: Array) -> Array:
     around = [(0, 0), (0, 0), *((a.before, a.after) for a in axes)]
     beyond = [(0, 0), (0, 0), *((0, a.padded - a.before - a.extent - a.after) for a in axes)]
     counts = np.pad(np.pad(np.ones((1, 1, *x.shape[2:])), around, constant_values=float(counted)), beyond)
-    source, total, count = _padded(x, axes, 0), np.zeros((*x.shape[:2], *(a.output for a in axes)), x.dtype), 0.0
+    extents = [a.output for a in axes]
+    source, total, count = _padded(x, axes, 0), np.zeros((*x.shape[:2], *extents), x.dtype), np.zeros((1, 1, *extents))
     for _, seen in _taps(axes):
         total += source[seen]
-        count = count + counts[seen]
+        count += counts[seen]
     return np.asarray(total / count, x.dtype)
 
 

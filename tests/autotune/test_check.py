@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+import autotune.judge
 import autotune.network
 from autotune.executable import Executable
 from autotune.graph.evaluate import evaluate
@@ -20,6 +21,7 @@ from autotune.graph.importer.registry import Call
 from autotune.graph.ir import Array, Builder, Graph, TensorType
 from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.quantise import Options, quantise_with_report, random_feeds
+from autotune.judge import relative_error
 from autotune.network import (
     TOLERANCE,
     Network,
@@ -28,7 +30,6 @@ from autotune.network import (
     check_network,
     error_of,
     load_network,
-    relative_error,
     rounded_values,
 )
 from autotune.tuning import Settings
@@ -41,7 +42,7 @@ SCHEDULES = Schedules({}, SETTINGS)
 Change = Callable[[Array], Array]
 
 
-def checked(network: Network) -> autotune.network.Check:
+def checked(network: Network) -> autotune.judge.Check:
     return check_network(network, SCHEDULES, SETTINGS)
 
 
@@ -251,7 +252,7 @@ def test_without_float64_the_first_reference_stands(tiny: Network, monkeypatch: 
     def refuse(*_: Any) -> dict[str, Array]:
         raise NodeError("Nothing node 'n' cannot be computed by NumPy: no such thing")
 
-    monkeypatch.setattr(autotune.network, "evaluate_in_float64", refuse)
+    monkeypatch.setattr(autotune.judge, "evaluate_in_float64", refuse)
     with_another_judge(monkeypatch, 1.002)
     check = checked(tiny)
     assert check.reference == "onnxruntime" and check.max_error > TOLERANCE
@@ -265,5 +266,5 @@ def test_relative_error_of_what_is_not_finite() -> None:
     for place, value in ((0, 1.0), (1, np.inf), (2, 0.0), (3, np.nan)):
         found = wanted.copy()
         found[place] = value
-        assert autotune.network.Check("", {"y": relative_error(found, wanted)}).max_error == np.inf
+        assert autotune.judge.Check("", {"y": relative_error(found, wanted)}).max_error == np.inf
     assert relative_error(np.zeros((2, 1)), np.zeros((1, 2))) == np.inf

@@ -15,7 +15,8 @@ import autotune
 from autotune import deploy
 from autotune.cli import app
 from autotune.graph.importer import load_model
-from autotune.network import load_network, relative_error, tasks_of, with_checkpoints
+from autotune.judge import relative_error
+from autotune.network import load_network, tasks_of, with_checkpoints
 from autotune.selection import Limits, extra_bytes, select
 from autotune.task import Task
 from measure.errors import ErrorClass

@@ -10,6 +10,7 @@ from ml_dtypes import finfo
 
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.registry import Call, imports
+from search_space.ir.expr import FLOATS
 
 _REDUCERS = {
     "ReduceSum": "sum",
@@ -47,7 +48,10 @@ def reduce(call: Call) -> str:
         axes = tuple(range(len(shape)))
     keep, reducer = bool(call.attrs.get("keepdims", 1)), _REDUCERS[call.op]
     if call.op == "ReduceLogSumExp":  # less the largest, so that nothing overflows
-        limit = float(finfo(call.type(0).dtype).max)  # infinities less themselves are no numbers
+        dtype = call.type(0).dtype
+        call.require(dtype in FLOATS, "must reduce floating-point values", dtype)
+        # Infinities less themselves are no numbers.
+        limit = float(finfo(dtype).max)  # type: ignore[no-untyped-call]
         largest = call.add("clip", [reduced(call, value, axes, "max", True)], low=-limit, high=limit)
         small = call.add("exp", [call.add("subtract", [value, largest])])
         out = call.add("add", [call.add("log", [reduced(call, small, axes, "sum", True)]), largest])

@@ -27,8 +27,8 @@ def pad(call: Call) -> str:
     call.require(mode in ("constant", "edge", "reflect", "wrap"), "must have a known mode", f"mode={mode!r}")
     cut = [(max(0, -b), n - max(0, -a)) for b, a, n in zip(before, after, shape, strict=True)]
     if mode == "constant" and any(begin >= end for begin, end in cut):  # nothing is left but what is added
-        sides = zip(before, shape, after, strict=True)
-        return call.constant(np.full([sum(side) for side in sides], _fill(call), call.type(0).dtype))
+        final = [sum(parts) for parts in zip(before, shape, after, strict=True)]
+        return call.constant(np.full(final, _fill(call), call.type(0).dtype))
     if any(c != (0, n) for c, n in zip(cut, shape, strict=True)):
         begin, size = tuple(c[0] for c in cut), tuple(c[1] - c[0] for c in cut)
         value = call.add("slice", [value], begin=begin, size=size)
