@@ -12,9 +12,9 @@ from autotune.bound import bound_seconds
 from autotune.config import ConfigError, RunConfig
 from autotune.executable import Loaded, load
 from autotune.graph.network_process import RuntimeFailure
+from autotune.judge import Check
 from autotune.manifest import SCHEMAS, read_manifest
 from autotune.network import (
-    Check,
     Network,
     Schedules,
     check_network,
@@ -114,20 +114,20 @@ def finish_network(
 def _checked(
     network: Network, schedules: Schedules, settings: Settings, config: RunConfig, say: Callable[[str], None]
 ) -> tuple[Check | None, str, str]:
-    """The check, what is wrong with the network, and why it was not checked; "" where nothing is, and where it was."""
+    """The check, what is wrong with the network, and why it was not checked or who was wrong; "" where nothing is."""
     say("checking it")
     try:
-        check = check_network(network, schedules, settings, config.seed)
+        check = check_network(network, schedules, settings, config.seed, config.network.tolerance, say)
     except RuntimeFailure as error:
         return None, "", f"the network was not checked: {error}"
     if check.max_error <= config.network.tolerance:
-        return check, "", ""
+        return check, "", check.note
     worst = max(check.errors, key=lambda name: check.errors[name])
     wrong = (
         f"{network.name} must agree with {check.reference} within network.tolerance="
         f"{config.network.tolerance:g}, but {worst} differs by {check.max_error:.2g}"
     )
-    return check, wrong, ""
+    return check, wrong, check.note
 
 
 def _timed(

@@ -12,8 +12,10 @@ from google.protobuf.message import DecodeError
 from onnx import checker, shape_inference
 
 from autotune.graph.errors import ModelError
+from autotune.graph.ir import TensorType
 from autotune.graph.torch_model import export, is_import_path
 from autotune.graph.zoo import BUILDERS
+from search_space.ir.interp import numpy_dtype
 
 __all__ = ["ZOO", "ModelError", "constants", "inferred", "load_model", "model_path", "shapes"]
 
@@ -94,14 +96,73 @@ def inferred(
     """
     given = onnx.ModelProto()
     given.CopyFrom(model)
+    _open_negative_dimensions(given.graph)
     _give_shapes(given.graph, shapes or {})
     _check_inputs(given.graph)
+    if any(map(_is_misjudged, given.graph.node)):
+        found = _with_shapes_by_definition(given, title)
+        if found is not None:
+            return found
     try:
         return shape_inference.infer_shapes(given, strict_mode=True, data_prop=True)
     except (shape_inference.InferenceError, checker.ValidationError) as error:
         raise ModelError(
             f"`model` must be a graph whose shapes agree, but got model={title!r}: {_first_line(error)}"
         ) from error
+
+
+def _is_misjudged(node: onnx.NodeProto) -> bool:
+    """Whether ONNX's inference may give another shape than the operator's definition.
+
+    It counts windows of pools that begin beyond the input, adds `output_padding` to extents that `auto_pad` fixes, and
+    takes an `output_shape` for that of all dimensions.
+    """
+    attrs = {item.name: item for item in node.attribute}
+    if node.op_type in ("MaxPool", "AveragePool"):
+        return "ceil_mode" in attrs and attrs["ceil_mode"].i != 0
+    same = "auto_pad" in attrs and attrs["auto_pad"].s.startswith(b"SAME")
+    return node.op_type == "ConvTranspose" and (same or "output_shape" in attrs)
+
+
+def _with_shapes_by_definition(model: onnx.ModelProto, title: str) -> onnx.ModelProto | None:
+    """The model with the shapes of the graph that is made of it; None where none can be made.
+
+    Raises:
+        ModelError: a shape that the model states is neither the graph's nor what ONNX infers.
+    """
+    from autotune.graph.importer.model import import_with_types
+
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.value_info[:]
+    for value in bare.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    bare = shape_inference.infer_shapes(bare, data_prop=True)
+    try:
+        _, types = import_with_types(bare)
+    except ModelError:
+        return None
+    presumed = shapes(bare)
+    for name, stated in shapes(model).items():
+        if name in types and stated not in (types[name].shape, presumed.get(name)):
+            raise ModelError(
+                f"`model` must be a graph whose shapes agree, but got model={title!r}: {name} is stated to be "
+                f"{list(stated)} and is {list(types[name].shape)}"
+            )
+    inputs, outputs = ({value.name for value in values} for values in (bare.graph.input, bare.graph.output))
+    unknown = [value for value in bare.graph.value_info if value.name not in types]
+    del bare.graph.value_info[:]
+    bare.graph.value_info.extend(unknown)
+    bare.graph.value_info.extend(_value(name, types[name]) for name in types if name not in inputs | outputs)
+    for value in bare.graph.output:
+        if value.name in types:
+            value.CopyFrom(_value(value.name, types[value.name]))
+    return bare
+
+
+def _value(name: str, kind: TensorType) -> onnx.ValueInfoProto:
+    dtype = onnx.helper.np_dtype_to_tensor_dtype(numpy_dtype(kind.dtype))
+    return onnx.helper.make_tensor_value_info(name, dtype, kind.shape)
 
 
 def shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
@@ -124,6 +185,14 @@ def constants(model: onnx.ModelProto) -> set[str]:
         if all(name in known for name in node.input) and not node.op_type.startswith("Random"):
             known.update(node.output)
     return known - {""}
+
+
+def _open_negative_dimensions(graph: onnx.GraphProto) -> None:
+    """Dimensions below 0 stand for any extent, as some exporters write them."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.ClearField("dim_value")
 
 
 def _give_shapes(graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:

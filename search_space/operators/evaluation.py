@@ -21,7 +21,7 @@ from search_space.dtypes import round_tfloat32
 from search_space.ir.expr import FLOATS, Expr
 from search_space.ir.interp import numpy_dtype
 from search_space.ir.polynomial import poly
-from search_space.operators.functions import erf
+from search_space.operators.functions import erf, sigmoid
 
 Array = NDArray[Any]
 Ranges = Mapping[str, tuple[int, int]]
@@ -53,7 +53,7 @@ _CALLS: dict[str, Any] = {
     "log": np.log,
     "tanh": np.tanh,
     "erf": erf,
-    "sigmoid": lambda x: 0.5 * (1 + np.tanh(0.5 * x)),
+    "sigmoid": sigmoid,
     "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "abs": np.abs,

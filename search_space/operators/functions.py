@@ -49,8 +49,10 @@ def _erf_grid() -> tuple[Array, float]:
     return np.array([math.erf(i * step) for i in range(6 * 512 + 2)]), step
 
 
-def _sigmoid(x: Array) -> Array:
-    return 0.5 * (1 + np.tanh(0.5 * x))
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)), whose small values keep their digits."""
+    found: Array = np.exp(-np.logaddexp(0, -x))
+    return found
 
 
 def _gelu(x: Expr) -> Expr:
@@ -62,10 +64,10 @@ ACTIVATIONS = {
     "relu6": Function(
         lambda x: te.minimum(te.maximum(x, 0), 6), lambda x: np.clip(x, 0, 6), whole=True, bounds=(-4.0, 8.0)
     ),
-    "sigmoid": Function(te.sigmoid, _sigmoid),
+    "sigmoid": Function(te.sigmoid, sigmoid),
     "tanh": Function(te.tanh, np.tanh),
     "gelu": Function(_gelu, lambda x: 0.5 * x * (1 + erf(x * math.sqrt(0.5)))),
-    "silu": Function(lambda x: x * te.sigmoid(x), lambda x: x * _sigmoid(x)),
+    "silu": Function(lambda x: x * te.sigmoid(x), lambda x: x * sigmoid(x)),
 }
 """What may follow a layer within the same kernel."""
 

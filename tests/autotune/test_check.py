@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
+import autotune.judge
 import autotune.network
 from autotune.executable import Executable
 from autotune.graph.evaluate import evaluate
-from autotune.graph.importer import load_model
+from autotune.graph.importer import HANDLERS, load_model
+from autotune.graph.importer.registry import Call
 from autotune.graph.ir import Array, Builder, Graph, TensorType
+from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.quantise import Options, quantise_with_report, random_feeds
+from autotune.judge import relative_error
 from autotune.network import (
     TOLERANCE,
     Network,
@@ -30,11 +37,13 @@ from tests.autotune.test_network import two_layers
 from tests.graph.nets import conv
 
 SETTINGS = Settings(threads=1)
+SCHEDULES = Schedules({}, SETTINGS)
+"""Of all networks here, so that each workload's space is searched once."""
 Change = Callable[[Array], Array]
 
 
-def checked(network: Network) -> autotune.network.Check:
-    return check_network(network, Schedules({}, SETTINGS), SETTINGS)
+def checked(network: Network) -> autotune.judge.Check:
+    return check_network(network, SCHEDULES, SETTINGS)
 
 
 def with_constant(graph: Graph, name: str, change: Change) -> Graph:
@@ -158,3 +167,104 @@ def test_bad_data_is_refused(tmp_path: Path, arrays: dict[str, Array], rule: str
     (tmp_path / "sets.npz").write_bytes(b"PK nothing")
     with pytest.raises(ValueError, match="`data` must be an .npz file of inputs, but got"):
         load_network(model, "two", quantise="int8", how=Quantisation(data=tmp_path / "sets.npz"))
+
+
+def detector(path: Path, bias: float = -14.0) -> Path:
+    """Of text in images: probabilities around 1e-6, where ONNX Runtime's own sigmoid is per cents off."""
+    rng = np.random.default_rng(0)
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        array = rng.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))
+        return numpy_helper.from_array(array.astype(np.float32), name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("ConvTranspose", ["r", "w2", "b2"], ["logits"], strides=[2, 2]),
+        helper.make_node("Sigmoid", ["logits"], ["y"]),
+    ]
+    shifts = numpy_helper.from_array(np.full(2, bias, np.float32), "b2")
+    value = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 8, 6, 6))
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, (1, 2, 12, 12))
+    weights = [weight("w1", 8, 8, 3, 3), weight("w2", 8, 2, 2, 2), shifts]
+    graph = helper.make_graph(nodes, "detector", [value], [output], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Network:
+    return load_network(load_model(str(detector(tmp_path_factory.mktemp("tiny") / "tiny.onnx"))), "tiny")
+
+
+def test_tiny_outputs_that_are_right_pass(tiny: Network) -> None:
+    assert checked(tiny).max_error < TOLERANCE / 10
+
+
+def with_another_judge(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+    """From here on the first reference is wrong by a factor."""
+    outputs = autotune.network._reference_outputs
+
+    def wrong(*arguments: Any) -> tuple[str, dict[str, Array]]:
+        name, found = outputs(*arguments)
+        return name, {key: array * np.float32(factor) for key, array in found.items()}
+
+    monkeypatch.setattr(autotune.network, "_reference_outputs", wrong)
+
+
+@pytest.mark.parametrize("which", ["floats", "tiny"])
+def test_where_the_reference_is_wrong_the_model_in_float64_decides(
+    which: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network: Network = request.getfixturevalue(which)
+    with_another_judge(monkeypatch, 1.002)
+    said: list[str] = []
+    check = check_network(network, SCHEDULES, SETTINGS, say=said.append)
+    assert check.reference == "the model in float64" and check.max_error < TOLERANCE / 10
+    assert re.search(r"onnxruntime is \S+ off the model in float64", check.note)
+    assert said == ["onnxruntime differs: the model in float64 decides"]
+
+
+@pytest.mark.parametrize("name", ["w1", "w2", "b2"])
+def test_one_per_cent_more_of_one_weight_fails_for_tiny_outputs(
+    tiny: Network, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shape,) = (tuple(tensor.dims) for tensor in tiny.model.graph.initializer if tensor.name == name)
+    (found,) = (key for key, a in tiny.graph.constants.items() if sorted(a.shape) == sorted(shape))
+    compile_changed(monkeypatch, found, lambda weight: weight * np.float32(1.01))
+    check = checked(tiny)
+    assert check.reference == "the model in float64" and check.max_error > 10 * TOLERANCE
+
+
+def test_a_mistake_of_the_importer_fails_though_the_graph_is_computed_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(call: Call) -> str:
+        x = call.add("sigmoid", [call.value(0)])
+        return call.add("multiply", [x, call.scalar(1.01, x)])
+
+    monkeypatch.setitem(HANDLERS, "Sigmoid", wrong)
+    check = checked(load_network(load_model(str(detector(tmp_path / "m.onnx"))), "m"))
+    assert check.reference == "the model in float64" and 0.009 < check.errors["y"] < 0.011
+
+
+def test_without_float64_the_first_reference_stands(tiny: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> dict[str, Array]:
+        raise NodeError("Nothing node 'n' cannot be computed by NumPy: no such thing")
+
+    monkeypatch.setattr(autotune.judge, "evaluate_in_float64", refuse)
+    with_another_judge(monkeypatch, 1.002)
+    check = checked(tiny)
+    assert check.reference == "onnxruntime" and check.max_error > TOLERANCE
+    assert check.note.startswith("nothing decides between the network and onnxruntime: Nothing node 'n' cannot")
+
+
+def test_relative_error_of_what_is_not_finite() -> None:
+    wanted = np.array([np.inf, -np.inf, np.nan, 2.0, 4.0])
+    assert relative_error(wanted.copy(), wanted) == 0
+    assert relative_error(np.array([np.inf, -np.inf, np.nan, 2.0, 3.0]), wanted) == 0.25
+    for place, value in ((0, 1.0), (1, np.inf), (2, 0.0), (3, np.nan)):
+        found = wanted.copy()
+        found[place] = value
+        assert autotune.judge.Check("", {"y": relative_error(found, wanted)}).max_error == np.inf
+    assert relative_error(np.zeros((2, 1)), np.zeros((1, 2))) == np.inf

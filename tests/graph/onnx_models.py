@@ -79,14 +79,16 @@ def runtime(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
     return [np.asarray(array) for array in session.run(None, dict(inputs))]
 
 
-def assert_close(found: Sequence[Array], wanted: Sequence[Array], tolerance: float = 1e-5) -> None:
-    """Same shapes and dtypes, and differences below `tolerance` of the largest element."""
+def assert_close(
+    found: Sequence[Array], wanted: Sequence[Array], tolerance: float = 1e-5, least: float = 1e-30
+) -> None:
+    """Same shapes and dtypes, and differences below `tolerance` of the largest element, or of `least`."""
     assert len(found) == len(wanted)
     for ours, theirs in zip(found, wanted, strict=True):
         assert ours.shape == theirs.shape
         assert ours.dtype == theirs.dtype
         if theirs.size:
-            scale = max(1e-30, float(np.abs(theirs.astype(float)).max(initial=0)))
+            scale = max(least, float(np.abs(theirs.astype(float)).max(initial=0)))
             np.testing.assert_allclose(ours.astype(float), theirs.astype(float), atol=tolerance * scale, rtol=0)
 
 

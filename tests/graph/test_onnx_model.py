@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from autotune.graph.onnx_model import ZOO, ModelError, constants, load_model, model_path, shapes
+from autotune.graph.onnx_model import ZOO, ModelError, constants, inferred, load_model, model_path
+from autotune.graph.onnx_model import shapes as fixed_shapes
 from tests.graph.helpers import save_conv
 
 
 @pytest.mark.parametrize("name", ZOO)
 def test_every_network_of_the_zoo_loads_with_all_convolution_shapes(name: str) -> None:
     model = load_model(name)
-    known = shapes(model)
+    known = fixed_shapes(model)
     convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
     assert len(convolutions) >= 5
     assert all(value in known for node in convolutions for value in (*node.input, *node.output))
@@ -32,7 +35,7 @@ def test_weights_computed_by_nodes_are_constants_and_activations_are_not() -> No
 def test_path_is_taken_as_it_is(tmp_path: Path) -> None:
     path = save_conv(tmp_path / "one.onnx")
     assert model_path(path) == path
-    assert shapes(load_model(str(path)))["y"] == (1, 16, 4, 4)
+    assert fixed_shapes(load_model(str(path)))["y"] == (1, 16, 4, 4)
 
 
 def test_unknown_name_lists_and_suggests() -> None:
@@ -84,3 +87,56 @@ def test_missing_external_weights(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").unlink()
     with pytest.raises(ModelError, match="must be a complete ONNX file"):
         load_model(path)
+
+
+@pytest.mark.parametrize("shapes", [{"x": (1, 8, 6, 6)}, {}])
+def test_negative_dimensions_are_open(tmp_path: Path, shapes: dict[str, tuple[int, ...]]) -> None:
+    path = save_conv(tmp_path / "open.onnx", (-1, 8, -1, 6))
+    model = onnx.load(path)
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, (-1, 16, -1, -1)))
+    onnx.save(model, path)
+    if shapes:
+        assert fixed_shapes(load_model(path, shapes))["y"] == (1, 16, 4, 4)
+        with pytest.raises(ModelError, match=r"`shapes` of x must agree with the model's, but got \[1, 7, 6, 6\]"):
+            load_model(path, {"x": (1, 7, 6, 6)})
+    else:
+        with pytest.raises(ModelError, match=r"must have fixed positive dimensions, but got x=\(\?, 8, \?, 6\)"):
+            load_model(path)
+
+
+def pooled(stated: tuple[int, ...] | None, columns: int = 3) -> onnx.ModelProto:
+    """Pools, the last window of the second would begin beyond its input: (1, 3, 2, 2) -> (1, 3, 1, 1); a product."""
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[1, 1], strides=[3, 3], ceil_mode=1),
+        helper.make_node("MaxPool", ["p"], ["q"], kernel_shape=[1, 1], strides=[2, 2], ceil_mode=1),
+        helper.make_node("Flatten", ["q"], ["f"]),
+        helper.make_node("MatMul", ["f", "w"], ["y"]),
+    ]
+    inputs = {"x": np.zeros((1, 3, 4, 4), np.float32)}
+    graph = helper.make_graph(
+        nodes,
+        "pooled",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, a.shape) for name, a in inputs.items()],
+        [helper.make_empty_tensor_value_info("y"), helper.make_tensor_value_info("q", TensorProto.FLOAT, stated)],
+        [numpy_helper.from_array(np.ones((columns, 5), np.float32), "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12)], ir_version=8)
+
+
+def test_shapes_are_those_of_the_definition_where_inference_errs() -> None:
+    plain = pooled(None)
+    guess = fixed_shapes(shape_inference.infer_shapes(plain))
+    assert guess["q"] == (1, 3, 2, 2), "ONNX's inference is right by now: a case of another kind is needed"
+    for stated in (None, (1, 3, 1, 1), (1, 3, 2, 2)):  # the last is what ONNX's inference says
+        found = fixed_shapes(inferred(pooled(stated)))
+        assert found["p"] == (1, 3, 2, 2) and found["q"] == (1, 3, 1, 1) and found["y"] == (1, 5)
+    with pytest.raises(ModelError, match=r"shapes agree, .*: q is stated to be \[1, 3, 3, 3\] and is \[1, 3, 1, 1\]"):
+        inferred(pooled((1, 3, 3, 3)))
+    with pytest.raises(ModelError, match="shapes agree"):
+        inferred(pooled(None, columns=4))
+
+
+def test_inference_stays_where_no_graph_can_be_made() -> None:
+    model = pooled(None, columns=12)
+    model.graph.node.append(helper.make_node("NonZero", ["y"], ["z"]))
+    assert fixed_shapes(inferred(model))["q"] == (1, 3, 2, 2)

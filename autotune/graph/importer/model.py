@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import inliner, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from autotune.graph.importer.registry import HANDLERS, Call, Context
 from autotune.graph.importer.weights import with_weights
 from autotune.graph.ir import Array, Builder, Graph, GraphError, TensorType
 from autotune.graph.onnx_model import ModelError
+from autotune.graph.onnx_nodes import NodeError, run_node
 from search_space.ir.expr import DTYPES
+
+_LOG = logging.getLogger(__name__)
 
 OPSETS = range(6, 29)
 SHAPES = ("Shape", "Size")
@@ -33,6 +35,11 @@ def import_model(model: onnx.ModelProto, seed: int = 0) -> Graph:
     Raises:
         ModelError: an operator or operator set that is not supported; it is named.
     """
+    return import_with_types(model, seed)[0]
+
+
+def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dict[str, TensorType]]:
+    """The same, and the types of the model's values by the names that they have there."""
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset not in OPSETS:
         raise ModelError(f"operator set of a model must be {OPSETS[0]} to {OPSETS[-1]}, but got opset={opset}")
@@ -44,7 +51,8 @@ def import_model(model: onnx.ModelProto, seed: int = 0) -> Graph:
     context = Context(builder, {name: name for name in inputs}, arrays, opset)
     for node in graph.node:
         _import(context, node)
-    return builder.finish(context.value(value.name) for value in graph.output)
+    made = builder.finish(context.value(value.name) for value in graph.output)
+    return made, {name: builder.type(value) for name, value in context.values.items()}
 
 
 def _with_functions_expanded(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -96,11 +104,21 @@ def _import(context: Context, node: onnx.NodeProto) -> None:
     if node.op_type == "Size" and node.input[0] not in context.arrays:
         context.arrays[node.output[0]] = np.array(call.type(0).size, np.int64)
         return
-    if _foldable(node, context.arrays) and _small(node, context.arrays):
-        context.arrays.update(_folded(node, context))
+    handler = HANDLERS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+    if _foldable(node, context.arrays) and (handler is None or _small(node, context.arrays)):
+        try:
+            context.arrays.update(run_node(node, context.arrays, context.opset))
+            return
+        except NodeError as error:
+            _LOG.debug("not folded: %s", error)
+            context.failed.update(dict.fromkeys(node.output, str(error)))
+    if handler is None:  # what it gives stays unknown, and is an error where it is read
+        reason = f"{call.op} node {call.title!r} is supported on known constants alone"
+        reason = next((context.failed[n] for n in (*node.output, *node.input) if n in context.failed), reason)
+        context.failed.update(dict.fromkeys(node.output, reason))
         return
     try:
-        found = HANDLERS[node.op_type](call)
+        found = handler(call)
     except GraphError as error:
         raise ModelError(f"{call.op} node {call.title!r} cannot be imported: {error}") from None
     values = [found] if isinstance(found, str) else list(found)
@@ -109,20 +127,6 @@ def _import(context: Context, node: onnx.NodeProto) -> None:
 
 def _small(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> bool:
     return all(arrays[name].size <= MOST_FOLDED for name in node.input if name)
-
-
-def _folded(node: onnx.NodeProto, context: Context) -> dict[str, Array]:
-    """Outputs of a node of constants, by ONNX's own evaluator."""
-    names = [name for name in node.input if name]
-    inputs = [
-        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(context.arrays[n].dtype), None)
-        for n in names
-    ]
-    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = onnx.helper.make_graph([node], "folded", inputs, outputs)
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", context.opset)])
-    found: Any = ReferenceEvaluator(model).run(None, {name: context.arrays[name] for name in names})
-    return dict(zip([name for name in node.output if name], map(np.asarray, found), strict=True))
 
 
 def _type(value: onnx.ValueInfoProto) -> TensorType:

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from ml_dtypes import finfo
 
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.registry import Call, imports
+from search_space.ir.expr import FLOATS
 
 _REDUCERS = {
     "ReduceSum": "sum",
@@ -25,7 +27,9 @@ _REDUCERS = {
 
 
 def reduced(call: Call, value: str, axes: Sequence[int], reducer: str, keep: bool) -> str:
-    """A reduction of all or some axes, which stay with extent 1 if `keep`."""
+    """A reduction of all, some or no axes, which stay with extent 1 if `keep`."""
+    if not axes:
+        return value
     shape = call.shape(value)
     final = tuple(1 if a in axes else n for a, n in enumerate(shape) if keep or a not in axes)
     if len(axes) == len(shape):  # a reduction leaves an axis
@@ -36,17 +40,19 @@ def reduced(call: Call, value: str, axes: Sequence[int], reducer: str, keep: boo
 
 @imports(*_REDUCERS)
 def reduce(call: Call) -> str:
-    """Over axes that are an attribute or a constant; over all where none are given."""
+    """Over axes that are an attribute or a constant; where none are given over all, or each element by itself."""
     value = call.value(0)
     shape = call.shape(value)
     axes = tuple(sorted(a % len(shape) for a in call.ints("axes", 1) or ()))
-    if not axes:
-        if call.attrs.get("noop_with_empty_axes", 0):
-            return value
+    if not axes and not call.attrs.get("noop_with_empty_axes", 0):
         axes = tuple(range(len(shape)))
     keep, reducer = bool(call.attrs.get("keepdims", 1)), _REDUCERS[call.op]
     if call.op == "ReduceLogSumExp":  # less the largest, so that nothing overflows
-        largest = reduced(call, value, axes, "max", True)
+        dtype = call.type(0).dtype
+        call.require(dtype in FLOATS, "must reduce floating-point values", dtype)
+        # Infinities less themselves are no numbers.
+        limit = float(finfo(dtype).max)  # type: ignore[no-untyped-call]
+        largest = call.add("clip", [reduced(call, value, axes, "max", True)], low=-limit, high=limit)
         small = call.add("exp", [call.add("subtract", [value, largest])])
         out = call.add("add", [call.add("log", [reduced(call, small, axes, "sum", True)]), largest])
         final = tuple(n for a, n in enumerate(shape) if a not in axes)

@@ -21,17 +21,21 @@ class Context:
         values: ONNX name → name in the graph.
         arrays: ONNX name → what is known before the network runs.
         opset: version of the default operator set.
+        failed: ONNX name → why a value that depends on constants alone is not known.
     """
 
     builder: Builder
     values: dict[str, str]
     arrays: dict[str, Array]
     opset: int
+    failed: dict[str, str] = field(default_factory=dict)
     _added: dict[str, str] = field(default_factory=dict)
 
     def value(self, name: str) -> str:
         """The graph's name of a value; constants are added when they are first read."""
         if name not in self.values and name not in self.arrays:
+            if name in self.failed:
+                raise ModelError(self.failed[name])
             raise ModelError(f"values that are read must be first outputs of supported nodes, but got {name!r}")
         if name not in self.values:
             self.values[name] = self.builder.constant(self.arrays[name], name)
@@ -86,6 +90,8 @@ class Call:
             ModelError: it is not.
         """
         array = self.array(place)
+        if array is None and self.inputs[place] in self.context.failed:
+            raise ModelError(self.context.failed[self.inputs[place]])
         self.require(array is not None, f"must have a constant {what}", self.inputs[place])
         assert array is not None
         return array

@@ -26,18 +26,18 @@ def pad(call: Call) -> str:
     mode = bytes(call.attrs.get("mode", b"constant")).decode()
     call.require(mode in ("constant", "edge", "reflect", "wrap"), "must have a known mode", f"mode={mode!r}")
     cut = [(max(0, -b), n - max(0, -a)) for b, a, n in zip(before, after, shape, strict=True)]
+    if mode == "constant" and any(begin >= end for begin, end in cut):  # nothing is left but what is added
+        final = [sum(parts) for parts in zip(before, shape, after, strict=True)]
+        return call.constant(np.full(final, _fill(call), call.type(0).dtype))
     if any(c != (0, n) for c, n in zip(cut, shape, strict=True)):
         begin, size = tuple(c[0] for c in cut), tuple(c[1] - c[0] for c in cut)
         value = call.add("slice", [value], begin=begin, size=size)
     sides = [(max(0, b), max(0, a)) for b, a in zip(before, after, strict=True)]
     if mode == "constant":
-        fill = float(call.attrs.get("value", 0.0))
-        if call.has(2):
-            fill = float(call.known(2, "value").reshape(-1)[0])
         if not any(map(any, sides)):
             return value
         low, high = (tuple(s[i] for s in sides) for i in (0, 1))
-        return call.add("pad", [value], before=low, after=high, value=fill)
+        return call.add("pad", [value], before=low, after=high, value=_fill(call))
     for axis, side in enumerate(sides):
         if any(side):
             indices = np.arange(call.shape(value)[axis])
@@ -48,6 +48,11 @@ def pad(call: Call) -> str:
                 axis,
             )
     return value
+
+
+def _fill(call: Call) -> float:
+    """What a constant padding holds."""
+    return float(call.known(2, "value").reshape(-1)[0]) if call.has(2) else float(call.attrs.get("value", 0.0))
 
 
 def _padded(indices: Array, side: tuple[int, int], mode: str) -> Array:
@@ -128,7 +133,8 @@ def _nearest(call: Call, extent: int, size: int, scale: float, old: bool) -> Arr
             where += extent / 2 * (1 - size / (scale * extent))
         if kind == "pytorch_half_pixel" and size == 1:
             where = np.zeros(1)
-    rounding = "floor" if old else bytes(call.attrs.get("nearest_mode", b"round_prefer_floor")).decode()
+    simple = "floor" if scale >= 1 else "ceil"
+    rounding = simple if old else bytes(call.attrs.get("nearest_mode", b"round_prefer_floor")).decode()
     rounded = {
         "round_prefer_floor": np.ceil(where - 0.5),
         "round_prefer_ceil": np.floor(where + 0.5),
@@ -189,8 +195,9 @@ def _cut(
     rank = len(extent)
     kind = call.attrs.get("auto_pad", b"NOTSET")
     wanted = call.ints("output_shape")
-    if wanted is None and kind in (b"SAME_UPPER", b"SAME_LOWER"):
-        wanted = tuple(n * s for n, s in zip(extent, stride, strict=True))
+    if wanted is None and kind in (b"SAME_UPPER", b"SAME_LOWER"):  # cuts off, and never adds
+        fields = zip(extent, stride, full, more, strict=True)
+        wanted = tuple(min(n * s, f + m) for n, s, f, m in fields)
     if wanted is None:
         pads = [0] * 2 * rank if kind == b"VALID" else list(call.attrs.get("pads", [0] * 2 * rank))
         return pads[:rank], pads[rank:], more

@@ -1,0 +1,153 @@
+"""Nodes of ONNX models in NumPy, one at a time: by ONNX's own evaluator, but where that is wrong or slow.
+
+It folds constants at import and judges disagreements: it shares nothing with the importer's handlers and with graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from autotune.graph import onnx_windows
+from autotune.graph.ir import Array
+from autotune.graph.onnx_windows import Attributes
+
+
+class NodeError(ValueError):
+    """A node that cannot be computed here; the message names it and says why."""
+
+
+def run_node(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> dict[str, Array]:
+    """Outputs of a node by name.
+
+    Args:
+        node: without graphs of its own.
+        values: of its inputs, by name.
+        opset: version of the default domain.
+
+    Raises:
+        NodeError: it cannot be computed.
+    """
+    names = [name for name in node.output if name]
+    own = OWN.get(node.op_type) if node.domain in ("", "ai.onnx") and len(names) == 1 else None
+    own = None if node.op_type == "Resize" and opset > 10 else own
+    try:
+        if own is not None:
+            attrs = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+            found: Any = [own(attrs, opset, *(values[name] if name else None for name in node.input))]
+        elif node.op_type == "Resize" and _aligned(node):
+            raise ValueError("ONNX's evaluator aligns other corners than runtimes do")
+        else:
+            found = _by_evaluator(node, {name: values[name] for name in node.input if name}, opset)
+    except Exception as error:  # ONNX's evaluator raises whatever its NumPy code does
+        raise NodeError(_message(node, str(error) or type(error).__name__)) from error
+    if len(found) != len(names) or not all(isinstance(value, (np.ndarray, np.generic)) for value in found):
+        raise NodeError(_message(node, "it gives no arrays"))
+    return dict(zip(names, map(np.asarray, found), strict=True))
+
+
+def _aligned(node: onnx.NodeProto) -> bool:
+    return any(item.s == b"align_corners" for item in node.attribute)
+
+
+def _by_evaluator(node: onnx.NodeProto, arrays: Mapping[str, Array], opset: int) -> Any:
+    """By ONNX's evaluator, which wants a model to know the operator set and the types."""
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in arrays.items()
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "node", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    with np.errstate(all="ignore"):
+        return ReferenceEvaluator(model).run(None, dict(arrays))
+
+
+def _message(node: onnx.NodeProto, why: str) -> str:
+    return f"{node.op_type} node {node.name or node.output[0]!r} cannot be computed by NumPy: {why.splitlines()[0]}"
+
+
+def _gather_elements(attrs: Attributes, opset: int, data: Array, indices: Array) -> Array:
+    """out[i, j] = data[indices[i, j], j] for axis 0; ONNX's evaluator reads other rows, or none."""
+    axis = int(attrs.get("axis", 0)) % data.ndim
+    places = np.where(indices < 0, indices + data.shape[axis], indices)
+    cut = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(indices.shape))
+    return np.take_along_axis(data[cut], places, axis)
+
+
+def _log_softmax(attrs: Attributes, opset: int, x: Array) -> Array:
+    """Along an axis; before operator set 13, which ONNX's evaluator does not tell apart, along all from that one on."""
+    axis = int(attrs.get("axis", 1 if opset < 13 else -1)) % x.ndim
+    axes = tuple(range(axis, x.ndim)) if opset < 13 else axis
+    below = x - x.max(axes, keepdims=True)
+    return np.asarray(below - np.log(np.exp(below).sum(axes, keepdims=True)))
+
+
+def _softmax(attrs: Attributes, opset: int, x: Array) -> Array:
+    return np.asarray(np.exp(_log_softmax(attrs, opset, x)))
+
+
+def _mean(attrs: Attributes, opset: int, *values: Array) -> Array:
+    """Of operands that are brought to one shape."""
+    total = values[0]
+    for value in values[1:]:
+        total = total + value
+    return np.asarray(total / len(values), total.dtype)
+
+
+def _batch_normalization(
+    attrs: Attributes, opset: int, x: Array, scale: Array, shift: Array, mean: Array, variance: Array
+) -> Array:
+    """By statistics that are given."""
+    if attrs.get("training_mode", 0):
+        raise ValueError("`training_mode` must be 0, but got training_mode=1")
+    wide = [a.reshape(-1, *[1] * (x.ndim - 2)) for a in (scale, shift, mean, variance)]
+    found = (x - wide[2]) / np.sqrt(wide[3] + attrs.get("epsilon", 1e-5)) * wide[0] + wide[1]
+    return np.asarray(found, x.dtype)
+
+
+def _unsqueeze(attrs: Attributes, opset: int, x: Array, axes: Array | None = None) -> Array:
+    """Axes of extent 1, in whatever order they are named."""
+    return np.expand_dims(x, tuple(int(a) for a in (attrs["axes"] if axes is None else axes.reshape(-1))))
+
+
+def _squeeze(attrs: Attributes, opset: int, x: Array, axes: Array | None = None) -> Array:
+    """Without some axes of extent 1, in whatever order they are named; without all by default."""
+    named = attrs.get("axes") if axes is None else axes.reshape(-1)
+    return np.squeeze(x, None if named is None else tuple(int(a) for a in named))
+
+
+def _upsample(attrs: Attributes, opset: int, x: Array, scales: Array | None = None) -> Array:
+    """The nearest element by scales, as before operator set 11: above where an axis shrinks, else below."""
+    if attrs.get("mode", b"nearest") != b"nearest":
+        raise ValueError(f"`mode` must be nearest, but got mode={attrs['mode']!r}")
+    for axis, scale in enumerate(np.asarray(attrs["scales"] if scales is None else scales, np.float64)):
+        where = np.arange(int(x.shape[axis] * scale)) / scale
+        places = np.floor(where) if scale >= 1 else np.ceil(where)
+        x = np.take(x, np.clip(places.astype(np.int64), 0, x.shape[axis] - 1), axis)
+    return x
+
+
+OWN: dict[str, Callable[..., Array]] = {
+    "AveragePool": onnx_windows.average_pool,
+    "BatchNormalization": _batch_normalization,
+    "Conv": onnx_windows.conv,
+    "ConvTranspose": onnx_windows.conv_transpose,
+    "GatherElements": _gather_elements,
+    "GlobalMaxPool": onnx_windows.global_max_pool,
+    "LRN": onnx_windows.local_response_normalization,
+    "LogSoftmax": _log_softmax,
+    "MaxPool": onnx_windows.max_pool,
+    "Mean": _mean,
+    "Resize": _upsample,
+    "Softmax": _softmax,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Upsample": _upsample,
+}
+"""Operator → its definition, given attributes, operator set and inputs."""
