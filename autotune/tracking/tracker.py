@@ -17,6 +17,7 @@ from autotune.config import ConfigError, RunConfig
 from autotune.tracking import facts, registry
 from autotune.tracking.launch import Uploads, wait
 from autotune.tracking.spool import EVENTS, SpoolError, Writer, read_state, spool_for, spools, store_of
+from costmodel.models.errors import ModelError
 from measure.record import Record
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class SpoolTracker(Tracker):
             try:
                 path.parent.mkdir(exist_ok=True)
                 tuning.guide.model.save(path)
-            except OSError as error:
+            except (OSError, ModelError) as error:
                 self._stop(error)
                 return
             kind = tuning.settings.cost_model
