@@ -51,7 +51,7 @@ def _options() -> argparse.Namespace:
 def _report(outcome: Outcome, wanted: dict[str, int]) -> None:
     for kind in wanted:
         refused = outcome.refused.get(kind, {})
-        print(f"{kind}: {outcome.right[kind]} right, {sum(refused.values())} refused")
+        print(f"{kind}: {outcome.right[kind]} right, {outcome.wrong[kind]} wrong, {sum(refused.values())} refused")
         for why, count in sorted(refused.items(), key=lambda item: -item[1])[:8]:
             print(f"    {count} {why}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ REDUCING = 60.0
 """Seconds that making one finding smaller may take."""
 
 MOST_FINDINGS = 20
+"""Different ones after which fuzzing ends; one that was found before is counted, and not made smaller again."""
 
 
 class Worker:
@@ -77,12 +79,23 @@ class Outcome:
     Attributes:
         right: kind → cases that were run and are right.
         refused: kind → reason → cases.
-        findings: verdicts of cases that are wrong, each as small as it could be made.
+        findings: verdicts of cases that are wrong, of each sort the first, as small as it could be made.
+        wrong: kind → cases that are wrong, of whatever sort.
     """
 
     right: Counter[str] = field(default_factory=Counter)
     refused: dict[str, Counter[str]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
+    wrong: Counter[str] = field(default_factory=Counter)
+    _sorts: set[str] = field(default_factory=set)
+
+    def is_new(self, answer: Mapping[str, Any], kind: str) -> bool:
+        """Counts a finding; whether none of its sort was found before."""
+        self.wrong[kind] += 1
+        sort = f"{kind} {re.sub(r'[0-9.]+|sha256=[0-9a-f]+', '#', answer['why'])[:90]} {answer.get('where', '')}"
+        new = sort not in self._sorts
+        self._sorts.add(sort)
+        return new
 
     def take(self, answer: Mapping[str, Any], kind: str) -> None:
         """Counts a verdict that is no finding."""
@@ -115,13 +128,14 @@ def fuzz(wanted: Mapping[str, int], seed: int, minutes: float, jobs: int, tell: 
                 if case is None:
                     return
                 answer = worker.ask(case)
-                if answer["verdict"] == WRONG:
-                    answer = reduced(worker, answer)
                 with lock:
                     outcome.take(answer, case["kind"])
-                    if answer["verdict"] == WRONG:
-                        outcome.findings.append({**answer, "drawn": case})
-                        tell(f"{case['kind']} seed {case['seed']}: {answer['why']}")
+                    new = answer["verdict"] == WRONG and outcome.is_new(answer, case["kind"])
+                if new:
+                    found = {**reduced(worker, answer), "drawn": case}
+                    with lock:
+                        outcome.findings.append(found)
+                        tell(f"{case['kind']} seed {case['seed']}: {found['why']}")
         except BaseException as error:
             raised.put(error)
         finally:
@@ -141,8 +155,7 @@ def _seeds(wanted: Mapping[str, int], first: int, outcome: Outcome) -> Iterator[
     """Kinds in turns, those that have enough left out; findings count as run."""
     number = first
     while True:
-        found = Counter(finding["drawn"]["kind"] for finding in outcome.findings)
-        lacking = [kind for kind, count in wanted.items() if outcome.right[kind] + found[kind] < count]
+        lacking = [kind for kind, count in wanted.items() if outcome.right[kind] + outcome.wrong[kind] < count]
         if not lacking:
             return
         for kind in lacking:

@@ -135,10 +135,26 @@ def test_the_command_counts_and_ends_with_what_it_found(
         return main(), capsys.readouterr().out
 
     code, text = call("--programs", "4", "--streams", "1")
-    assert code == 0 and "program: 4 right, 0 refused" in text and "stream: 1 right" in text
+    assert code == 0 and "program: 4 right, 0 wrong, 0 refused" in text and "stream: 1 right" in text
     code, text = call("--programs", "99", "--minutes", "0")
     assert code == 1 and "too few were run in 0 minutes" in text
     wrong = {"kind": "program", "seed": 0, "of": {"inputs": PRODUCT["inputs"], "nodes": [{"op": "none"}]}}
     (tmp_path / "case.json").write_text(json.dumps(wrong))
     code, text = call("--case", str(tmp_path / "case.json"))
     assert code == 1 and text.startswith("wrong KeyError")
+
+
+def test_one_mistake_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a thousand cases say alike is made smaller once; another mistake is another finding."""
+
+    class Broken:
+        def ask(self, case: Any) -> Any:
+            kind = "shape" if case["seed"] % 2 else "value"
+            return {"verdict": WRONG, "why": f"Wrong: {kind} {case['seed']} sha256=ab{case['seed']}", "case": case}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(runner, "Worker", Broken)
+    outcome = runner.fuzz({"stream": 30}, 0, 1.0, 2, tell=lambda text: None)
+    assert len(outcome.findings) == 2 and 30 <= outcome.wrong["stream"] <= 31 and not outcome.right
