@@ -83,7 +83,7 @@ class Growing:
         for value in inferred.graph.output:
             kind = value.type.tensor_type
             shape = tuple(d.dim_value for d in kind.shape.dim)
-            if not 0 < math.prod(shape) <= 1 << 14 or len(shape) > 5:
+            if min(shape, default=1) < 1 or math.prod(shape) > 1 << 14 or len(shape) > 5:
                 self.nodes.pop()
                 raise Unfit(f"shape {shape}")
             if kind.elem_type == TensorProto.FLOAT and shape:
