@@ -15,12 +15,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
 
-.PHONY: help run test lint types check format bench tables clean gpu-wheels test-gpu
+.PHONY: help run test fuzz lint types check format bench tables clean gpu-wheels test-gpu
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 	@echo
 	@echo "  make run CONFIG=configs/matmul.yaml ARGS='--trials 32' runs another configuration with options"
+	@echo "  make fuzz ARGS='--minutes 60 --programs 20000 --graphs 5000 --seed 7' looks longer, and at what seed 7 has"
 	@echo "  make test PROCESSES=0 ARGS='-x tests/measure' runs some tests in one process"
 
 run: $(READY) ## tune and compile ResNet-50 on this machine (at most 15 minutes)
@@ -28,6 +29,9 @@ run: $(READY) ## tune and compile ResNet-50 on this machine (at most 15 minutes)
 
 test: $(READY) ## run every test
 	$(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses=4 --dist=loadgroup --durations=20 $(ARGS)
+
+fuzz: $(READY) ## hold random programs, ONNX graphs and VTA streams against other evaluators (at most 10 minutes)
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 lint: $(READY) ## hold the style rules against the code
 	$(BIN)/ruff check .

@@ -19,6 +19,7 @@ from autotune.naming import file_name
 from autotune.tracking import facts, registry
 from autotune.tracking.launch import Uploads, wait
 from autotune.tracking.spool import EVENTS, SpoolError, Writer, pending, read_state, spool_for, spools, store_of
+from costmodel.models.errors import ModelError
 from measure.record import Record
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class SpoolTracker(Tracker):
             try:
                 path.parent.mkdir(exist_ok=True)
                 tuning.guide.model.save(path)
-            except OSError as error:
+            except (OSError, ModelError) as error:
                 self._stop(error)
                 return
             kind = tuning.settings.cost_model

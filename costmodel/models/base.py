@@ -3,24 +3,56 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.models import text
+from costmodel.models.errors import ModelError
 from costmodel.models.tunable import Tunable
 
 Learned = TypeVar("Learned")
 Scores = NDArray[np.float64]  # (candidates,)
 
 
+def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that predicts, whose answers are refused unless they are finite numbers, one a candidate."""
+
+    @wraps(method)
+    def predict(self: CostModel, features: NDArray[np.float32], *arguments: Any) -> Any:
+        found = method(self, features, *arguments)
+        if isinstance(found, tuple):
+            return tuple(_finite(self, part, len(features)) for part in found)
+        return _finite(self, found, len(features))
+
+    return predict
+
+
+def _finite(model: CostModel, found: Any, count: int) -> Scores:
+    name = type(model).__name__
+    try:
+        scores = np.asarray(found, np.float64)
+    except (TypeError, ValueError):
+        raise ModelError(f"{name}: `predict` must return numbers, but got {type(found).__name__}") from None
+    if scores.shape != (count,):
+        raise ModelError(f"{name}: `predict` must return one score a candidate, ({count},), but got {scores.shape}")
+    if not np.isfinite(scores).all():
+        wrong = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise ModelError(
+            f"{name}: `predict` must return finite scores, but got {scores[wrong]} for candidate {wrong} of {count}"
+        )
+    return scores
+
+
 class CostModel(ABC):
     """Predicts a score that orders candidates by throughput, higher is better.
 
     A model sees features alone, never the machine or the schedule. What it draws, it draws from a seed of its own.
+    Whoever asks it, what `predict` and `predict_with_deviation` of any subclass return is held against their shapes.
 
     Attributes:
         saved: names of the attributes that hold what was learned, None before: numbers, texts and arrays, which `save`
@@ -30,6 +62,12 @@ class CostModel(ABC):
 
     saved: ClassVar[tuple[str, ...]] = ()
     tunable: ClassVar[Mapping[str, Tunable]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for method in ("predict", "predict_with_deviation"):
+            if method in cls.__dict__:
+                setattr(cls, method, _checked(cls.__dict__[method]))
 
     @abstractmethod
     def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
@@ -59,6 +97,7 @@ class CostModel(ABC):
 
         Raises:
             ValueError: a model that learns, and has not.
+            ModelError: the scores are not one finite number a candidate.
         """
 
     def save(self, path: Path) -> None:
@@ -92,6 +131,7 @@ class UncertainModel(CostModel):
 
         Raises:
             ValueError: it has learned nothing.
+            ModelError: the scores or deviations are not one finite number a candidate.
         """
 
 

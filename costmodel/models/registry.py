@@ -13,6 +13,7 @@ from typing import Any
 
 from costmodel.models.base import CostModel
 from costmodel.models.errors import ModelError
+from costmodel.models.saving import check_saving
 from search_space.own import attribute, is_own, place_of
 
 MODELS: dict[str, str] = {
@@ -71,8 +72,12 @@ def name_of(kind: type[CostModel]) -> str:
 def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
     """The model `name`, made with its options; `seed` goes to a model that takes one.
 
+    A model of one's own is first seen to save and load what it learns from a few rows: a search that ends with a model
+    that cannot be kept has spent its hours for nothing. The package's models are held to that by their contract.
+
     Raises:
-        ModelError: no such model, or an option that it does not have, or a value that it refuses.
+        ModelError: no such model, or an option that it does not have, or a value that it refuses, or what it learns
+            cannot be saved.
     """
     kind = get(name)
     parameters = inspect.signature(kind).parameters
@@ -90,6 +95,8 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
         model: CostModel = kind(**{**seeded, **options})
     except ValueError as error:
         raise ModelError(f"{name}: {error}") from error
+    if name not in MODELS:
+        check_saving(name, kind, {**seeded, **options})
     return model
 
 

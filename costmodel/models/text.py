@@ -26,8 +26,18 @@ def write(path: Path, model: str, values: Mapping[str, Value]) -> None:
         path: the file.
         model: name of its kind.
         values: by name; arrays of any shape, finite.
+
+    Raises:
+        ModelError: a value is of another type, or not finite.
     """
-    lines = [f" {json.dumps(k)}: {_dump(v)}" for k, v in {"model": model, "features": FEATURES, **values}.items()]
+    lines = []
+    for name, value in {"model": model, "features": FEATURES, **values}.items():
+        try:
+            lines.append(f" {json.dumps(name)}: {_dump(value)}")
+        except (TypeError, ValueError) as error:
+            raise ModelError(
+                f"{model}: what is saved must be finite numbers, texts and arrays, but {name!r} is not: {error}"
+            ) from None
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

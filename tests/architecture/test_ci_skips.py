@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ci_skips import EXPECTED
+
 ROOT = Path(__file__).parents[2]
 TESTS = """
 import pytest
@@ -20,7 +22,11 @@ def test_passes():
 def test_compiles():
     pass
 
-def test_beside_a_peer():
+@pytest.mark.skipif(True, reason="needs avx512vnni")
+def test_an_instruction():
+    pass
+
+def test_beside_torch():
     pytest.importorskip("torch_of_nobody", reason="torch is not installed")
 
 @pytest.mark.xfail(reason="known", strict=True)
@@ -53,10 +59,27 @@ def _without_plugins() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
+    ("reason", "cured"),
+    [
+        ("torch is not installed", True),
+        ("no cuda-core: the extra `gpu` is not installed", True),
+        ("nvidia-cuda-nvdisasm is not installed", True),
+        ("running cuda text on the host needs g++", True),
+        ("no gpu: target cuda must run on a machine with an NVIDIA GPU", False),
+        ("needs avx512vnni", False),
+        ("needs two cores", False),
+        ("on aarch64 it may run", False),
+    ],
+)
+def test_only_what_no_installation_cures_is_expected(reason: str, cured: bool) -> None:
+    assert bool(EXPECTED.search(reason)) is not cured
+
+
+@pytest.mark.parametrize(
     ("plugin", "expected"),
     [
-        ([], "1 passed, 2 skipped, 1 xfailed"),
-        (["-p", "tests.ci_skips"], "1 passed, 1 skipped, 1 xfailed, 1 error"),
+        ([], "1 passed, 3 skipped, 1 xfailed"),
+        (["-p", "tests.ci_skips"], "1 failed, 1 passed, 1 skipped, 1 xfailed, 1 error"),
     ],
 )
 def test_a_skip_for_want_of_a_package_fails_in_ci(tmp_path: Path, plugin: list[str], expected: str) -> None:
@@ -70,5 +93,5 @@ def test_a_skipped_module_fails_in_ci(tmp_path: Path) -> None:
 
 def test_the_processes_of_a_test_run_tell_of_both(tmp_path: Path) -> None:
     (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('no_such_module_here')\n")
-    expected = "1 passed, 1 skipped, 1 xfailed, 2 errors"  # they go on after the module
+    expected = "1 failed, 1 passed, 1 skipped, 1 xfailed, 2 errors"  # they go on after the module
     assert expected in outcome(tmp_path, ["-p", "tests.ci_skips", "-n", "1"])

@@ -1,4 +1,4 @@
-"""What every cost model promises: those of the registry, that of the page on adding one, and one of your own.
+"""What every cost model promises: those of the registry, those of the page on adding one, and one of your own.
 
 AUTOTUNE_COST_MODEL=mine.py:Mine adds a model to them.
 """
@@ -23,27 +23,31 @@ from tests.costmodel.data import population
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "adding_a_cost_model.md"
-OF_PAGE = "Linear of its page"
+OF_PAGE = {f"{name} of its page": name for name in ("Linear", "Sparse", "Perceptron")}
 OWN = [name for name in (os.environ.get("AUTOTUNE_COST_MODEL"),) if name]
 BLIND = ("random",)  # learn nothing, and see no roofline
 EXACT = tuple(registry.MODELS)  # scores do not depend on company to the last bit, rather than nearly
 
 
-def model_of_page(folder: Path) -> type[CostModel]:
-    """The model of the page, from a file of one's own."""
-    (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    (folder / "mine.py").write_text(block)
-    return registry.get(f"{folder / 'mine.py'}:Linear")
+@pytest.fixture(scope="session")
+def files_of_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a file for each model of the page."""
+    folder = tmp_path_factory.mktemp("page")
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    for block, name in zip(blocks, OF_PAGE.values(), strict=True):
+        assert f"class {name}(CostModel):" in block
+        (folder / f"{name}.py").write_text(block)
+    return folder
 
 
-@pytest.fixture(params=[*sorted(registry.MODELS), OF_PAGE, *OWN])
+@pytest.fixture(params=[*sorted(registry.MODELS), *OF_PAGE, *OWN])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
-def kind(name: str, tmp_path: Path) -> type[CostModel]:
-    return model_of_page(tmp_path) if name == OF_PAGE else registry.get(name)
+def kind(name: str, files_of_page: Path) -> type[CostModel]:
+    return registry.get(f"{files_of_page / OF_PAGE[name]}.py:{OF_PAGE[name]}" if name in OF_PAGE else name)
 
 
 def fitted(kind: type[CostModel], count: int = 40) -> CostModel:
@@ -165,7 +169,7 @@ def test_its_deviations_are_finite_and_its_scores_the_same(kind: type[CostModel]
 
 
 def test_it_can_be_made_with_what_it_says_may_be_varied(name: str, kind: type[CostModel]) -> None:
-    assert name != OF_PAGE or not kind.tunable
+    assert name not in OF_PAGE or not kind.tunable
     for option, over in kind.tunable.items():
         values = over.values if isinstance(over, Choice) else (over.low, over.high)
         assert isinstance(over, Choice) or over.low < over.high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,17 @@ from numpy.typing import NDArray
 
 from search_space.ir.expr import FLOATS
 from search_space.ir.interp import interpret, numpy_dtype
-from search_space.ir.stmt import LoopProgram
-from targets.base import Target
+from search_space.ir.stmt import Allocate, For, LoopProgram, Seq, Stmt
+from targets.base import BuildError, Target
+
+NO_CODE = re.compile(
+    r"nothing must be computed at a vectorized loop|vectorized loops must not nest"
+    r"|a vectorized loop must index what it stores|unrolled statements must be at most"
+)
+"""Legal schedules that the CPU has no code for, by what it says of them; any other refusal is a mistake."""
+
+MOST_STORES = 20_000
+"""That the interpreter is asked for: clamped tiles of 113 inside of each other compute an element many times over."""
 
 TOLERANCE = {"float32": 1e-5, "float16": 2e-2, "bfloat16": 1.5e-1}
 
@@ -29,6 +39,20 @@ def same(found: NDArray[Any], wanted: NDArray[Any], dtype: str, what: str) -> No
         np.testing.assert_allclose(a, b, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * scale, err_msg=what)
     else:
         np.testing.assert_array_equal(found, wanted, err_msg=what)
+
+
+def no_code(error: BuildError) -> bool:
+    """Whether a refusal is one of those that are known."""
+    return NO_CODE.match(str(error)) is not None
+
+
+def stores(stmt: Stmt) -> int:
+    """How many elements the interpreter stores, conditions aside."""
+    if isinstance(stmt, For):
+        return int(stmt.extent.value) * stores(stmt.body)
+    if isinstance(stmt, Seq):
+        return sum(stores(part) for part in stmt.body)
+    return stores(stmt.body) if isinstance(stmt, Allocate) else 1
 
 
 def interpreted(program: LoopProgram, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -169,7 +169,7 @@ def _scale_following(site: Site, node: Node) -> str | None:
 
 def _shift_following(site: Site, node: Node) -> str | None:
     linear = _before(site, node)
-    if linear is None or linear.shift is None or any(np.atleast_1d(node.attrs.get("padding", 0))):
+    if linear is None or linear.shift is None or np.any(node.attrs.get("padding", 0)):
         return None
     weight = np.asarray(site.array(node.inputs[1]), np.float64)
     rows = weight.shape[-2]

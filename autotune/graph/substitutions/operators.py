@@ -24,13 +24,18 @@ class Sliding:
     """How convolutions slide."""
 
     stride: Pair = (1, 1)
-    padding: Pair = (1, 1)
+    padding: Pair | tuple[Pair, Pair] = (1, 1)
     dilation: Pair = (1, 1)
 
     def wider(self, steps: int) -> Sliding | None:
         """With so many dilated steps more of padding; None where less than nothing is left."""
-        padding = tuple(p + steps * d for p, d in zip(self.padding, self.dilation, strict=True))
-        return None if min(padding) < 0 else replace(self, padding=(padding[0], padding[1]))
+        more = [steps * d for d in self.dilation]
+        (top, bottom), (left, right) = both_sides(self.padding)
+        height, width = (top + more[0], bottom + more[0]), (left + more[1], right + more[1])
+        if min(*height, *width) < 0:
+            return None
+        alike = height[0] == height[1] and width[0] == width[1]
+        return replace(self, padding=(height[0], width[0]) if alike else (height, width))
 
     @property
     def attrs(self) -> dict[str, Any]:

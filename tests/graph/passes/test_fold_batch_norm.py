@@ -128,7 +128,13 @@ def test_sums_before_a_layer_go_into_its_bias_where_nothing_is_padded() -> None:
     net = Net()
     x = net.b.add("affine", ["x", net.weight(4), net.weight(4)])
     assert net.ops(net.layer("conv2d", x)) == ["conv2d", "add"]
-    assert net.ops(net.layer("conv2d", x, padding=1)) == ["affine", "conv2d"]
+    for padding in (1, (0, 1), ((0, 1), (0, 0)), ((1, 2), (0, 1))):
+        net = Net()
+        x = net.b.add("affine", ["x", net.weight(4), net.weight(4)])
+        assert net.ops(net.layer("conv2d", x, padding=padding)) == ["affine", "conv2d"]
+    net = Net()
+    x = net.b.add("affine", ["x", net.weight(4), net.weight(4)])
+    assert net.ops(net.layer("conv2d", x, padding=((0, 0), (0, 0)))) == ["conv2d", "add"]
 
 
 def test_between_two_layers_the_first_is_folded_into() -> None:

@@ -327,3 +327,17 @@ def test_searches_find_the_same_graph_in_every_process() -> None:
     ]
     first, second = (run.communicate()[0] for run in runs)
     assert first == second and "conv2d" in first
+
+
+@pytest.mark.parametrize("padding", [((1, 2), (0, 1)), ((2, 1), (1, 1)), ((0, 1), (0, 0))])
+def test_windows_with_padding_of_different_sides_are_rewritten_to_equals(padding: tuple[tuple[int, int], ...]) -> None:
+    """A kernel that grows or shrinks takes as much padding along on either side."""
+    net = Net()
+    sides = [net.b.add("conv2d", ["x", net.weight(3, 3, 8, n)], padding=padding) for n in (4, 8)]
+    small = tuple((max(0, a - 1), max(0, b - 1)) for a, b in padding)
+    ones = net.b.add("conv2d", ["x", net.weight(1, 1, 8, 4)], padding=small)
+    graph = net.b.finish([net.b.add("relu", [value]) for value in (*sides, ones)])
+    found = explore(graph, lambda of: float(count(of, "conv2d")), 300)
+    verify(found.graph)
+    assert found.after < found.before == 3.0
+    assert_equal_outputs(found.graph, graph)

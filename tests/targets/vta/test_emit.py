@@ -84,11 +84,7 @@ def test_micro_operations_that_do_not_fit_at_once_are_loaded_when_they_are_neede
     (sketch, *_), rng, fetched = sketches(workload, target), np.random.default_rng(1), []
     for _ in range(12):
         choices = draw(sketch, rng)
-        try:
-            module = built(workload, sketch, choices, target)
-        except BuildError as error:
-            assert "a micro-kernel must have at most 16 micro-operations, but got" in str(error)
-            continue
+        module = built(workload, sketch, choices, target)
         check(workload, module, target)
         fetched.append(target.assembly(module).count("LOAD.UOP"))
     assert max(fetched) > 1

@@ -1,0 +1,99 @@
+"""Whether what a model learns can be saved and loaded, found out on a few rows before anything takes time."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.features import NAMES
+from costmodel.models.base import CostModel, Scores, UncertainModel
+from costmodel.models.errors import ModelError
+
+ROWS = 10
+_SEEN: set[tuple[type[CostModel], str]] = set()  # classes with their options that passed, in this process
+
+
+def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -> None:
+    """Fits a model of its own on `ROWS` made-up programs, saves it, loads it as its readers do, and compares.
+
+    Args:
+        name: of the model, for messages.
+        kind: its class.
+        options: that it is made with, the seed among them.
+
+    Raises:
+        ModelError: it cannot be saved or loaded, what it saves is not text, or the loaded model predicts otherwise.
+    """
+    key = (kind, repr(sorted(options.items())))
+    if key in _SEEN:
+        return
+    model, (features, throughput) = kind(**options), _programs()
+    model.fit([*features], throughput)
+    with tempfile.TemporaryDirectory(prefix="autotune-model-") as folder:
+        loaded = _round_trip(name, model, kind, Path(folder) / "model.txt")
+    for found, expected in zip(_told(name, loaded, features), _told(name, model, features), strict=True):
+        if not np.array_equal(found, expected):
+            row = int(np.flatnonzero(found != expected)[0])
+            raise ModelError(
+                f"{name}: a model must predict after loading what it did before saving, to the last bit, "
+                f"but got {found[row]!r} for {expected[row]!r}; `saved` names the attributes that are kept"
+            )
+    _SEEN.add(key)
+
+
+def _round_trip(name: str, model: CostModel, kind: type[CostModel], path: Path) -> CostModel:
+    """The model, saved and loaded; whoever reads a model's folder has its class and its file, and no options."""
+    try:
+        model.save(path)
+    except Exception as error:  # whatever a stranger's code raises
+        raise ModelError(f"{name}: what a model learns must be saved, but {_said(error)}") from error
+    _check_text(name, path)
+    try:
+        loaded = kind()
+    except TypeError as error:
+        raise ModelError(f"{name}: a model must be made without options where it is loaded, but {error}") from error
+    try:
+        loaded.load(path)
+    except Exception as error:
+        raise ModelError(f"{name}: what a model saved must be loaded again, but {_said(error)}") from error
+    return loaded
+
+
+def _check_text(name: str, path: Path) -> None:
+    """Refuses what is no text: binary files of learned models are pickles, whose readers run what is in them."""
+    if not path.is_file():
+        raise ModelError(f"{name}: `save` must write the file that it is given, but there is none")
+    content = path.read_bytes()
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise ModelError(f"{name}: `save` must write text, never code or pickles, but got {content[:16]!r}")
+
+
+def _told(name: str, model: CostModel, features: NDArray[np.float32]) -> tuple[Scores, ...]:
+    try:
+        if isinstance(model, UncertainModel):
+            return model.predict_with_deviation(features)
+        return (model.predict(features),)
+    except ModelError:
+        raise
+    except ValueError as error:  # a model whose file holds nothing says that it was not fitted
+        raise ModelError(f"{name}: a model must predict once it was fitted or loaded, but {error}") from error
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, ModelError) else f"got {type(error).__name__}: {error}"
+
+
+def _programs() -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Features (`ROWS`, 2, features) and throughput (`ROWS`,), of which one failed."""
+    rng = np.random.default_rng(0)
+    features = rng.uniform(0, 8, (ROWS, 2, len(NAMES))).astype(np.float32)
+    return features, np.linspace(0, 1, ROWS)

@@ -1,0 +1,73 @@
+"""What is fuzzed: how a case is drawn from a seed, checked, made smaller and written as text."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tests.fuzz import graphs, programs, streams
+
+Case = dict[str, Any]
+"""`kind`, `seed`, and `of`: the program as plain data, or the bytes of the model in base64."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of case.
+
+    Attributes:
+        draw: seed → what is checked, as plain data.
+        check: raises where it is wrong, and `Refused` where it says nothing.
+        smaller: what has less in it.
+    """
+
+    draw: Callable[[int], Any]
+    check: Callable[[Any, int], None]
+    smaller: Callable[[Any], Iterator[Any]]
+
+
+def _check_program(of: Any, seed: int) -> None:
+    from tests.fuzz.schedules import check
+
+    check(of, seed)
+
+
+def _of(text: str) -> onnx.ModelProto:
+    return onnx.load_model_from_string(base64.b64decode(text))
+
+
+def _text(model: onnx.ModelProto) -> str:
+    return base64.b64encode(model.SerializeToString()).decode()
+
+
+def _check_model(of: str, seed: int) -> None:
+    from tests.fuzz.networks import check
+
+    check(_of(of), seed)
+
+
+def _smaller_models(of: str) -> Iterator[str]:
+    from tests.fuzz.networks import smaller
+
+    return map(_text, smaller(_of(of)))
+
+
+def _models(generator: Callable[[np.random.Generator], onnx.ModelProto]) -> Kind:
+    return Kind(lambda seed: _text(generator(np.random.default_rng(seed))), _check_model, _smaller_models)
+
+
+KINDS: dict[str, Kind] = {
+    "program": Kind(programs.draw, _check_program, programs.smaller),
+    **{name: _models(generator) for name, generator in graphs.GENERATORS.items()},
+    "stream": Kind(lambda seed: None, streams.check, lambda of: iter(())),
+}
+
+
+def case_of(kind: str, seed: int) -> Case:
+    """The case of a seed."""
+    return {"kind": kind, "seed": seed, "of": KINDS[kind].draw(seed)}

@@ -1,0 +1,127 @@
+"""A tensor program under random candidates of each of its sketches, and under a random trace, against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from search_space.ir.expr import FLOATS
+from search_space.ir.interp import numpy_dtype
+from search_space.ir.stmt import LoopProgram
+from search_space.lower import cleanup, lower
+from search_space.schedule.errors import ScheduleError
+from search_space.space import Sketch, generate, program_of
+from search_space.workloads import Workload
+from targets.base import BuildError
+from targets.registry import get
+from tests.fuzz import programs
+from tests.fuzz.programs import Program
+from tests.fuzz.verdicts import Wrong
+from tests.properties.running import MOST_STORES, no_code, stores
+from tests.properties.traces import Dice, random_trace
+
+SKETCHES = 4
+"""Of a program, others for every seed."""
+
+EPSILON = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+
+
+def check(program: Program, seed: int) -> None:
+    """Builds and runs random schedules of a program.
+
+    Raises:
+        Wrong: no legal schedule, one that is refused, or a result that NumPy does not have.
+    """
+    found = programs.tensors(program)
+    arrays = programs.inputs(program, seed)
+    wanted, room = expected(program, arrays)
+    workload = Workload.of(found)
+    ran = 0
+    for name, lowered in _schedules(workload, seed):
+        try:
+            run(lowered, arrays, wanted, room)
+        except Wrong as error:
+            raise Wrong(f"{name}: {error}") from None
+        ran += 1
+    if not ran:
+        raise Wrong("a program must have a legal schedule, but got none")
+
+
+def expected(program: Program, arrays: list[Any]) -> tuple[Any, float]:
+    """The output, and how far another order of rounding may lie from it: 0 for integers."""
+    narrow = programs.evaluate(program, arrays)
+    wide = programs.evaluate(program, arrays, wide=True)
+    output = narrow[-1]
+    floats = [str(v.dtype) for v in narrow if str(v.dtype) in FLOATS]
+    if not floats or str(output.dtype) not in FLOATS:
+        return output, 0.0
+    coarsest = max(EPSILON[dtype] for dtype in floats)
+    largest = max(float(np.abs(v.astype(float)).max()) for v in wide)
+    off = float(np.abs(narrow[-1].astype(float) - wide[-1]).max())
+    return wide[-1], 32 * off + (64 if coarsest < 1e-5 else 4) * coarsest * max(1.0, min(largest, 500.0))
+
+
+def run(lowered: LoopProgram, arrays: list[Any], wanted: Any, room: float) -> None:
+    """One kernel, on an output that holds no zeros before.
+
+    Raises:
+        Wrong: it is refused, or its output is not what is wanted.
+    """
+    target = get("cpu")
+    try:
+        kernel = target.load(target.build(lowered))
+    except BuildError as error:
+        if no_code(error):
+            return
+        raise Wrong(f"a legal schedule must have code, but BuildError: {error}") from None
+    (parameter,) = [p for p in kernel.module.parameters if p.name in lowered.outputs]
+    dtype = numpy_dtype(parameter.dtype)
+    output = np.full(parameter.shape, np.nan if dtype.kind not in "iub" else 77, dtype)
+    kernel(*arrays, output)
+    if output.shape != wanted.shape:
+        raise Wrong(f"an output must have shape {wanted.shape}, but got {output.shape}")
+    if dtype.kind in "iub":
+        wrong = output != wanted
+    else:
+        wrong = ~(np.abs(output.astype(float) - wanted) <= room)
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise Wrong(
+            f"an output must agree with NumPy within {room:.3g}, but got {output[at]} for {wanted[at]} at {at}, "
+            f"{int(wrong.sum())} of {wrong.size} wrong"
+        )
+
+
+def _schedules(workload: Workload, seed: int) -> Iterator[tuple[str, LoopProgram]]:
+    """One random legal candidate each of some sketches of every algorithm, and a random trace."""
+    rng = np.random.default_rng([seed, 1])
+    space = generate(workload, get("cpu").hardware)
+    if not space.sketches:
+        raise Wrong("a program must have a sketch, but got none")
+    for number in rng.permutation(len(space.sketches))[:SKETCHES].tolist():
+        sketch = space.sketches[number]
+        choices = _legal(sketch, rng)
+        if choices is None:
+            continue
+        name = f"sketch {number} ({sketch.name}), choices {choices.tolist()}"
+        try:
+            yield name, program_of(workload, sketch.algorithm, sketch.trace(choices))
+        except ScheduleError as error:
+            raise Wrong(f"{name}: a legal candidate must have a program, but ScheduleError: {error}") from None
+    trace, state = random_trace(Dice(seed), space.sketches[0].initial)
+    try:
+        lowered = cleanup(lower(state))
+    except ScheduleError:
+        return
+    if stores(lowered.body) <= 20 * MOST_STORES:
+        yield f"trace\n{trace}\n", lowered
+
+
+def _legal(sketch: Sketch, rng: np.random.Generator) -> Any:
+    """A random legal row; None where a thousand draws have none."""
+    rows = [rng.integers(len(g.table), size=1000) for g in sketch.groups]
+    choices = np.stack(rows, 1).astype(np.int32) if rows else np.zeros((1, 0), np.int32)
+    legal = choices[sketch.legal(choices)]
+    return legal[0] if len(legal) else None

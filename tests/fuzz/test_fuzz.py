@@ -1,0 +1,160 @@
+"""The fuzzers in a small form, and that they would find what is wrong; `make fuzz` is the long one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+from tests.fuzz import kinds, networks, programs, runner, schedules, streams
+from tests.fuzz.__main__ import main
+from tests.fuzz.graphs import random_model
+from tests.fuzz.nodes import OPS
+from tests.fuzz.verdicts import Refused, Wrong
+from tests.fuzz.worker import RIGHT, WRONG, verdict
+from tests.graph.onnx_models import model_from
+
+PRODUCT: programs.Program = {
+    "inputs": [
+        {"shape": [5, 7], "dtype": "float32", "constant": False},
+        {"shape": [7, 9], "dtype": "float32", "constant": True},
+    ],
+    "nodes": [
+        {"op": "unary", "of": [0], "attrs": {"f": "absolute"}},
+        {"op": "matmul", "of": [2, 1], "attrs": {"turn_left": False, "turn_right": False}},
+        {"op": "unary", "of": [3], "attrs": {"f": "relu"}},
+    ],
+}
+
+
+@pytest.mark.parametrize("first", [0, 40])
+def test_random_programs_agree_with_numpy(first: int) -> None:
+    for seed in range(first, first + 25):
+        schedules.check(programs.draw(seed), seed)
+
+
+def test_random_programs_have_every_operation_and_dtype() -> None:
+    drawn = [programs.draw(seed) for seed in range(300)]
+    assert {node["op"] for program in drawn for node in program["nodes"]} == set(OPS)
+    assert {given["dtype"] for program in drawn for given in program["inputs"]} == set(programs.DTYPES)
+    assert sum(1 in given["shape"] for program in drawn for given in program["inputs"]) > 80
+    assert drawn[:20] == [programs.draw(seed) for seed in range(20)]
+
+
+def test_random_graphs_agree_with_onnx_runtime() -> None:
+    ran, refused = 0, []
+    for seed in range(12):
+        try:
+            networks.check(random_model(np.random.default_rng(seed)), seed)
+            ran += 1
+        except Refused as refusal:
+            refused.append(str(refusal))
+    assert ran >= 9, refused
+
+
+def test_random_streams_agree_with_the_interpreter() -> None:
+    for seed in range(4):
+        streams.check(None, seed)
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS)
+def test_a_case_survives_text(kind: str) -> None:
+    case = kinds.case_of(kind, 3)
+    assert json.loads(json.dumps(case)) == case == kinds.case_of(kind, 3)
+    assert verdict(case)["verdict"] == RIGHT
+
+
+def test_a_wrong_value_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a program with a mistake in one operation, that operation is left."""
+    relu = OPS["unary"].evaluate
+
+    def wrong(attrs: Any, a: Any) -> Any:
+        return relu(attrs, a) + (attrs["f"] == "absolute") * np.float32(0.01)
+
+    monkeypatch.setitem(OPS, "unary", schedules.programs.OPS["unary"].__class__(OPS["unary"].expression, wrong))
+    with pytest.raises(Wrong, match=r"must agree with NumPy within .*, but got .* of 45 wrong"):
+        schedules.check(PRODUCT, 0)
+
+    class Here:
+        def ask(self, case: Any) -> Any:
+            return {**verdict(case), "case": case}
+
+    found = runner.reduced(Here(), Here().ask({"kind": "program", "seed": 0, "of": PRODUCT}))  # type: ignore[arg-type]
+    assert [node["attrs"] for node in found["case"]["of"]["nodes"]] == [{"f": "absolute"}]
+
+
+def test_a_wrong_network_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = np.ones((4, 3), np.float32)
+    nodes = [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["m"])]
+    model = model_from(
+        [*nodes, helper.make_node("Tanh", ["m"], ["y"])], {"x": np.ones((2, 4), np.float32)}, {"w": weight}
+    )
+    networks.check(model, 0)
+    compiled = networks._compiled
+    monkeypatch.setattr(networks, "_compiled", lambda *given: [a * np.float32(1.001) for a in compiled(*given)])
+    with pytest.raises(Wrong, match="y must agree with ONNX Runtime within"):
+        networks.check(model, 0)
+    small = [[node.op_type for node in one.graph.node] for one in networks.smaller(model)]
+    assert small == [["Abs"], ["Abs", "MatMul"], ["MatMul", "Tanh"], ["Tanh"]]
+    for one in networks.smaller(model):
+        assert all(numpy_helper.to_array(w).shape == (4, 3) for w in one.graph.initializer)
+        with pytest.raises(Wrong, match="must agree with ONNX Runtime"):
+            networks.check(one, 0)
+
+
+def test_what_crashes_or_runs_on_is_a_finding_and_the_next_case_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = runner.Worker()
+    try:
+        case = kinds.case_of("program", 3)
+        assert worker.ask(case)["verdict"] == RIGHT
+        process = worker._alive()
+        os.kill(process.pid, signal.SIGSTOP)
+        monkeypatch.setattr(runner, "SECONDS", 0.3)
+        late = worker.ask(case)
+        assert late["verdict"] == WRONG and "must end within" in late["why"]
+        monkeypatch.setattr(runner, "SECONDS", 120.0)
+        worker._alive().kill()
+        assert worker.ask(case)["why"] == "crash: exit code -9"
+        assert worker.ask(case)["verdict"] == RIGHT
+    finally:
+        worker.close()
+
+
+def test_the_command_counts_and_ends_with_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["fuzz", "--jobs", "1", "--seed", "2", "--graphs", "0", *arguments])
+        return main(), capsys.readouterr().out
+
+    code, text = call("--programs", "4", "--streams", "1")
+    assert code == 0 and "program: 4 right, 0 wrong, 0 refused" in text and "stream: 1 right" in text
+    code, text = call("--programs", "99", "--minutes", "0")
+    assert code == 1 and "too few were run in 0 minutes" in text
+    wrong = {"kind": "program", "seed": 0, "of": {"inputs": PRODUCT["inputs"], "nodes": [{"op": "none"}]}}
+    (tmp_path / "case.json").write_text(json.dumps(wrong))
+    code, text = call("--case", str(tmp_path / "case.json"))
+    assert code == 1 and text.startswith("wrong KeyError")
+
+
+def test_one_mistake_is_one_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a thousand cases say alike is made smaller once; another mistake is another finding."""
+
+    class Broken:
+        def ask(self, case: Any) -> Any:
+            kind = "shape" if case["seed"] % 2 else "value"
+            return {"verdict": WRONG, "why": f"Wrong: {kind} {case['seed']} sha256=ab{case['seed']}", "case": case}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(runner, "Worker", Broken)
+    outcome = runner.fuzz({"stream": 30}, 0, 1.0, 2, tell=lambda text: None)
+    assert len(outcome.findings) == 2 and 30 <= outcome.wrong["stream"] <= 31 and not outcome.right

@@ -1,0 +1,11 @@
+"""How a check ends that does not find a case right."""
+
+from __future__ import annotations
+
+
+class Wrong(AssertionError):
+    """A program was refused that must not be, or computed something else."""
+
+
+class Refused(Exception):
+    """A model that is not supported, said in a sentence; or whose numbers nobody can compare."""
