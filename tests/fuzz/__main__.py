@@ -67,7 +67,7 @@ def _write(finding: dict[str, object], path: Path, number: int) -> None:
         model.write_bytes(base64.b64decode(of))
         print(onnx.printer.to_text(onnx.load(model).graph)[:3000])
     elif of is not None:
-        print(json.dumps(of, indent=1)[:3000])
+        print("\n".join(json.dumps(part) for parts in of.values() for part in parts)[:3000])
     print(f"   again: python -m tests.fuzz --case {path}")
 
 
