@@ -232,8 +232,8 @@ def test_bytes_by_tensor_cores(target: RecordingTarget, tmp_path: Path) -> None:
     quantised, _ = quantise_with_report(residual(), 0, Options())
     graph = executable_graph(quantised.graph)
     network = written(graph, scheduled(target.hardware, 1), tmp_path, target)
-    assert len(network.manifest["packing"]) == 4
-    assert sum(b"mma.sync" in path.read_bytes() for path in network.folder.glob("*.cubin")) == 4
+    assert len(network.manifest["packing"]) == 5
+    assert sum(b"mma.sync" in path.read_bytes() for path in network.folder.glob("*.cubin")) == 5
     given = feeds(graph)
     np.testing.assert_allclose(network(given["x"]), evaluate(graph, given)[graph.outputs[0]], rtol=1e-4, atol=1e-6)
 

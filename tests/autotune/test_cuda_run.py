@@ -44,7 +44,7 @@ class InProcess(NetworkProcess):
 def config(target: RecordingTarget, uncompiled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of a small network; trials are answered in no time."""
     monkeypatch.setattr("autotune.run.make_pool", lambda *spec: HashPool())
-    monkeypatch.setattr("autotune.network.NetworkProcess", InProcess)
+    monkeypatch.setattr("autotune.network_timing.NetworkProcess", InProcess)
     monkeypatch.setattr(deploy, "TURNS", 1)
     two_layers(tmp_path / "two.onnx", shape=(1, 16, 4, 4))
     path = tmp_path / "two.yaml"

@@ -193,6 +193,7 @@ def record(task: Task, algorithm: str, seconds: float) -> Record:
         seed=0,
         error=ErrorClass.ok,
         seconds=seconds,
+        latencies=(seconds,),
     )
 
 

@@ -50,7 +50,8 @@ def test_a_result_is_shown_in_a_few_lines_and_as_a_table_in_notebooks(results):
     assert lines[0] == "TuneResult of one: fake(name=fake)" and len(lines) == 5 and max(map(len, lines)) <= 120
     assert latency(results[0].best_seconds) in lines[1] and "GFLOP/s" in lines[2] and lines[4] == "  trials: 16"
     (failed,) = run_rounds([fakes.tuning(fakes.space())], fakes.FakePool(fakes.space(), fails=lambda trial: True))
-    assert "best: nothing works: 40 wrong_output" in repr(failed) and "40 wrong_output" in failed._repr_html_()
+    assert "best: nothing works: a task must have a candidate that works" in repr(failed)
+    assert "failed: 40 wrong_output" in repr(failed) and "40 wrong_output" in failed._repr_html_()
     html = replace(results[0], name="<b>", workload=fakes.FakeWorkload("x" * 500))._repr_html_()
     assert "<table>" in html and "&lt;b&gt;" in html and "<b>" not in html and "x" * 101 not in html
 

@@ -15,6 +15,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
+from tests.graph import random_operators
+
 OPSET, IR = 17, 8
 EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 9, 13)
 CHANNELS = (1, 2, 3, 4, 6, 8, 16)
@@ -419,5 +421,8 @@ def random_model(rng: np.random.Generator, most: int = 7) -> onnx.ModelProto:
     return growing.model(list(outputs))
 
 
-GENERATORS: dict[str, Callable[[np.random.Generator], onnx.ModelProto]] = {"graph": random_model}
+GENERATORS: dict[str, Callable[[np.random.Generator], onnx.ModelProto]] = {
+    "graph": random_model,
+    "operator": random_operators.random_model,
+}
 """Whole models, by name."""

@@ -27,7 +27,7 @@ LARGEST = 1e4
 
 
 def feeds_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
-    """Random inputs, uniform in [-2, 2]; integers below 3."""
+    """Random inputs: within the bounds that the model states of them, else uniform in [-2, 2], integers below 3."""
     rng = np.random.default_rng([seed, 2])
     known = {weight.name for weight in model.graph.initializer}
     feeds = {}
@@ -37,9 +37,10 @@ def feeds_of(model: onnx.ModelProto, seed: int) -> dict[str, Array]:
         kind = value.type.tensor_type
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
         shape = [d.dim_value for d in kind.shape.dim]
-        drawn = (
-            rng.uniform(-2, 2, shape) if dtype.kind == "f" else rng.integers(0, 2 if dtype.kind == "b" else 3, shape)
-        )
+        floating = dtype.kind == "f"
+        usual = (-2, 2) if floating else (0, 1 if dtype.kind == "b" else 2)
+        low, high = map(float, value.doc_string.split()) if value.doc_string else usual
+        drawn = rng.uniform(low, high, shape) if floating else rng.integers(int(low), int(high), shape, endpoint=True)
         feeds[value.name] = drawn.astype(dtype)
     return feeds
 

@@ -72,7 +72,7 @@ def test_it_counts_the_work_of_both() -> None:
         ({"anchor": {"operator": "conv2d"}}, "must have the keys operator and args"),
         ({"anchor": {"operator": "nothing", "args": {}}}, "`operator` must be one of"),
         ({"epilogue": ending((1, 6, 7, 32))}, r"must first read the anchor's float32\[1, 6, 7, 16\]"),
-        ({"anchor": {"operator": "fused", "args": {}}}, "must be an operator without an epilogue"),
+        ({"anchor": {"operator": "fused", "args": {}}}, "must be one operator by its name, but got fused"),
     ],
 )
 def test_bad_arguments_are_refused(change: dict[str, object], rule: str) -> None:

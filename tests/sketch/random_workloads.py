@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from search_space import te, te_json, workloads
+from search_space.operators import OPERATORS
 from search_space.operators.functions import BINARY, UNARY
 from search_space.operators.reduction import REDUCERS
 from search_space.workloads import Workload
@@ -74,9 +75,14 @@ def _definition(pick: Draw) -> Workload:
     return Workload.of(Random(pick(*range(1 << 20))).definition())
 
 
+def _own(pick: Draw) -> Workload:
+    """What an operator becomes that one program alone knows."""
+    return workloads.own(OPERATORS["dense"], batch=_size(pick), in_features=_size(pick), out_features=_size(pick))
+
+
 def _fused(pick: Draw) -> Workload:
     """An operator, and an ending whose broadcasts read axes of one element at 0."""
-    names = [name for name in DRAWN if name not in ("fused", "tensors")]
+    names = [name for name in DRAWN if name not in ("fused", "tensors", "definitions")]
     anchor = DRAWN[pick(*names)](pick)
     shape, dtype = anchor.output.shape, anchor.output.dtype
     layer, other = te.placeholder(shape, dtype, "layer"), te.placeholder(shape[-1:], dtype, "y0", constant=True)
@@ -109,5 +115,6 @@ DRAWN: dict[str, Callable[[Draw], Workload]] = {
     "elementwise": lambda pick: workloads.elementwise(pick(*UNARY, *BINARY), (_size(pick), _size(pick))),
     "tensors": _definition,
     "fused": _fused,
+    "definitions": _own,
 }
 """By name of the operator: what makes a workload of it, given what picks one of its arguments."""

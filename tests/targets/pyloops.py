@@ -118,23 +118,33 @@ class PyKernel(Kernel):
         self._scope: dict[str, Any] = {"np": np, "inf": np.inf, "nan": np.nan, "dtypes": dtypes}
         exec(compile(module.object_code, module.name, "exec"), self._scope)
 
-    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1) -> Bound:
+    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> Bound:
         self.check(inputs)
-        arrays = dict(zip([p.name for p in self.module.sources], inputs, strict=True))
+        arrays = {p.name: array.copy() for p, array in zip(self.module.sources, inputs, strict=True)}
         for p in self.module.parameters:
             if p.name not in arrays:
                 arrays[p.name] = np.full(p.shape, 77, numpy_dtype(p.dtype))
         *prologues, main = self.module.metadata["functions"]
         for name, taken in prologues:
             self._scope[name](*(arrays[n] for n in taken))
-        return PyBound(
-            lambda: self._scope[main[0]](*(arrays[n] for n in main[1])), [arrays[n] for n in self.module.outputs]
-        )
+        given = [None if p.constant else arrays[p.name] for p in self.module.sources]
+        call = self._scope[main[0]]
+        return PyBound(lambda: call(*(arrays[n] for n in main[1])), [arrays[n] for n in self.module.outputs], given)
 
 
 class PyBound(Bound):
-    def __init__(self, call: Callable[[], None], outputs: Sequence[NDArray[Any]]) -> None:
-        self._call, self.outputs = call, outputs
+    def __init__(
+        self, call: Callable[[], None], outputs: Sequence[NDArray[Any]], given: Sequence[NDArray[Any] | None]
+    ) -> None:
+        self._call, self.outputs, self._given = call, outputs, given
+
+    def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
+        for place, array in zip(self._given, inputs, strict=True):  # intermediate results are made anew by each run
+            if place is not None:
+                place[...] = array
+
+    def fetch(self) -> NDArray[Any]:
+        return self.outputs[0]
 
     def run(self, threads: int | None = None) -> NDArray[Any]:
         self._call()
