@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from autotune import search
 from autotune.config import ConfigError
 from autotune.naming import nearest
-from autotune.search.base import NoLegalSchedule
+from autotune.search.base import Candidate, NoLegalSchedule
 from autotune.task import Task
 from autotune.tuning import Settings
 from costmodel.features import FeatureExtractor
@@ -22,8 +23,14 @@ from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from search_space.space import SearchSpace, generate, program_of
 from targets import registry
-from targets.base import BuildError
+from targets.base import BuildError, Target
 
+INSPECTED = 4
+"""Candidates whose machine code is looked at, where the one before spills."""
+FEW_SPILLS = 0.02
+"""Share of spilling instructions in a loop that cost nothing to speak of."""
+SPILL_COST = 3.0
+"""How much longer a loop takes, by its share of spilling instructions: stores and loads wait for each other."""
 STAGES = ("schedule", "program", "llvm", "cuda", "resources", "assembly")
 
 
@@ -80,6 +87,9 @@ def by_roofline(
 ) -> Scheduled:
     """The schedule that a search would begin with: the best of a sample of generated code by the roofline.
 
+    Of the few that are estimated best it is the first whose machine code keeps its vectors in registers; where none
+    does, the one with the least estimate, spilling counted in.
+
     Args:
         task: what to compute.
         settings: for which target, and the seed.
@@ -95,17 +105,41 @@ def by_roofline(
     found = generate(task.workload, registry.get(settings.target).hardware, shown) if space is None else space
     cold = settings.cache == "network"
 
-    def score(sketch: int, choices: Any) -> Any:
+    @cache
+    def extractor(sketch: int) -> FeatureExtractor:
         of = found.sketches[sketch]
-        return -FeatureExtractor(of.program, of.columns, found.hardware, cold).roofline(of.expand(choices))
+        return FeatureExtractor(of.program, of.columns, found.hardware, cold)
+
+    def score(sketch: int, choices: Any) -> Any:
+        return -extractor(sketch).roofline(found.sketches[sketch].expand(choices))
 
     rng = settings.generator(task.workload.key, "lower")
     try:
-        (chosen,) = search.get("evolution")(found, score, rng, first_epsilon=0.0, first_sample=2048).ask(1)
+        best = search.get("evolution")(found, score, rng, first_epsilon=0.0, first_sample=2048).ask(INSPECTED)
     except NoLegalSchedule as error:
         raise ConfigError(str(error)) from None
+    chosen = _least_spilling(found, best, registry.get(settings.target), score)
     of = found.sketches[chosen.sketch]
     return Scheduled(task, of.algorithm, of.trace(np.array(chosen.choices, np.int32)))
+
+
+def _least_spilling(space: SearchSpace, candidates: Sequence[Candidate], target: Target, score: Any) -> Candidate:
+    """The best of candidates by their estimates and by what their machine code spills."""
+
+    def seconds(candidate: Candidate) -> float:
+        return float(-score(candidate.sketch, np.array([candidate.choices], np.int32))[0])
+
+    ordered = sorted(candidates, key=seconds)
+    found: list[tuple[float, int, Candidate]] = []
+    for candidate in ordered:
+        try:
+            spilled = target.spills(space.program(candidate))
+        except (BuildError, ScheduleError):
+            continue  # whoever builds what is chosen reports it
+        if spilled <= FEW_SPILLS:
+            return candidate
+        found.append((seconds(candidate) * (1 + SPILL_COST * spilled), len(found), candidate))
+    return min(found)[2] if found else ordered[0]
 
 
 def from_file(task: Task, path: Path) -> Scheduled:

@@ -326,6 +326,13 @@ class Target(ABC):
         """Texts of a module besides its assembly, by what they are."""
         return {"llvm": module.llvm_ir} if module.llvm_ir else {}
 
+    def spills(self, program: LoopProgram) -> float:
+        """Share of the instructions of a program's busiest innermost loop that keep on the stack what has no register.
+
+        0 on targets whose compiler is not known to spill what the space's limits let through.
+        """
+        return 0.0
+
     @abstractmethod
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         """Machine code for a concrete loop program.

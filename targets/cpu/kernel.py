@@ -186,6 +186,11 @@ class CpuBound(Bound):
         self.kernel.run(self._tables[0].ctypes.data, threads, self._space(threads))
         return self.outputs[0]
 
+    def metrics(self) -> dict[str, float]:
+        """The share of spilling instructions, where there are any."""
+        share = self.kernel.module.metadata.get("spilled", 0.0)
+        return {"spilled": share} if share else {}
+
     def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
         threads = threads or self.kernel.threads
         out = np.zeros(iterations, np.int64)

@@ -145,6 +145,7 @@ def initialise() -> None:
     code generation.
     """
     llvm.set_option("autotune", "-disable-lsr")
+    llvm.set_option("autotune", "-enable-misched=false")
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     blas = blas_library()

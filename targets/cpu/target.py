@@ -16,6 +16,7 @@ from targets.cpu.emit import emit_program
 from targets.cpu.host import hardware_of
 from targets.cpu.kernel import CpuKernel
 from targets.cpu.library_calls import emit_sgemm  # noqa: F401  (registers the emitter)
+from targets.cpu.machine_code import spilled, table
 from targets.cpu.processors import TRIPLES, triple_of
 from targets.cpu.runtime import ZEROS, initialise
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
@@ -91,7 +92,13 @@ class CpuTarget(Target):
             tuple(_parameter(b, packed.get(b.name, ())) for b in program.params),
             program.outputs,
             tuple(_parameter(b) for b in program.inputs),
-            {"shared_bytes": shared, "scratch_bytes": scratch, "cpu": self.cpu, "triple": self.machine.triple},
+            {
+                "shared_bytes": shared,
+                "scratch_bytes": scratch,
+                "cpu": self.cpu,
+                "triple": self.machine.triple,
+                "spilled": round(spilled(code, self.machine.triple), 4),
+            },
         )
 
     def load(self, module: Module) -> CpuKernel:
@@ -105,6 +112,12 @@ class CpuTarget(Target):
         if theirs and theirs != ours:
             raise RunError(f"a module must be for {ours} to run here, but got one for {theirs}")
         return CpuKernel(module, self.hardware.cores)
+
+    def spills(self, program: LoopProgram) -> float:
+        return float(self.build(program).metadata["spilled"])
+
+    def listings(self, module: Module) -> dict[str, str]:
+        return {**super().listings(module), "resources": table(module.object_code, self.machine.triple)}
 
     def assembly(self, module: Module) -> str:
         return str(self.machine.emit_assembly(llvm.parse_assembly(module.llvm_ir)))

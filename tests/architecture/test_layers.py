@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = ("search_space", "targets", "measure", "costmodel", "autotune")
 OUTSIDE = {
     "search_space": ("numpy", "ml_dtypes"),
-    "targets": ("llvmlite", "cuda"),
+    "targets": ("llvmlite", "capstone", "cuda"),
     "measure": ("grpc", "orjson", "ray"),
     "costmodel": ("sklearn", "lightgbm", "pyarrow", "threadpoolctl"),
 }

@@ -134,7 +134,7 @@ def test_lower_prints_the_stages(folder):
     done = call("lower", "small.yaml")
     assert done.exit_code == 0
     parts = [line for line in done.stdout.splitlines() if line.startswith("== ")]
-    assert parts == ["== schedule", "== program", "== llvm", "== assembly"]
+    assert parts == ["== schedule", "== program", "== llvm", "== resources", "== assembly"]
     assert "split(" in done.stdout and "for " in done.stdout and "define" in done.stdout
     assert not (folder / "runs").exists()
 

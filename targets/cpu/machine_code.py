@@ -1,0 +1,113 @@
+"""What LLVM made of a kernel, read from its object code: instructions of the innermost loops, and what they spill."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+_JUMP = re.compile(r"j|b$|b\.|cb|tb")
+_CALL = re.compile(r"call|bl|ret|jmp$")
+_TARGET = re.compile(r"#?0x([0-9a-f]+)$")
+_VECTOR = re.compile(r"\b(?:[xyz]mm\d+|[vqz]\d+)\b")
+_STACK = re.compile(r"\[(?:r?sp|e?sp)\b|\[rsp\b")
+_PRODUCT = re.compile(r"v?fn?m(?:add|sub)|fml[as]|vp?dp|[su]?dot$|bfdot|bfmmla")
+
+
+@dataclass(frozen=True)
+class LoopCode:
+    """One innermost loop of machine code.
+
+    Attributes:
+        instructions: in its body.
+        products: multiply-adds and dot products among them.
+        spills: those that read or write a vector register's copy on the stack.
+        reloads: those that read or write anything else on the stack, such as an address.
+    """
+
+    instructions: int
+    products: int
+    spills: int
+    reloads: int
+
+
+def innermost_loops(code: bytes, triple: str) -> list[LoopCode]:
+    """The innermost loops of object code, in the order of their addresses.
+
+    Args:
+        code: an object file.
+        triple: LLVM's name of what it is for, an x86-64 or AArch64 processor.
+
+    Raises:
+        ValueError: another architecture.
+    """
+    found: list[LoopCode] = []
+    sections = [s.data() for s in llvm.ObjectFileRef.from_data(code).sections() if s.is_text() and s.size()]
+    for section in sections:
+        found += _loops(list(_disassembler(triple.partition("-")[0]).disasm_lite(section, 0)))
+    return found
+
+
+def busiest(loops: Sequence[LoopCode]) -> LoopCode:
+    """The loop that does the work: the one with the most products, among such the longest."""
+    return max(loops, key=lambda loop: (loop.products, loop.instructions), default=LoopCode(0, 0, 0, 0))
+
+
+def spilled(code: bytes, triple: str) -> float:
+    """Share of the busiest innermost loop's instructions that keep vectors on the stack; 0 where there is no loop."""
+    loop = busiest(innermost_loops(code, triple))
+    return loop.spills / loop.instructions if loop.instructions else 0.0
+
+
+def table(code: bytes, triple: str) -> str:
+    """The innermost loops as text, a line each."""
+    lines = [f"{'innermost loop':>14}  {'instructions':>12}  {'products':>8}  {'spills':>6}  {'reloads':>7}"]
+    for number, loop in enumerate(innermost_loops(code, triple)):
+        lines.append(
+            f"{number:>14}  {loop.instructions:>12}  {loop.products:>8}  {loop.spills:>6}  {loop.reloads:>7}"
+        )
+    return "\n".join(lines)
+
+
+def _loops(code: list[tuple[int, int, str, str]]) -> Iterator[LoopCode]:
+    """Bodies between a jump backward and where it goes that hold no other such body."""
+    places = {address: place for place, (address, *_) in enumerate(code)}
+    spans = []
+    for place, (address, _, name, operands) in enumerate(code):
+        if _JUMP.match(name) and not (name.startswith("bl") or name == "br"):
+            aim = _TARGET.search(operands)
+            if aim is not None and int(aim[1], 16) <= address and int(aim[1], 16) in places:
+                spans.append((places[int(aim[1], 16)], place))
+    for first, last in sorted(spans):
+        if not any((first, last) != other and first <= other[0] and other[1] <= last for other in spans):
+            yield _body(code[first : last + 1])
+
+
+def _body(code: list[tuple[int, int, str, str]]) -> LoopCode:
+    products = spills = reloads = 0
+    for _, _, name, operands in code:
+        products += bool(_PRODUCT.match(name))
+        if _STACK.search(operands):
+            if _VECTOR.search(operands):
+                spills += 1
+            else:
+                reloads += 1
+    return LoopCode(len(code), products, spills, reloads)
+
+
+@cache
+def _disassembler(architecture: str) -> Any:
+    import capstone
+
+    kinds = {
+        "x86_64": (capstone.CS_ARCH_X86, capstone.CS_MODE_64),
+        "aarch64": (capstone.CS_ARCH_ARM64, capstone.CS_MODE_LITTLE_ENDIAN),
+        "arm64": (capstone.CS_ARCH_ARM64, capstone.CS_MODE_LITTLE_ENDIAN),
+    }
+    if architecture not in kinds:
+        raise ValueError(f"machine code must be for one of {', '.join(kinds)} to be read, but got {architecture}")
+    return capstone.Cs(*kinds[architecture])

@@ -1,0 +1,130 @@
+"""Machine code read back: loops, products and spills are counted, and the standard kernels spill on no processor."""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+
+from autotune.stages import FEW_SPILLS, by_roofline
+from autotune.task import Task
+from autotune.tuning import Settings
+from search_space import workloads
+from search_space.space import program_of
+from search_space.workloads import Workload
+from targets import registry
+from targets.cpu.machine_code import LoopCode, busiest, innermost_loops, spilled, table
+
+PROCESSORS = (
+    *("haswell", "broadwell", "skylake", "skylake-avx512", "cascadelake", "icelake-server", "alderlake"),
+    *("sapphirerapids", "graniterapids", "znver2", "znver3", "znver4", "znver5"),
+    *("aarch64:neoverse-n1", "aarch64:neoverse-v1", "aarch64:neoverse-v2", "aarch64:apple-m1"),
+)
+KERNELS = {
+    "product of matrices": workloads.matmul(m=197, n=384, k=1536, constant_b=True),
+    "1x1 convolution": workloads.conv2d(height=28, width=28, in_channels=512, out_channels=128, kernel=1, bias=True),
+    "3x3 convolution": workloads.conv2d(
+        height=28, width=28, in_channels=128, out_channels=128, kernel=3, padding=1, activation="relu"
+    ),
+    "depthwise convolution": workloads.depthwise_conv2d(height=56, width=56, channels=96, kernel=3, padding=1),
+}
+
+
+def chosen(workload: Workload, target: str) -> bytes:
+    """Object code of what is chosen with no trial."""
+    found = by_roofline(Task("kernel", workload), Settings(target=target), algorithms=("direct",))
+    return registry.get(target).build(program_of(workload, found.algorithm, found.trace)).object_code
+
+
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_standard_kernels_keep_their_vectors_in_registers(processor: str) -> None:
+    target = registry.get(f"cpu:{processor}")
+    for name, workload in KERNELS.items():
+        code = chosen(workload, target.name)
+        loop = busiest(innermost_loops(code, target.machine.triple))
+        assert loop.products >= 8, (name, loop)
+        allowed = FEW_SPILLS if target.hardware.vector_registers == 16 else 0.0
+        assert loop.spills <= allowed * loop.instructions, (name, loop)
+
+
+ACCUMULATE = """
+define void @f(ptr %p, ptr %q, i64 %n) {{
+entry:
+{loads}
+  br label %l
+l:
+  %i = phi i64 [ 0, %entry ], [ %j, %l ]
+{phis}
+  %x.at = getelementptr <8 x float>, ptr %q, i64 %i
+  %x = load <8 x float>, ptr %x.at
+{sums}
+  %j = add i64 %i, 1
+  %c = icmp ult i64 %j, %n
+  br i1 %c, label %l, label %d
+d:
+{stores}
+  ret void
+}}
+declare <8 x float> @llvm.fma.v8f32(<8 x float>, <8 x float>, <8 x float>)
+"""
+
+
+def accumulating(accumulators: int) -> tuple[bytes, str]:
+    """Object code for Haswell of a loop that adds to so many vectors, and its triple."""
+    every = range(accumulators)
+    vector = "<8 x float>"
+    text = ACCUMULATE.format(
+        loads="\n".join(
+            f"  %p{i} = getelementptr {vector}, ptr %p, i64 {i}\n  %a{i} = load {vector}, ptr %p{i}" for i in every
+        ),
+        phis="\n".join(f"  %s{i} = phi {vector} [ %a{i}, %entry ], [ %t{i}, %l ]" for i in every),
+        sums="\n".join(
+            f"  %t{i} = call {vector} @llvm.fma.v8f32({vector} %x, {vector} %x, {vector} %s{i})" for i in every
+        ),
+        stores="\n".join(f"  store {vector} %t{i}, ptr %p{i}" for i in every),
+    )
+    machine = registry.get("cpu:haswell").machine
+    return machine.emit_object(llvm.parse_assembly(text)), machine.triple
+
+
+def test_what_has_no_register_is_seen() -> None:
+    code, triple = accumulating(12)
+    (loop,) = innermost_loops(code, triple)
+    assert loop.products == 12 and loop.spills == 0 and 12 < loop.instructions < 20
+    code, triple = accumulating(24)
+    (loop,) = innermost_loops(code, triple)
+    assert loop.products == 24 and loop.spills >= 2 * (24 - 15)
+    assert spilled(code, triple) == loop.spills / loop.instructions
+    assert str(loop.spills) in table(code, triple).splitlines()[1].split()
+
+
+def test_only_innermost_loops_count() -> None:
+    program = program_of(*_schedule(KERNELS["product of matrices"]))
+    module = registry.get("cpu:skylake-avx512").build(program)
+    loops = innermost_loops(module.object_code, module.metadata["triple"])
+    assert all(loop.instructions < 2000 for loop in loops)
+    assert busiest(loops).products >= 16
+    assert module.metadata["spilled"] == round(spilled(module.object_code, module.metadata["triple"]), 4)
+    assert busiest([]) == LoopCode(0, 0, 0, 0)
+
+
+def _schedule(workload: Workload):
+    found = by_roofline(Task("kernel", workload), Settings(target="cpu:skylake-avx512"), algorithms=("direct",))
+    return workload, found.algorithm, found.trace
+
+
+def test_other_architectures_are_refused() -> None:
+    code, _ = accumulating(1)
+    with pytest.raises(ValueError, match="machine code must be for one of x86_64"):
+        innermost_loops(code, "riscv64-unknown-linux-gnu")
+
+
+def test_records_tell_what_spills() -> None:
+    workload = KERNELS["depthwise convolution"]
+    found = by_roofline(Task("kernel", workload), Settings())
+    target = registry.get("cpu")
+    module = target.build(program_of(workload, found.algorithm, found.trace))
+    inputs = workload.make_inputs(seed=0)
+    bound = target.load(module).bind(inputs)
+    assert ("spilled" in bound.metrics()) == (module.metadata["spilled"] > 0)
+    np.testing.assert_allclose(bound.run(), workload.reference(*inputs), rtol=1e-4, atol=1e-4)
