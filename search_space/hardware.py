@@ -59,6 +59,7 @@ class Hardware:
         peak_flops: float32 operations a second, all cores together.
         bandwidth: bytes a second from memory, all cores together.
         l1_bytes, l2_bytes: per core; l3_bytes: shared.
+        ways: lines of one set of the first two caches; a third one spreads lines over its sets by a hash.
         features: instruction sets by LLVM's names, or instructions by those of `search_space.intrinsics`.
         memories: of machines whose programs fill them: scope of the buffers in each, and its bytes.
         clock_hz: cycles a second of such machines, whose peak is one instruction a cycle.
@@ -84,6 +85,7 @@ class Hardware:
     row_seconds: float = 0.0
     most_nests: int = 0
     gpu: GpuLimits | None = None
+    ways: tuple[int, int] = (8, 16)
 
     @property
     def kind(self) -> str:

@@ -64,6 +64,10 @@ class Nest:
         pairs = zip(self.statement.loops, self.extents, strict=True)
         return self.tape.product(e for loop, e in pairs if wanted(loop))
 
+    def moving(self, level: int) -> list[str]:
+        """Variables of the loops that run inside a level."""
+        return [var for var, (place, _) in self._loops.items() if place >= self._starts[level]]
+
     def over_lanes(self, access: Access) -> bool:
         """Whether what is read or written is a vector of distinct elements."""
         return any(loop.kind == "vectorize" and access.depends(loop.var) for loop in self.statement.loops)

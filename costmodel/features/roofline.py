@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from costmodel.columns import Value
-from costmodel.features.nest import Nest
+from costmodel.features.conflicts import content, crowding
+from costmodel.features.nest import LINE, Nest
 from costmodel.features.statement import Access, Loop
 from search_space.hardware import Hardware
-from search_space.ir.expr import dtype_bytes
+from search_space.ir.expr import dtype_bytes, variables, walk
 
 FMA_PORTS, LOAD_PORTS, STORE_PORTS = 2, 2, 1
 LATENCY = 4.0  # cycles until a multiply-add's result can be used
@@ -23,6 +24,7 @@ LIBRARY = (1.15, 20.0, 12.0, 10.0)
 """Time of a library's product (m, n, k) by that of its multiply-adds at peak: the first, and so much / m, / n and / k,
 for constants laid out anew are used m times, the other operand n times, and results come and go every k."""
 LIBRARY_TILE = 24  # vectors of results that it keeps in registers
+PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
 GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector
 PARALLEL_SECONDS = 2e-6  # to start a parallel loop and wait for its end
@@ -107,7 +109,10 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     issue = (instructions * (guards + work) + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / ISSUE
     capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
     busy = _parallel(nest).least(hardware.cores)
-    traffic = tuple(_traffic(nest, c, busy if i < 2 else None) for i, c in enumerate(capacities))
+    traffic = tuple(
+        _traffic(nest, capacity, ways, busy if ways else None)
+        for capacity, ways in zip(capacities, (*hardware.ways, 0), strict=True)
+    )
     if cold:
         traffic = (*traffic[:-1], traffic[-1].most(_constants(nest)))
     misses = tuple(t / rate for t, rate in zip(traffic, MISS, strict=True))
@@ -147,8 +152,23 @@ def _transfers(nest: Nest, access: Access) -> Value:
     for loop in nest.statement.loops:
         if loop.kind == "vectorize" and access.depends(loop.var):
             scattered = nest.extent_of("vectorize")
-            times = times * (nest.stride(access, loop.var) <= 1).otherwise(1, scattered)
+            together = _permuted(nest, access) if permutes(access, loop.var) else nest.tape.const(1)
+            times = times * (nest.stride(access, loop.var) <= 1).otherwise(together, scattered)
     return times
+
+
+def permutes(access: Access, var: str) -> bool:
+    """Whether neighbouring lanes read elements close to each other, but not side by side, as groups of channels do."""
+    return any(node.op == "floordiv" and var in variables(node) for index in access.indices for node in walk(index))
+
+
+def _permuted(nest: Nest, access: Access) -> Value:
+    """Loads that a vector counts for whose lanes are put in order in a register; more where blocks begin anywhere."""
+    cost = nest.tape.const(PERMUTED)
+    for loop, extent in zip(nest.levels, nest.level_extents, strict=True):
+        if content(access.indices[-1], loop.var) == 1:
+            cost = (extent <= 1).otherwise(cost, PERMUTED_ANYWHERE)
+    return cost
 
 
 def _kept(nest: Nest, access: Access) -> Value:
@@ -167,22 +187,31 @@ def _loop_passes(nest: Nest) -> Value:
     return passes
 
 
-def _traffic(nest: Nest, capacity: int, busy: Value | None) -> Value:
+def _traffic(nest: Nest, capacity: int, ways: int, busy: Value | None) -> Value:
     """Bytes brought into a cache; none if it holds all there is, which an earlier statement or run has left there.
 
-    A private cache holds, of what stands outside the parallel loop, a share a core.
+    A private cache holds, of what stands outside the parallel loop, a share a core. Accesses whose lines crowd on few
+    sets, of `ways` lines each, need more room than their bytes; 0 ways: lines are spread evenly.
     """
     parallel = [i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"]
-    moved = [WRITTEN if access.writes else 1.0 for access in nest.accesses]
-    brought = [[b * times for b in nest.carried(f)] for f, times in zip(nest.footprints, moved, strict=True)]
     last = len(nest.trips) - 1
-    out = nest.tape.total(f[last] * nest.trips[last] * times for f, times in zip(nest.footprints, moved, strict=True))
-    for i in range(last, -1, -1):
+    rooms = []
+    for i in range(last + 1):
         shared = busy is not None and parallel and i <= parallel[0]
-        room = nest.tape.const(capacity) * busy if shared and busy is not None else nest.tape.const(capacity)
-        here = nest.tape.total(b[i] for b in brought) if i else nest.tape.const(0)
-        out = (nest.working_sets[i] <= room).otherwise(here, out)
-    return out
+        rooms.append(nest.tape.const(capacity) * busy if shared and busy is not None else nest.tape.const(capacity))
+    brought = []
+    for access, footprint in zip(nest.accesses, nest.footprints, strict=True):
+        carried, lost = nest.carried(footprint), crowding(nest, access, capacity // ways) if ways else None
+        out = footprint[last] * nest.trips[last]
+        if lost is not None:  # what one body reads again has been pushed out by what it reads in between
+            fits = nest.working_sets[last] + lost[last] <= rooms[last]
+            out = fits.otherwise(out, out.most(_transfers(nest, access) * LINE * nest.trips[last]))
+        for i in range(last, -1, -1):
+            occupied = nest.working_sets[i] if lost is None else nest.working_sets[i] + lost[i]
+            here = carried[i] if i else nest.tape.const(0)
+            out = (occupied <= rooms[i]).otherwise(here, out)
+        brought.append(out * (WRITTEN if access.writes else 1.0))
+    return nest.tape.total(brought)
 
 
 def _constants(nest: Nest) -> Value:

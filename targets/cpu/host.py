@@ -29,6 +29,16 @@ def cache_bytes(level: int) -> int:
     return {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}[level]
 
 
+def cache_ways(level: int) -> int:
+    """Lines of a set of the data cache of one core at `level`, or a usual number where the system does not say."""
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        if (folder / "level").read_text().strip() == str(level) and (
+            folder / "type"
+        ).read_text().strip() != "Instruction":
+            return max(1, int((folder / "ways_of_associativity").read_text()))
+    return {1: 8, 2: 16}[level]
+
+
 def hardware_of(name: str, cpu: str, features: str, is_host: bool, architecture: str = "") -> Hardware:
     """Limits of a processor, on this host's cores and memory.
 
@@ -67,6 +77,7 @@ def hardware_of(name: str, cpu: str, features: str, is_host: bool, architecture:
         peak * cores,
         2.0e10 * cores,
         tuple(sorted(present)),
+        ways=(cache_ways(1), cache_ways(2)),
     )
 
 

@@ -1,0 +1,78 @@
+"""Cache sets: lines a multiple of a way apart share a set, and push each other out long before a cache is full.
+
+Where pixels lie 4 KiB apart (1,024 channels of float32), a first-level cache of 64 sets holds as many of them as it has
+ways, however few bytes are read of each.
+"""
+
+from __future__ import annotations
+
+import math
+
+from costmodel.columns import Value
+from costmodel.features.nest import LINE, Nest
+from costmodel.features.statement import Access
+from search_space.ir.expr import Expr, dtype_bytes, variables
+
+
+def crowding(nest: Nest, access: Access, way_bytes: int) -> list[Value] | None:
+    """Bytes of a cache that an access occupies beyond its footprint, by level; None where it is spread over all sets.
+
+    The lines of a level fall on some of the sets. What they need there beyond one way, and beyond what as many lines
+    would need if they were spread evenly, is lost to everything.
+
+    Args:
+        access: to an array of a known shape; the places of others are left to chance.
+        way_bytes: bytes of one way: sets times the bytes of a line.
+    """
+    shape = access.buffer.shape
+    if len(shape) < 2 or not all(size.is_const for size in shape):
+        return None
+    strides, step = [], dtype_bytes(access.buffer.dtype)
+    for size in reversed(shape):
+        strides.append(step)
+        step *= int(size.value)
+    strides.reverse()
+    periods = [_periods(nest, index, stride, way_bytes) for index, stride in zip(access.indices, strides, strict=True)]
+    sets = way_bytes // LINE
+    if all(min(period) >= sets for period in periods[:-1]):
+        return None
+    dims, footprint = nest.dims(access), nest.footprints[nest.accesses.index(access)]
+    out = []
+    for level in range(len(nest.trips)):
+        count, width = dims[-1][0][level], dims[-1][1][level]
+        row = ((width + 1) * strides[-1]).ceildiv(LINE).least(count)
+        reached = row
+        for (counts, _), period in zip(dims[:-1], periods[:-1], strict=True):
+            reached = reached * counts[level].least(period[level])
+        lines = footprint[level] / LINE
+        reached = reached.least(sets).least(lines).most(1)
+        alone = lines / reached  # ways that the sets it falls on need
+        even = (lines / sets).most(1)
+        out.append((alone - even).most(0) * way_bytes)
+    return out
+
+
+def _periods(nest: Nest, index: Expr, stride: int, way_bytes: int) -> list[int]:
+    """By level: after how many positions of an index the sets repeat."""
+    out = []
+    for level in range(len(nest.trips)):
+        apart = stride * max(1, math.gcd(*(content(index, var) for var in nest.moving(level))))
+        out.append(way_bytes // math.gcd(apart, way_bytes))
+    return out
+
+
+def content(e: Expr, var: str) -> int:
+    """A number that divides each step of `e` when `var` goes on by one; 0 where `e` does not change."""
+    if e.op == "load":
+        return 1
+    if var not in variables(e):
+        return 0
+    if e.op == "var":
+        return 1
+    if e.op == "mul":
+        left, right = e.args
+        factor, other = (left, right) if left.op == "const" else (right, left)
+        return content(other, var) * abs(int(factor.value)) if factor.op == "const" else 1
+    if e.op in ("add", "sub", "min", "max"):
+        return math.gcd(*(content(part, var) for part in e.operands))
+    return 1
