@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ class Storage:
         offset: bytes into the workspace area, for shared and scratch.
         strides: elements, by dimension.
         lanes: vector width of a register buffer's values; 0 for scalars.
+        grain: blocks of so many elements, counted from the first, lie in the rows or outside of them as a whole.
     """
 
     kind: str
@@ -29,6 +31,7 @@ class Storage:
     strides: tuple[int, ...]
     offset: int = 0
     lanes: int = 0
+    grain: int = 1
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,12 @@ def strides_of(buffer: Buffer) -> tuple[int, ...]:
     return tuple(int(s.value) for s in buffer.strides)
 
 
+def _grain(buffer: Buffer) -> int:
+    """See `Storage.grain`."""
+    strides = strides_of(buffer)
+    return math.gcd(int(buffer.shape[-1].value), *strides[:-1]) if strides and strides[-1] == 1 else 1
+
+
 def flat_index(indices: tuple[Expr, ...], strides: tuple[int, ...]) -> Expr:
     """The element offset, with x // c * c + x % c put together again."""
     flat = total(i * s for i, s in zip(indices, strides, strict=True))
@@ -121,7 +130,7 @@ def _quotient(x: Expr, divisor: int) -> Expr:
 def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
     """Storage by buffer name, bytes of the shared area, bytes of scratch a thread."""
     loops = loops_of(program)
-    out = {b.name: Storage("param", b.dtype, strides_of(b)) for b in program.params}
+    out = {b.name: Storage("param", b.dtype, strides_of(b), grain=_grain(b)) for b in program.params}
     used: dict[str, list[tuple[tuple[Expr, ...], bool]]] = {}
     for name, indices, by_instruction in accesses(program.body):
         used.setdefault(name, []).append((indices, by_instruction))
@@ -143,7 +152,7 @@ def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
                 out[buffer.name] = Storage("register", buffer.dtype, strides, lanes=register)
             else:
                 size = int(buffer.size.value) * dtype_bytes(buffer.dtype)
-                out[buffer.name] = Storage(area, buffer.dtype, strides, sizes[area])
+                out[buffer.name] = Storage(area, buffer.dtype, strides, sizes[area], grain=_grain(buffer))
                 sizes[area] += -(-size // 64) * 64 + 64
             go(stmt.body, area)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from search_space.ir.expr import BITS, FLOATS, SHIFTS, Expr, const, substitute, variables, walk
-from search_space.ir.polynomial import canon
+from search_space.ir.polynomial import Poly, canon, poly_add
 from targets.base import BuildError
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
@@ -13,6 +13,7 @@ from targets.cpu.memory import Memory
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
+from targets.cpu.windows import Window, apart, window
 
 INDEX_OPS = {"const", "var", "add", "sub", "mul", "floordiv", "mod", "min", "max", "select"}
 INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
@@ -39,6 +40,7 @@ class Values:
         self.prefetch_bytes = 0
         self._facts: dict[int, tuple[tuple[str, ...], tuple[str, ...], bool]] = {}
         self._indices: dict[int, bool] = {}
+        self._apart: dict[Any, tuple[Poly, tuple[int, ...]] | None] = {}
         self._numbers: dict[tuple[int, tuple[int, ...]], Expr] = {}
 
     # ------------------------------------------------------------------ facts about nodes
@@ -193,6 +195,9 @@ class Values:
                 raise BuildError(f"a register must be written before it is read, but got {e}")
             return known
         if plan.gather or plan.lane not in (0, 1):
+            close = self._window(name, plan, terms, constant)
+            if close is not None:
+                return self._permuted(name, close)
             pointers = self.lane_pointers(name, plan, terms, constant)
             return self.memory.gather(pointers, storage.dtype, self.lane[1] if self.lane else 1, self.mask)
         lanes = self.lane[1] if plan.lane and self.lane else 0
@@ -200,6 +205,46 @@ class Values:
         if lanes and self.mask is None:
             self.prefetch(name, pointer)
         return self.memory.load(pointer, storage.dtype, lanes, self.mask)
+
+    def _window(self, name: str, plan: Plan, terms: Terms, constant: int) -> Window | None:
+        """The block that the lanes' elements share, if they do."""
+        if plan.loaded or self.lane is None or (self.mask is not None and self.mask.lanes):
+            return None
+        if any(holds_load(atom) for monomial, _ in plan.gather for atom in monomial):
+            return None
+        names = {v for monomial, _ in plan.gather for atom in monomial for v in variables(atom)}
+        key = (plan.gather, self.lane, tuple((v, self.env[v]) for v in sorted(names & self.loops.unrolled)))
+        if key not in self._apart:
+            self._apart[key] = apart(plan.gather, self.lane, lambda e: self.integers.simplify(self.fixed(e)))
+        found = self._apart[key]
+        if found is None:
+            return None
+        first, offsets = found
+        whole = poly_add(dict(terms), first)
+        constant += whole.pop((), 0)
+        even = tuple(o + plan.lane * i for i, o in enumerate(offsets))
+        return window(tuple(whole.items()), constant, even, self.storage[name].grain)
+
+    def _permuted(self, name: str, close: Window) -> Value:
+        """The lanes' elements of a block that is read at once."""
+        assert self.lane is not None
+        storage, width = self.storage[name], self.lane[1]
+        pointer = self.addresses.pointer(name, close.terms, close.constant)
+        if close.size == 1:
+            return self.memory.load(pointer, storage.dtype, 0, self.mask)
+        where = (name, close.terms, close.constant, close.size)
+        key = ("block", where, self.versions.get(name, 0), self.mask, self.epoch)
+        block: Value | None = self.text.lookup(key)
+        if block is None:
+            mask = self.mask
+            if close.there < close.size:
+                bits = ", ".join(f"i1 {int(i < close.there)}" for i in range(close.size))
+                inside = Value(f"<{bits}>", "bool", close.size)
+                mask = inside if mask is None else self.both(mask, inside)
+            block = self.text.remember(key, self.memory.load(pointer, storage.dtype, close.size, mask))
+        order = ", ".join(f"i32 {place}" for place in close.places)
+        line = f"shufflevector {block.type} {block.text}, {block.type} poison, <{width} x i32> <{order}>"
+        return self.text.value(line, block.dtype, width)
 
     def _moved(self, name: str, plan: Plan, pointer: str) -> str:
         """The pointer with what depends on elements of other buffers added; these are read here, under the mask."""

@@ -1,0 +1,84 @@
+"""Lanes whose elements lie close together though not in order: one load, and a permutation within the register.
+
+Channels of grouped convolutions are such: 16 lanes of output channels read 4 input channels of each of 4 groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from search_space.ir.expr import Expr, const, substitute
+from search_space.ir.polynomial import Poly, canon, poly, poly_add
+from targets.cpu.addresses import Terms
+
+
+@dataclass(frozen=True)
+class Window:
+    """A block of neighbours that holds every lane's element.
+
+    Attributes:
+        terms, constant: offset of the block's first element, see `Addresses.offset`.
+        size: elements of the block, a power of two.
+        there: how many of them are known to lie in the array; those behind must not be read.
+        places: of the lanes, in the block.
+    """
+
+    terms: Terms
+    constant: int
+    size: int
+    there: int
+    places: tuple[int, ...]
+
+
+def apart(gather: Terms, lane: tuple[str, int], fixed: Callable[[Expr], Expr]) -> tuple[Poly, tuple[int, ...]] | None:
+    """Offset of the first lane's element, and how far from it those of all lanes are; None where that is not known.
+
+    Args:
+        gather: the part of an offset that varies with the lanes in other ways than evenly.
+        lane: variable and number of the lanes.
+        fixed: an expression with the numbers of unrolled loops put in, simplified.
+    """
+    variable, width = lane
+    first: Poly = {}
+    offsets = []
+    for position in range(width):
+        here: Poly = {}
+        for monomial, coefficient in gather:
+            whole = const(coefficient)
+            for atom in monomial:
+                whole = whole * fixed(substitute(atom, {variable: position}))
+            here = poly_add(here, poly(canon(whole)))
+        first = here if position == 0 else first
+        distance = poly_add(here, first, -1)
+        if any(distance):  # a monomial besides the constant
+            return None
+        offsets.append(distance.get((), 0))
+    return first, tuple(offsets)
+
+
+def window(terms: Terms, constant: int, offsets: tuple[int, ...], grain: int) -> Window | None:
+    """The smallest block with the elements of all lanes, or None where none of twice their number has them.
+
+    An aligned one, where there is one, can be read whole, and serves neighbouring accesses, too; else it begins with
+    the first element of any lane and ends with the last one, both of which are there.
+
+    Args:
+        terms, constant: offset of the first lane's element.
+        offsets: of the lanes from there.
+        grain: blocks of so many elements, or a divisor of it, lie in an array's rows or outside of them as a whole.
+    """
+    aligned = math.gcd(grain, *(c for _, c in terms))
+    low, high = constant + min(offsets), constant + max(offsets)
+    size = 1
+    while size <= 2 * len(offsets) and aligned % size == 0:
+        start = low // size * size
+        if high < start + size:
+            return Window(terms, start, size, size, tuple(constant + o - start for o in offsets))
+        size *= 2
+    there = high - low + 1
+    size = 1 << (there - 1).bit_length()
+    if size > 2 * len(offsets):
+        return None
+    return Window(terms, low, size, there, tuple(constant + o - low for o in offsets))
