@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from autotune.executable import Loaded, load
-from autotune.graph.ir import Array, Builder, Graph
+from autotune.graph.copies import executable_graph
+from autotune.graph.ir import Array, Graph
 from autotune.graph.memory_plan import Interval, lower_bound, plan
 from autotune.graph.partition import Group, partition
 from autotune.graph.views import dense, locate
@@ -37,31 +38,6 @@ class Schedule:
 Chosen = Callable[[Workload], Schedule]
 
 
-def executable_graph(graph: Graph) -> Graph:
-    """The graph with a copy in front of each output that no kernel would write by itself.
-
-    Those are inputs, constants, views of them, and values that are given out twice.
-    """
-    locations = locate(graph, in_place=False)
-    seen: set[str] = set()
-    copied = set()
-    for place, name in enumerate(graph.outputs):
-        root = locations[name].root
-        if root in graph.inputs or root in graph.constants or root in seen:
-            copied.add(place)
-        seen.add(root)
-    if not copied:
-        return graph
-
-    builder = Builder(graph.name, graph.inputs)
-    for name, array in graph.constants.items():
-        builder.constant(array, name)
-    for node in graph.nodes:
-        builder.add(node.op, node.inputs, node.name, **node.attrs)
-    outputs = [builder.add("copy", [n]) if i in copied else n for i, n in enumerate(graph.outputs)]
-    return builder.finish(outputs)
-
-
 def identifier(name: str) -> str:
     """A C identifier of a network's name."""
     found = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
@@ -79,9 +55,9 @@ class Compiler:
     """
 
     def __init__(self, graph: Graph, chosen: Chosen, target: str = "cpu", threads: int = 1) -> None:
-        self.graph = executable_graph(graph)
         self._target: Target = registry.get(target)
         alignment = self._target.alignment
+        self.graph = executable_graph(graph, alignment)
         self.groups = [g for g in partition(self.graph, alignment=alignment) if g.workload is not None]
         self._locations = locate(self.graph, alignment=alignment)
         self._chosen, self._threads = chosen, threads

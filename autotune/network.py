@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from autotune.compile import Compiler, Schedule, executable_graph
+from autotune.compile import Compiler, Schedule
 from autotune.executable import Loaded, load
+from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Array, Graph
@@ -144,7 +145,7 @@ def load_network(
     if device is not None:
         graph = offload(graph, _block(device))
     graph = with_dot_products(graph)
-    graph = executable_graph(graph)
+    graph = executable_graph(graph, registry.get(target).alignment)
     return Network(name, whole, graph, tuple(tasks_of(graph, device, target)), accuracy, substituted, device, target)
 
 

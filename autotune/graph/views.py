@@ -73,12 +73,34 @@ def _located(
     for node in graph.nodes:  # producers first: views of what has its place by now
         if find(node.op).kind is Kind.view:
             found[node.name] = found[node.inputs[0]]
-        elif in_place and node.name not in apart and _read_in_place(graph, node):
+        elif not in_place or node.name in apart:
+            continue
+        elif node.name not in inside and _is_stretch(graph, node, inside):
+            at = found[node.inputs[0]]
+            found[node.name] = Location(at.root, at.offset, at.strides)
+        elif _read_in_place(graph, node):
             at = found[node.inputs[0]]
             strides = at.strides or dense(graph.type(node.inputs[0]).shape)
             first = sum(b * s for b, s in zip(node.attrs["begin"], strides, strict=True))
             found[node.name] = Location(at.root, at.offset + first, strides)
     return found
+
+
+def _is_stretch(graph: Graph, node: Node, inside: Mapping[str, tuple[Node, int]]) -> bool:
+    """Whether a concatenation is a stretch of another one, in which all its inputs lie side by side already.
+
+    So they do where each layer reads all that came before: every such concatenation is the beginning of the last one.
+    """
+    if node.op != "concat" or node.name in graph.outputs or not all(name in inside for name in node.inputs):
+        return False
+    whole, place = inside[node.inputs[0]]
+    if whole.name == node.name or whole.attrs["axis"] != node.attrs["axis"]:
+        return False
+    for name in node.inputs:
+        if inside[name][0].name != whole.name or inside[name][1] != place:
+            return False
+        place += graph.type(name).shape[node.attrs["axis"]]
+    return not any(find(reader.op).kind is Kind.view for reader in graph.consumers()[node.name])
 
 
 def _unaligned(
@@ -91,7 +113,9 @@ def _unaligned(
 
     found = {whole.name for name, (whole, _) in inside.items() if aligned(whole.name) and not aligned(name)}
     slices = (node for node in graph.nodes if node.op == "slice")
-    return found | {node.name for node in slices if aligned(node.inputs[0]) and not aligned(node.name)}
+    found |= {node.name for node in slices if aligned(node.inputs[0]) and not aligned(node.name)}
+    joined = (n.name for n in graph.nodes if n.op == "concat" and n.name not in inside)
+    return found | {name for name in joined if locations[name].root != name and not aligned(name)}
 
 
 def _within(locations: Mapping[str, Location], whole: Node, offset: int) -> Location:
@@ -125,8 +149,9 @@ def _written_in_place(graph: Graph, computed: Collection[str], apart: Collection
     """
     consumers = graph.consumers()
     found: dict[str, tuple[Node, int]] = {}
-    for node in reversed(graph.nodes):
-        if node.op != "concat" or node.name in apart or len(set(node.inputs)) != len(node.inputs):
+    joined = (n for n in reversed(graph.nodes) if n.op == "concat" and n.name not in apart)
+    for node in sorted(joined, key=lambda n: -n.type.nbytes):  # the largest first: others may be stretches of it
+        if len(set(node.inputs)) != len(node.inputs):
             continue
         if not all(_can_move(graph, name, consumers[name], computed) and name not in found for name in node.inputs):
             continue
@@ -135,6 +160,16 @@ def _written_in_place(graph: Graph, computed: Collection[str], apart: Collection
             found[name] = (node, start)
             start += graph.type(name).shape[node.attrs["axis"]]
     return found
+
+
+def written_by_kernels(graph: Graph, node: Node) -> set[str]:
+    """Inputs of a concatenation that the kernels which compute them may write into it, and into no other one."""
+    consumers = graph.consumers()
+
+    def elsewhere(name: str) -> bool:
+        return any(reader.op == "concat" and reader.name != node.name for reader in consumers[name])
+
+    return {name for name in node.inputs if _can_move(graph, name, consumers[name], ()) and not elsewhere(name)}
 
 
 def _can_move(graph: Graph, name: str, readers: list[Node], computed: Collection[str]) -> bool:

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.compile import Schedule, compile_graph, executable_graph
+from autotune.compile import Schedule, compile_graph
 from autotune.executable import Executable, ExecutableError
+from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.stages import by_roofline

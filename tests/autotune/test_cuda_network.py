@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.compile import Chosen, Compiler, Schedule, executable_graph
+from autotune.compile import Chosen, Compiler, Schedule
 from autotune.cuda_executable import CudaExecutable
+from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.quantise import Options, quantise_with_report
