@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.graph.importer import (
     activations,
+    einsum,
     elementwise,
     layers,
     normalisation,
@@ -21,6 +22,7 @@ __all__ = [
     "HANDLERS",
     "ModelError",
     "activations",
+    "einsum",
     "elementwise",
     "import_model",
     "layers",
