@@ -20,6 +20,18 @@ def place_of_extreme(d: Draw, op: str) -> None:
     d.node(op, [d.given(shape, -1, 1, d.pick("float32", "int32"))], **attributes)
 
 
+@draws("CumSum")
+def running_sum(d: Draw, op: str) -> None:
+    d.at(11, 14)
+    shape = list(d.shape(1, 3))
+    axis = d.number(0, len(shape) - 1)
+    if d.chance(0.3):
+        shape[axis] = d.number(250, 700)
+    shown = axis - len(shape) if d.chance() else axis
+    names = [d.given(shape, -2, 2, d.pick("float32", "int32", "int64")), d.known(d.pick(shown, [shown]), np.int64)]
+    d.node(op, names, **d.some(exclusive=d.number(0, 1), reverse=d.number(0, 1)))
+
+
 @draws("And", "Or", "Xor")
 def logic(d: Draw, op: str) -> None:
     shape = d.shape()

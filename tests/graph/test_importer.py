@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autotune.graph.importer import import_model
-from tests.graph.onnx_models import Array, check, model_from, model_of
+from tests.graph.onnx_models import Array, check, imported, model_from, model_of, runtime
 
 
 def drawn(*shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0) -> Array:
@@ -225,3 +225,16 @@ def test_asymmetric_padding_needs_no_operation_of_its_own(case: str) -> None:
     data, weight, attributes = CONVOLUTIONS[case]
     graph = import_model(model_of("Conv", {"x": drawn(*data)}, {"w": drawn(*weight)}, **attributes))
     assert "pad" not in [node.op for node in graph.nodes]
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("extent", [3, 256, 257, 1000])
+def test_running_sums_count_no_element_beyond(extent: int, reverse: int) -> None:
+    x = np.ones((2, extent), np.float32)
+    x[0, extent // 2] = np.inf
+    inputs, constants = {"x": x}, {"axis": np.array(1)}
+    model = model_of("CumSum", inputs, constants, exclusive=1, reverse=reverse)
+    (found,) = imported(model, inputs)
+    np.testing.assert_array_equal(found, runtime(model, inputs)[0])
+    most = max(node.type.shape[-1] for node in import_model(model).nodes if node.op == "cumsum")
+    assert most <= 256
