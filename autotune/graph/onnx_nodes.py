@@ -72,6 +72,16 @@ def _message(node: onnx.NodeProto, why: str) -> str:
     return f"{node.op_type} node {node.name or node.output[0]!r} cannot be computed by NumPy: {why.splitlines()[0]}"
 
 
+def _cum_sum(attrs: Attributes, opset: int, x: Array, axis: Array) -> Array:
+    """Running sums along an axis that is a scalar, or the one element of a vector, which ONNX's evaluator refuses."""
+    way = int(axis.reshape(-1)[0])
+    turned = np.flip(x, way) if attrs.get("reverse", 0) else x
+    sums = np.cumsum(turned, way, dtype=x.dtype)
+    if attrs.get("exclusive", 0):
+        sums = np.delete(np.insert(sums, 0, 0, way), -1, way)
+    return np.flip(sums, way) if attrs.get("reverse", 0) else sums
+
+
 def _gather_elements(attrs: Attributes, opset: int, data: Array, indices: Array) -> Array:
     """out[i, j] = data[indices[i, j], j] for axis 0; ONNX's evaluator reads other rows, or none."""
     axis = int(attrs.get("axis", 0)) % data.ndim
@@ -138,6 +148,7 @@ OWN: dict[str, Callable[..., Array]] = {
     "BatchNormalization": _batch_normalization,
     "Conv": onnx_windows.conv,
     "ConvTranspose": onnx_windows.conv_transpose,
+    "CumSum": _cum_sum,
     "GatherElements": _gather_elements,
     "GlobalMaxPool": onnx_windows.global_max_pool,
     "LRN": onnx_windows.local_response_normalization,

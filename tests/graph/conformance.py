@@ -42,6 +42,9 @@ CONSTANT: dict[str, tuple[int, ...]] = {
     "Resize": (1, 2, 3),
     "Upsample": (1,),
     "Dropout": (1, 2),
+    "CumSum": (1,),
+    "ScatterND": (1,),
+    "ScatterElements": (1,),
     **{f"Reduce{name}": (1,) for name in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2")},
     **{f"Reduce{name}": (1,) for name in ("SumSquare", "LogSum", "LogSumExp")},
 }

@@ -263,3 +263,29 @@ def reduce(d: Draw, op: str) -> None:
     names = [d.known(np.array(axes), np.int64)] if axes or d.chance() else []
     dtype = "int32" if op in ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd") and d.chance(0.3) else "float32"
     d.node(op, [d.given(shape, low, 2.0, dtype), *names], **attributes)
+
+
+@draws("Einsum")
+def einsum(d: Draw, op: str) -> None:
+    d.opset = 12
+    extents = {letter: d.number(1, 4) for letter in "aBcde"}
+    around = d.shape(0, 2, 3)
+    used, terms, shapes = set[str](), [], []
+    for _ in range(d.pick(1, 2, 2, 2, 3)):
+        letters = [str(c) for c in d.rng.permutation(list(extents))[: d.number(1, 3)]]
+        if d.chance(0.2):  # a diagonal
+            letters.insert(d.number(0, len(letters)), letters[0])
+        place = d.number(0, len(letters)) if around and d.chance() else -1
+        dots = [n if d.chance(0.7) else 1 for n in around]
+        terms.append("".join(letters) if place < 0 else f"{''.join(letters[:place])}...{''.join(letters[place:])}")
+        shape = [extents[c] for c in letters]
+        shapes.append(shape if place < 0 else [*shape[:place], *dots, *shape[place:]])
+        used.update(letters)
+    equation = d.pick(", ", ",").join(terms)
+    if d.chance(0.2):  # without an arrow ONNX Runtime refuses upper case
+        equation = equation.lower()
+    else:
+        kept = [str(c) for c in d.rng.permutation(sorted(used)) if d.chance(0.6)]
+        kept.insert(d.number(0, len(kept)), "..." if "..." in equation else "")
+        equation += d.pick("->", " -> ") + "".join(kept)
+    d.node(op, [d.given(shapes[0]), *(d.either(shape) for shape in shapes[1:])], equation=equation)

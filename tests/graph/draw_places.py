@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,18 @@ def place_of_extreme(d: Draw, op: str) -> None:
     if d.opset >= 12:
         attributes |= d.some(select_last_index=d.number(0, 1))
     d.node(op, [d.given(shape, -1, 1, d.pick("float32", "int32"))], **attributes)
+
+
+@draws("CumSum")
+def running_sum(d: Draw, op: str) -> None:
+    d.at(11, 14)
+    shape = list(d.shape(1, 3))
+    axis = d.number(0, len(shape) - 1)
+    if d.chance(0.3):
+        shape[axis] = d.number(250, 700)
+    shown = axis - len(shape) if d.chance() else axis
+    names = [d.given(shape, -2, 2, d.pick("float32", "int32", "int64")), d.known(d.pick(shown, [shown]), np.int64)]
+    d.node(op, names, **d.some(exclusive=d.number(0, 1), reverse=d.number(0, 1)))
 
 
 @draws("And", "Or", "Xor")
@@ -308,3 +321,58 @@ def resize(d: Draw, op: str) -> None:
         attributes["keep_aspect_ratio_policy"] = d.pick("stretch", "not_larger", "not_smaller")
     empty = d.known([], np.float32) if d.opset < 13 else ""
     d.node(op, [value, roi, empty, d.known(sizes, np.int64)], **attributes)
+
+
+def _places(d: Draw, shape: Sequence[int], extent: int, computed: bool = True) -> str:
+    """Indices within an extent: an input or constants."""
+    kind = "int64"
+    if computed and d.chance():
+        return d.given(shape, -extent, extent - 1, kind)
+    return d.known(d.rng.integers(-extent, extent, tuple(shape)), kind)
+
+
+@draws("GatherElements")
+def gather_elements(d: Draw, op: str) -> None:
+    d.at(11, 13)
+    shape = d.shape()
+    axis = d.number(-len(shape), len(shape) - 1)
+    extents = [d.number(1, n) for n in shape]
+    extents[axis] = d.number(1, 6)
+    d.node(op, [d.given(shape), _places(d, extents, shape[axis])], **({"axis": axis} if axis else {}))
+
+
+@draws("GatherND")
+def gather_nd(d: Draw, op: str) -> None:
+    d.at(11, 12, 13)
+    shape = d.shape()
+    batch = d.number(0, len(shape) - 1) if d.opset > 11 and d.chance() else 0
+    depth = d.number(1, len(shape) - batch)
+    extents = [*shape[:batch], *d.shape(0 if batch else 1, 2), depth]
+    names = [d.given(shape), _places(d, extents, min(shape[batch : batch + depth]))]
+    d.node(op, names, **({"batch_dims": batch} if batch else {}))
+
+
+def _reduction(d: Draw) -> dict[str, Any]:
+    kinds = {16: ("none", "add", "mul"), 18: ("none", "add", "mul", "max", "min")}.get(d.opset)
+    return {"reduction": d.pick(*kinds)} if kinds and d.chance(0.7) else {}
+
+
+@draws("ScatterND")
+def scatter_nd(d: Draw, op: str) -> None:
+    d.at(11, 13, 16, 18)
+    shape = d.shape()
+    depth, attributes, outer = d.number(1, len(shape)), _reduction(d), d.shape(1, 2, 3)
+    computed = attributes.get("reduction", "none") == "none"
+    names = [d.given(shape), _places(d, [*outer, depth], min(shape[:depth]), computed)]
+    d.node(op, [*names, d.either([*outer, *shape[depth:]])], **attributes)
+
+
+@draws("ScatterElements")
+def scatter_elements(d: Draw, op: str) -> None:
+    d.at(11, 13, 16, 18)
+    shape = d.shape()
+    axis, attributes = d.number(-len(shape), len(shape) - 1), _reduction(d)
+    extents = [d.number(1, n) for n in shape]
+    computed = attributes.get("reduction", "none") == "none"
+    names = [d.given(shape), _places(d, extents, shape[axis], computed), d.either(extents)]
+    d.node(op, names, **attributes, **({"axis": axis} if axis else {}))

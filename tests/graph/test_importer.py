@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.graph.importer import import_model
-from tests.graph.onnx_models import Array, check, model_from, model_of
+from autotune.graph.importer import ModelError, import_model
+from tests.graph.onnx_models import Array, check, imported, model_from, model_of, runtime
 
 
 def drawn(*shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0) -> Array:
@@ -225,3 +225,65 @@ def test_asymmetric_padding_needs_no_operation_of_its_own(case: str) -> None:
     data, weight, attributes = CONVOLUTIONS[case]
     graph = import_model(model_of("Conv", {"x": drawn(*data)}, {"w": drawn(*weight)}, **attributes))
     assert "pad" not in [node.op for node in graph.nodes]
+
+
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("extent", [3, 256, 257, 1000])
+def test_running_sums_count_no_element_beyond(extent: int, reverse: int) -> None:
+    x = np.ones((2, extent), np.float32)
+    x[0, extent // 2] = np.inf
+    inputs, constants = {"x": x}, {"axis": np.array(1)}
+    model = model_of("CumSum", inputs, constants, exclusive=1, reverse=reverse)
+    (found,) = imported(model, inputs)
+    np.testing.assert_array_equal(found, runtime(model, inputs)[0])
+    most = max(node.type.shape[-1] for node in import_model(model).nodes if node.op == "cumsum")
+    assert most <= 256
+
+
+def test_the_last_update_of_a_place_holds() -> None:
+    inputs = {"x": drawn(5, 3), "y": drawn(4, 3)}
+    indices = np.array([[3], [1], [-2], [1]])
+    wanted = inputs["x"].copy()
+    wanted[3], wanted[1] = inputs["y"][2], inputs["y"][3]
+    model = model_of("ScatterND", inputs, {"i": indices}, order=["x", "i", "y"])
+    np.testing.assert_array_equal(imported(model, inputs)[0], wanted)
+    computed = {"x": inputs["x"], "i": indices, "y": inputs["y"]}
+    np.testing.assert_array_equal(imported(model_of("ScatterND", computed), computed)[0], wanted)
+
+
+def test_places_that_are_the_same_in_all_rows_are_a_slice() -> None:
+    inputs, indices = {"x": drawn(2, 9)}, {"i": np.array([[1, 3, 5], [1, 3, 5]])}
+    model = model_of("GatherElements", inputs, indices, axis=1)
+    np.testing.assert_array_equal(imported(model, inputs)[0], inputs["x"][:, 1:6:2])
+    assert [node.op for node in import_model(model).nodes] == ["slice"]
+
+
+def test_computed_places_out_of_bounds_are_the_nearest() -> None:
+    inputs = {"x": drawn(2, 3), "i": np.array([[-9, 9], [-3, 2]])}
+    found = imported(model_of("GatherElements", inputs, axis=1), inputs)[0]
+    np.testing.assert_array_equal(found, inputs["x"][:, [0, 2]])
+
+
+@pytest.mark.parametrize(
+    ("op", "index", "shape", "attributes", "rule"),
+    [
+        ("ScatterND", [[5]], (1, 3), {}, "must have indices within .*5.*, but got 5 to 5"),
+        ("ScatterElements", [[7]], (1, 1), {}, "must have indices within 5, but got 7 to 7"),
+        (
+            "ScatterND",
+            [[0]] * 65,
+            (65, 3),
+            {"reduction": "add"},
+            "must reduce a place with at most 64 updates, but got 65",
+        ),
+        ("ScatterND", None, (1, 3), {"reduction": "add"}, "must have constant indices where updates are reduced"),
+    ],
+)
+def test_places_that_are_refused(
+    op: str, index: list[Any] | None, shape: tuple[int, ...], attributes: dict[str, Any], rule: str
+) -> None:
+    inputs, places = {"x": drawn(5, 3), "y": drawn(*shape)}, {"i": np.array([[0]] if index is None else index)}
+    given = (inputs | places, {}) if index is None else (inputs, places)
+    model = model_of(op, *given, opset=16, order=["x", "i", "y"], **attributes)
+    with pytest.raises(ModelError, match=f"{op} node 'only' {rule}"):
+        import_model(model)

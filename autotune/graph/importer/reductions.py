@@ -1,4 +1,4 @@
-"""Reductions over axes, and the places of extremes."""
+"""Reductions over axes, running sums, and the places of extremes."""
 
 from __future__ import annotations
 
@@ -88,3 +88,52 @@ def mean(call: Call) -> str:
     for place in range(1, len(call.inputs)):
         out = call.add("add", [out, call.value(place)])
     return with_number(call, "multiply", out, 1 / len(call.inputs)) if len(call.inputs) > 1 else out
+
+
+LONGEST_SCAN = 256
+"""Elements of an axis whose running sums are taken at once, each by itself: longer axes are cut into such parts."""
+
+
+@imports("CumSum")
+def running_sum(call: Call) -> str:
+    """Along a constant axis."""
+    value, rank = call.value(0), len(call.type(0).shape)
+    axis = int(call.known(1, "axis").reshape(-1)[0])
+    call.require(-rank <= axis < rank, f"must have an axis of {rank}", f"axis={axis}")
+    flags = {name: bool(call.attrs.get(name, 0)) for name in ("exclusive", "reverse")}
+    return _scanned(call, value, axis % rank, **flags)
+
+
+def _scanned(call: Call, value: str, axis: int, exclusive: bool, reverse: bool) -> str:
+    """Running sums; of a long axis those within parts, and of the parts before each."""
+    shape = call.shape(value)
+    extent, rank = shape[axis], len(shape)
+    if extent <= LONGEST_SCAN:
+        return call.add("cumsum", [value], axis=axis, exclusive=exclusive, reverse=reverse)
+
+    def at(place: int) -> tuple[int, ...]:
+        return tuple(place if a == axis else 0 for a in range(rank))
+
+    width = min(LONGEST_SCAN, math.isqrt(extent - 1) + 1)
+    parts = math.ceil(extent / width)
+    more = parts * width - extent
+    around = [int(exclusive), more]  # sums without an element itself are those one place further
+    if any(around):
+        before, after = reversed(around) if reverse else around
+        value = call.add("pad", [value], before=at(before), after=at(after))
+    if exclusive:
+        value = call.add(
+            "slice", [value], begin=at(int(reverse)), size=(*shape[:axis], parts * width, *shape[axis + 1 :])
+        )
+    inner = call.add("reshape", [value], shape=(*shape[:axis], parts, width, *shape[axis + 1 :]))
+    inner = call.add("cumsum", [inner], axis=axis + 1, reverse=reverse)
+    begin = tuple(width - 1 if a == axis + 1 and not reverse else 0 for a in range(rank + 1))
+    size = (*shape[:axis], parts, 1, *shape[axis + 1 :])
+    totals = call.add(
+        "reshape", [call.add("slice", [inner], begin=begin, size=size)], shape=size[: axis + 1] + size[axis + 2 :]
+    )
+    earlier = call.add("reshape", [_scanned(call, totals, axis, True, reverse)], shape=size)
+    out = call.add(
+        "reshape", [call.add("add", [inner, earlier])], shape=(*shape[:axis], parts * width, *shape[axis + 1 :])
+    )
+    return call.add("slice", [out], begin=at(more if reverse else 0), size=shape) if more else out
