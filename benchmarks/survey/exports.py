@@ -23,7 +23,11 @@ OPSET = 17
 STIR = 0.1
 """Standard deviation of what is added to parameters of one value."""
 
+IMAGE = "image"
+"""Name of the one input that goes by its place, as libraries of vision call it as they like."""
+
 EXPORTERS = ("dynamo", "script")
+"""Of `torch.onnx`, in the order in which they are asked: its default, and the one by TorchScript."""
 
 
 def main() -> None:
@@ -35,8 +39,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     start = time.perf_counter()
-    module, inputs = made(Model.from_json(request["model"]), request["seed"])
-    exporter = written(module, inputs, Path(request["file"]), request["exporters"])
+    with facts.failures():
+        module, inputs = made(Model.from_json(request["model"]), request["seed"])
+        exporter = written(module, inputs, Path(request["file"]), request["exporters"])
     facts.add(export_seconds=time.perf_counter() - start, exporter=exporter)
 
 
@@ -80,7 +85,9 @@ def written(module: Any, inputs: Mapping[str, Any], file: Path, exporters: list[
             if name == "script":
                 options = {"dynamo": False, "opset_version": OPSET, "input_names": list(inputs)}
             try:
-                torch.onnx.export(module, kwargs=dict(inputs), f=str(file), **options)
+                images = tuple(inputs[name] for name in inputs if name == IMAGE)
+                others = {name: value for name, value in inputs.items() if name != IMAGE}
+                torch.onnx.export(module, images, str(file), kwargs=others, **options)
                 return name
             except Exception as error:  # whatever PyTorch raises; the next exporter may do better
                 said.append(f"{name}: {_first_line(error)}")
@@ -101,7 +108,7 @@ def _torchvision(model: Model) -> tuple[Any, dict[str, Any]]:
     more = {"aux_logits": False, "init_weights": True} if model.family in ("googlenet", "inception") else {}
     more |= {"weights_backbone": None} if model.family == "segmentation" else {}
     module = models.get_model(model.name, weights=None, **more)
-    return _FirstOutput.of(module), {"image": torch.randn(model.options.get("shape", [1, 3, 224, 224]))}
+    return _first_output(module), {IMAGE: torch.randn(model.options.get("shape", [1, 3, 224, 224]))}
 
 
 def _timm(model: Model) -> tuple[Any, dict[str, Any]]:
@@ -112,7 +119,7 @@ def _timm(model: Model) -> tuple[Any, dict[str, Any]]:
 
     module = timm.create_model(model.name, pretrained=False, exportable=True)
     shape = model.options.get("shape", [1, *module.pretrained_cfg["input_size"]])
-    return _FirstOutput.of(module), {"image": torch.randn(shape)}
+    return _first_output(module), {IMAGE: torch.randn(shape)}
 
 
 def _transformers(model: Model) -> tuple[Any, dict[str, Any]]:
@@ -132,7 +139,7 @@ def _transformers(model: Model) -> tuple[Any, dict[str, Any]]:
             inputs[name] = torch.randn(given["float"])
         else:
             inputs[name] = torch.randint(0, 100, given)
-    return _FirstOutput.of(module), inputs
+    return _first_output(module), inputs
 
 
 _MAKERS: Mapping[str, Callable[[Model], tuple[Any, dict[str, Any]]]] = {
@@ -142,32 +149,28 @@ _MAKERS: Mapping[str, Callable[[Model], tuple[Any, dict[str, Any]]]] = {
 }
 
 
-class _FirstOutput:
-    """Modules that give one tensor."""
+def _first_output(module: Any) -> Any:
+    """A module that gives the first tensor that `module` gives: no caches, no losses."""
+    import torch
 
-    @staticmethod
-    def of(module: Any) -> Any:
-        """A module that gives the first tensor that `module` gives: no caches, no losses."""
-        import torch
+    class First(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.whole = module
 
-        class First(torch.nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.whole = module
+        def forward(self, *images: Any, **inputs: Any) -> Any:
+            found = self.whole(*images, **inputs)
+            while not isinstance(found, torch.Tensor):
+                found = next(iter(found.values())) if isinstance(found, Mapping) else found[0]
+            return found
 
-            def forward(self, **inputs: Any) -> Any:
-                found = self.whole(**inputs) if "image" not in inputs else self.whole(inputs["image"])
-                while not isinstance(found, torch.Tensor):
-                    found = next(iter(found.values())) if isinstance(found, Mapping) else found[0]
-                return found
-
-        return First()
+    return First()
 
 
 def _operators_of_torchvision() -> None:
     """Declares the two operators that a torchvision built for CUDA takes for granted where torch is for the CPU.
 
-    Its own library cannot be loaded then. Its models need none of its operators, but it cannot be imported without these.
+    Its own library cannot be loaded then. Its models need no operator of it, but it cannot be imported without these.
     """
     import torch
 

@@ -57,7 +57,7 @@ def load_models(path: Path = LISTED) -> list[Model]:
         if library not in LIBRARIES:
             raise ValueError(f"`library` must be one of {', '.join(LIBRARIES)}, but got {library!r} in {path}")
         for family, entries in families.items():
-            for model in map(lambda entry: _model(entry, library, family), _listed(entries, family)):
+            for model in (_model(entry, library, family) for entry in _listed(entries, family)):
                 if model.name in found:
                     raise ValueError(f"names of models must differ, but {path} has {model.name} twice")
                 found[model.name] = model

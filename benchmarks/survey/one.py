@@ -7,8 +7,9 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import onnx
@@ -49,8 +50,13 @@ def main() -> None:
     request = json.loads(sys.argv[1])
     within(request["memory_bytes"])
     facts = Facts(Path(request["facts"]))
-    file, folder, threads = Path(request["file"]), Path(request["folder"]), request["threads"]
+    with facts.failures():
+        take(request, facts)
 
+
+def take(request: Mapping[str, Any], facts: Facts) -> None:
+    """All stages: import, compile, agreement, timing, profile."""
+    file, folder, threads = Path(request["file"]), Path(request["folder"]), request["threads"]
     facts.begin("import")
     start = time.perf_counter()
     try:
@@ -70,7 +76,7 @@ def main() -> None:
     place = compiled(network, config, settings, request["trials"], folder)
     facts.add(compile_seconds=time.perf_counter() - start)
 
-    with beside(network, place, threads, folder) as runtimes:
+    with Beside(network, place, threads, folder) as runtimes:
         facts.begin("agreement")
         facts.add(missing=runtimes.missing, **agreement(network, runtimes.outputs, runtimes.feeds))
         facts.begin("timing")
@@ -107,7 +113,7 @@ def compiled(network: Network, config: RunConfig, settings: Settings, trials: in
     return folder / FOLDER
 
 
-class beside:
+class Beside:
     """Our executable and the peers, each in a process of its own that has inferred once; a context manager.
 
     Attributes:
@@ -157,7 +163,7 @@ class beside:
         for process in self.processes:
             process.close()
 
-    def __enter__(self) -> beside:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -169,31 +175,30 @@ def agreement(
 ) -> dict[str, Any]:
     """How far our outputs lie from a peer's, or from the model in float64 where they differ by more than the tolerance.
 
-    Raises:
-        ValueError: outputs that are not finite, or all of one value: whoever gives the same says nothing by it.
+    `right` is None where nothing can be said: no runtime takes the model, or its outputs are not finite or all of one
+    value, as whoever gives the same says nothing by it.
     """
     found = outputs["autotune"]
     peer = next((name for name in PEERS if name in outputs), None)
-    if peer is None:
-        try:
-            check = Check("the model in float64", errors_of(found, evaluate_in_float64(network.model, feeds)))
-        except NodeError as error:
-            raise ValueError(f"a reference must run the model, but none does: {error}") from None
-        wanted = found
-    else:
-        wanted = outputs[peer]
-        check = Check(peer, errors_of(found, wanted))
+    try:
+        wanted = evaluate_in_float64(network.model, feeds) if peer is None else outputs[peer]
+    except NodeError as error:
+        return {"right": None, "note": f"a reference must run the model, but none does: {error}"}
+    if empty := [name for name, array in wanted.items() if not _tells(array)]:
+        return {"right": None, "note": f"outputs must be finite and of several values, but {empty[0]} is not"}
+    check = Check(peer or "the model in float64", errors_of(found, wanted))
     if check.max_error > TOLERANCE and peer is not None:
         check = judged(check, network.model, feeds, found, wanted)
-    for name, array in wanted.items():
-        if not np.isfinite(array).all() or (array.size > 1 and (array == array.flat[0]).all()):
-            raise ValueError(f"outputs must be finite and of several values to be compared, but {name} is not")
     return {
-        "reference": check.reference,
-        "error": check.max_error if np.isfinite(check.max_error) else str(check.max_error),
         "right": check.max_error <= TOLERANCE,
+        "reference": check.reference,
+        "error": min(check.max_error, sys.float_info.max),  # JSON has no infinity
         "note": check.note,
     }
+
+
+def _tells(array: Array) -> bool:
+    return bool(np.isfinite(array).all()) and (array.size < 2 or bool((array != array.flat[0]).any()))
 
 
 def profile(network: Network, place: Path, config: RunConfig, settings: Settings) -> dict[str, Any]:
@@ -206,19 +211,15 @@ def profile(network: Network, place: Path, config: RunConfig, settings: Settings
     executable.profile(3)  # warm
     seconds = np.median(executable.profile(PROFILED), axis=0)  # (steps,)
     hardware, limits = registry.get(settings.target).hardware, limits_of(config)
-    bounds = {t.workload.key: bound_seconds([_once(t)], hardware, settings.threads, limits) for t in network.tasks}
+    bounds = {
+        t.workload.key: bound_seconds([replace(t, weight=1)], hardware, settings.threads, limits) for t in network.tasks
+    }
     names = {t.workload.key: t.name for t in network.tasks}
     keys = [step["workload"] for step in executable.manifest["steps"]]
     return {
         "bound_seconds": sum(bounds[key] for key in keys),
         "layers": furthest(keys, seconds.tolist(), bounds, names),
     }
-
-
-def _once(task: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(task, weight=1)
 
 
 def furthest(

@@ -10,10 +10,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from measure.host import worker_environment
+
+_ROOT = Path(__file__).resolve().parents[2]
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}  # nothing is downloaded
 
 
 class Facts:
@@ -34,6 +40,15 @@ class Facts:
         """Notes facts; later ones replace earlier ones of the same name."""
         with self._path.open("a") as file:
             file.write(json.dumps(facts) + "\n")
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Notes what is raised inside, by its first line; the traceback goes on to those who started the process."""
+        try:
+            yield
+        except Exception as error:
+            self.add(failure=f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}")
+            raise
 
     def all(self) -> dict[str, Any]:
         """What all processes have noted; a line that was cut off is left out."""
@@ -75,22 +90,26 @@ def limited(module: str, request: Mapping[str, Any], seconds: float) -> Ended:
     with tempfile.TemporaryFile() as said:
         command = [sys.executable, "-m", module, json.dumps(request)]
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env={**worker_environment([str(_ROOT)]), **_OFFLINE},
+            start_new_session=True,
         )
         deadline = time.monotonic() + seconds
-        over = True
+        running = True
         try:
-            while over and time.monotonic() < deadline:
-                over = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-                if over:
+            while running and time.monotonic() < deadline:
+                running = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+                if running:
                     time.sleep(0.05)
         finally:
-            # not reaped yet: the group still has its number, and nobody else can
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)  # nobody else has its number, as it has not been waited for
             code = process.wait()
         said.seek(0)
         lines = said.read().decode(errors="replace").strip().splitlines()
-    if over:
+    if running:
         return Ended(f"it took more than {seconds:.0f} s", True)
     if code < 0:
         return Ended(f"the process was ended by {signal.Signals(-code).name}")
