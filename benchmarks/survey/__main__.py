@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from autotune.units import latency, share
 from benchmarks import results
 from benchmarks.survey.exports import EXPORTERS
 from benchmarks.survey.log import Log, Row, commit_of, is_done, key_of, row_of, versions
@@ -92,11 +93,20 @@ def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[
 
 def told(row: Row) -> str:
     """A row in a line."""
-    shown = f"{row['name']}: {row['status']}" + (f": {row['reason']}" if row["reason"] else "")
-    for runtime, seconds in row.get("seconds", {}).items():
-        shown += f", {runtime} {seconds * 1e3:.2f} ms"
-    found = ratio(row)
-    return shown if found is None else f"{shown} ({found:.2f}x)"
+    parts = [f"{row['name']}: {row['status']}" + (f": {row['reason']}" if row["reason"] else "")]
+    if "error" in row:
+        parts.append(f"error {row['error']:.0e}")
+    if "compile_seconds" in row:
+        parts.append(f"compiled in {row['compile_seconds']:.1f} s")
+    parts += [f"{runtime} {latency(seconds)}" for runtime, seconds in row.get("seconds", {}).items()]
+    if (found := ratio(row)) is not None:
+        parts.append(f"{found:.2f}x")
+    for layer in row.get("layers", ())[:1]:
+        bound = share(layer["bound_seconds"] / layer["seconds"])
+        parts.append(
+            f"loses most in {layer['name']} ({share(layer['share'])} of its time, {bound} of the layer's bound)"
+        )
+    return ", ".join(parts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
