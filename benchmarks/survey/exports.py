@@ -12,7 +12,7 @@ import logging
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ OPSET = 17
 STIR = 0.1
 """Standard deviation of what is added to parameters of one value."""
 
-IMAGE = "image"
-"""Name of the one input that goes by its place, as libraries of vision call it as they like."""
-
-EXPORTERS = ("dynamo", "script")
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "dynamo": {"dynamo": True, "external_data": False, "verbose": False},
+    "script": {"dynamo": False, "opset_version": OPSET},
+}
+EXPORTERS = tuple(_OPTIONS)
 """Of `torch.onnx`, in the order in which they are asked: its default, and the one by TorchScript."""
 
 
@@ -81,13 +82,11 @@ def written(module: Any, inputs: Mapping[str, Any], file: Path, exporters: list[
     said = []
     with torch.no_grad():
         for name in exporters:
-            options: dict[str, Any] = {"dynamo": True, "external_data": False, "verbose": False}
-            if name == "script":
-                options = {"dynamo": False, "opset_version": OPSET, "input_names": list(inputs)}
             try:
-                images = tuple(inputs[name] for name in inputs if name == IMAGE)
-                others = {name: value for name, value in inputs.items() if name != IMAGE}
-                torch.onnx.export(module, images, str(file), kwargs=others, **options)
+                if name not in EXPORTERS:
+                    raise ValueError(f"`exporter` must be one of {', '.join(EXPORTERS)}, but got {name!r}")
+                options = _OPTIONS[name]
+                torch.onnx.export(module, tuple(inputs.values()), str(file), input_names=list(inputs), **options)
                 return name
             except Exception as error:  # whatever PyTorch raises; the next exporter may do better
                 said.append(f"{name}: {_first_line(error)}")
@@ -108,7 +107,7 @@ def _torchvision(model: Model) -> tuple[Any, dict[str, Any]]:
     more = {"aux_logits": False, "init_weights": True} if model.family in ("googlenet", "inception") else {}
     more |= {"weights_backbone": None} if model.family == "segmentation" else {}
     module = models.get_model(model.name, weights=None, **more)
-    return _first_output(module), {IMAGE: torch.randn(model.options.get("shape", [1, 3, 224, 224]))}
+    return first_output(module), {"image": torch.randn(model.options.get("shape", [1, 3, 224, 224]))}
 
 
 def _timm(model: Model) -> tuple[Any, dict[str, Any]]:
@@ -119,7 +118,7 @@ def _timm(model: Model) -> tuple[Any, dict[str, Any]]:
 
     module = timm.create_model(model.name, pretrained=False, exportable=True)
     shape = model.options.get("shape", [1, *module.pretrained_cfg["input_size"]])
-    return _first_output(module), {IMAGE: torch.randn(shape)}
+    return first_output(module), {"image": torch.randn(shape)}
 
 
 def _transformers(model: Model) -> tuple[Any, dict[str, Any]]:
@@ -139,7 +138,7 @@ def _transformers(model: Model) -> tuple[Any, dict[str, Any]]:
             inputs[name] = torch.randn(given["float"])
         else:
             inputs[name] = torch.randint(0, 100, given)
-    return _first_output(module), inputs
+    return first_output(module, list(inputs)), inputs
 
 
 _MAKERS: Mapping[str, Callable[[Model], tuple[Any, dict[str, Any]]]] = {
@@ -149,8 +148,13 @@ _MAKERS: Mapping[str, Callable[[Model], tuple[Any, dict[str, Any]]]] = {
 }
 
 
-def _first_output(module: Any) -> Any:
-    """A module that gives the first tensor that `module` gives: no caches, no losses."""
+def first_output(module: Any, names: Sequence[str] = ()) -> Any:
+    """A module that takes tensors by their places, and gives the first that `module` gives: no caches, no losses.
+
+    Args:
+        module: what is wrapped.
+        names: that it takes its inputs by; none: it takes them by their places, too.
+    """
     import torch
 
     class First(torch.nn.Module):
@@ -158,8 +162,8 @@ def _first_output(module: Any) -> Any:
             super().__init__()
             self.whole = module
 
-        def forward(self, *images: Any, **inputs: Any) -> Any:
-            found = self.whole(*images, **inputs)
+        def forward(self, *inputs: Any) -> Any:
+            found = self.whole(**dict(zip(names, inputs, strict=True))) if names else self.whole(*inputs)
             while not isinstance(found, torch.Tensor):
                 found = next(iter(found.values())) if isinstance(found, Mapping) else found[0]
             return found

@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from benchmarks import results, table
 from benchmarks.survey import __main__ as survey
-from benchmarks.survey import one
+from benchmarks.survey import exports, one
 from benchmarks.survey.log import Log, commit_of, is_done, outcome
 from benchmarks.survey.models import LISTED, Model, load_models, select
 from benchmarks.survey.process import Ended
@@ -228,3 +228,30 @@ def test_a_log_with_a_broken_line_in_the_middle_is_refused(tmp_path):
     file.write_text('{"a": 1}\nno\n{"a": 2}\n')
     with pytest.raises(ValueError, match="a line must be a JSON object, but .*:2 is not"):
         Log(file)
+
+
+def test_no_parameter_of_a_module_stays_of_one_value_and_it_is_exported_by_whoever_can(tmp_path):
+    import torch
+
+    def module() -> Any:
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+        layers.scale = torch.nn.Parameter(1e-6 * torch.ones(4))
+        return layers
+
+    first, second = module(), module()
+    exports.stir(first, 0)
+    exports.stir(second, 0)
+    state = first.state_dict()
+    assert all(value.min() < value.max() for name, value in state.items() if "tracked" not in name)
+    assert state["1.running_var"].min() > 0 and torch.equal(state["0.weight"], module().state_dict()["0.weight"])
+    assert all(torch.equal(value, second.state_dict()[name]) for name, value in state.items())
+
+    whole = exports.first_output(first, ["input"]).eval()
+    file = tmp_path / "model.onnx"
+    assert exports.written(whole, {"input": torch.ones(1, 3, 8, 8)}, file, ["none such", "script"]) == "script"
+    assert [value.name for value in onnx.load(file).graph.input] == ["input"]
+    with pytest.raises(
+        RuntimeError, match="torch.onnx must export the model, but none such: ValueError: `exporter` must"
+    ):
+        exports.written(whole, {"input": torch.ones(1, 3, 8, 8)}, file, ["none such"])
