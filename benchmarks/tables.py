@@ -11,6 +11,7 @@ from benchmarks.gpu.table import beside_torch
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.rows import ROWS
+from benchmarks.survey.table import survey
 
 Document = dict[str, Any]
 _ORDER = {row.name: place for place, row in enumerate(ROWS)}
@@ -310,6 +311,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "search": search,
     "models": models,
     "transfer": transfer,
+    "survey": survey,
     "gpu": beside_torch,
     "gpu_offline": offline,
 }

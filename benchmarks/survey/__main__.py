@@ -1,0 +1,172 @@
+"""Surveys many models: imported or why not, right, compiled in how long, how fast beside peers, and what each loses on.
+
+`python -m benchmarks.survey` goes on where it was stopped: each model ends in a row of `survey.jsonl` in the folder of
+`--output`, and models that have one there, of this processor and as many threads and trials, are left out. Needs
+`pip install '.[bench,survey]'`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.units import latency, share
+from benchmarks import results
+from benchmarks.survey.exports import EXPORTERS
+from benchmarks.survey.log import Log, Row, commit_of, is_done, key_of, row_of, versions
+from benchmarks.survey.models import LISTED, Model, load_models, select
+from benchmarks.survey.process import Facts, limited
+from benchmarks.survey.table import ratio, summary
+from measure.host import allowed_cores, describe_host
+
+OUTPUT = Path("runs") / "survey"
+WORKERS = ("benchmarks.survey.exports", "benchmarks.survey.one")
+
+
+def surveyed(model: Model, common: dict[str, Any], options: argparse.Namespace, deadline: float) -> Row | None:
+    """The row of a model; None where the survey's time was over before the model's.
+
+    Args:
+        model: to take through all stages.
+        common: what all rows of this survey have.
+        options: of the command line.
+        deadline: of the survey, by `time.monotonic`.
+    """
+    end = time.monotonic() + options.limit * 60
+    with tempfile.TemporaryDirectory(prefix="autotune-survey-") as place:
+        facts = Facts(Path(place) / "facts.jsonl")
+        file = Path(place) / "model.onnx"
+        request = {
+            "model": model.to_json(),
+            "name": model.name,
+            "file": str(file),
+            "folder": place,
+            "facts": str(Path(place) / "facts.jsonl"),
+            "memory_bytes": int(options.memory * 2**30),
+            "exporters": [options.exporter] if options.exporter else list(EXPORTERS),
+            **{name: common[name] for name in ("threads", "trials", "seed", "turns")},
+        }
+        given = model.library == "onnx"
+        if given:
+            request["file"] = str(model.options["path"])
+        for module in WORKERS[given:]:
+            ended = limited(module, request, min(end, deadline) - time.monotonic())
+            if ended.why:
+                break
+        if ended.timed_out and deadline < end:
+            return None
+        return row_of(model, common, facts.all(), ended)
+
+
+def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[Row]:
+    """Surveys the models that have no row yet, tells of each, and gives the rows of all that have one."""
+    common = {
+        "cpu": describe_host()["cpu"],
+        "threads": options.threads or len(allowed_cores()),
+        "trials": options.trials,
+        "seed": options.seed,
+        "turns": options.turns,
+        "commit": commit_of(),
+        "versions": versions(),
+    }
+    deadline = time.monotonic() + options.minutes * 60
+    for model in models:
+        known = log.latest().get(key_of({**common, "name": model.name}))
+        if is_done(known, model, common["commit"] if options.again else None):
+            continue
+        if time.monotonic() >= deadline:
+            break
+        row = surveyed(model, common, options, deadline)
+        if row is None:
+            break
+        log.append(row)
+        sys.stderr.write(f"{told(row)}\n")
+    latest = log.latest()
+    keys = [key_of({**common, "name": model.name}) for model in models]
+    return [latest[key] for key in keys if key in latest]
+
+
+def told(row: Row) -> str:
+    """A row in a line."""
+    parts = [f"{row['name']}: {row['status']}" + (f": {row['reason']}" if row["reason"] else "")]
+    if "error" in row:
+        parts.append(f"error {row['error']:.0e}")
+    if "compile_seconds" in row:
+        parts.append(f"compiled in {row['compile_seconds']:.1f} s")
+    parts += [f"{runtime} {latency(seconds)}" for runtime, seconds in row.get("seconds", {}).items()]
+    if (found := ratio(row)) is not None:
+        parts.append(f"{found:.2f}x")
+    for layer in row.get("layers", ())[:1]:
+        bound = share(layer["bound_seconds"] / layer["seconds"])
+        parts.append(
+            f"loses most in {layer['name']} ({share(layer['share'])} of its time, {bound} of the layer's bound)"
+        )
+    return ", ".join(parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Surveys, and writes `survey.json` among the results."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.survey", description=__doc__.partition("\n")[0])
+    parser.add_argument("--models", type=Path, default=LISTED, help="list of models, YAML")
+    parser.add_argument("--only", metavar="NAMES", help="comma-separated models or families; * stands for anything")
+    parser.add_argument("--list", action="store_true", help="show the models and do nothing")
+    parser.add_argument("--minutes", type=_positive, default=float("inf"), help="end after so long; resume later")
+    parser.add_argument("--threads", type=_count, help="all cores by default")
+    parser.add_argument("--trials", type=int, default=0, help="of each model; 0: the schedules of the roofline")
+    parser.add_argument("--turns", type=_count, default=20, help="that each runtime takes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--exporter", choices=EXPORTERS, help="of torch.onnx; the first that can by default")
+    parser.add_argument("--limit", type=_positive, default=15.0, help="minutes of one model")
+    parser.add_argument("--memory", type=_positive, default=16.0, help="GiB of addresses of each process")
+    parser.add_argument("--again", action="store_true", help="also models whose row is of another commit")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of survey.jsonl")
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of survey.json")
+    options = parser.parse_args(arguments)
+    if options.trials < 0 or options.seed < 0:
+        parser.error(f"`trials` and `seed` must not be negative, but got {options.trials} and {options.seed}")
+    try:
+        models = select(load_models(options.models), options.only)
+        log = Log(options.output / "survey.jsonl")
+    except ValueError as error:
+        parser.error(str(error))
+    if options.list:
+        sys.stdout.write("".join(f"{model.library:12} {model.family:16} {model.name}\n" for model in models))
+        return 0
+    try:
+        rows = run(models, log, options)
+    finally:
+        publish(log, options.results)
+    sys.stdout.write(f"{summary(rows)}\n" if rows else "no row\n")
+    return 0
+
+
+def publish(log: Log, folder: Path) -> None:
+    """Writes the latest rows to `survey.json`, beside those of other processors that stand there."""
+    if not log.rows:
+        return
+    before = results.load("survey", folder)
+    rows = {**(before["rows"] if before else {}), **log.latest()}
+    results.save("survey", {"rows": rows}, folder)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"must be above 0, but got {text}")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, but got {text}")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Rows of the survey, a JSON object a line: what a survey that was stopped goes on from."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.survey.models import Model
+from benchmarks.survey.process import Ended
+
+Row = dict[str, Any]
+
+STATUSES = ("right", "wrong", "unjudged", "refused", "failed", "not exported")
+"""What a model comes to.
+
+`refused`: the importer says why; `failed`: it crashed, or took too long or too much memory; `unjudged`: nothing can say
+whether it is right.
+"""
+
+PACKAGES = ("llvmlite", "numpy", "onnx", "onnxruntime", "openvino", "timm", "torch", "torchvision", "transformers")
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class Log:
+    """The rows of a file.
+
+    Args:
+        path: of the file; a last line that was cut off is taken away.
+
+    Raises:
+        ValueError: another line that is no row.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.rows: list[Row] = []
+        text = path.read_bytes() if path.exists() else b""
+        whole = text[: text.rfind(b"\n") + 1]
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                self.rows.append(dict(json.loads(line)))
+            except ValueError:
+                raise ValueError(f"a line must be a JSON object, but {path}:{number} is not") from None
+        if whole != text:
+            os.truncate(path, len(whole))
+
+    def append(self, row: Row) -> None:
+        """Takes in a row, and writes it out at once."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.rows.append(row)
+
+    def latest(self) -> dict[str, Row]:
+        """The last row of each key, see `key_of`."""
+        return {key_of(row): row for row in self.rows}
+
+
+def key_of(row: Mapping[str, Any]) -> str:
+    """What tells a row from another: model, processor, threads and trials."""
+    return f"{row['name']}, {row['cpu']}, {row['threads']} threads, {row['trials']} trials"
+
+
+def is_done(row: Mapping[str, Any] | None, model: Model, commit: str | None) -> bool:
+    """Whether a row is of this model as the list has it now, and, where one is given, of a commit without changes."""
+    if row is None or row["options"] != dict(model.options) or row["library"] != model.library:
+        return False
+    return commit is None or (row["commit"] == commit and not commit.endswith("+"))
+
+
+def row_of(model: Model, common: Mapping[str, Any], facts: Mapping[str, Any], ended: Ended) -> Row:
+    """The row of a model.
+
+    Args:
+        model: of the list.
+        common: what all rows of this survey have.
+        facts: that its processes noted.
+        ended: how the last of them ended.
+    """
+    status, reason = outcome(facts, ended)
+    kept = {name: value for name, value in facts.items() if name not in ("failure", "refused", "right")}
+    return {**model.to_json(), **common, "status": status, "reason": reason, **kept}
+
+
+def outcome(facts: Mapping[str, Any], ended: Ended) -> tuple[str, str]:
+    """A status, and the sentence that goes with it; "" of one that is right."""
+    stage = facts.get("stage", "start")
+    if "refused" in facts:
+        return "refused", facts["refused"]
+    if ended.why:
+        status = "not exported" if stage == "export" and not ended.timed_out else "failed"
+        why = ended.why if ended.timed_out else facts.get("failure", ended.why)
+        return status, f"{stage}: {why}"
+    if facts["right"] is None:
+        return "unjudged", facts["note"]
+    if not facts["right"]:
+        return "wrong", f"outputs differ from {facts['reference']} by {facts['error']:.2g}"
+    return "right", ""
+
+
+def commit_of(folder: Path = _ROOT) -> str:
+    """The commit that is checked out, with a `+` where files differ from it; "" where there is no repository."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that rows depend on, as far as they are installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

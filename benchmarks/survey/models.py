@@ -1,0 +1,99 @@
+"""The list of models that the survey takes, read from YAML: library -> family -> models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LISTED = Path(__file__).with_name("models.yaml")
+LIBRARIES = ("torchvision", "timm", "transformers", "onnx")
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model.
+
+    Attributes:
+        name: within the list.
+        library: that makes it; `onnx` for a file that is there already.
+        family: of models that are built alike.
+        options: of the library's way of making it, JSON-able; `path` of a file.
+    """
+
+    name: str
+    library: str
+    family: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"name": self.name, "library": self.library, "family": self.family, "options": dict(self.options)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Model:
+        """The inverse of `to_json`."""
+        return cls(data["name"], data["library"], data["family"], data["options"])
+
+
+def load_models(path: Path = LISTED) -> list[Model]:
+    """The models of a list, in its order.
+
+    Raises:
+        ValueError: a list of another form, an unknown library, a name that occurs twice.
+    """
+    try:
+        data = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise ValueError(f"`models` must be a YAML file, but got {path}: {error}") from None
+    if not isinstance(data, dict) or not all(isinstance(families, dict) for families in data.values()):
+        raise ValueError(f"`models` must be library -> family -> models, but got {path}")
+    found: dict[str, Model] = {}
+    for library, families in data.items():
+        if library not in LIBRARIES:
+            raise ValueError(f"`library` must be one of {', '.join(LIBRARIES)}, but got {library!r} in {path}")
+        for family, entries in families.items():
+            for model in (_model(entry, library, family) for entry in _listed(entries, family)):
+                if model.name in found:
+                    raise ValueError(f"names of models must differ, but {path} has {model.name} twice")
+                found[model.name] = model
+    return list(found.values())
+
+
+def select(models: Sequence[Model], only: str | None) -> list[Model]:
+    """Models whose name or family is in a comma-separated list of them, in which `*` stands for anything; all for None.
+
+    Raises:
+        ValueError: a pattern that no model has.
+    """
+    if only is None:
+        return list(models)
+    patterns = only.split(",")
+    for pattern in patterns:
+        if not any(_matches(model, pattern) for model in models):
+            raise ValueError(f"`only` must name models or families of the list, but got only={pattern!r}")
+    return [model for model in models if any(_matches(model, pattern) for pattern in patterns)]
+
+
+def _matches(model: Model, pattern: str) -> bool:
+    return fnmatch(model.name, pattern) or fnmatch(model.family, pattern)
+
+
+def _listed(entries: Any, family: str) -> list[Any]:
+    if not isinstance(entries, list):
+        raise ValueError(f"a family must be a list of models, but got {family}: {entries!r}")
+    return entries
+
+
+def _model(entry: Any, library: str, family: str) -> Model:
+    if isinstance(entry, str):
+        return Model(entry, library, family)
+    if isinstance(entry, dict) and len(entry) == 1:
+        ((name, options),) = entry.items()
+        if isinstance(options, dict):
+            return Model(str(name), library, family, options)
+    raise ValueError(f"a model must be a name, or a name with options, but got {entry!r} in {family}")

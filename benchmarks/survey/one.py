@@ -1,0 +1,251 @@
+"""One model of the survey, from its ONNX file to its figures: `python -m benchmarks.survey.one REQUEST`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import onnx
+
+from autotune.bound import bound_seconds
+from autotune.config import RunConfig, check_config
+from autotune.deploy import FOLDER, limits_of
+from autotune.executable import Executable, load
+from autotune.graph.errors import ModelError
+from autotune.graph.float64 import evaluate_in_float64
+from autotune.graph.importer import load_model
+from autotune.graph.ir import Array
+from autotune.graph.network_process import NetworkProcess, RuntimeFailure, interleaved, of_turns
+from autotune.graph.onnx_nodes import NodeError
+from autotune.judge import Check, errors_of, judged
+from autotune.network import TOLERANCE, Network, Schedules, load_network, make_feeds, write_network
+from autotune.network_timing import Timing
+from autotune.run import run
+from autotune.subject import settings_of
+from autotune.tuning import Settings
+from benchmarks.survey.process import Facts, within
+from measure.host import cores_for
+from measure.hostlock import alone
+from targets import registry
+
+PEERS = ("onnxruntime", "openvino")
+PROFILED = 10
+"""Inferences of which the median of each step counts."""
+
+SHOWN = 5
+"""Layers that are kept, those first that lose most."""
+
+WHERE = "survey"
+
+
+def main() -> None:
+    """Takes the model of the request through all stages; what each finds is noted at once."""
+    request = json.loads(sys.argv[1])
+    within(request["memory_bytes"])
+    facts = Facts(Path(request["facts"]))
+    with facts.failures():
+        take(request, facts)
+
+
+def take(request: Mapping[str, Any], facts: Facts) -> None:
+    """All stages: import, compile, agreement, timing, profile."""
+    file, folder, threads = Path(request["file"]), Path(request["folder"]), request["threads"]
+    facts.begin("import")
+    start = time.perf_counter()
+    try:
+        network = load_network(load_model(file), request["name"], request["seed"])
+    except ModelError as error:
+        facts.add(refused=str(error))
+        return
+    if not network.tasks:
+        facts.add(refused="a model must have something to compute, but this one has not")
+        return
+    facts.add(import_seconds=time.perf_counter() - start, tasks=len(network.tasks))
+
+    facts.begin("compile")
+    config = _config(request)
+    settings = settings_of(config, WHERE)
+    start = time.perf_counter()
+    place = compiled(network, config, settings, request["trials"], folder)
+    facts.add(compile_seconds=time.perf_counter() - start)
+
+    with Beside(network, place, threads, folder) as runtimes:
+        facts.begin("agreement")
+        facts.add(missing=runtimes.missing, **agreement(network, runtimes.outputs, runtimes.feeds))
+        facts.begin("timing")
+        with alone():
+            took = interleaved(runtimes.processes, request["turns"])
+    timing = Timing({name: of_turns(each) for name, each in took.items()}, {}, {}, took)
+    facts.add(seconds=dict(timing.seconds), unsteady=timing.unsteady)
+
+    facts.begin("profile")
+    with alone():
+        facts.add(**profile(network, place, config, settings))
+    facts.add(stage="")
+
+
+def _config(request: Mapping[str, Any]) -> RunConfig:
+    document = {
+        "model": request["file"],
+        "name": request["name"],
+        "seed": request["seed"],
+        "trials": max(1, request["trials"]),
+        "output": str(Path(request["folder"]) / "run"),
+        "measure": {"cache": "network", "threads": request["threads"]},
+        "tracking": {"backend": "none"},  # nothing else shall go on meanwhile
+    }
+    return check_config(document, WHERE)
+
+
+def compiled(network: Network, config: RunConfig, settings: Settings, trials: int, folder: Path) -> Path:
+    """Folder of the executable: tuned from nothing, or by the roofline's choice where there are no trials."""
+    if trials:
+        run(config, WHERE)
+        return config.folder / FOLDER
+    write_network(network, Schedules({}, settings, limits_of(config)), folder / FOLDER, settings)
+    return folder / FOLDER
+
+
+class Beside:
+    """Our executable and the peers, each in a process of its own that has inferred once; a context manager.
+
+    Attributes:
+        processes: ours first.
+        feeds: inputs by name.
+        outputs: runtime -> outputs in the model's order, by the model's names.
+        missing: peers that are not there or refuse the model, and why.
+
+    Raises:
+        RuntimeFailure: the executable cannot be run.
+    """
+
+    def __init__(self, network: Network, place: Path, threads: int, folder: Path) -> None:
+        file = folder / "with_weights.onnx"
+        onnx.save(network.model, file)
+        names = [value.name for value in network.model.graph.output]
+        self.feeds = make_feeds(network, 0)
+        self.processes: list[NetworkProcess] = []
+        self.outputs: dict[str, dict[str, Array]] = {}
+        self.missing: dict[str, str] = {}
+        try:
+            for runtime in ("autotune", *PEERS):
+                opened = {"folder": str(place)} if runtime == "autotune" else {"model": str(file)}
+                try:
+                    process = NetworkProcess(runtime, threads, **opened)
+                    self.processes.append(process)
+                    made = process.infer(self.feeds, folder)
+                except RuntimeFailure as error:
+                    if runtime == "autotune":
+                        raise
+                    self.missing[runtime] = str(error)
+                    self._drop(runtime)
+                else:
+                    self.outputs[runtime] = dict(zip(names, made.values(), strict=True))
+        except BaseException:
+            self.close()
+            raise
+
+    def _drop(self, runtime: str) -> None:
+        for process in self.processes:
+            if process.runtime == runtime:
+                process.close()
+        self.processes = [process for process in self.processes if process.runtime != runtime]
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for process in self.processes:
+            process.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def agreement(
+    network: Network, outputs: Mapping[str, Mapping[str, Array]], feeds: Mapping[str, Array]
+) -> dict[str, Any]:
+    """How far our outputs lie from a peer's, or from the model in float64 where they differ by more than the tolerance.
+
+    `right` is None where nothing can be said: no runtime takes the model, or its outputs are not finite or all of one
+    value, as whoever gives the same says nothing by it.
+    """
+    found = outputs["autotune"]
+    peer = next((name for name in PEERS if name in outputs), None)
+    try:
+        wanted = evaluate_in_float64(network.model, feeds) if peer is None else outputs[peer]
+    except NodeError as error:
+        return {"right": None, "note": f"a reference must run the model, but none does: {error}"}
+    if empty := [name for name, array in wanted.items() if not _tells(array)]:
+        return {"right": None, "note": f"outputs must be finite and of several values, but {empty[0]} is not"}
+    check = Check(peer or "the model in float64", errors_of(found, wanted))
+    if check.max_error > TOLERANCE and peer is not None:
+        check = judged(check, network.model, feeds, found, wanted)
+    return {
+        "right": check.max_error <= TOLERANCE,
+        "reference": check.reference,
+        "error": min(check.max_error, sys.float_info.max),  # JSON has no infinity
+        "note": check.note,
+    }
+
+
+def _tells(array: Array) -> bool:
+    return bool(np.isfinite(array).all()) and (array.size < 2 or bool((array != array.flat[0]).any()))
+
+
+def profile(network: Network, place: Path, config: RunConfig, settings: Settings) -> dict[str, Any]:
+    """Seconds of the network's bound, and the layers that lose most against theirs."""
+    os.sched_setaffinity(0, cores_for(settings.threads))
+    executable = load(place, settings.threads)
+    assert isinstance(executable, Executable)
+    feeds = make_feeds(network, 0)
+    executable(*(feeds[p.name] for p in executable.inputs))
+    executable.profile(3)  # warm
+    seconds = np.median(executable.profile(PROFILED), axis=0)  # (steps,)
+    hardware, limits = registry.get(settings.target).hardware, limits_of(config)
+    bounds = {
+        t.workload.key: bound_seconds([replace(t, weight=1)], hardware, settings.threads, limits) for t in network.tasks
+    }
+    names = {t.workload.key: t.name for t in network.tasks}
+    keys = [step["workload"] for step in executable.manifest["steps"]]
+    return {
+        "bound_seconds": sum(bounds[key] for key in keys),
+        "layers": furthest(keys, seconds.tolist(), bounds, names),
+    }
+
+
+def furthest(
+    keys: Sequence[str], seconds: Sequence[float], bounds: Mapping[str, float], names: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Layers by what they lose against their bound, all occurrences together, most first.
+
+    Args:
+        keys: workload of each step.
+        seconds: of each step.
+        bounds: seconds that one occurrence takes at least, by workload.
+        names: of the tasks, by workload.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for key, took in zip(keys, seconds, strict=True):
+        row = found.setdefault(
+            key, {"name": names[key], "workload": key, "count": 0, "seconds": 0.0, "bound_seconds": 0.0}
+        )
+        row["count"] += 1
+        row["seconds"] += took
+        row["bound_seconds"] += bounds[key]
+    whole = sum(seconds)
+    for row in found.values():
+        row["share"] = row["seconds"] / whole
+    return sorted(found.values(), key=lambda row: row["bound_seconds"] - row["seconds"])[:SHOWN]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Processes of the survey: limits of time and memory, and the facts that one leaves behind even if it crashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from measure.host import worker_environment
+
+_ROOT = Path(__file__).resolve().parents[2]
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}  # nothing is downloaded
+
+
+class Facts:
+    """What a process finds out, a JSON object a line, so that what stands there outlives it.
+
+    Args:
+        path: of the file, which is appended to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def begin(self, stage: str) -> None:
+        """Says what is being done."""
+        self.add(stage=stage)
+
+    def add(self, **facts: Any) -> None:
+        """Notes facts; later ones replace earlier ones of the same name."""
+        with self._path.open("a") as file:
+            file.write(json.dumps(facts) + "\n")
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Notes what is raised inside, by its first line; the traceback goes on to those who started the process."""
+        try:
+            yield
+        except Exception as error:
+            self.add(failure=f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}")
+            raise
+
+    def all(self) -> dict[str, Any]:
+        """What all processes have noted; a line that was cut off is left out."""
+        found: dict[str, Any] = {}
+        text = self._path.read_text() if self._path.exists() else ""
+        for line in text.splitlines(keepends=True):
+            if line.endswith("\n"):
+                found |= json.loads(line)
+        return found
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended.
+
+    Attributes:
+        why: in a sentence; "" where all went well.
+        timed_out: whether its time was over.
+    """
+
+    why: str
+    timed_out: bool = False
+
+
+def within(memory_bytes: int) -> None:
+    """Limits the address space of this process, and of each that it starts; no core dumps."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+
+
+def limited(module: str, request: Mapping[str, Any], seconds: float) -> Ended:
+    """Runs `python -m module REQUEST`; when it returns, neither the process nor any that it started is left.
+
+    Args:
+        module: that takes a request as JSON.
+        request: to give.
+        seconds: after which it is ended.
+    """
+    with tempfile.TemporaryFile() as said:
+        command = [sys.executable, "-m", module, json.dumps(request)]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env={**worker_environment([str(_ROOT)]), **_OFFLINE},
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + seconds
+        running = True
+        try:
+            while running and time.monotonic() < deadline:
+                running = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+                if running:
+                    time.sleep(0.05)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)  # nobody else has its number, as it has not been waited for
+            code = process.wait()
+        said.seek(0)
+        lines = said.read().decode(errors="replace").strip().splitlines()
+    if running:
+        return Ended(f"it took more than {seconds:.0f} s", True)
+    if code < 0:
+        return Ended(f"the process was ended by {signal.Signals(-code).name}")
+    return Ended("" if code == 0 else (lines[-1] if lines else f"the process ended with code {code}"))

@@ -1,0 +1,105 @@
+"""What a survey came to: how many models are right, how fast they are beside the best peer, and a line for each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.interleave import geometric_mean
+from benchmarks.markdown import table
+from benchmarks.survey.log import STATUSES
+
+Row = Mapping[str, Any]
+
+SLOW = 0.95
+"""A ratio below which the cause is to be found."""
+
+WORST = 10
+
+
+def ratio(row: Row) -> float | None:
+    """Seconds of the faster peer over ours; None where either was not timed, or ours is not right."""
+    seconds = row.get("seconds", {})
+    peers = [value for name, value in seconds.items() if name != "autotune"]
+    return min(peers) / seconds["autotune"] if row["status"] == "right" and peers else None
+
+
+def summary(rows: Iterable[Row]) -> str:
+    """How many of the models are right, their geometric mean beside the best peer, and the worst ones."""
+    rows = list(rows)
+    counts = Counter(row["status"] for row in rows)
+    shown = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    ratios = {row["name"]: found for row in rows if (found := ratio(row)) is not None}
+    text = f"{len(rows)} models: {shown}."
+    if not ratios:
+        return text
+    slow = sorted((name for name in ratios if ratios[name] < SLOW), key=ratios.__getitem__)
+    mean = geometric_mean(list(ratios.values()))
+    text += f" Geometric mean over {len(ratios)} beside the best peer {mean:.2f}x, {len(slow)} under {SLOW:.2f}x"
+    worst = ", ".join(f"{name} {ratios[name]:.2f}x" for name in slow[:WORST])
+    return f"{text}: {worst}." if worst else f"{text}."
+
+
+def survey(document: Mapping[str, Any]) -> str:
+    """A summary and a table for each processor, number of threads and of trials."""
+    groups: dict[tuple[str, int, int], list[Row]] = {}
+    for row in document["rows"].values():
+        groups.setdefault((row["cpu"], row["threads"], row["trials"]), []).append(row)
+    parts = []
+    for (cpu, threads, trials), rows in sorted(groups.items(), key=lambda item: item[0]):
+        commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
+        told = f"**{cpu}**, {threads} threads, {trials} trials{f' (commit {commits})' if commits else ''}."
+        parts += [f"{told} {summary(rows)}", _lines(rows)]
+    return "\n\n".join(parts)
+
+
+def _lines(rows: Sequence[Row]) -> str:
+    header = [
+        "model",
+        "library",
+        "outcome",
+        "error",
+        "compiled in s",
+        "ours ms",
+        "ORT ms",
+        "OpenVINO ms",
+        "ratio to best",
+        "of bound",
+        "loses most",
+        "its share",
+        "of its bound",
+    ]
+    lines = []
+    for row in sorted(rows, key=lambda row: (STATUSES.index(row["status"]), row["library"], row["name"])):
+        seconds = row.get("seconds", {})
+        ours = seconds.get("autotune")
+        first = next(iter(row.get("layers", ())), None)
+        lines.append(
+            [
+                row["name"],
+                row["library"],
+                _cell(f"{row['status']}: {row['reason']}" if row["reason"] else row["status"]),
+                "" if row.get("error") is None else f"{row['error']:.0e}",
+                "" if row.get("compile_seconds") is None else f"{row['compile_seconds']:.1f}",
+                *(_ms(seconds.get(name)) for name in ("autotune", "onnxruntime", "openvino")),
+                "" if (found := ratio(row)) is None else f"{found:.2f}x",
+                _percent(row.get("bound_seconds"), ours),
+                "" if first is None else _cell(f"{first['name']} ×{first['count']}"),
+                "" if first is None else f"{first['share'] * 100:.0f} %",
+                "" if first is None else _percent(first["bound_seconds"], first["seconds"]),
+            ]
+        )
+    return table(header, lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
+def _percent(part: float | None, whole: float | None) -> str:
+    return f"{part / whole * 100:.0f} %" if part is not None and whole else ""
