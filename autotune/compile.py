@@ -24,7 +24,7 @@ from search_space.schedule.trace import Trace
 from search_space.space import program_of
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
+from targets.base import BuildError, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,14 @@ class Compiler:
             constants = packer(arrays)
         arguments = []
         for parameter in module.parameters:
-            if parameter.name in constants:
+            made_of = parameter.packed_from or ((parameter.name,) if parameter.constant else ())
+            computed = [names[source] for source in made_of if names[source] not in self.graph.constants]
+            if computed and parameter.packed_from:
+                raise BuildError(
+                    f"`{parameter.name}` of {group.workload.key} must be made of constants, "
+                    f"but {', '.join(computed)} is computed"
+                )
+            if parameter.name in constants and not computed:
                 arguments.append(Place("weights", self._weight(constants[parameter.name])))
             elif parameter.name in module.outputs:
                 arguments.append(self._place(group.output, offsets))

@@ -22,6 +22,7 @@ from autotune.task import Task
 from autotune.tuning import Settings
 from measure.host import worker_environment
 from search_space.workloads import Workload
+from targets.base import BuildError
 from tests.graph.nets import conv, feeds, residual
 
 
@@ -91,6 +92,27 @@ def test_outputs_that_no_kernel_writes_are_copied(tmp_path: Path) -> None:
     for array, name in zip(found(given["x"]), graph.outputs, strict=True):
         np.testing.assert_array_equal(array, values[name])
     assert executable_graph(residual()).outputs == residual().outputs
+
+
+@pytest.mark.parametrize("computed", [("gamma",), ("beta",), ("gamma", "beta")])
+def test_what_a_layer_takes_for_constants_may_be_computed(computed: tuple[str, ...], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    b = Builder("scaled", {"x": TensorType((5, 8)), **{name: TensorType((8,)) for name in computed}})
+    given = [
+        b.add("tanh", [name]) if name in computed else b.constant(rng.standard_normal(8).astype(np.float32))
+        for name in ("gamma", "beta")
+    ]
+    graph = b.finish([b.add("layer_norm", ["x", *given])])
+    arrays = feeds(graph)
+    found = compiled(graph, tmp_path)(*(arrays[name] for name in graph.inputs))
+    np.testing.assert_allclose(found, evaluate(graph, arrays)[graph.outputs[0]], rtol=1e-4, atol=1e-5)
+
+
+def test_a_packed_constant_that_is_computed_is_refused(tmp_path: Path) -> None:
+    b = Builder("computed", {"x": TensorType((1, 4, 4, 16)), "w": TensorType((1, 1, 16, 32))})
+    graph = b.finish([b.add("conv2d", ["x", b.add("tanh", ["w"])])])
+    with pytest.raises(BuildError, match=r"must be made of constants, but tanh is computed"):
+        compiled(graph, tmp_path)
 
 
 @pytest.mark.parametrize("mapped", [False, True])
