@@ -10,13 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import autotune
 from autotune.compile import Schedule, compile_graph
 from autotune.executable import Executable, ExecutableError
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
+from autotune.graph.importer import import_model
 from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.passes import optimise
 from autotune.stages import by_roofline
 from autotune.task import Task
 from autotune.tuning import Settings
@@ -106,6 +109,22 @@ def test_what_a_layer_takes_for_constants_may_be_computed(computed: tuple[str, .
     arrays = feeds(graph)
     found = compiled(graph, tmp_path)(*(arrays[name] for name in graph.inputs))
     np.testing.assert_allclose(found, evaluate(graph, arrays)[graph.outputs[0]], rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_no_number_is_seen(tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, (5,))
+    nodes = [
+        helper.make_node("IsNaN", ["x"], ["odd"]),
+        helper.make_node("Where", ["odd", "one", "x"], ["y"]),
+    ]
+    one = numpy_helper.from_array(np.array([1.0], np.float32), "one")
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, (5,))
+    model = helper.make_model(
+        helper.make_graph(nodes, "odd", [value], [output], [one]), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    x = np.array([np.nan, np.inf, -np.inf, 0.0, -np.nan], np.float32)
+    found = compiled(optimise(import_model(model)), tmp_path)(x)
+    np.testing.assert_array_equal(found, np.array([1.0, np.inf, -np.inf, 0.0, 1.0], np.float32))
 
 
 def test_a_packed_constant_that_is_computed_is_refused(tmp_path: Path) -> None:

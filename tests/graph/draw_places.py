@@ -51,6 +51,16 @@ def comparison(d: Draw, op: str) -> None:
     d.node(op, [d.given(shape, -1, 1, dtype), d.given(d.broadcast(shape), -1, 1, dtype)])
 
 
+@draws("IsNaN")
+def no_number(d: Draw, op: str) -> None:
+    d.at(13, 17)
+    if d.chance(0.3):
+        d.node(op, [d.given(d.shape())])
+        return
+    odd = np.array([np.nan, np.inf, -np.inf, 0.0, 1.0])
+    d.node(op, [d.known(d.rng.choice(odd, d.shape()), np.float32)])
+
+
 @draws("Where")
 def where(d: Draw, op: str) -> None:
     shape = d.shape()

@@ -29,6 +29,14 @@ def swapped(call: Call) -> str:
     return call.add(_SWAPPED[call.op], [call.value(1), call.value(0)])
 
 
+@imports("IsNaN")
+def is_nan(call: Call) -> str:
+    """What is not at most infinity: no comparison holds for what is no number."""
+    x = call.value(0)
+    call.require(call.type(0).dtype in FLOATS, "must look at floating-point values", f"{call.type(0)}")
+    return call.add("logical_not", [call.add("less_equal", [x, call.scalar(math.inf, x)])])
+
+
 @imports("Cast")
 def cast(call: Call) -> str:
     """To another type of elements."""
