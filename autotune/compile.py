@@ -71,6 +71,11 @@ class Compiler:
         self._weights: list[Array] = []
         self._weights_bytes = 0
 
+    @property
+    def workloads(self) -> list[Workload]:
+        """Of all steps, in their order."""
+        return [group.workload for group in self.groups if group.workload is not None]
+
     def write(self, folder: Path) -> None:
         """Writes to `folder` what the target links, weights and manifest.
 

@@ -16,13 +16,13 @@ from autotune.judge import Check
 from autotune.manifest import SCHEMAS, read_manifest
 from autotune.network import (
     Network,
-    Schedules,
     check_network,
     make_feeds,
     write_network,
 )
 from autotune.network_timing import Timing, time_network
 from autotune.result import TuneResult, known
+from autotune.schedules import Schedules
 from autotune.selection import Chosen, Limits, select
 from autotune.stepwise import StepwiseExecutable
 from autotune.subject import network_of, settings_of, target_of

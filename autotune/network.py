@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from autotune.compile import Compiler, Schedule
+from autotune.compile import Compiler
 from autotune.executable import Loaded, load
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import compute, evaluate
@@ -35,13 +35,11 @@ from autotune.graph.quantise import (
 )
 from autotune.graph.substitutions import Analytic, Found, explore
 from autotune.judge import Check, errors_of, judged, relative_error
-from autotune.selection import Chosen, Limits
-from autotune.stages import by_roofline
+from autotune.schedules import Schedules
 from autotune.stepwise import compile_stepwise
 from autotune.task import CPU, Task
 from autotune.tuning import Settings
 from search_space.ir.interp import numpy_dtype
-from search_space.workloads import Workload
 from targets import registry
 
 TOLERANCE = 1e-4
@@ -223,41 +221,14 @@ def _tuple(value: Any) -> tuple[int, ...]:
     return value if isinstance(value, tuple) else (int(value),)
 
 
-class Schedules:
-    """Schedule of any workload: the fastest of its records, or what the roofline says where there are none.
-
-    Args:
-        best: as `select` gives them.
-        settings: of the run, for those without records.
-        limits: for those without records.
-        device: target of the workloads that an accelerator computes.
-    """
-
-    def __init__(
-        self, best: Chosen, settings: Settings, limits: Limits | None = None, device: str | None = None
-    ) -> None:
-        self._best, self._settings, self._limits, self._device = best, settings, limits or Limits(), device
-        self._made: dict[str, Schedule] = {}
-        self.untuned: set[str] = set()
-
-    def __call__(self, workload: Workload) -> Schedule:
-        workload = tuned_as(workload)
-        if workload.key in self._best:
-            return self._best[workload.key][0]
-        self.untuned.add(workload.key)
-        if workload.key not in self._made:
-            task = Task(workload.operator, workload, target=self._device if is_offloaded(workload) else None)
-            found = by_roofline(task, self._settings, self._limits.allowed(workload))
-            self._made[workload.key] = Schedule(found.algorithm, found.trace)
-        return self._made[workload.key]
-
-
 def write_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> None:
     """Writes the network's executable to `folder`; one of steps on several targets where an accelerator takes part."""
     if network.device is not None:
         compile_stepwise(network.graph, schedules, folder, settings.target, network.device, settings.threads)
     else:
-        Compiler(network.graph, schedules, settings.target, settings.threads).write(folder)
+        compiler = Compiler(network.graph, schedules, settings.target, settings.threads)
+        schedules.prepare(compiler.workloads)
+        compiler.write(folder)
 
 
 def compile_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Loaded:

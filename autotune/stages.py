@@ -18,6 +18,7 @@ from autotune.task import Task
 from autotune.tuning import Settings
 from costmodel.features import FeatureExtractor
 from search_space import strict_json
+from search_space.hardware import Hardware
 from search_space.operators.base import LIBRARY
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
@@ -83,7 +84,11 @@ def task_named(tasks: Sequence[Task], name: str | None) -> Task:
 
 
 def by_roofline(
-    task: Task, settings: Settings, algorithms: Sequence[str] | None = None, space: SearchSpace | None = None
+    task: Task,
+    settings: Settings,
+    algorithms: Sequence[str] | None = None,
+    space: SearchSpace | None = None,
+    hardware: Hardware | None = None,
 ) -> Scheduled:
     """The schedule that a search would begin with: the best of a sample of generated code by the roofline.
 
@@ -95,6 +100,7 @@ def by_roofline(
         settings: for which target, and the seed.
         algorithms: to choose from; all that are no library's by default.
         space: to choose from in place of the workload's own, such as that of a template.
+        hardware: what the estimate knows of the machine; by default what the target says.
 
     Raises:
         ConfigError: no candidate is legal.
@@ -102,7 +108,9 @@ def by_roofline(
     own = [algorithm for algorithm in task.workload.algorithms if algorithm != LIBRARY]  # there are loops to see
     shown = own if algorithms is None else algorithms
     settings = settings.of(task)
-    found = generate(task.workload, registry.get(settings.target).hardware, shown) if space is None else space
+    if space is None:
+        space = generate(task.workload, hardware or registry.get(settings.target).hardware, shown)
+    found = space
     cold = settings.cache == "network"
 
     @cache

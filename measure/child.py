@@ -24,7 +24,8 @@ from measure.host import worker_environment
 from measure.oom import oom_kills
 from measure.wire import pack, unpack
 
-_COMMAND = "from measure.worker import main; main()"
+WORKER = "measure.worker"
+"""Module whose `main` a process runs, where no other is asked for."""
 _TAIL_BYTES = 2000
 
 
@@ -32,16 +33,18 @@ class Child:
     """One worker process.
 
     Args:
-        options: what `measure.worker.main` reads: role, executor, cores, memory limit.
+        options: what the program reads; `measure.worker.main` role, executor, cores, memory limit.
+        program: module whose `main` it runs. It finds its options, and the `descriptor` of its socket among them, as
+            JSON in its first argument.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any], program: str = WORKER) -> None:
         ours, theirs = socket.socketpair()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         with theirs:
             arguments = json.dumps({**options, "descriptor": theirs.fileno()})
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _COMMAND, arguments],
+                [sys.executable, "-P", "-c", f"from {program} import main; main()", arguments],
                 env=worker_environment([path or "." for path in sys.path]),
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import signal
+import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -13,6 +16,7 @@ import numpy as np
 
 from targets.cuda.telemetry import gpu_name
 
+_PR_SET_PDEATHSIG = 1
 _SYSTEM = Path("/sys/devices/system/cpu")
 _TUNING_PREFIXES = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_")
 
@@ -48,6 +52,17 @@ def describe_host() -> dict[str, Any]:
         "numpy": np.__version__,
         **({"gpu": gpu} if (gpu := gpu_name()) else {}),
     }
+
+
+def end_with(parent: int) -> None:
+    """Has the system kill this process when the thread that has started it ends, however that ends.
+
+    Args:
+        parent: process id of the one that has started this one; where it is gone already, this one exits.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
 
 
 @cache

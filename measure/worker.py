@@ -7,7 +7,6 @@ outcome; what kills the process is the parent's to notice.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import json
 import os
@@ -26,6 +25,7 @@ from measure import kernel_call
 from measure.check import Comparison
 from measure.errors import ErrorClass, TrialFailure
 from measure.examination import Examination, References
+from measure.host import end_with
 from measure.interface import Executor, Task, load_executor
 from measure.pool import Trial
 from measure.timing import TimingPolicy, measure, rotation_copies
@@ -39,7 +39,6 @@ _MESSAGE = 1500
 GARBAGE = 100_000
 """Objects after which Python looks for cycles. Lowering makes many objects and hardly a cycle, so looking after
 every 700, as Python does by itself, is time lost."""
-_PR_SET_PDEATHSIG = 1
 
 Header = dict[str, Any]
 
@@ -214,9 +213,7 @@ def _confine(options: Header) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (options["memory_bytes"], options["memory_bytes"]))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     if "parent" in options:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != options["parent"]:  # it died before
-            sys.exit(1)
+        end_with(options["parent"])
 
 
 def _held_bytes(task: Task, references: References | None) -> int:

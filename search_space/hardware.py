@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -99,3 +101,25 @@ class Hardware:
     def float_lanes(self) -> int:
         """float32 elements a vector register holds."""
         return self.vector_bytes // 4
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields; what only GPUs have is left out for others."""
+        data = asdict(self)
+        if self.gpu is None:
+            del data["gpu"]
+        return data
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Hardware:
+        """The hardware that `to_json` wrote."""
+        fields = _tuples(data)
+        if fields.get("gpu") is not None:
+            fields["gpu"] = GpuLimits(**_tuples(fields["gpu"]))
+        return Hardware(**fields)
+
+
+def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with lists, and lists in them, as tuples."""
+    lists = {name: value for name, value in data.items() if isinstance(value, list)}
+    tuples = {name: tuple(tuple(v) if isinstance(v, list) else v for v in value) for name, value in lists.items()}
+    return {**data, **tuples}

@@ -13,6 +13,7 @@ from onnx import checker, shape_inference
 
 from autotune.graph.errors import ModelError
 from autotune.graph.ir import TensorType
+from autotune.graph.onnx_shapes import infer_shapes
 from autotune.graph.torch_model import export, is_import_path
 from autotune.graph.zoo import BUILDERS
 from search_space.ir.interp import numpy_dtype
@@ -104,7 +105,7 @@ def inferred(
         if found is not None:
             return found
     try:
-        return shape_inference.infer_shapes(given, strict_mode=True, data_prop=True)
+        return infer_shapes(given, strict=True)
     except (shape_inference.InferenceError, checker.ValidationError) as error:
         raise ModelError(
             f"`model` must be a graph whose shapes agree, but got model={title!r}: {_first_line(error)}"
@@ -137,7 +138,7 @@ def _with_shapes_by_definition(model: onnx.ModelProto, title: str) -> onnx.Model
     del bare.graph.value_info[:]
     for value in bare.graph.output:
         value.type.tensor_type.ClearField("shape")
-    bare = shape_inference.infer_shapes(bare, data_prop=True)
+    bare = infer_shapes(bare)
     try:
         _, types = import_with_types(bare)
     except ModelError:

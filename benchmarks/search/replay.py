@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from autotune.search.base import Candidate
 from autotune.search.population import Frame, Population
 from benchmarks.search.restrict import Restriction, digest, legal_rows
-from costmodel.dataset.dataset import hardware_from
 from costmodel.features import FeatureExtractor
 from measure.pool import Cache
 from measure.replay import ReplayError
@@ -175,7 +174,7 @@ class ReplayTable:
             data["target"],
             data["threads"],
             data["cache"],
-            hardware_from(data["hardware"]),
+            Hardware.from_json(data["hardware"]),
             Restriction.from_json(data["restriction"]),
             np.array([math.nan if v is None else v * 1e-6 for v in data["microseconds"]]),
             data["errors"],

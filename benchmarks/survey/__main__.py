@@ -18,6 +18,7 @@ from typing import Any
 from autotune.units import latency, share
 from benchmarks import results
 from benchmarks.survey.exports import EXPORTERS
+from benchmarks.survey.kept import Kept
 from benchmarks.survey.log import Log, Row, commit_of, is_done, key_of, row_of, versions
 from benchmarks.survey.models import LISTED, Model, load_models, select
 from benchmarks.survey.process import Facts, limited
@@ -40,27 +41,41 @@ def surveyed(model: Model, common: dict[str, Any], options: argparse.Namespace, 
     end = time.monotonic() + options.limit * 60
     with tempfile.TemporaryDirectory(prefix="autotune-survey-") as place:
         facts = Facts(Path(place) / "facts.jsonl")
-        file = Path(place) / "model.onnx"
-        request = {
-            "model": model.to_json(),
-            "name": model.name,
-            "file": str(file),
-            "folder": place,
-            "facts": str(Path(place) / "facts.jsonl"),
-            "memory_bytes": int(options.memory * 2**30),
-            "exporters": [options.exporter] if options.exporter else list(EXPORTERS),
-            **{name: common[name] for name in ("threads", "trials", "seed", "turns")},
-        }
-        given = model.library == "onnx"
-        if given:
-            request["file"] = str(model.options["path"])
-        for module in WORKERS[given:]:
+        request = _request(model, options, Path(place))
+        request |= {name: common[name] for name in ("threads", "trials", "seed", "turns")}
+        if model.library == "onnx":
+            request["file"], workers = str(model.options["path"]), WORKERS[1:]
+        elif options.exports is not None:
+            kept = Kept(options.exports, model, options.seed, request["exporters"])
+            request["file"] = str(kept.file)
+            facts.add(**kept.facts)
+            workers = WORKERS[bool(kept.facts) :]
+        else:
+            workers = WORKERS
+        for module in workers:
             ended = limited(module, request, min(end, deadline) - time.monotonic())
             if ended.why:
                 break
+            if module == WORKERS[0] and options.exports is not None:
+                kept.note(facts.all())
         if ended.timed_out and deadline < end:
             return None
         return row_of(model, common, facts.all(), ended)
+
+
+def export(models: Sequence[Model], options: argparse.Namespace) -> None:
+    """Exports the models that are not kept yet, and tells of each that cannot be."""
+    for model in models:
+        kept = Kept(options.exports, model, options.seed, _exporters(options))
+        if kept.facts or model.library == "onnx":
+            continue
+        with tempfile.TemporaryDirectory(prefix="autotune-survey-") as place:
+            facts = Facts(Path(place) / "facts.jsonl")
+            request = _request(model, options, Path(place)) | {"file": str(kept.file), "seed": options.seed}
+            ended = limited(WORKERS[0], request, options.limit * 60)
+            if not ended.why:
+                kept.note(facts.all())
+        sys.stderr.write(f"{model.name}: {ended.why or 'exported'}\n")
 
 
 def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[Row]:
@@ -89,6 +104,23 @@ def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[
     latest = log.latest()
     keys = [key_of({**common, "name": model.name}) for model in models]
     return [latest[key] for key in keys if key in latest]
+
+
+def _exporters(options: argparse.Namespace) -> list[str]:
+    return [options.exporter] if options.exporter else list(EXPORTERS)
+
+
+def _request(model: Model, options: argparse.Namespace, place: Path) -> dict[str, Any]:
+    """What each process is told of a model whose files lie in `place`."""
+    return {
+        "model": model.to_json(),
+        "name": model.name,
+        "file": str(place / "model.onnx"),
+        "folder": str(place),
+        "facts": str(place / "facts.jsonl"),
+        "memory_bytes": int(options.memory * 2**30),
+        "exporters": _exporters(options),
+    }
 
 
 def told(row: Row) -> str:
@@ -123,12 +155,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--exporter", choices=EXPORTERS, help="of torch.onnx; the first that can by default")
     parser.add_argument("--limit", type=_positive, default=15.0, help="minutes of one model")
     parser.add_argument("--memory", type=_positive, default=16.0, help="GiB of addresses of each process")
+    parser.add_argument("--exports", type=Path, help="folder in which exported models are kept, and taken from")
+    parser.add_argument("--export-only", action="store_true", help="fill the folder of `--exports` and end")
     parser.add_argument("--again", action="store_true", help="also models whose row is of another commit")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of survey.jsonl")
     parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of survey.json")
     options = parser.parse_args(arguments)
     if options.trials < 0 or options.seed < 0:
         parser.error(f"`trials` and `seed` must not be negative, but got {options.trials} and {options.seed}")
+    if options.export_only and options.exports is None:
+        parser.error("`--export-only` must have a folder, `--exports FOLDER`, but there is none")
     try:
         models = select(load_models(options.models), options.only)
         log = Log(options.output / "survey.jsonl")
@@ -136,6 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     if options.list:
         sys.stdout.write("".join(f"{model.library:12} {model.family:16} {model.name}\n" for model in models))
+        return 0
+    if options.export_only:
+        export(models, options)
         return 0
     try:
         rows = run(models, log, options)

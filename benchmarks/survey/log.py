@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -118,10 +118,10 @@ def commit_of(folder: Path = _ROOT) -> str:
         return ""
 
 
-def versions() -> dict[str, str]:
-    """Versions of the packages that rows depend on, as far as they are installed."""
+def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
+    """Versions of packages, those that rows depend on, as far as they are installed."""
     found = {}
-    for name in PACKAGES:
+    for name in packages:
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -25,9 +25,10 @@ from autotune.graph.ir import Array
 from autotune.graph.network_process import NetworkProcess, RuntimeFailure, interleaved, of_turns
 from autotune.graph.onnx_nodes import NodeError
 from autotune.judge import Check, errors_of, judged
-from autotune.network import TOLERANCE, Network, Schedules, load_network, make_feeds, write_network
+from autotune.network import TOLERANCE, Network, load_network, make_feeds, write_network
 from autotune.network_timing import Timing
 from autotune.run import run
+from autotune.schedules import Schedules
 from autotune.subject import settings_of
 from autotune.tuning import Settings
 from benchmarks.survey.process import Facts, within

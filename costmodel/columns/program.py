@@ -63,14 +63,20 @@ class ColumnProgram:
 
 def _reachable(tape: Tape, outputs: Sequence[int]) -> list[int]:
     """Indices of the nodes that outputs need, operands first."""
-    seen = set(outputs)
-    todo = list(seen)
-    while todo:
-        for operand in tape.operands(todo.pop()):
-            if operand not in seen:
-                seen.add(operand)
-                todo.append(operand)
-    return sorted(seen)
+    nodes = tape.nodes
+    wanted = bytearray(len(nodes))
+    for output in outputs:
+        wanted[output] = 1
+    order = []
+    for index in range(max(outputs, default=-1), -1, -1):  # operands stand before what is made of them
+        if wanted[index]:
+            order.append(index)
+            node = nodes[index]
+            if node[0] > VARIABLE:
+                for operand in node[1:]:
+                    wanted[operand] = 1
+    order.reverse()
+    return order
 
 
 def _assemble(
@@ -88,21 +94,28 @@ def _assemble(
     wanted: dict[int, list[int]] = {}
     for place, index in enumerate(outputs):
         wanted.setdefault(index, []).append(place)
-    last = {operand: index for index in order for operand in tape.operands(index)}
     code: list[tuple[int, ...]] = [(machine.STORE, p, slot[i], 0, 0) for i in slot for p in wanted.get(i, ())]
-    computed = [i for i in order if nodes[i][0] > VARIABLE]
+    computed = [index for index in order if nodes[index][0] > VARIABLE]
+    last = {operand: index for index in computed for operand in nodes[index][1:]}
     free: list[int] = []
     for index in computed:
-        operands = nodes[index][1:]
-        free += {slot[o] for o in operands if last[o] == index and nodes[o][0] > VARIABLE}
-        places = [slot[o] for o in operands]
+        op, *operands = nodes[index]
+        places = [slot[operand] for operand in operands]
+        for operand in dict.fromkeys(operands):
+            if last[operand] == index and nodes[operand][0] > VARIABLE:
+                free.append(slot[operand])
         if free:
-            slot[index] = free.pop()
+            place = free.pop()
         else:
-            slot[index], used = used, used + 1
-        code.append((nodes[index][0], slot[index], *places, *(0,) * (3 - len(places))))
-        code += [(machine.STORE, place, slot[index], 0, 0) for place in wanted.get(index, ())]
+            place, used = used, used + 1
+        slot[index] = place
+        code.append((op, place, *places, *_NO_OPERANDS[len(places)]))
+        if index in wanted:
+            code += [(machine.STORE, output, place, 0, 0) for output in wanted[index]]
         if index not in last:
-            free.append(slot[index])
+            free.append(place)
     numbers = np.array([tape.numbers[nodes[i][1]] for i in constants], np.float64)
     return np.array(code, np.int32).reshape(-1, 5), numbers, used
+
+
+_NO_OPERANDS = ((0, 0, 0), (0, 0), (0,), ())

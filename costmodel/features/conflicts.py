@@ -54,9 +54,10 @@ def crowding(nest: Nest, access: Access, way_bytes: int) -> list[Value] | None:
 
 def _periods(nest: Nest, index: Expr, stride: int, way_bytes: int) -> list[int]:
     """By level: after how many positions of an index the sets repeat."""
+    steps = [(nest.inside(var), content(index, var)) for var in variables(index) if nest.runs(var)]
     out = []
     for level in range(len(nest.trips)):
-        apart = stride * max(1, math.gcd(*(content(index, var) for var in nest.moving(level))))
+        apart = stride * max(1, math.gcd(*(by for inside, by in steps if inside > level)))
         out.append(way_bytes // math.gcd(apart, way_bytes))
     return out
 

@@ -40,6 +40,7 @@ class Nest:
         loops = {loop.var: (i, e) for i, (loop, e) in enumerate(zip(statement.loops, self.extents, strict=True))}
         self._starts, self._loops = starts, loops
         self._spans = Spans(columns, loops, starts)
+        self._dims: dict[Access, list[tuple[list[Value], list[Value]]]] = {}
         self.accesses: tuple[Access, ...] = tuple(a for a in statement.accesses if a.memory)
         self.footprints = [self.footprint(a) for a in self.accesses]
         self.working_sets = [self.tape.total(f[i] for f in self.footprints) for i in range(len(starts))]
@@ -64,9 +65,14 @@ class Nest:
         pairs = zip(self.statement.loops, self.extents, strict=True)
         return self.tape.product(e for loop, e in pairs if wanted(loop))
 
-    def moving(self, level: int) -> list[str]:
-        """Variables of the loops that run inside a level."""
-        return [var for var, (place, _) in self._loops.items() if place >= self._starts[level]]
+    def runs(self, var: str) -> bool:
+        """Whether a variable is that of a loop."""
+        return var in self._loops
+
+    def inside(self, var: str) -> int:
+        """How many of the levels, from the outermost one on, a loop runs inside of."""
+        place = self._loops[var][0]
+        return sum(place >= start for start in self._starts)
 
     def over_lanes(self, access: Access) -> bool:
         """Whether what is read or written is a vector of distinct elements."""
@@ -74,6 +80,11 @@ class Nest:
 
     def dims(self, access: Access) -> list[tuple[list[Value], list[Value]]]:
         """By dimension: (distinct positions by level, width by level)."""
+        if access not in self._dims:
+            self._dims[access] = self._dims_of(access)
+        return self._dims[access]
+
+    def _dims_of(self, access: Access) -> list[tuple[list[Value], list[Value]]]:
         out = []
         for index, size in zip(access.indices, access.buffer.shape, strict=True):
             extent, widths = self.columns(size), self._spans(index)

@@ -26,12 +26,12 @@ from autotune.network import (
     TOLERANCE,
     Network,
     Quantisation,
-    Schedules,
     check_network,
     error_of,
     load_network,
     rounded_values,
 )
+from autotune.schedules import Schedules
 from autotune.tuning import Settings
 from tests.autotune.test_network import two_layers
 from tests.graph.nets import conv

@@ -26,7 +26,8 @@ from autotune.graph.quantise import quantise_with_report
 from autotune.graph.zoo import network as zoo
 from autotune.graph.zoo import resnet18
 from autotune.manifest import write_manifest
-from autotune.network import Network, Quantisation, Schedules, check_network, compile_network, load_network, make_feeds
+from autotune.network import Network, Quantisation, check_network, compile_network, load_network, make_feeds
+from autotune.schedules import Schedules
 from autotune.stepwise import StepwiseExecutable
 from autotune.tuning import Settings
 from measure.database import Database

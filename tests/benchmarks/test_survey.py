@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 from benchmarks import results, table
 from benchmarks.survey import __main__ as survey
 from benchmarks.survey import exports, one
+from benchmarks.survey.kept import Kept
 from benchmarks.survey.log import Log, commit_of, is_done, outcome
 from benchmarks.survey.models import LISTED, Model, load_models, select
 from benchmarks.survey.process import Ended
@@ -255,3 +256,37 @@ def test_no_parameter_of_a_module_stays_of_one_value_and_it_is_exported_by_whoev
         RuntimeError, match="torch.onnx must export the model, but none such: ValueError: `exporter` must"
     ):
         exports.written(whole, {"input": torch.ones(1, 3, 8, 8)}, file, ["none such"])
+
+
+def test_an_export_is_made_once_for_all_that_it_depends_on(tmp_path):
+    model = Model("m", "timm", "f", {"shape": [1, 3, 32, 32]})
+    first = Kept(tmp_path / "new", model, 0, ["script"])
+    assert not first.facts
+    first.note({"exporter": "script", "export_seconds": 1.5, "stage": "export"})
+    assert not Kept(tmp_path / "new", model, 0, ["script"]).facts, "the file is missing"
+    first.file.write_bytes(b"onnx")
+    assert Kept(tmp_path / "new", model, 0, ["script"]).facts == {"exporter": "script", "export_seconds": 1.5}
+    others = [
+        Kept(tmp_path / "new", model, 1, ["script"]),
+        Kept(tmp_path / "new", model, 0, ["dynamo", "script"]),
+        Kept(tmp_path / "new", Model("m", "timm", "f", {"shape": [1, 3, 64, 64]}), 0, ["script"]),
+    ]
+    assert len({first.file, *(other.file for other in others)}) == 4 and not any(other.facts for other in others)
+
+
+def test_kept_exports_are_not_made_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(survey, "WORKERS", ("tests.benchmarks.fake_export", FAKE[1]))
+    file = tmp_path / "models.yaml"
+    file.write_text(yaml.safe_dump({"timm": {"f": ["fine", "bug"]}}))
+    given = command(tmp_path, file, "--exports", str(tmp_path / "kept"))
+    assert survey.main([*given, "--export-only"]) == 0
+    told = capsys.readouterr().err
+    assert "fine: exported" in told and "bug: " in told and not rows_of(tmp_path)
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").glob("fine*")}
+    assert len(made) == 2
+    assert survey.main(given) == 0
+    assert rows_of(tmp_path)["fine"]["exporter"] == "script" and rows_of(tmp_path)["bug"]["status"] == "not exported"
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").glob("fine*")} == made
+    with pytest.raises(SystemExit):
+        survey.main([*command(tmp_path, file), "--export-only"])
+    assert "must have a folder" in capsys.readouterr().err

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costmodel.dataset.dataset import hardware_from, hardware_to_json
 from costmodel.features.extractor import FeatureExtractor
 from costmodel.features.groups import NAMES
 from search_space import workloads
+from search_space.hardware import Hardware
 from search_space.ir.stmt import substitute_program
 from search_space.space import Sketch, generate
 from search_space.workloads import Workload
@@ -143,7 +143,7 @@ def test_tensor_cores_are_estimated_by_their_own_rate() -> None:
 
 def test_the_hardware_of_a_dataset_may_be_a_gpu() -> None:
     """As JSON; that of other machines is what it was before there were GPUs."""
-    data = json.loads(json.dumps(hardware_to_json(H200)))
-    assert hardware_from(data) == H200
+    data = json.loads(json.dumps(H200.to_json()))
+    assert Hardware.from_json(data) == H200
     plain = replace(H200, gpu=None)
-    assert "gpu" not in hardware_to_json(plain) and hardware_from(hardware_to_json(plain)) == plain
+    assert "gpu" not in plain.to_json() and Hardware.from_json(plain.to_json()) == plain

@@ -140,3 +140,39 @@ def test_inference_stays_where_no_graph_can_be_made() -> None:
     model = pooled(None, columns=12)
     model.graph.node.append(helper.make_node("NonZero", ["y"], ["z"]))
     assert fixed_shapes(inferred(model))["q"] == (1, 3, 2, 2)
+
+
+def test_shapes_are_those_of_a_model_with_its_weights() -> None:
+    """Large weights are left out while shapes are inferred: neither shapes nor weights may change by it."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((64, 32)).astype(np.float32)  # more than `SMALL` elements
+    extents = np.array([2, 4, 16], np.int64)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("Reshape", ["y", "extents"], ["z"]),
+        helper.make_node("Gather", ["w", "ids"], ["g"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "weights",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 64]),
+            helper.make_tensor_value_info("ids", TensorProto.INT64, [3]),
+        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("z", "g")],
+        [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(extents, "extents")],
+    )
+    model = helper.make_model(graph, producer_name="a test", opset_imports=[helper.make_opsetid("", 18)])
+    found = inferred(model)
+    assert found == shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    assert fixed_shapes(found)["z"] == (2, 4, 16) and fixed_shapes(found)["g"] == (3, 32)
+    assert len(model.graph.input) == 2
+
+
+def test_a_weight_that_is_an_input_too_stays_one() -> None:
+    weight = numpy_helper.from_array(np.ones((64, 32), np.float32), "w")
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64, 32]) for name in ("x", "w")]
+    out = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", given, out, [weight])
+    found = inferred(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+    assert [value.name for value in found.graph.input] == ["x", "w"] and fixed_shapes(found)["y"] == (64, 32)

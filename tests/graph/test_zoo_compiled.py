@@ -12,7 +12,8 @@ from autotune.graph.ir import TensorType
 from autotune.graph.onnx_model import inferred
 from autotune.graph.ops import find
 from autotune.graph.zoo import bert_base
-from autotune.network import Schedules, check_network, load_network
+from autotune.network import check_network, load_network
+from autotune.schedules import Schedules
 from autotune.tuning import Settings
 from search_space.space import generate, program_of
 from search_space.workloads import Workload

@@ -1,0 +1,55 @@
+"""ONNX's shape inference of a model without its large weights: it copies what it is given five times."""
+
+from __future__ import annotations
+
+import math
+
+import onnx
+from onnx import shape_inference
+
+SMALL = 1024
+"""Elements up to which a weight may say something of a shape: extents, axes, scales."""
+
+
+def infer_shapes(model: onnx.ModelProto, strict: bool = False) -> onnx.ModelProto:
+    """A copy of the model with the shapes that ONNX infers, weights of small size taken into account.
+
+    Args:
+        model: stays as it is.
+        strict: an operator that fails is an error; otherwise its outputs have no shape.
+
+    Raises:
+        onnx.shape_inference.InferenceError: shapes that do not agree, with `strict`.
+        onnx.checker.ValidationError: a model that is none.
+    """
+    light = onnx.ModelProto()
+    for kind, value in model.ListFields():
+        if kind.name != "graph":
+            _set(light, kind.name, value)
+    for kind, value in model.graph.ListFields():
+        if kind.name != "initializer":
+            _set(light.graph, kind.name, value)
+    given = {value.name for value in model.graph.input}
+    stated: list[str] = []
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) <= SMALL:
+            light.graph.initializer.append(tensor)
+        elif tensor.name not in given:
+            stated.append(tensor.name)
+            light.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    found = shape_inference.infer_shapes(light, strict_mode=strict, data_prop=True)
+    if stated:
+        del found.graph.input[-len(stated) :]
+    del found.graph.initializer[:]
+    found.graph.initializer.extend(model.graph.initializer)
+    return found
+
+
+def _set(message: onnx.ModelProto | onnx.GraphProto, name: str, value: object) -> None:
+    field = getattr(message, name)
+    if hasattr(field, "extend"):
+        field.extend(value)
+    elif hasattr(field, "CopyFrom"):
+        field.CopyFrom(value)
+    else:
+        setattr(message, name, value)
