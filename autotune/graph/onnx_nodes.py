@@ -133,14 +133,19 @@ def _squeeze(attrs: Attributes, opset: int, x: Array, axes: Array | None = None)
 
 
 def _upsample(attrs: Attributes, opset: int, x: Array, scales: Array | None = None) -> Array:
-    """The nearest element by scales, as before operator set 11: above where an axis shrinks, else below."""
-    if attrs.get("mode", b"nearest") != b"nearest":
-        raise ValueError(f"`mode` must be nearest, but got mode={attrs['mode']!r}")
+    """By scales, as before operator set 11: along lines, or the nearest element, above where an axis shrinks."""
+    linear = attrs.get("mode", b"nearest") == b"linear"
+    dtype = x.dtype
     for axis, scale in enumerate(np.asarray(attrs["scales"] if scales is None else scales, np.float64)):
-        where = np.arange(int(x.shape[axis] * scale)) / scale
-        places = np.floor(where) if scale >= 1 else np.ceil(where)
-        x = np.take(x, np.clip(places.astype(np.int64), 0, x.shape[axis] - 1), axis)
-    return x
+        where, last = np.arange(int(x.shape[axis] * scale)) / scale, x.shape[axis] - 1
+        places = np.floor(where) if scale >= 1 or linear else np.ceil(where)
+        below = np.take(x, np.clip(places.astype(np.int64), 0, last), axis)
+        if linear and not (where == places).all():
+            above = np.take(x, np.clip(places.astype(np.int64) + 1, 0, last), axis)
+            share = (where - places).reshape(-1, *[1] * (x.ndim - axis - 1))
+            below = below * (1 - share) + above * share
+        x = below
+    return np.asarray(x, dtype)
 
 
 OWN: dict[str, Callable[..., Array]] = {

@@ -175,8 +175,7 @@ EXCLUDED: dict[str, str] = {
     r"test_div_(u?int8|int32_trunc)": "integers are not divided",
     r"test_pow_types_int.*": "integers are not raised",
     r"test_reduce_(max|min)_bool_inputs": "reductions are of float32 and int32",
-    r"test_resize_.*(linear|cubic).*": "the nearest element is taken",
-    r"test_resize_tf_crop_and_resize.*": "the nearest element is taken",
+    r"test_resize_downsample_scales_(linear|cubic)_align_corners": "corners are aligned as runtimes do",
 }
 """Pattern of a test's name → why it is not supported."""
 

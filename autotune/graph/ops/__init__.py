@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.graph.ops import elementwise, fixed_point, layers, quantised, scans, selection, shapes
+from autotune.graph.ops import elementwise, fixed_point, layers, quantised, resampling, scans, selection, shapes
 from autotune.graph.ops.base import OPS, GraphOp, Kind, find, register
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "layers",
     "quantised",
     "register",
+    "resampling",
     "scans",
     "selection",
     "shapes",
