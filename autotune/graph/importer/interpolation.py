@@ -111,7 +111,8 @@ class Kernel:
 
     def _weight(self, distance: Array) -> Array:
         if not self.cubic:
-            return np.maximum(0.0, 1 - distance)
+            line: Array = np.maximum(0.0, 1 - distance)
+            return line
         a, x = self.coefficient, distance
         inner = ((a + 2) * x - (a + 3)) * x * x + 1
         outer = ((x - 5) * x + 8) * x * a - 4 * a

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from autotune.graph.ops import elementwise, fixed_point, layers, quantised, resampling, scans, selection, shapes
+from autotune.graph.ops import (
+    elementwise,
+    fixed_point,
+    layers,
+    quantised,
+    recurrent,
+    resampling,
+    scans,
+    selection,
+    shapes,
+)
 from autotune.graph.ops.base import OPS, GraphOp, Kind, find, register
 
 __all__ = [
@@ -14,6 +24,7 @@ __all__ = [
     "fixed_point",
     "layers",
     "quantised",
+    "recurrent",
     "register",
     "resampling",
     "scans",
