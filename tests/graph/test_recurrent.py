@@ -119,10 +119,10 @@ def test_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         import_model(inferred(layer("LSTM", direction="bidirectional")))
 
 
-@pytest.mark.parametrize(
-    ("name", "weighted"),
-    [*((name, False) for name in CELLS), *((n, True) for n, cell in CELLS.items() if cell.weights)],
-)
+WEIGHTED = [(name, weighted) for name, cell in CELLS.items() for weighted in (False, True)[: 1 + bool(cell.weights)]]
+
+
+@pytest.mark.parametrize(("name", "weighted"), WEIGHTED)
 def test_cells_are_their_expressions(name: str, weighted: bool) -> None:
     cell, operation, rng = CELLS[name], find(name), np.random.default_rng(2)
     shapes: list[tuple[int, ...]] = [(3, parts * 5) for parts in cell.inputs.values()]

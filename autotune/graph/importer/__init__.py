@@ -15,6 +15,7 @@ from autotune.graph.importer import (
     selection,
     shapes,
     spatial,
+    spectral,
 )
 from autotune.graph.importer.model import import_model
 from autotune.graph.importer.registry import HANDLERS
@@ -38,5 +39,6 @@ __all__ = [
     "selection",
     "shapes",
     "spatial",
+    "spectral",
     "with_weights",
 ]

@@ -104,17 +104,10 @@ def _directions(call: Call, count: int) -> list[_Direction]:
     weights = call.known(2, "recurrence weight")
     width, gates = weights.shape[2], _GATES[call.op]
     bias = _bias(call, count, gates * width)[1]
-    peepholes = call.known(7, "peephole weight") if call.op == "LSTM" and call.has(7) else None
+    peepholes = call.known(7, "peephole weight") if call.op == "LSTM" and call.has(7) else [None] * count
     functions = _functions(call, count)
     return [
-        _Direction(
-            call,
-            i,
-            functions[i],
-            np.ascontiguousarray(weights[i].T),
-            bias[i],
-            None if peepholes is None else peepholes[i],
-        )
+        _Direction(call, i, functions[i], np.ascontiguousarray(weights[i].T), bias[i], peepholes[i])
         for i in range(count)
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,27 @@ def space_to_depth(call: Call) -> str:
     crd = call.attrs.get("mode", b"DCR") == b"CRD"
     out = call.add("transpose", [out], axes=(0, 1, 3, 5, 2, 4) if crd else (0, 3, 5, 1, 2, 4))
     return call.add("reshape", [out], shape=(n, c * b**2, h // b, w // b))
+
+
+@imports("Col2Im")
+def blocks_to_image(call: Call) -> str:
+    """Blocks added up where they overlap; side by side, they are transposed."""
+    image, block = ([int(n) for n in call.known(i, what)] for i, what in ((1, "image shape"), (2, "block shape")))
+    rank, value = len(image), call.value(0)
+    stride, dilation = (call.ints(name, default=[1] * rank) or () for name in ("strides", "dilations"))
+    pads = call.ints("pads", default=[0] * 2 * rank) or ()
+    attrs: dict[str, Any] = {"image": image, "block": block, "stride": stride, "dilation": dilation}
+    attrs |= {"before": pads[:rank], "after": pads[rank:]}
+    fitting = all(n % k == 0 for n, k in zip(image, block, strict=True))
+    if not fitting or list(stride) != block or set(dilation) != {1} or any(pads):
+        return call.add("col2im", [value], **attrs)
+    samples, elements, _ = call.shape(value)
+    counts = [n // k for n, k in zip(image, block, strict=True)]
+    channels = elements // math.prod(block)
+    out = call.add("reshape", [value], shape=(samples, channels, *block, *counts))
+    order = [axis for place in range(rank) for axis in (2 + rank + place, 2 + place)]
+    out = call.add("transpose", [out], axes=(0, 1, *order))
+    return call.add("reshape", [out], shape=(samples, channels, *image))
 
 
 @imports("ConvTranspose")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.graph.ops import (
     elementwise,
     fixed_point,
+    folding,
     layers,
     quantised,
     recurrent,
@@ -22,6 +23,7 @@ __all__ = [
     "elementwise",
     "find",
     "fixed_point",
+    "folding",
     "layers",
     "quantised",
     "recurrent",
