@@ -79,9 +79,10 @@ def _matrix(call: Call, extent: int, parts: int, length: int, inverse: bool, one
     call.require(size <= MOST_WEIGHTS, f"must be of at most {MOST_WEIGHTS} weights", f"{extent * parts} x {outputs}")
     unit: Array = np.eye(extent * parts).reshape(-1, extent, parts)
     signal = unit[..., 0] + (1j * unit[..., 1] if parts == 2 else 0)
+    found: Array
     if inverse and onesided:
         found = np.fft.irfft(signal, length, axis=1)[..., None]
     else:
-        found = (np.fft.ifft if inverse else np.fft.fft)(signal, length, axis=1)[:, :kept]
-        found = np.stack([found.real, found.imag], -1)
+        waves = (np.fft.ifft if inverse else np.fft.fft)(signal, length, axis=1)[:, :kept]
+        found = np.stack([waves.real, waves.imag], -1)
     return np.ascontiguousarray(found.reshape(extent * parts, outputs).astype(dtype))

@@ -68,20 +68,16 @@ def _col2im(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 def _computed(attrs: Attributes, data: Array) -> Array:
     block, blocks = attrs["block"], blocks_of(attrs)
     split = data.reshape(data.shape[0], -1, *block, *blocks).astype(np.float64)
-    reach = [
-        (n - 1) * s + (k - 1) * d + 1
-        for n, s, k, d in zip(blocks, attrs["stride"], block, attrs["dilation"], strict=True)
-    ]
-    whole = [
-        max(b + n + a, r) for b, n, a, r in zip(attrs["before"], attrs["image"], attrs["after"], reach, strict=True)
-    ]
-    out = np.zeros((*split.shape[:2], *whole))
+    sides = zip(attrs["before"], attrs["image"], attrs["after"], strict=True)
+    out = np.zeros((*split.shape[:2], *map(sum, sides)))
     for element in itertools.product(*map(range, block)):
         fields = zip(element, attrs["dilation"], attrs["stride"], blocks, strict=True)
         places = tuple(slice(e * d, e * d + (n - 1) * s + 1, s) for e, d, s, n in fields)
-        out[(slice(None), slice(None), *places)] += split[(slice(None), slice(None), *element)]
-    kept = tuple(slice(b, b + n) for b, n in zip(attrs["before"], attrs["image"], strict=True))
-    return out[(slice(None), slice(None), *kept)]
+        here: Any = (slice(None), slice(None), *places)
+        part: Any = (slice(None), slice(None), *element)
+        out[here] += split[part]
+    kept: Any = (..., *(slice(b, b + n) for b, n in zip(attrs["before"], attrs["image"], strict=True)))
+    return out[kept]
 
 
 register(GraphOp("col2im", Kind.compute, _attributes, _col2im, compute=_computed))
