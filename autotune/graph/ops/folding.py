@@ -77,7 +77,8 @@ def _computed(attrs: Attributes, data: Array) -> Array:
         part: Any = (slice(None), slice(None), *element)
         out[here] += split[part]
     kept: Any = (..., *(slice(b, b + n) for b, n in zip(attrs["before"], attrs["image"], strict=True)))
-    return out[kept]
+    image: Array = out[kept]
+    return image
 
 
 register(GraphOp("col2im", Kind.compute, _attributes, _col2im, compute=_computed))
