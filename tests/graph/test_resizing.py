@@ -94,14 +94,16 @@ def test_no_more_neighbours_are_read_than_weigh() -> None:
     assert Kernel(antialias=True).taps(Axis(64, 16, 0.25))[1].shape == (16, 8)
 
 
-def test_both_axes_are_one_operation_where_neighbours_are_few() -> None:
-    def operations(**attrs: Any) -> list[str]:
-        model = model_of((1, 8, 6, 6), axes=[2, 3], **attrs)
+def test_both_axes_are_one_operation_where_neighbours_are_few_and_channels_many() -> None:
+    def operations(channels: int = 16, **attrs: Any) -> list[str]:
+        model = model_of((1, channels, 6, 6), axes=[2, 3], **attrs)
         return [node.op for node in optimise(import_model(inferred(model))).nodes]
 
     assert operations(mode="linear", sizes=[12, 9]).count("resample") == 1
     assert operations(mode="cubic", sizes=[12, 9]).count("resample") == 2
     assert operations(mode="linear", sizes=[6, 9]).count("resample") == 1
+    assert operations(3, mode="linear", sizes=[12, 9]).count("resample") == 2
+    assert "transpose" not in operations(3, mode="linear", sizes=[12, 9])
     assert "resample" not in operations(mode="linear", sizes=[6, 6])
 
 

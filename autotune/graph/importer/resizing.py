@@ -15,6 +15,8 @@ from search_space.ir.expr import FLOATS
 
 MOST_AT_ONCE = 8
 """Neighbours over all axes up to which axes are resized by one operation; else each by one of its own."""
+MANY_CHANNELS = 16
+"""Channels from which on vectors along them are better than along rows of pixels."""
 
 
 @imports("Resize", "Upsample")
@@ -89,16 +91,21 @@ def _nearest(call: Call, value: str, axes: Mapping[int, Axis]) -> str:
 
 
 def _interpolated(call: Call, value: str, axes: Mapping[int, Axis], kernel: Kernel) -> str:
-    """Channels last where it is the others that are resized: neighbours are then whole vectors."""
+    """Many channels are last where it is the others that are resized: neighbours are then whole vectors.
+
+    Of few channels, rows are vectors: one axis at a time, the last one when there are fewest elements.
+    """
     if not axes:
         return value
-    rank = len(call.shape(value))
-    turned = rank > 2 and min(axes) > 1
+    shape = call.shape(value)
+    turned = len(shape) > 2 and min(axes) > 1 and shape[1] >= MANY_CHANNELS
     if turned:
         value, axes = channels_last(call, value), {axis - 1: how for axis, how in axes.items()}
     tables = {axis: kernel.taps(how) for axis, how in axes.items()}
-    once = math.prod(weights.shape[1] for _, weights in tables.values()) <= MOST_AT_ONCE
-    inner = sorted(tables, key=lambda axis: axes[axis].scale)  # those that shrink first
+    once = (
+        math.prod(weights.shape[1] for _, weights in tables.values()) <= MOST_AT_ONCE and len(shape) - 1 not in tables
+    )
+    inner = sorted(tables, key=lambda axis: (axes[axis].scale, axis if axes[axis].scale < 1 else -axis))
     for group in [sorted(tables)] if once else [[axis] for axis in inner]:
         value = _sums(call, value, group, [table for axis in group for table in tables[axis]])
     return channels_first(call, value) if turned else value
