@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
@@ -60,9 +60,11 @@ def test_resize_is_what_onnx_computes(
     flags: tuple[bool, bool],
     seed: int,
 ) -> None:
+    assume(how != "pytorch_half_pixel" or min(sizes) > 1)  # ONNX's evaluator does not take 0, which ONNX states
+    assume(mode != "nearest" or how == "tf_crop_and_resize")  # the others have ties; ONNX Runtime judges them
     attrs: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": how, "cubic_coeff_a": coefficient}
     attrs |= {"extrapolation_value": 2.5, "axes": [2, 3], "sizes": sizes}
-    attrs["exclude_outside"], attrs["antialias"] = flags[0], flags[1] and mode != "nearest"
+    attrs["exclude_outside"], attrs["antialias"] = (flag and mode != "nearest" for flag in flags)
     if how == "tf_crop_and_resize":
         attrs["roi"] = [0.13, -0.11, 0.87, 1.07]
     model = model_of(shape, **attrs)
