@@ -127,12 +127,16 @@ class Graph:
             object.__setattr__(self, "_nodes_by_name", found)
         return found
 
-    def consumers(self) -> dict[str, list[Node]]:
-        """Value → the nodes that read it, each once; values read by none have an empty list."""
-        found: dict[str, list[Node]] = {name: [] for name in self._types}
-        for node in self.nodes:
-            for name in dict.fromkeys(node.inputs):
-                found[name].append(node)
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """Value → the nodes that read it, each once; values read by none have an empty tuple."""
+        found = self.__dict__.get("_consumers")
+        if found is None:
+            lists: dict[str, list[Node]] = {name: [] for name in self._types}
+            for node in self.nodes:
+                for name in dict.fromkeys(node.inputs):
+                    lists[name].append(node)
+            found = MappingProxyType({name: tuple(nodes) for name, nodes in lists.items()})
+            object.__setattr__(self, "_consumers", found)
         return found
 
     def __str__(self) -> str:
@@ -161,6 +165,7 @@ class Builder:
         self._constants: dict[str, Array] = {}
         self._nodes: dict[str, Node] = {}
         self._types: dict[str, TensorType] = dict(inputs)
+        self._numbers: dict[str, int] = {}  # below which none is free
 
     def type(self, name: str) -> TensorType:
         """Type of a value so far."""
@@ -209,9 +214,10 @@ class Builder:
     def _fresh(self, name: str) -> str:
         if name not in self._types:
             return name
-        number = 1
+        number = self._numbers.get(name, 1)
         while f"{name}_{number}" in self._types:
             number += 1
+        self._numbers[name] = number
         return f"{name}_{number}"
 
 

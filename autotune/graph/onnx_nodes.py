@@ -40,8 +40,8 @@ def run_node(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> d
         if own is not None:
             attrs = {item.name: helper.get_attribute_value(item) for item in node.attribute}
             found: Any = [own(attrs, opset, *(values[name] if name else None for name in node.input))]
-        elif node.op_type == "Resize" and _aligned(node):
-            raise ValueError("ONNX's evaluator aligns other corners than runtimes do")
+        elif reason := _misread(node):
+            raise ValueError(f"ONNX's evaluator {reason}")
         else:
             found = _by_evaluator(node, {name: values[name] for name in node.input if name}, opset)
     except Exception as error:  # ONNX's evaluator raises whatever its NumPy code does
@@ -51,8 +51,15 @@ def run_node(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> d
     return dict(zip(names, map(np.asarray, found), strict=True))
 
 
-def _aligned(node: onnx.NodeProto) -> bool:
-    return any(item.s == b"align_corners" for item in node.attribute)
+def _misread(node: onnx.NodeProto) -> str:
+    """What ONNX's evaluator does with a node that is not what runtimes do; "" where it does the same."""
+    if node.op_type == "Resize" and any(item.s == b"align_corners" for item in node.attribute):
+        return "aligns other corners than runtimes do"
+    if node.op_type in ("LSTM", "GRU", "RNN"):
+        stated = {item.name for item in node.attribute} & {"activations", "clip", "input_forget"}
+        if stated or (len(node.input) > 4 and node.input[4]):
+            return f"does not look at {', '.join(sorted(stated)) or 'the lengths of sequences'}"
+    return ""
 
 
 def _by_evaluator(node: onnx.NodeProto, arrays: Mapping[str, Array], opset: int) -> Any:
@@ -133,14 +140,19 @@ def _squeeze(attrs: Attributes, opset: int, x: Array, axes: Array | None = None)
 
 
 def _upsample(attrs: Attributes, opset: int, x: Array, scales: Array | None = None) -> Array:
-    """The nearest element by scales, as before operator set 11: above where an axis shrinks, else below."""
-    if attrs.get("mode", b"nearest") != b"nearest":
-        raise ValueError(f"`mode` must be nearest, but got mode={attrs['mode']!r}")
+    """By scales, as before operator set 11: along lines, or the nearest element, above where an axis shrinks."""
+    linear = attrs.get("mode", b"nearest") == b"linear"
+    dtype = x.dtype
     for axis, scale in enumerate(np.asarray(attrs["scales"] if scales is None else scales, np.float64)):
-        where = np.arange(int(x.shape[axis] * scale)) / scale
-        places = np.floor(where) if scale >= 1 else np.ceil(where)
-        x = np.take(x, np.clip(places.astype(np.int64), 0, x.shape[axis] - 1), axis)
-    return x
+        where, last = np.arange(int(x.shape[axis] * scale)) / scale, x.shape[axis] - 1
+        places = np.floor(where) if scale >= 1 or linear else np.ceil(where)
+        below = np.take(x, np.clip(places.astype(np.int64), 0, last), axis)
+        if linear and not (where == places).all():
+            above = np.take(x, np.clip(places.astype(np.int64) + 1, 0, last), axis)
+            share = (where - places).reshape(-1, *[1] * (x.ndim - axis - 1))
+            below = below * (1 - share) + above * share
+        x = below
+    return np.asarray(x, dtype)
 
 
 OWN: dict[str, Callable[..., Array]] = {

@@ -8,7 +8,7 @@ Kernels are built for the strides of what they read and write, so nothing is cop
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.graph.ir import Graph, Node
@@ -172,7 +172,7 @@ def written_by_kernels(graph: Graph, node: Node) -> set[str]:
     return {name for name in node.inputs if _can_move(graph, name, consumers[name], ()) and not elsewhere(name)}
 
 
-def _can_move(graph: Graph, name: str, readers: list[Node], computed: Collection[str]) -> bool:
+def _can_move(graph: Graph, name: str, readers: Sequence[Node], computed: Collection[str]) -> bool:
     node = graph.node(name)
     if node is None:
         if name not in computed:

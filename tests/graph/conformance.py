@@ -43,6 +43,10 @@ CONSTANT: dict[str, tuple[int, ...]] = {
     "Upsample": (1,),
     "Dropout": (1, 2),
     "CumSum": (1,),
+    "DFT": (1, 2),
+    "STFT": (1, 2, 3),
+    "Col2Im": (1, 2),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3, 4, 7)),
     "ScatterND": (1,),
     "ScatterElements": (1,),
     **{f"Reduce{name}": (1,) for name in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2")},
@@ -175,8 +179,7 @@ EXCLUDED: dict[str, str] = {
     r"test_div_(u?int8|int32_trunc)": "integers are not divided",
     r"test_pow_types_int.*": "integers are not raised",
     r"test_reduce_(max|min)_bool_inputs": "reductions are of float32 and int32",
-    r"test_resize_.*(linear|cubic).*": "the nearest element is taken",
-    r"test_resize_tf_crop_and_resize.*": "the nearest element is taken",
+    r"test_resize_downsample_scales_(linear|cubic)_align_corners": "corners are aligned as runtimes do",
 }
 """Pattern of a test's name → why it is not supported."""
 

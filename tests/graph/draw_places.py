@@ -293,13 +293,33 @@ def upsample(d: Draw, op: str) -> None:
     d.at(7, 9)
     scales = [1.0, 1.0, *(d.pick(1.0, 1.5, 2.0, 2.5, 3.0) for _ in range(2))]
     value = d.given(d.shape(4, 4))
+    attributes = d.some(mode=d.pick("nearest", "linear"))
     if d.opset == 7:
-        d.node(op, [value], scales=scales, **d.some(mode="nearest"))
+        d.node(op, [value], scales=scales, **attributes)
     else:
-        d.node(op, [value, d.known(scales, np.float32)], **d.some(mode="nearest"))
+        d.node(op, [value, d.known(scales, np.float32)], **attributes)
 
 
 _TRANSFORMATIONS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+
+
+def _interpolation(d: Draw) -> dict[str, Any]:
+    """Attributes of the mode, as far as ONNX Runtime has them."""
+    more = ("half_pixel_symmetric",) if d.opset == 19 else ()
+    mode = d.pick("nearest", "linear", "cubic")
+    crops = ("tf_crop_and_resize",) if mode == "linear" else ()  # ONNX Runtime crops no axis of scale 1 by "nearest"
+    attributes = d.some(
+        nearest_mode=d.pick("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
+        coordinate_transformation_mode=d.pick(*_TRANSFORMATIONS, *more, *crops),
+        extrapolation_value=1.5,
+    )
+    if mode != "nearest" or d.chance():
+        attributes["mode"] = mode
+    if mode == "cubic":
+        attributes |= d.some(cubic_coeff_a=d.pick(-0.5, -0.75), exclude_outside=d.number(0, 1))
+    if mode != "nearest" and d.opset >= 18 and "coordinate_transformation_mode" not in attributes:
+        attributes |= d.some(antialias=1)
+    return attributes
 
 
 @draws("Resize")
@@ -310,19 +330,20 @@ def resize(d: Draw, op: str) -> None:
     scales[2:] = [s if int(n * s) > 0 else 1.0 for n, s in zip(shape[2:], scales[2:], strict=True)]
     value = d.given(shape)
     if d.opset == 10:
-        d.node(op, [value, d.known(scales, np.float32)], **d.some(mode="nearest"))
+        d.node(op, [value, d.known(scales, np.float32)], **d.some(mode=d.pick("nearest", "linear")))
         return
-    more = ("half_pixel_symmetric",) if d.opset == 19 else ()
-    attributes = d.some(
-        mode="nearest",
-        nearest_mode=d.pick("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
-        coordinate_transformation_mode=d.pick(*_TRANSFORMATIONS, *more),
-    )
+    attributes = _interpolation(d)
     chosen = list(range(4))
     if d.opset >= 18 and d.chance():
         chosen = d.pick([2, 3], [3, 2], [-2, -1], [3])
         attributes["axes"] = chosen
     roi = d.known([], np.float32) if d.opset < 13 else ""
+    if attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        begin, end = (
+            [{2: a, 3: b}.get(axis % 4, default) for axis in chosen]
+            for default, a, b in ((0.0, 0.23, -0.13), (1.0, 0.81, d.pick(0.71, 1.17)))
+        )
+        roi = d.known([*begin, *end], np.float32)
     if d.chance():
         d.node(op, [value, roi, d.known([scales[a] for a in chosen], np.float32)], **attributes)
         return

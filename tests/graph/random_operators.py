@@ -13,10 +13,18 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from tests.graph import draw_arithmetic, draw_places
+from tests.graph import draw_arithmetic, draw_places, draw_recurrent, draw_spectral
 from tests.graph.drawing import GENERATORS, Draw
 
-__all__ = ["GENERATORS", "draw_arithmetic", "draw_places", "random_feeds", "random_model"]
+__all__ = [
+    "GENERATORS",
+    "draw_arithmetic",
+    "draw_places",
+    "draw_recurrent",
+    "draw_spectral",
+    "random_feeds",
+    "random_model",
+]
 
 Array = NDArray[Any]
 

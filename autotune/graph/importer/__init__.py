@@ -9,10 +9,13 @@ from autotune.graph.importer import (
     layers,
     normalisation,
     places,
+    recurrent,
     reductions,
+    resizing,
     selection,
     shapes,
     spatial,
+    spectral,
 )
 from autotune.graph.importer.model import import_model
 from autotune.graph.importer.registry import HANDLERS
@@ -30,9 +33,12 @@ __all__ = [
     "load_model",
     "normalisation",
     "places",
+    "recurrent",
     "reductions",
+    "resizing",
     "selection",
     "shapes",
     "spatial",
+    "spectral",
     "with_weights",
 ]

@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 OPSETS = range(6, 29)
 SHAPES = ("Shape", "Size")
 """Operators whose output is known where the shape of their input is."""
-MOST_FOLDED = 1 << 22
+MOST_FOLDED = 1 << 24
 """Elements of a constant that is computed at import from fewer; larger ones are left to the graph."""
 
 

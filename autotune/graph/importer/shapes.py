@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from autotune.graph.importer.registry import Call, imports
+from autotune.graph.passes.simplify.views import MOST_PARTS
 
 
 @imports("Reshape")
@@ -62,4 +64,12 @@ def transpose(call: Call) -> str:
 @imports("Concat")
 def concat(call: Call) -> str:
     """Along an axis."""
-    return call.add("concat", [call.value(i) for i in range(len(call.inputs))], axis=int(call.attrs["axis"]))
+    return joined(call, [call.value(i) for i in range(len(call.inputs))], int(call.attrs["axis"]))
+
+
+def joined(call: Call, parts: Sequence[str], axis: int) -> str:
+    """Values side by side; very many by concatenations of some of them."""
+    while len(parts) > MOST_PARTS:
+        groups = [list(parts[i : i + MOST_PARTS]) for i in range(0, len(parts), MOST_PARTS)]
+        parts = [call.add("concat", group, axis=axis) for group in groups]
+    return parts[0] if len(parts) == 1 else call.add("concat", parts, axis=axis)

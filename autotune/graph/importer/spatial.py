@@ -1,4 +1,4 @@
-"""Operators on images beside convolutions: padding, resizing, blocks, transposed convolution."""
+"""Operators on images beside convolutions: padding, blocks, transposed convolution."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autotune.graph.importer.registry import Call, channels_first, channels_last, imports
-from autotune.graph.importer.selection import repeated, taken
+from autotune.graph.importer.selection import taken
 from autotune.graph.ir import Array
 
 
@@ -84,64 +84,25 @@ def space_to_depth(call: Call) -> str:
     return call.add("reshape", [out], shape=(n, c * b**2, h // b, w // b))
 
 
-@imports("Resize", "Upsample")
-def resize(call: Call) -> str:
-    """To the nearest element, by constant scales or sizes."""
-    value = call.value(0)
-    shape = call.shape(value)
-    old = call.op == "Upsample" or call.context.opset < 11
-    mode = bytes(call.attrs.get("mode", b"nearest")).decode()
-    call.require(mode == "nearest", "must take the nearest element", f"mode={mode!r}")
-    place = 1 if old else 2
-    axes = [a % len(shape) for a in call.ints("axes", default=range(len(shape))) or ()]
-    if call.has(3):
-        policy = bytes(call.attrs.get("keep_aspect_ratio_policy", b"stretch")).decode()
-        sizes = [int(n) for n in call.known(3, "sizes")]
-        if policy != "stretch":
-            ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
-            ratio = min(ratios) if policy == "not_larger" else max(ratios)
-            sizes = [math.floor(ratio * shape[axis] + 0.5) for axis in axes]
-        scales = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
-    else:
-        given = call.attrs.get("scales")
-        scales = [float(s) for s in (given if given is not None else call.known(place, "scales"))]
-        sizes = [int(shape[axis] * scale) for axis, scale in zip(axes, scales, strict=True)]
-    for axis, scale, size in zip(axes, scales, sizes, strict=True):
-        extent = shape[axis]
-        places = np.clip(_nearest(call, extent, size, scale, old), 0, extent - 1)
-        if size % extent == 0 and (places == np.repeat(np.arange(extent), size // extent)).all():
-            value = repeated(call, value, axis, size // extent, each=True)
-        else:
-            value = taken(call, value, places, axis)
-    return value
-
-
-def _nearest(call: Call, extent: int, size: int, scale: float, old: bool) -> Array:
-    at: Array = np.arange(size)
-    asked = call.attrs.get("coordinate_transformation_mode", b"half_pixel")
-    kind = "asymmetric" if old else bytes(asked).decode()
-    where: Array
-    if kind == "asymmetric":
-        where = at / scale
-    elif kind == "align_corners":
-        where = at * ((extent - 1) / max(1, size - 1))
-    else:
-        known = kind in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
-        call.require(known, "must have a known transformation", f"coordinate_transformation_mode={kind!r}")
-        where = (at + 0.5) / scale - 0.5
-        if kind == "half_pixel_symmetric":
-            where += extent / 2 * (1 - size / (scale * extent))
-        if kind == "pytorch_half_pixel" and size == 1:
-            where = np.zeros(1)
-    simple = "floor" if scale >= 1 else "ceil"
-    rounding = simple if old else bytes(call.attrs.get("nearest_mode", b"round_prefer_floor")).decode()
-    rounded = {
-        "round_prefer_floor": np.ceil(where - 0.5),
-        "round_prefer_ceil": np.floor(where + 0.5),
-        "floor": np.floor(where),
-        "ceil": np.ceil(where),
-    }
-    return rounded[rounding].astype(np.int64)
+@imports("Col2Im")
+def blocks_to_image(call: Call) -> str:
+    """Blocks added up where they overlap; side by side, they are transposed."""
+    image, block = ([int(n) for n in call.known(i, what)] for i, what in ((1, "image shape"), (2, "block shape")))
+    rank, value = len(image), call.value(0)
+    stride, dilation = (call.ints(name, default=[1] * rank) or () for name in ("strides", "dilations"))
+    pads = call.ints("pads", default=[0] * 2 * rank) or ()
+    attrs: dict[str, Any] = {"image": image, "block": block, "stride": stride, "dilation": dilation}
+    attrs |= {"before": pads[:rank], "after": pads[rank:]}
+    fitting = all(n % k == 0 for n, k in zip(image, block, strict=True))
+    if not fitting or list(stride) != block or set(dilation) != {1} or any(pads):
+        return call.add("col2im", [value], **attrs)
+    samples, elements, _ = call.shape(value)
+    counts = [n // k for n, k in zip(image, block, strict=True)]
+    channels = elements // math.prod(block)
+    out = call.add("reshape", [value], shape=(samples, channels, *block, *counts))
+    order = [axis for place in range(rank) for axis in (2 + rank + place, 2 + place)]
+    out = call.add("transpose", [out], axes=(0, 1, *order))
+    return call.add("reshape", [out], shape=(samples, channels, *image))
 
 
 @imports("ConvTranspose")

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from autotune.graph.ops import elementwise, fixed_point, layers, quantised, scans, selection, shapes
+from autotune.graph.ops import (
+    elementwise,
+    fixed_point,
+    folding,
+    layers,
+    quantised,
+    recurrent,
+    resampling,
+    scans,
+    selection,
+    shapes,
+)
 from autotune.graph.ops.base import OPS, GraphOp, Kind, find, register
 
 __all__ = [
@@ -12,9 +23,12 @@ __all__ = [
     "elementwise",
     "find",
     "fixed_point",
+    "folding",
     "layers",
     "quantised",
+    "recurrent",
     "register",
+    "resampling",
     "scans",
     "selection",
     "shapes",

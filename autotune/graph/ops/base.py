@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from search_space.workloads import Workload
 
 Types = Sequence[TensorType]
 Tensors = Sequence[te.Tensor]
+
+KNOWN = 4096
+"""Types kept: layers repeat, and every pass makes all nodes anew."""
 
 
 class Kind(StrEnum):
@@ -63,14 +67,7 @@ class GraphOp:
         Raises:
             ValueError, TypeError: inputs that do not go together.
         """
-        if self.workload is not None:
-            workload = self.workload(attrs, types, [False] * len(types))
-            for spec, kind in zip(workload.inputs, types, strict=True):
-                if (spec.shape, spec.dtype) != (kind.shape, kind.dtype):
-                    raise ValueError(f"`{spec.name}` must be {spec.dtype}{list(spec.shape)}, but got {kind}")
-            return TensorType(workload.output.shape, workload.output.dtype)
-        out = self.expression(attrs, [te.placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)])
-        return TensorType(out.shape, out.dtype)
+        return _inferred(self, tuple(attrs.items()), tuple(types))
 
     def expression(self, attrs: Attributes, inputs: Tensors) -> te.Tensor:
         """The output as a tensor expression of `inputs`."""
@@ -98,6 +95,19 @@ class GraphOp:
         if self.workload is not None:
             return self.workload(attrs, types, [False] * len(types)).reference(*arrays)
         return evaluation.evaluate(self.tensors(attrs, types), arrays)
+
+
+@lru_cache(KNOWN)
+def _inferred(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]) -> TensorType:
+    attrs = dict(items)
+    if operation.workload is not None:
+        workload = operation.workload(attrs, types, [False] * len(types))
+        for spec, kind in zip(workload.inputs, types, strict=True):
+            if (spec.shape, spec.dtype) != (kind.shape, kind.dtype):
+                raise ValueError(f"`{spec.name}` must be {spec.dtype}{list(spec.shape)}, but got {kind}")
+        return TensorType(workload.output.shape, workload.output.dtype)
+    out = operation.expression(attrs, [te.placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)])
+    return TensorType(out.shape, out.dtype)
 
 
 def exactly(**defaults: Any) -> Callable[[Attributes, Types], dict[str, Any]]:

@@ -34,7 +34,7 @@ class Site:
         """Whether one node reads the value, and the caller does not."""
         return len(self._consumers[name]) == 1 and name not in self._outputs
 
-    def readers(self, name: str) -> list[Node]:
+    def readers(self, name: str) -> tuple[Node, ...]:
         """The nodes that read a value, each once."""
         return self._consumers[name]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from search_space.hardware import Hardware
+from search_space.ir.expr import walk
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, Fuse, Split
 from search_space.sketch.base import Draft, SketchRule
@@ -14,10 +15,17 @@ CHUNKS = (1, 4, 16, 64, 256)
 UNROLLS = (1, 2, 4)
 
 
+def reads_computed_places(stage: Stage) -> bool:
+    """Whether an index is itself read from a tensor."""
+    loads = (node for node in walk(stage.body) if node.op == "load")
+    return any(inner.op == "load" for load in loads for index in load.args[1:] for inner in walk(index))
+
+
 class Elementwise(SketchRule):
     """Vectors over all axes fused to one; and, where rows are long enough, vectors along each row.
 
-    The second reads what is broadcast over rows as vectors, and rows that lie apart in memory.
+    The second reads what is broadcast over rows as vectors, and rows that lie apart in memory; it is the only one where
+    a table says which rows are read.
     """
 
     name = "elementwise"
@@ -35,6 +43,8 @@ class Elementwise(SketchRule):
         if len(axes) == 1 or int(stage.axes[-1].extent.value) < hardware.float_lanes:
             return [self.flat(draft, stage, hardware).finish(name)]
         rows = self.rows(draft, stage, hardware)
+        if reads_computed_places(stage):  # lanes of a flat loop would each look up where they read
+            return [rows.variant("rows").finish(name)]
         if any(s.reducer is not None for s in draft.state.stages):  # what is done besides is not worth two sketches
             return [rows.finish(name)]
         return [d.finish(name) for d in (self.flat(draft, stage, hardware).variant("flat"), rows.variant("rows"))]

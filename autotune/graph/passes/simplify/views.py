@@ -7,6 +7,9 @@ from autotune.graph.ops import Kind, find
 from autotune.graph.passes.layout import compose, identity, keeps_order
 from autotune.graph.passes.site import Rule, Site
 
+MOST_PARTS = 64
+"""Parts of one concatenation that are made of several."""
+
 
 def unmoved(site: Site, node: Node) -> str | None:
     """What gives its input as it is: a reshape to the same shape, a slice of the whole, a concat of one, no padding."""
@@ -73,7 +76,7 @@ def slice_of_concat(site: Site, node: Node) -> str | None:
 
 
 def concat_of_concat(site: Site, node: Node) -> str | None:
-    """Parts of a part that nobody else reads are parts."""
+    """Parts of a part that nobody else reads are parts, but for very many: a kernel that chooses among them is deep."""
     if node.op != "concat":
         return None
     parts: list[str] = []
@@ -83,7 +86,7 @@ def concat_of_concat(site: Site, node: Node) -> str | None:
             parts += inner.inputs
         else:
             parts.append(name)
-    if len(parts) == len(node.inputs):
+    if len(parts) == len(node.inputs) or len(parts) > max(MOST_PARTS, len(node.inputs)):
         return None
     return site.add("concat", [site.new[name] for name in parts], node.name, **node.attrs)
 

@@ -1,0 +1,137 @@
+"""Steps of recurrent layers behind their products: gates, states and outputs. Rows are the samples of a batch.
+
+What a step's products give is a matrix of several parts side by side, each as wide as the state: one for each gate. A
+cell reads all parts that it needs, so that a step is the product and one kernel for each state that it gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.graph.ir import Array, Attributes
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, frozen, register
+from search_space import te
+from search_space.ir.expr import FLOATS, Expr
+from search_space.operators.functions import UNARY
+
+FUNCTIONS = ("sigmoid", "tanh", "relu")
+"""What gates and states may go through."""
+
+Part = Callable[[int, int], Any]
+"""Input and number of one of its parts -> the part: an element of it, or all of it."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a step computes of the parts of its inputs, element by element.
+
+    Attributes:
+        inputs: name of each input -> how many parts it has. The last has the state's width.
+        functions: how many functions are to be named.
+        formula: of the functions and the parts.
+        weights: parts of a further input, one row for all samples, that may be given.
+    """
+
+    inputs: Mapping[str, int]
+    functions: int
+    formula: Callable[[list[Any], Part, bool], Any]
+    weights: int = 0
+
+    def attributes(self, given: Attributes, types: Types) -> dict[str, Any]:
+        names = frozen(given["functions"])
+        if len(names) != self.functions or not set(names) <= set(FUNCTIONS):
+            raise ValueError(
+                f"`functions` must be {self.functions} of {', '.join(FUNCTIONS)}, but got functions={list(names)}"
+            )
+        count = len(self.inputs)
+        if len(types) not in (count, count + bool(self.weights)):
+            raise ValueError(f"inputs must be {', '.join(self.inputs)}, but got {len(types)}")
+        state = types[count - 1]
+        if len(state.shape) != 2 or state.dtype not in FLOATS:
+            raise ValueError(f"a state must be a matrix of floating-point values, but got {state}")
+        rows, width = state.shape
+        wanted = [(rows, parts * width) for parts in self.inputs.values()] + [(self.weights * width,)]
+        for kind, shape in zip(types, wanted, strict=False):
+            if kind.shape != shape or kind.dtype != state.dtype:
+                raise ValueError(f"inputs must be of {state.dtype} and {list(shape)} beside {state}, but got {kind}")
+        return {"functions": names}
+
+    def define(self, attrs: Attributes, tensors: Tensors) -> te.Tensor:
+        rows, width = tensors[len(self.inputs) - 1].shape
+        functions = [UNARY[name].expression for name in attrs["functions"]]
+
+        def body(row: Any, column: Any) -> Expr:
+            def part(place: int, number: int) -> Any:
+                tensor, at = tensors[place], column + number * width
+                return tensor[row, at] if len(tensor.shape) == 2 else tensor[at]
+
+            out: Expr = self.formula(functions, part, len(tensors) > len(self.inputs))
+            return out
+
+        return te.compute((rows, width), body, name="cell")
+
+    def compute(self, attrs: Attributes, *arrays: Array) -> Array:
+        width = arrays[len(self.inputs) - 1].shape[1]
+        functions = [UNARY[name].reference for name in attrs["functions"]]
+
+        def part(place: int, number: int) -> Array:
+            return arrays[place][..., number * width : (number + 1) * width]
+
+        out: Array = self.formula(functions, part, len(arrays) > len(self.inputs))
+        return out
+
+
+def _lstm_state(functions: list[Any], part: Part, peepholes: bool) -> Any:
+    """forget * state + input * new: of the gates input, output, forget, new."""
+    gate, new = functions
+    enter, forget, state = part(0, 0), part(0, 2), part(1, 0)
+    if peepholes:
+        enter, forget = enter + part(2, 0) * state, forget + part(2, 2) * state
+    return gate(forget) * state + gate(enter) * new(part(0, 3))
+
+
+def _lstm_output(functions: list[Any], part: Part, peepholes: bool) -> Any:
+    """Of the same gates and the state that they made."""
+    gate, shown = functions
+    leave, state = part(0, 1), part(1, 0)
+    if peepholes:
+        leave = leave + part(2, 1) * state
+    return gate(leave) * shown(state)
+
+
+def _mixed(update: Any, new: Any, state: Any) -> Any:
+    return new + update * (state - new)
+
+
+def _gru_linear(functions: list[Any], part: Part, _: bool) -> Any:
+    """Of what the input and the state give to the gates update, reset, new: reset is applied to a product."""
+    gate, new = functions
+    update, reset = (gate(part(0, number) + part(1, number)) for number in (0, 1))
+    return _mixed(update, new(part(0, 2) + reset * part(1, 2)), part(2, 0))
+
+
+def _gru_reset(functions: list[Any], part: Part, _: bool) -> Any:
+    """The state as far as the gate lets it through; of the gates update and reset."""
+    (gate,) = functions
+    return gate(part(0, 1)) * part(1, 0)
+
+
+def _gru_mixed(functions: list[Any], part: Part, _: bool) -> Any:
+    """Of the gates update and reset, what is new, and the state."""
+    gate, new = functions
+    return _mixed(gate(part(0, 0)), new(part(1, 0)), part(2, 0))
+
+
+CELLS = {
+    "lstm_state": Cell({"gates": 4, "state": 1}, 2, _lstm_state, weights=3),
+    "lstm_output": Cell({"gates": 4, "state": 1}, 2, _lstm_output, weights=3),
+    "gru_linear": Cell({"input": 3, "hidden": 3, "state": 1}, 2, _gru_linear),
+    "gru_reset": Cell({"gates": 2, "state": 1}, 1, _gru_reset),
+    "gru_mixed": Cell({"gates": 2, "new": 1, "state": 1}, 2, _gru_mixed),
+}
+
+register(
+    *(GraphOp(name, Kind.compute, cell.attributes, cell.define, compute=cell.compute) for name, cell in CELLS.items())
+)
