@@ -314,6 +314,11 @@ class Target(ABC):
     alignment: int = 1
     spacing: int = 64
 
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the last cache in front of memory."""
+        return self.hardware.l3_bytes
+
     def configuration(self) -> dict[str, Any] | None:
         """Fields of the design, which a file `NAME:FILE.json` may set; None for a machine that is what it is."""
         return None

@@ -19,7 +19,7 @@ from costmodel.dataset.schema import COLUMNS, read_table, write_tables
 from costmodel.features import FeatureExtractor
 from measure.errors import ErrorClass
 from search_space import intrinsics  # noqa: F401  (makes instructions known by their names)
-from search_space.hardware import GpuLimits, Hardware
+from search_space.hardware import CpuRates, GpuLimits, Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import lower
 from search_space.schedule.state import initial_state
@@ -386,10 +386,12 @@ def task_from_json(row: Mapping[str, Any]) -> TaskData:
 
 
 def hardware_to_json(hardware: Hardware) -> dict[str, Any]:
-    """The fields of a machine; what only GPUs have is left out for others, as it was before there were any."""
+    """The fields of a machine; what only some have is left out for others, as it was before there were any."""
     data = dataclasses.asdict(hardware)
     if hardware.gpu is None:
         del data["gpu"]
+    if hardware.rates == CpuRates():
+        del data["rates"]
     return data
 
 
@@ -398,6 +400,8 @@ def hardware_from(data: Mapping[str, Any]) -> Hardware:
     fields = _tuples(data)
     if fields.get("gpu") is not None:
         fields["gpu"] = GpuLimits(**_tuples(fields["gpu"]))
+    if "rates" in fields:
+        fields["rates"] = CpuRates(**_tuples(fields["rates"]))
     return Hardware(**fields)
 
 
