@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ class CpuRates:
     loads: float = 2.0
     stores: float = 1.0
     issue: float = 6.0
-    one: tuple[float, float, float] = (32.0, 10.0, 6.0)
-    each: tuple[float, float, float] = (32.0, 10.0, 6.0)
+    one: tuple[float, float, float] = (64.0, 10.0, 6.0)
+    each: tuple[float, float, float] = (64.0, 10.0, 6.0)
     start_seconds: float = 2e-6
     wake_seconds: float = 5e-5
 
@@ -130,3 +132,30 @@ class Hardware:
     def float_lanes(self) -> int:
         """float32 elements a vector register holds."""
         return self.vector_bytes // 4
+
+
+def hardware_to_json(hardware: Hardware) -> dict[str, Any]:
+    """The fields of a machine; what only some have is left out for others, as it was before there were any."""
+    data = asdict(hardware)
+    if hardware.gpu is None:
+        del data["gpu"]
+    if hardware.rates == CpuRates():
+        del data["rates"]
+    return data
+
+
+def hardware_from(data: Mapping[str, Any]) -> Hardware:
+    """The hardware of its fields as JSON has them."""
+    fields = _tuples(data)
+    if fields.get("gpu") is not None:
+        fields["gpu"] = GpuLimits(**_tuples(fields["gpu"]))
+    if "rates" in fields:
+        fields["rates"] = CpuRates(**_tuples(fields["rates"]))
+    return Hardware(**fields)
+
+
+def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with lists, and lists in them, as tuples."""
+    lists = {name: value for name, value in data.items() if isinstance(value, list)}
+    tuples = {name: tuple(tuple(v) if isinstance(v, list) else v for v in value) for name, value in lists.items()}
+    return {**data, **tuples}

@@ -323,6 +323,10 @@ class Target(ABC):
         """Fields of the design, which a file `NAME:FILE.json` may set; None for a machine that is what it is."""
         return None
 
+    def figures(self) -> dict[str, Any] | None:
+        """What was probed of this host's processor, as a file has it; None for a machine that is described."""
+        return None
+
     def unavailable(self) -> str:
         """Why this machine cannot run what is built, as a sentence; empty where it can."""
         return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from costmodel.dataset.schema import COLUMNS, read_table, write_tables
 from costmodel.features import FeatureExtractor
 from measure.errors import ErrorClass
 from search_space import intrinsics  # noqa: F401  (makes instructions known by their names)
-from search_space.hardware import CpuRates, GpuLimits, Hardware
+from search_space.hardware import Hardware, hardware_from, hardware_to_json
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import lower
 from search_space.schedule.state import initial_state
@@ -383,33 +382,6 @@ def task_from_json(row: Mapping[str, Any]) -> TaskData:
     if found.key != row["key"]:
         raise ValueError(f"the key of a task must be {found.key!r}, but got {row['key']!r}")
     return found
-
-
-def hardware_to_json(hardware: Hardware) -> dict[str, Any]:
-    """The fields of a machine; what only some have is left out for others, as it was before there were any."""
-    data = dataclasses.asdict(hardware)
-    if hardware.gpu is None:
-        del data["gpu"]
-    if hardware.rates == CpuRates():
-        del data["rates"]
-    return data
-
-
-def hardware_from(data: Mapping[str, Any]) -> Hardware:
-    """The hardware of its fields as JSON has them."""
-    fields = _tuples(data)
-    if fields.get("gpu") is not None:
-        fields["gpu"] = GpuLimits(**_tuples(fields["gpu"]))
-    if "rates" in fields:
-        fields["rates"] = CpuRates(**_tuples(fields["rates"]))
-    return Hardware(**fields)
-
-
-def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The same with lists, and lists in them, as tuples."""
-    lists = {name: value for name, value in data.items() if isinstance(value, list)}
-    tuples = {name: tuple(tuple(v) if isinstance(v, list) else v for v in value) for name, value in lists.items()}
-    return {**data, **tuples}
 
 
 def _read_programs(table: Any, owners: Sequence[tuple[Measured, int]]) -> None:

@@ -27,6 +27,9 @@ LIBRARY_TILE = 24  # vectors of results that it keeps in registers
 PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
 GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
+REACHED = (0.5, 1.0, 1.0)
+"""Share of a level's bandwidth that tiles reach: lines that come from the second level take cycles of the first from the
+loads of those that are there already, which whoever reads each line once does not feel."""
 WRITTEN = 2.0  # times that what is written passes between caches: it is fetched first, and put back
 OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
 # Vector instructions that an operation counts for: those of our polynomials, and how long units are kept by divisions.
@@ -117,8 +120,8 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
         traffic = (*traffic[:-1], traffic[-1].most(_constants(nest)))
     alone = _parallel(nest) <= 1
     misses = tuple(
-        t / (alone.otherwise(one, each) if one != each else each)
-        for t, one, each in zip(traffic, rates.one, rates.each, strict=True)
+        t / ((alone.otherwise(one, each) if one != each else each) * share)
+        for t, one, each, share in zip(traffic, rates.one, rates.each, REACHED, strict=True)
     )
     arithmetic, loading = arithmetic * instructions, ports * instructions
     compute = arithmetic.most(loading).most(issue) + overhead

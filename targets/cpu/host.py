@@ -79,9 +79,9 @@ def hardware_of(name: str, limits: Limits) -> Hardware:
     """
     if limits.is_host:
         caches = host_caches()
-        found = probed(limits.vector_bytes // 4, limits.vector_registers, allowed_cores())
+        found = probed_of(limits)
         sizes, ways, rates = caches.sizes, caches.ways[:2], rates_of(found)
-        clock, peak, bandwidth = found.clock_hz, found.peak_flops, found.each[2] * limits.cores
+        clock, peak, bandwidth = found.clock_hz, found.peak_flops, found.bandwidth
     else:
         described = description_of(limits.cpu)
         sizes, ways, rates = described.sizes, described.ways, described.rates
@@ -100,6 +100,11 @@ def hardware_of(name: str, limits: Limits) -> Hardware:
         ways=ways,
         rates=rates,
     )
+
+
+def probed_of(limits: Limits) -> Probed:
+    """The figures of this host, measured if they are not known yet."""
+    return probed(limits.vector_bytes // 4, limits.vector_registers, allowed_cores())
 
 
 def rates_of(found: Probed) -> CpuRates:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from search_space.hardware import CpuRates
 from targets.cpu.arrays import aligned
-from targets.cpu.probe_text import UNROLLED, probe_text
+from targets.cpu.probe_text import ROW, UNROLLED, probe_text
 from targets.cpu.runtime import initialise
 
 Levels = tuple[float, float, float]
@@ -39,9 +39,12 @@ ROUNDS = 3
 LEAST_FAR, MOST_FAR = 64 << 20, 512 << 20
 """Bytes that are read to find the bandwidth of memory: four times the last cache, but within these."""
 
+SCATTER = 0x9E3779B1
+"""Odd, so that its multiples come to every row: one after the other, far apart."""
+
 _SLOW: Levels = (0.0, 0.0, 0.0)
 
-UNDISTURBED = 0.9
+UNDISTURBED = 0.8
 """Share of the cores' time that a probe must get for its figures of all cores to hold."""
 
 SLEEP_SECONDS, SLEEPS = 2e-3, 15
@@ -58,8 +61,10 @@ class Probed:
         fma, loads, stores: vector instructions of that kind that a core starts in a cycle.
         fma_latency: cycles until the result of a multiply-add can be used.
         issue: instructions that a core starts in a cycle, of a mix of integers, loads and products.
-        one: bytes a second that one core alone reads from the second level, the third and memory.
+        one: bytes a second that one core alone reads from the second level, the third and memory, in rows of 256 B
+            here and there, as tiles are read.
         each: the same of every core while all of them read.
+        bandwidth: bytes a second from memory, all cores together, in order.
         start_seconds: of a parallel loop of which every thread is awake, from its start to its end.
         wake_seconds: the same where all threads but the caller's sleep.
         disturbed: whether other programs took part of the cores meanwhile: the figures of all cores at once are then
@@ -75,6 +80,7 @@ class Probed:
     issue: float
     one: Levels
     each: Levels
+    bandwidth: float
     start_seconds: float
     wake_seconds: float
     disturbed: bool = False
@@ -104,7 +110,7 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
     memory = aligned((min(MOST_FAR, max(LEAST_FAR, 4 * caches[-1])),), "uint8")
     memory[::4096] = 1  # pages that were never written are all the same one
     best = dict.fromkeys(alone, 0.0)
-    together, one, each, start, shares = 0.0, _SLOW, _SLOW, float("inf"), []
+    together, bandwidth, one, each, start, shares = 0.0, 0.0, _SLOW, _SLOW, float("inf"), []
     for _ in range(ROUNDS):
         for name, run in alone.items():
             best[name] = max(best[name], _rate(run))
@@ -113,11 +119,12 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         shares.append((time.process_time() - before) / (time.perf_counter() - began) / cores)
         one = _faster(one, _bandwidths(code, memory, 1, caches))
         each = _faster(each, _bandwidths(code, memory, cores, caches))
+        bandwidth = max(bandwidth, _onwards(code, memory, cores, 1) * cores)
         start = min(start, _start(code, cores))
     each, wake = _slower(one, each), _wake(code, cores)
     if disturbed := max(shares) < UNDISTURBED:
         together = max(together, best["products"] * physical)
-        each = (one[0] * physical / cores, *each[1:])
+        each = one
         start, wake = min(start, CpuRates.start_seconds), min(wake, CpuRates.wake_seconds)
     clock = best["chain"]
     fma = _halves(best["products"] / clock)
@@ -131,6 +138,7 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         issue=_halves(best["mixed"] / clock),
         one=_rounded(one),
         each=_rounded(each),
+        bandwidth=digits(bandwidth),
         start_seconds=digits(start),
         wake_seconds=digits(wake),
         disturbed=disturbed,
@@ -165,10 +173,9 @@ class _Code:
         self.loads = self._function("loads", number, place)
         self.stores = self._function("stores", number, place)
         self.mixed = self._function("mixed", number, place, floating, number, number)
-        self.stream = self._function("stream", number, place)
         self.all_products = self._function("all_products", place, number)
         self.all_stream = self._function("all_stream", place, number)
-        self.together = self._function("together", place, number, gives=number)
+        self.together = self._function("together", place, number, number, gives=number)
 
     def _function(self, name: str, *takes: Any, gives: Any = None) -> Callable[..., Any]:
         return ctypes.CFUNCTYPE(gives, *takes)(self._engine.get_function_address(name))
@@ -203,7 +210,7 @@ def _bandwidths(code: _Code, memory: NDArray[Any], threads: int, caches: Sequenc
     first, second, third = caches
     own = _again(code, memory, max(2 * first, second // 2), threads)
     shared = _again(code, memory, max(2 * second, third // 2 // threads), threads)
-    return own, shared, min(shared, _onwards(code, memory, threads))
+    return own, shared, min(shared, _onwards(code, memory, threads, SCATTER))
 
 
 def _faster(left: Levels, right: Levels) -> Levels:
@@ -220,13 +227,14 @@ def _rounded(rates: Levels) -> Levels:
 
 def _again(code: _Code, memory: NDArray[Any], part: int, threads: int) -> float:
     """Bytes a second of each thread that reads a part of its own again and again."""
-    part = min(part, memory.nbytes // threads) >> 10 << 10
+    part = _power(min(part, memory.nbytes // threads))
     times = max(1, round(RUN_SECONDS * 2e10 / part))
-    given = _words(part >> 10, part, times, memory.ctypes.data)
+    rows = part // ROW
+    given = _words(rows, part, times, memory.ctypes.data, SCATTER, rows - 1)
     return part * times / _best(code.all_stream, given, threads)
 
 
-def _onwards(code: _Code, memory: NDArray[Any], threads: int) -> float:
+def _onwards(code: _Code, memory: NDArray[Any], threads: int, odd: int) -> float:
     """Bytes a second of each thread where all of them read what no cache holds: of the faster fifth of the runs."""
     window = 2 << 20
     parts = memory.nbytes // (window * threads)
@@ -234,16 +242,17 @@ def _onwards(code: _Code, memory: NDArray[Any], threads: int) -> float:
     end = time.perf_counter() + FIGURE_SECONDS
     while time.perf_counter() < end or len(seconds) < 2 * parts:
         base = memory.ctypes.data + len(seconds) % parts * window * threads
-        given = _words(window >> 10, window, 1, base)
+        given = _words(window // ROW, window, 1, base, odd, window // ROW - 1)
         seconds.append(_seconds(code.all_stream, given, threads))
     return window / float(np.quantile(seconds[parts:], 0.2))
 
 
 def _start(code: _Code, threads: int) -> float:
-    """Seconds of a parallel loop beyond its work, all threads awake."""
-    held = 10_000
+    """Seconds of a parallel loop beyond its work, all threads awake and each taking its eight chunks."""
+    held = 2_000
     given = _words(held)
-    return float(np.quantile([code.together(given, threads) - held for _ in range(500)], 0.25)) * 1e-9
+    took = [code.together(given, 8 * threads, threads) - 8 * held for _ in range(200)]
+    return max(1.0, float(np.quantile(took, 0.25))) * 1e-9
 
 
 def _wake(code: _Code, threads: int) -> float:
@@ -252,8 +261,13 @@ def _wake(code: _Code, threads: int) -> float:
     given = _words(held)
     for _ in range(SLEEPS):
         time.sleep(SLEEP_SECONDS)
-        took.append(code.together(given, threads) - held)
+        took.append(code.together(given, threads, threads) - held)
     return float(np.quantile(took, 0.25)) * 1e-9
+
+
+def _power(size: int) -> int:
+    """The largest power of two that is no greater."""
+    return 1 << size.bit_length() - 1
 
 
 def _words(*values: int) -> Any:

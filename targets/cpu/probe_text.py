@@ -12,6 +12,10 @@ UNROLLED = 48
 """Steps of the chain, products, loads, stores or other instructions in a pass of a loop."""
 
 
+ROW = 256
+"""Bytes that are read from one place."""
+
+
 def probe_text(triple: str, lanes: int, chains: int) -> str:
     """The module: functions `chain`, `latency`, `products`, `loads`, `stores`, `mixed`, `stream`, and those that run on
     all threads of our pool.
@@ -126,12 +130,13 @@ def _mixed() -> str:
 
 
 def _stream(kind: str, step: int) -> str:
-    """Reads `%n` kilobytes from `%b` on, all of each."""
-    body = ["  %at = mul i64 %i, 1024", "  %q = getelementptr i8, ptr %b, i64 %at"]
-    for number in range(1024 // step):
+    """Reads `%n` rows of `ROW` bytes from `%b` on: row `%i * %odd & %mask`, so in order where `%odd` is 1."""
+    body = ["  %r = mul i64 %i, %odd", "  %s = and i64 %r, %mask", f"  %at = mul i64 %s, {ROW}"]
+    body.append("  %q = getelementptr i8, ptr %b, i64 %at")
+    for number in range(ROW // step):
         body.append(f"  %p{number} = getelementptr i8, ptr %q, i64 {number * step}")
         body.append(f"  %v{number} = load volatile {kind}, ptr %p{number}, align 64")
-    return _loop("define void @stream(i64 %n, ptr %b) #0", "", "\n".join(body), "  ret void")
+    return _loop("define void @stream(i64 %n, ptr %b, i64 %odd, i64 %mask) #0", "", "\n".join(body), "  ret void")
 
 
 _TOGETHER = """
@@ -146,7 +151,7 @@ define void @all_products(ptr %given, i64 %threads) #0 {
   ret void
 }
 
-; %given: kilobytes, from one part to the next, times, and where the first part begins; all of a part at a thread.
+; %given: rows, from one part to the next, times, where the first part begins, and how rows follow; a part a thread.
 define internal void @each_stream(ptr %given, i32 %thread, i64 %low, i64 %high) #0 {
 e:
   %n = load i64, ptr %given
@@ -156,12 +161,16 @@ e:
   %times = load i64, ptr %times.at
   %base.at = getelementptr i64, ptr %given, i64 3
   %base = load ptr, ptr %base.at
+  %odd.at = getelementptr i64, ptr %given, i64 4
+  %odd = load i64, ptr %odd.at
+  %mask.at = getelementptr i64, ptr %given, i64 5
+  %mask = load i64, ptr %mask.at
   %offset = mul i64 %low, %apart
   %part = getelementptr i8, ptr %base, i64 %offset
   br label %l
 l:
   %i = phi i64 [ 0, %e ], [ %j, %l ]
-  call void @stream(i64 %n, ptr %part)
+  call void @stream(i64 %n, ptr %part, i64 %odd, i64 %mask)
   %j = add i64 %i, 1
   %more = icmp ult i64 %j, %times
   br i1 %more, label %l, label %d
@@ -188,10 +197,10 @@ l:
 d:
   ret void
 }
-define i64 @together(ptr %given, i64 %threads) #0 {
+define i64 @together(ptr %given, i64 %extent, i64 %threads) #0 {
   %wanted = trunc i64 %threads to i32
   %began = call i64 @now()
-  call void @autotune_parallel_for(ptr @hold, ptr %given, i64 %threads, i32 %wanted)
+  call void @autotune_parallel_for(ptr @hold, ptr %given, i64 %extent, i32 %wanted)
   %ended = call i64 @now()
   %took = sub i64 %ended, %began
   ret i64 %took

@@ -13,7 +13,8 @@ from search_space.ir.stmt import Buffer, LoopProgram
 from search_space.ir.verify import verify
 from targets.base import BuildError, Module, NetworkPlan, Packer, Parameter, RunError, Target
 from targets.cpu.emit import emit_program
-from targets.cpu.host import hardware_of, limits_of
+from targets.cpu.figures import to_json
+from targets.cpu.host import hardware_of, limits_of, probed_of
 from targets.cpu.kernel import CpuKernel
 from targets.cpu.library_calls import emit_sgemm  # noqa: F401  (registers the emitter)
 from targets.cpu.machine_code import spilled, table
@@ -61,6 +62,9 @@ class CpuTarget(Target):
     @property
     def cache_bytes(self) -> int:
         return self.limits.caches[-1]
+
+    def figures(self) -> dict[str, Any] | None:
+        return to_json(probed_of(self.limits)) if self.limits.is_host else None
 
     def header(self) -> str:
         return f'target datalayout = "{self.machine.target_data}"\ntarget triple = "{self.machine.triple}"\n'
