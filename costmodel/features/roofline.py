@@ -28,8 +28,8 @@ PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation co
 GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
 REACHED = (0.5, 1.0, 1.0)
-"""Share of a level's bandwidth that tiles reach: lines that come from the second level take cycles of the first from the
-loads of those that are there already, which whoever reads each line once does not feel."""
+"""Share of a level's bandwidth that tiles reach: lines that come from the second level take cycles of the first from
+the loads of those that are there already, which whoever reads each line once does not feel."""
 WRITTEN = 2.0  # times that what is written passes between caches: it is fetched first, and put back
 OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
 # Vector instructions that an operation counts for: those of our polynomials, and how long units are kept by divisions.
