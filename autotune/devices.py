@@ -130,7 +130,6 @@ def _figure_lines(found: Facts, cores: int) -> list[str]:
         f"  latency      {found['fma_latency']:g} cycles of a multiply-add",
         f"  one core     {one[0]} GB/s from L2, {one[1]} from L3, {one[2]} from memory",
         f"  all {cores} cores  {each[0]} GB/s each from L2, {each[1]} from L3, {each[2]} from memory",
-        f"  memory       {found['bandwidth'] * 1e-9:g} GB/s, all cores together",
         f"  pool         {found['start_seconds'] * 1e6:g} µs a loop, {found['wake_seconds'] * 1e6:g} µs from sleep",
     ]
 

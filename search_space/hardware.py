@@ -74,7 +74,7 @@ class CpuRates:
     issue: float = 6.0
     one: tuple[float, float, float] = (64.0, 10.0, 6.0)
     each: tuple[float, float, float] = (64.0, 10.0, 6.0)
-    start_seconds: float = 2e-6
+    start_seconds: float = 6e-7
     wake_seconds: float = 5e-5
 
 

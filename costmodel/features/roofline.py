@@ -27,6 +27,7 @@ LIBRARY_TILE = 24  # vectors of results that it keeps in registers
 PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
 GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
+LOOP_SECONDS = 1.4e-6  # of a parallel loop besides its start: lines that other cores have, and threads that end last
 REACHED = (0.5, 1.0, 1.0)
 """Share of a level's bandwidth that tiles reach: lines that come from the second level take cycles of the first from
 the loads of those that are there already, which whoever reads each line once does not feel."""
@@ -131,7 +132,7 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     cycles = slowest + (everything - slowest) * OVERLAP
     balance = _balance(nest, hardware)
     hertz = hardware.peak_flops / (hardware.cores * 2 * rates.fma * hardware.float_lanes)
-    seconds = cycles / (balance * hardware.cores * hertz) + _starts(nest) * rates.start_seconds
+    seconds = cycles / (balance * hardware.cores * hertz) + _starts(nest) * (rates.start_seconds + LOOP_SECONDS)
     return Terms(
         instructions, tile, registers, body, loads, arithmetic, loading, overhead, traffic, misses, balance, seconds
     )

@@ -81,7 +81,7 @@ def hardware_of(name: str, limits: Limits) -> Hardware:
         caches = host_caches()
         found = probed_of(limits)
         sizes, ways, rates = caches.sizes, caches.ways[:2], rates_of(found)
-        clock, peak, bandwidth = found.clock_hz, found.peak_flops, found.bandwidth
+        clock, peak, bandwidth = found.clock_hz, found.peak_flops, found.each[2] * limits.cores
     else:
         described = description_of(limits.cpu)
         sizes, ways, rates = described.sizes, described.ways, described.rates

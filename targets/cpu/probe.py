@@ -61,10 +61,9 @@ class Probed:
         fma, loads, stores: vector instructions of that kind that a core starts in a cycle.
         fma_latency: cycles until the result of a multiply-add can be used.
         issue: instructions that a core starts in a cycle, of a mix of integers, loads and products.
-        one: bytes a second that one core alone reads from the second level, the third and memory, in rows of 256 B
-            here and there, as tiles are read.
+        one: bytes a second that one core alone reads: from the second level and the third in rows of 256 bytes here and
+            there, as tiles are read, from memory in order, as constants lie there.
         each: the same of every core while all of them read.
-        bandwidth: bytes a second from memory, all cores together, in order.
         start_seconds: of a parallel loop of which every thread is awake, from its start to its end.
         wake_seconds: the same where all threads but the caller's sleep.
         disturbed: whether other programs took part of the cores meanwhile: the figures of all cores at once are then
@@ -80,7 +79,6 @@ class Probed:
     issue: float
     one: Levels
     each: Levels
-    bandwidth: float
     start_seconds: float
     wake_seconds: float
     disturbed: bool = False
@@ -110,7 +108,7 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
     memory = aligned((min(MOST_FAR, max(LEAST_FAR, 4 * caches[-1])),), "uint8")
     memory[::4096] = 1  # pages that were never written are all the same one
     best = dict.fromkeys(alone, 0.0)
-    together, bandwidth, one, each, start, shares = 0.0, 0.0, _SLOW, _SLOW, float("inf"), []
+    together, one, each, start, shares = 0.0, _SLOW, _SLOW, float("inf"), []
     for _ in range(ROUNDS):
         for name, run in alone.items():
             best[name] = max(best[name], _rate(run))
@@ -119,7 +117,6 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         shares.append((time.process_time() - before) / (time.perf_counter() - began) / cores)
         one = _faster(one, _bandwidths(code, memory, 1, caches))
         each = _faster(each, _bandwidths(code, memory, cores, caches))
-        bandwidth = max(bandwidth, _onwards(code, memory, cores, 1) * cores)
         start = min(start, _start(code, cores))
     each, wake = _slower(one, each), _wake(code, cores)
     if disturbed := max(shares) < UNDISTURBED:
@@ -138,7 +135,6 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         issue=_halves(best["mixed"] / clock),
         one=_rounded(one),
         each=_rounded(each),
-        bandwidth=digits(bandwidth),
         start_seconds=digits(start),
         wake_seconds=digits(wake),
         disturbed=disturbed,
@@ -210,7 +206,7 @@ def _bandwidths(code: _Code, memory: NDArray[Any], threads: int, caches: Sequenc
     first, second, third = caches
     own = _again(code, memory, max(2 * first, second // 2), threads)
     shared = _again(code, memory, max(2 * second, third // 2 // threads), threads)
-    return own, shared, min(shared, _onwards(code, memory, threads, SCATTER))
+    return own, shared, _onwards(code, memory, threads)
 
 
 def _faster(left: Levels, right: Levels) -> Levels:
@@ -234,15 +230,15 @@ def _again(code: _Code, memory: NDArray[Any], part: int, threads: int) -> float:
     return part * times / _best(code.all_stream, given, threads)
 
 
-def _onwards(code: _Code, memory: NDArray[Any], threads: int, odd: int) -> float:
+def _onwards(code: _Code, memory: NDArray[Any], threads: int) -> float:
     """Bytes a second of each thread where all of them read what no cache holds: of the faster fifth of the runs."""
     window = 2 << 20
     parts = memory.nbytes // (window * threads)
-    seconds = []
+    seconds: list[float] = []
     end = time.perf_counter() + FIGURE_SECONDS
     while time.perf_counter() < end or len(seconds) < 2 * parts:
         base = memory.ctypes.data + len(seconds) % parts * window * threads
-        given = _words(window // ROW, window, 1, base, odd, window // ROW - 1)
+        given = _words(window // ROW, window, 1, base, 1, window // ROW - 1)
         seconds.append(_seconds(code.all_stream, given, threads))
     return window / float(np.quantile(seconds[parts:], 0.2))
 
@@ -287,5 +283,5 @@ def digits(value: float, count: int = 2) -> float:
 
 if __name__ == "__main__":
     given = list(map(int, sys.argv[1:]))
-    print(json.dumps(asdict(probe(*given[:4], given[4:]))), flush=True)
+    print(json.dumps(asdict(probe(given[0], given[1], given[2], given[3], given[4:]))), flush=True)
     os._exit(0)  # threads of the pool still run in code that would be taken away
