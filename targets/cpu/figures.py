@@ -162,7 +162,11 @@ def path_of(lanes: int, registers: int, cores: Sequence[int]) -> Path:
 def cache_folder() -> Path:
     """Folder of this user for what can be made again."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path("~/.cache").expanduser()) / "autotune"
+    if not os.path.isabs(base):
+        base = os.path.expanduser("~/.cache")
+    if os.path.isabs(base):
+        return Path(base) / "autotune"
+    return Path(tempfile.gettempdir()) / f"autotune-{os.getuid()}"  # a user without a home
 
 
 def physical_cores(cores: Sequence[int], system: Path = Path("/sys/devices/system/cpu")) -> int:
