@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from autotune import __version__
-from autotune.commands import collect, costmodel, dataset, devices
+from autotune.commands import collect, costmodel, dataset, devices, machine
 from autotune.commands.blame import INTERRUPTED, bad_input, fail
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command("collect")(collect.collect)
 app.add_typer(dataset.app, name="dataset")
 app.add_typer(costmodel.app, name="costmodel")
+app.command("devices")(machine.devices)
 app.command("worker")(devices.worker)
 app.command("tracker")(devices.tracker)
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML).")]

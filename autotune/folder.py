@@ -71,6 +71,7 @@ def set_aside(path: Path) -> Path | None:
 def summary(config: RunConfig, results: Sequence[TuneResult], references: Sequence[float | None]) -> dict[str, Any]:
     """The document that `summary.json` and `--json` hold."""
     tasks = []
+    hardware = {result.target: result.hardware.to_json() for result in results}
     for result, seconds in zip(results, references, strict=True):
         reference = None if seconds is None else "onnxruntime"
         tasks.append({**result.summary(), "reference": reference, "reference_seconds": seconds})
@@ -78,6 +79,7 @@ def summary(config: RunConfig, results: Sequence[TuneResult], references: Sequen
         "schema": SCHEMA,
         "config": config.model_dump(mode="json"),
         "host": describe_host(),
+        "hardware": hardware,
         "tasks": tasks,
     }
 
@@ -85,6 +87,14 @@ def summary(config: RunConfig, results: Sequence[TuneResult], references: Sequen
 def write_json(document: Any, path: Path) -> None:
     """Writes a file whole or not at all."""
     write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", path)
+
+
+def write_processor(results: Sequence[TuneResult], folder: Path) -> None:
+    """Writes `processor.json`, what was probed of this host, where it is what the estimate went by."""
+    for target in {result.target for result in results}:
+        figures = registry.get(target).figures()
+        if figures is not None:
+            write_json(figures, folder / "processor.json")
 
 
 def write_text(text: str, path: Path) -> None:

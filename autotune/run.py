@@ -171,6 +171,7 @@ def _run(
         document["network"] = built
         notes += more
     run_folder.write_json(document, folder / "summary.json")
+    run_folder.write_processor(results, folder)
     for result in results:
         note = run_folder.write_best(result, folder)
         notes += [note] if note else []

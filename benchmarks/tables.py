@@ -11,6 +11,7 @@ from benchmarks.gpu.table import beside_torch
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.rows import ROWS
+from benchmarks.serving.table import serving
 from benchmarks.survey.table import survey
 
 Document = dict[str, Any]
@@ -311,6 +312,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "search": search,
     "models": models,
     "transfer": transfer,
+    "serving": serving,
     "survey": survey,
     "gpu": beside_torch,
     "gpu_offline": offline,

@@ -48,7 +48,7 @@ class KernelExecutor:
             )
         rtol, atol = workload.tolerance
         constant_bytes = sum(array.nbytes for array, spec in zip(inputs, workload.inputs, strict=True) if spec.constant)
-        cache_bytes = registry.get(trial.target).hardware.l3_bytes
+        cache_bytes = registry.get(trial.target).cache_bytes
         return Task(inputs, expected, rtol, atol, constant_bytes, cache_bytes, others, others_expected)
 
     def bind(self, trial: Trial, module: bytes, task: Task, copies: int) -> Bound:

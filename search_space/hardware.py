@@ -51,6 +51,34 @@ class GpuLimits:
 
 
 @dataclass(frozen=True)
+class CpuRates:
+    """What a core of a CPU does in a cycle, and how fast it is fed.
+
+    The numbers are those of a usual core of a server with vectors as wide as its units: two multiply-adds, two loads
+    and a store in a cycle, as Intel's have them since Haswell and AMD's with 256 bits since Zen 2.
+
+    Attributes:
+        fma, loads, stores: instructions on whole vectors that are started in a cycle.
+        fma_latency: cycles until the result of a multiply-add can be used.
+        issue: instructions of all kinds that are started in a cycle.
+        one: bytes a cycle that a core alone reads from the second-level cache, the third, and memory.
+        each: the same of every core while all of them read.
+        start_seconds: of a parallel loop beyond its work, where all threads are awake.
+        wake_seconds: the same where they sleep.
+    """
+
+    fma: float = 2.0
+    fma_latency: float = 4.0
+    loads: float = 2.0
+    stores: float = 1.0
+    issue: float = 6.0
+    one: tuple[float, float, float] = (64.0, 10.0, 6.0)
+    each: tuple[float, float, float] = (64.0, 10.0, 6.0)
+    start_seconds: float = 6e-7
+    wake_seconds: float = 5e-5
+
+
+@dataclass(frozen=True)
 class Hardware:
     """A machine's limits.
 
@@ -64,11 +92,13 @@ class Hardware:
         ways: lines of one set of the first two caches; a third one spreads lines over its sets by a hash.
         features: instruction sets by LLVM's names, or instructions by those of `search_space.intrinsics`.
         memories: of machines whose programs fill them: scope of the buffers in each, and its bytes.
-        clock_hz: cycles a second of such machines, whose peak is one instruction a cycle.
+        clock_hz: cycles a second of such machines, whose peak is one instruction a cycle; of a CPU those that go with
+            `rates`: `peak_flops` is two operations on every lane of as many multiply-adds.
         fill: bytes a second into a memory on the chip, by its scope, where that is less than `bandwidth`.
         row_seconds: what each contiguous run of a copy takes on them besides its bytes.
         most_nests: innermost nests of loops that a program may run, where each is an instruction; 0: any number.
         gpu: of a GPU, None for other machines.
+        rates: of a CPU's cores; other machines have no use for them.
     """
 
     name: str
@@ -88,6 +118,7 @@ class Hardware:
     most_nests: int = 0
     gpu: GpuLimits | None = None
     ways: tuple[int, int] = (8, 16)
+    rates: CpuRates = CpuRates()
 
     @property
     def kind(self) -> str:
@@ -103,10 +134,12 @@ class Hardware:
         return self.vector_bytes // 4
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields; what only GPUs have is left out for others."""
+        """Its fields; what only some machines have is left out for others."""
         data = asdict(self)
         if self.gpu is None:
             del data["gpu"]
+        if self.rates == CpuRates():
+            del data["rates"]
         return data
 
     @staticmethod
@@ -115,6 +148,8 @@ class Hardware:
         fields = _tuples(data)
         if fields.get("gpu") is not None:
             fields["gpu"] = GpuLimits(**_tuples(fields["gpu"]))
+        if "rates" in fields:
+            fields["rates"] = CpuRates(**_tuples(fields["rates"]))
         return Hardware(**fields)
 
 

@@ -314,8 +314,17 @@ class Target(ABC):
     alignment: int = 1
     spacing: int = 64
 
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the last cache in front of memory."""
+        return self.hardware.l3_bytes
+
     def configuration(self) -> dict[str, Any] | None:
         """Fields of the design, which a file `NAME:FILE.json` may set; None for a machine that is what it is."""
+        return None
+
+    def figures(self) -> dict[str, Any] | None:
+        """What was probed of this host's processor, as a file has it; None for a machine that is described."""
         return None
 
     def unavailable(self) -> str:

@@ -133,17 +133,17 @@ def split(
 
 def summary_tables(found: Sequence[TaskStats]) -> list[Table]:
     """What a dataset holds by target and by network."""
-    by_target: dict[str, list[TaskStats]] = {}
+    by_target: dict[tuple[str, str], list[TaskStats]] = {}
     by_network: dict[tuple[str, str], list[TaskStats]] = {}
     for one in found:
-        by_target.setdefault(one.target, []).append(one)
+        by_target.setdefault((one.target, one.machine or "simulated"), []).append(one)
         for name in one.networks or ("(no network)",):
             by_network.setdefault((one.target, name), []).append(one)
-    targets = _table("target", "tasks", "programs", "valid", "random", "search", "failures")
-    for target, group in by_target.items():
+    targets = _table("target", "machine", "tasks", "programs", "valid", "random", "search", "failures")
+    for (target, machine), group in by_target.items():
         failures = sum((Counter(one.errors) for one in group), Counter[str]())
         told = ", ".join(f"{error} {count}" for error, count in failures.most_common()) or "none"
-        targets.add_row(target, *_counts(group), told)
+        targets.add_row(target, machine, *_counts(group), told)
     networks = _table("target", "network", "tasks", "programs", "valid", "random", "search", "least valid of a task")
     for (target, name), group in by_network.items():
         networks.add_row(target, name, *_counts(group), str(min(one.valid for one in group)))
@@ -181,7 +181,7 @@ def _table(*titles: str) -> Table:
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False)
-    texts = ("target", "task", "network", "failures")
+    texts = ("target", "machine", "task", "network", "failures")
     for title in titles:
         table.add_column(title, justify="left" if title in texts else "right", no_wrap=title != "failures")
     return table

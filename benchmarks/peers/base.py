@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -63,6 +63,11 @@ def inputs_of(workload: Workload, seed: int = 0) -> list[Array]:
 
 
 def serve(peer: Peer) -> None:
+    """Answers requests to a peer on standard input until `quit` or its end."""
+    answer_all(lambda request: _answer(peer, request))
+
+
+def answer_all(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Answers requests on standard input until `quit` or its end."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not mix with the replies
@@ -71,7 +76,7 @@ def serve(peer: Peer) -> None:
         if request["op"] == "quit":
             return
         try:
-            reply = _answer(peer, request)
+            reply = answer(request)
         except PeerError as error:
             reply = {"error": str(error)}
         except Exception:
@@ -120,18 +125,23 @@ class PeerProcess:
     def prepare(self, workload: Workload, threads: int, **options: Any) -> dict[str, Any]:
         """Has the peer make ready; returns what it says about it."""
         request = {"op": "prepare", "workload": workload.to_json(), "threads": threads, "options": options}
-        return self._ask(request)
+        return self.ask(request)
 
     def warm(self, seconds: float) -> None:
         """Executes for so long without timing."""
-        self._ask({"op": "warm", "seconds": seconds})
+        self.ask({"op": "warm", "seconds": seconds})
 
     def time(self, samples: int) -> list[float]:
         """Seconds of each of `samples` executions."""
-        seconds: list[float] = self._ask({"op": "time", "samples": samples})["seconds"]
+        seconds: list[float] = self.ask({"op": "time", "samples": samples})["seconds"]
         return seconds
 
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """The peer's answer to a request.
+
+        Raises:
+            PeerError: it refuses, or is gone.
+        """
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")

@@ -18,6 +18,7 @@ class TaskStats:
 
     Attributes:
         key, name, target: of the task.
+        machine: processor and cores that it was measured on; empty for a simulated target.
         networks: names of those that it occurs in.
         sketches: distinct schedules of the programs, besides their decisions.
         programs: measured, failures included.
@@ -32,6 +33,7 @@ class TaskStats:
     key: str
     name: str
     target: str
+    machine: str
     networks: tuple[str, ...]
     sketches: int
     programs: int
@@ -63,6 +65,7 @@ def _of(data: Dataset, task: TaskData) -> TaskStats:
         task.key,
         task.name,
         task.target,
+        task.machine,
         tuple(sorted(task.networks)),
         len({program.sketch for program in data.programs(task)}),
         len(seconds),

@@ -1,6 +1,8 @@
 """An analytic estimate of a statement's time: arithmetic, loads, loop overhead and the traffic of each cache level.
 
-Cycles are those of a core that starts two vector multiply-adds in each, which is how `Hardware.peak_flops` is read.
+Cycles, and what a core starts in each, are those of `Hardware.rates`, which the target has probed or describes; as
+many multiply-adds as it starts in a cycle make `Hardware.peak_flops`. The constants below are of the code that is
+emitted, not of a processor: how many instructions something takes, or which share of a term others hide.
 """
 
 from __future__ import annotations
@@ -14,23 +16,24 @@ from costmodel.features.statement import Access, Loop
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, variables, walk
 
-FMA_PORTS, LOAD_PORTS, STORE_PORTS = 2, 2, 1
-LATENCY = 4.0  # cycles until a multiply-add's result can be used
-ISSUE = 6.0  # instructions started in a cycle
 LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
-OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides
-SPILL = 3.0  # cycles to reload and store an accumulator that has no register
+OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides: its branch is predicted
+SPILL = 3.0  # cycles to reload and store an accumulator that has no register, mostly hidden
 LIBRARY = (1.15, 20.0, 12.0, 10.0)
 """Time of a library's product (m, n, k) by that of its multiply-adds at peak: the first, and so much / m, / n and / k,
-for constants laid out anew are used m times, the other operand n times, and results come and go every k."""
+for constants laid out anew are used m times, the other operand n times, and results come and go every k. Packing is
+vector instructions, too, so that the ratio is much the same on all processors."""
 LIBRARY_TILE = 24  # vectors of results that it keeps in registers
 PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
 GUARD = 3.0  # instructions that choose the address of an element that may not be there
-HORIZONTAL = 8.0  # cycles to combine the lanes of a vector
-PARALLEL_SECONDS = 2e-6  # to start a parallel loop and wait for its end
-MISS = (32.0, 10.0, 6.0)  # bytes a cycle of one core from the second level, the third, and memory
+HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
+LOOP_SECONDS = 1.4e-6  # of a parallel loop besides its start: lines that other cores have, and threads that end last
+REACHED = (0.5, 1.0, 1.0)
+"""Share of a level's bandwidth that tiles reach: lines that come from the second level take cycles of the first from
+the loads of those that are there already, which whoever reads each line once does not feel."""
 WRITTEN = 2.0  # times that what is written passes between caches: it is fetched first, and put back
 OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
+# Vector instructions that an operation counts for: those of our polynomials, and how long units are kept by divisions.
 COST = {"div": 8.0, "sqrt": 10.0, "rsqrt": 12.0, "exp": 12.0, "log": 16.0, "tanh": 20.0, "erf": 20.0, "sigmoid": 20.0}
 
 
@@ -92,10 +95,11 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
     alike = nest.product(lambda loop: loop.kind == "unroll" and loop.var not in statement.guarded)
     guards = tape.const(statement.operations.get("guard", 0.0) * GUARD) / alike.most(1)
-    ports = (loads / body / LOAD_PORTS).most(stores / body / STORE_PORTS)
-    arithmetic = tape.const(work / FMA_PORTS)
+    rates = hardware.rates
+    ports = (loads / body / rates.loads).most(stores / body / rates.stores)
+    arithmetic = tape.const(work / rates.fma)
     if statement.reducing:
-        arithmetic = arithmetic.most(tape.const(LATENCY * max(1.0, work)) / tile.most(1))
+        arithmetic = arithmetic.most(tape.const(rates.fma_latency * max(1.0, work)) / tile.most(1))
         excess = (registers - hardware.vector_registers).most(0).least(tile)
         arithmetic = arithmetic + excess / tile.most(1) * SPILL
         if any(loop.kind == "vectorize" and statement.is_reduction(loop) for loop in statement.loops):
@@ -106,7 +110,7 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
         )
     passes = _loop_passes(nest)
     overhead = passes * OVERHEAD
-    issue = (instructions * (guards + work) + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / ISSUE
+    issue = (instructions * (guards + work) + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / rates.issue
     capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
     busy = _parallel(nest).least(hardware.cores)
     traffic = tuple(
@@ -115,7 +119,11 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     )
     if cold:
         traffic = (*traffic[:-1], traffic[-1].most(_constants(nest)))
-    misses = tuple(t / rate for t, rate in zip(traffic, MISS, strict=True))
+    alone = _parallel(nest) <= 1
+    misses = tuple(
+        t / ((alone.otherwise(one, each) if one != each else each) * share)
+        for t, one, each, share in zip(traffic, rates.one, rates.each, REACHED, strict=True)
+    )
     arithmetic, loading = arithmetic * instructions, ports * instructions
     compute = arithmetic.most(loading).most(issue) + overhead
     slowest, everything = compute, compute
@@ -123,8 +131,8 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
         slowest, everything = slowest.most(term), everything + term
     cycles = slowest + (everything - slowest) * OVERLAP
     balance = _balance(nest, hardware)
-    hertz = hardware.peak_flops / (hardware.cores * 2 * FMA_PORTS * hardware.float_lanes)
-    seconds = cycles / (balance * hardware.cores * hertz) + _starts(nest) * PARALLEL_SECONDS
+    hertz = hardware.peak_flops / (hardware.cores * 2 * rates.fma * hardware.float_lanes)
+    seconds = cycles / (balance * hardware.cores * hertz) + _starts(nest) * (rates.start_seconds + LOOP_SECONDS)
     return Terms(
         instructions, tile, registers, body, loads, arithmetic, loading, overhead, traffic, misses, balance, seconds
     )

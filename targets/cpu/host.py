@@ -1,52 +1,63 @@
-"""What this machine can do: caches and vectors from the system, peak speed and bandwidth measured once a process."""
+"""What processors can do: this host's as the system tells and a probe finds, others' as they are described."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from dataclasses import dataclass
 
-import llvmlite.binding as llvm
-
-from search_space.hardware import Hardware
-from targets.cpu.probe import core_peak_flops
+from search_space.hardware import CpuRates, Hardware
+from targets.cpu.caches import host_caches
+from targets.cpu.descriptions import BANDWIDTH, CLOCK_HZ, description_of
+from targets.cpu.figures import probed
+from targets.cpu.probe import Probed
 from targets.cpu.processors import features_of, probed_features
 from targets.cpu.runtime import blas_library
 
 
 def host_cores() -> int:
     """Processors this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(allowed_cores())
 
 
-def cache_bytes(level: int) -> int:
-    """Size of the data cache of one core at `level`, or a usual size where the system does not say."""
-    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        if (folder / "level").read_text().strip() == str(level) and (
-            folder / "type"
-        ).read_text().strip() != "Instruction":
-            text = (folder / "size").read_text().strip()
-            return int(text[:-1]) * {"K": 1 << 10, "M": 1 << 20}[text[-1]]
-    return {1: 32 << 10, 2: 1 << 20, 3: 32 << 20}[level]
+def allowed_cores() -> tuple[int, ...]:
+    """Logical cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
 
 
-def cache_ways(level: int) -> int:
-    """Lines of a set of the data cache of one core at `level`, or a usual number where the system does not say."""
-    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        if (folder / "level").read_text().strip() == str(level) and (
-            folder / "type"
-        ).read_text().strip() != "Instruction":
-            return max(1, int((folder / "ways_of_associativity").read_text()))
-    return {1: 8, 2: 16}[level]
+@dataclass(frozen=True)
+class Limits:
+    """What code for a processor may use: all that is needed to build and run it, known without a measurement.
+
+    Attributes:
+        cpu: LLVM's name.
+        is_host: whether code for it runs here.
+        features: instruction sets by LLVM's names.
+        vector_bytes: of a vector register.
+        vector_registers: how many there are.
+        cores: that this process may use.
+    """
+
+    cpu: str
+    is_host: bool
+    features: tuple[str, ...]
+    vector_bytes: int
+    vector_registers: int
+    cores: int
+
+    @property
+    def caches(self) -> tuple[int, int, int]:
+        """Bytes of the caches by level."""
+        return host_caches().sizes if self.is_host else description_of(self.cpu).sizes
 
 
-def hardware_of(name: str, cpu: str, features: str, is_host: bool, architecture: str = "") -> Hardware:
-    """Limits of a processor, on this host's cores and memory.
+def limits_of(cpu: str, features: str, is_host: bool, architecture: str = "") -> Limits:
+    """What code for a processor may use.
 
     Args:
-        name: of the target.
         cpu, features: as LLVM has them; without `features` those are asked for that kernels are written for.
-        is_host: whether code for it runs here, so that its peak can be measured; else the peak is this host's, by
-            the width of the vectors.
+        is_host: whether code for it runs here.
         architecture: of the processor, a name of `processors.TRIPLES`; empty: this host's.
 
     Raises:
@@ -58,26 +69,61 @@ def hardware_of(name: str, cpu: str, features: str, is_host: bool, architecture:
         present = set(probed_features(cpu) if is_host else features_of(cpu, architecture))
     if is_host and blas_library() is not None:
         present.add("cblas")
-    vector, registers = _vectors(present)
-    cores = host_cores()
-    if is_host:
-        peak = core_peak_flops(vector // 4, cpu, features)
+    return Limits(cpu, is_host, tuple(sorted(present)), *_vectors(present), host_cores())
+
+
+def hardware_of(name: str, limits: Limits) -> Hardware:
+    """A processor as sketches and the estimate know it, on as many cores as this process may use.
+
+    This host is probed the first time; see `figures.py`.
+    """
+    if limits.is_host:
+        caches = host_caches()
+        found = probed_of(limits)
+        sizes, ways, rates = caches.sizes, caches.ways[:2], rates_of(found)
+        clock, peak, bandwidth = found.clock_hz, found.peak_flops, found.each[2] * limits.cores
     else:
-        host_cpu, host_features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-        host_vector, _ = _vectors({f[1:] for f in host_features.split(",") if f.startswith("+")})
-        peak = core_peak_flops(host_vector // 4, host_cpu, host_features) * vector / host_vector
+        described = description_of(limits.cpu)
+        sizes, ways, rates = described.sizes, described.ways, described.rates
+        clock, bandwidth = CLOCK_HZ, BANDWIDTH * limits.cores
+        peak = clock * rates.fma * 2 * (limits.vector_bytes // 4) * limits.cores
     return Hardware(
         name,
-        cores,
-        vector,
-        registers,
-        cache_bytes(1),
-        cache_bytes(2),
-        cache_bytes(3),
-        peak * cores,
-        2.0e10 * cores,
-        tuple(sorted(present)),
-        ways=(cache_ways(1), cache_ways(2)),
+        limits.cores,
+        limits.vector_bytes,
+        limits.vector_registers,
+        *sizes,
+        peak,
+        bandwidth,
+        limits.features,
+        clock_hz=clock,
+        ways=ways,
+        rates=rates,
+    )
+
+
+def probed_of(limits: Limits) -> Probed:
+    """The figures of this host, measured if they are not known yet."""
+    return probed(limits.vector_bytes // 4, limits.vector_registers, allowed_cores())
+
+
+def rates_of(found: Probed) -> CpuRates:
+    """Figures by the cycle of those by the second."""
+
+    def a_cycle(rates: tuple[float, float, float]) -> tuple[float, float, float]:
+        second, third, memory = (float(f"{rate / found.clock_hz:.1e}") for rate in rates)
+        return second, third, memory
+
+    return CpuRates(
+        found.fma,
+        found.fma_latency,
+        found.loads,
+        found.stores,
+        found.issue,
+        a_cycle(found.one),
+        a_cycle(found.each),
+        found.start_seconds,
+        found.wake_seconds,
     )
 
 

@@ -67,9 +67,7 @@ def table(code: bytes, triple: str) -> str:
     """The innermost loops as text, a line each."""
     lines = [f"{'innermost loop':>14}  {'instructions':>12}  {'products':>8}  {'spills':>6}  {'reloads':>7}"]
     for number, loop in enumerate(innermost_loops(code, triple)):
-        lines.append(
-            f"{number:>14}  {loop.instructions:>12}  {loop.products:>8}  {loop.spills:>6}  {loop.reloads:>7}"
-        )
+        lines.append(f"{number:>14}  {loop.instructions:>12}  {loop.products:>8}  {loop.spills:>6}  {loop.reloads:>7}")
     return "\n".join(lines)
 
 

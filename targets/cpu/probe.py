@@ -1,61 +1,287 @@
-"""Measures the machine's peak: fused multiply-adds on registers alone."""
+"""Finds out what this host's processor does; `python -m targets.cpu.probe` with the arguments of `probe` prints it.
+
+It runs in a process of its own, whose threads and memory end with it, in about a second. Whatever else runs on the
+machine only ever makes things slower, so each figure is the best of many short runs. Counts of instructions are whole
+or half numbers, times and bandwidths have two digits, so that they come out alike the next time.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import json
+import os
+import sys
 import time
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import llvmlite.binding as llvm
+import numpy as np
+from numpy.typing import NDArray
 
-ACCUMULATORS = 12
+from search_space.hardware import CpuRates
+from targets.cpu.arrays import aligned
+from targets.cpu.probe_text import ROW, UNROLLED, probe_text
+from targets.cpu.runtime import initialise
 
+Levels = tuple[float, float, float]
 
-def _probe_text(lanes: int) -> str:
-    kind = f"<{lanes} x float>"
-    names = range(ACCUMULATORS)
-    phis = "\n".join(f"  %a{i} = phi {kind} [ splat (float 1.0), %e ], [ %b{i}, %l ]" for i in names)
-    body = "\n".join(f"  %b{i} = call {kind} @llvm.fma.v{lanes}f32({kind} %x, {kind} %y, {kind} %a{i})" for i in names)
-    total, sums = "%a0", []
-    for i in range(1, ACCUMULATORS):
-        sums.append(f"  %s{i} = fadd {kind} {total}, %b{i}")
-        total = f"%s{i}"
-    bits = lanes * 32
-    return f"""
-declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})
-define float @probe(i64 %n, float %z) "min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}" {{
-e:
-  %x0 = insertelement {kind} poison, float %z, i32 0
-  %x = shufflevector {kind} %x0, {kind} poison, <{lanes} x i32> zeroinitializer
-  %y = fadd {kind} %x, %x
-  br label %l
-l:
-  %i = phi i64 [ 0, %e ], [ %j, %l ]
-{phis}
-{body}
-  %j = add i64 %i, 1
-  %c = icmp ult i64 %j, %n
-  br i1 %c, label %l, label %d
-d:
-{chr(10).join(sums)}
-  %r = extractelement {kind} {total}, i32 0
-  ret float %r
-}}
-"""
+RUN_SECONDS = 3e-4
+"""Of one run: shorter than what the system gives to others at a time, so that some runs are not disturbed."""
+
+FIGURE_SECONDS = 0.015
+"""That are spent on one figure at a time."""
+
+ROUNDS = 3
+"""In which all figures are measured anew: what shares a core with others is slow for a while."""
+
+LEAST_FAR, MOST_FAR = 64 << 20, 512 << 20
+"""Bytes that are read to find the bandwidth of memory: four times the last cache, but within these."""
+
+SCATTER = 0x9E3779B1
+"""Odd, so that its multiples come to every row: one after the other, far apart."""
+
+_SLOW: Levels = (0.0, 0.0, 0.0)
+
+UNDISTURBED = 0.8
+"""Share of the cores' time that a probe must get for its figures of all cores to hold."""
+
+SLEEP_SECONDS, SLEEPS = 2e-3, 15
+"""After which threads of the pool that have nothing to do sleep, and how often they are woken."""
 
 
-@cache
-def core_peak_flops(lanes: int, cpu: str, features: str) -> float:
-    """float32 operations a second of one core with vectors of `lanes`; the fastest of 20 runs of about 1 ms."""
-    machine = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=2)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-    code = machine.emit_object(llvm.parse_assembly(_probe_text(lanes)))
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    function = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_int64, ctypes.c_float)(engine.get_function_address("probe"))
-    count, best = 400_000, float("inf")
-    for _ in range(20):
-        start = time.perf_counter()
-        function(count, 1e-30)
-        best = min(best, time.perf_counter() - start)
-    return count * ACCUMULATORS * lanes * 2 / best
+@dataclass(frozen=True)
+class Probed:
+    """What was measured of a processor.
+
+    Attributes:
+        clock_hz: cycles a second of a core, where all of them multiply and add.
+        peak_flops: float32 operations a second, all cores at once.
+        fma, loads, stores: vector instructions of that kind that a core starts in a cycle.
+        fma_latency: cycles until the result of a multiply-add can be used.
+        issue: instructions that a core starts in a cycle, of a mix of integers, loads and products.
+        one: bytes a second that one core alone reads: from the second level and the third in rows of 256 bytes here and
+            there, as tiles are read, from memory in order, as constants lie there.
+        each: the same of every core while all of them read.
+        start_seconds: of a parallel loop of which every thread is awake, from its start to its end.
+        wake_seconds: the same where all threads but the caller's sleep.
+        disturbed: whether other programs took part of the cores meanwhile: the figures of all cores at once are then
+            put together from those of one, and those of loops are usual ones.
+    """
+
+    clock_hz: float
+    peak_flops: float
+    fma: float
+    loads: float
+    stores: float
+    fma_latency: float
+    issue: float
+    one: Levels
+    each: Levels
+    start_seconds: float
+    wake_seconds: float
+    disturbed: bool = False
+
+
+def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequence[int]) -> Probed:
+    """Measures all figures, in this process.
+
+    Args:
+        lanes: float32 elements of a vector register.
+        registers: vector registers.
+        cores: threads that run at a time.
+        physical: cores with units of their own among them, fewer where two threads share one.
+        caches: bytes of the three levels, of which the first two are a core's own.
+    """
+    code = _Code(lanes, 24 if registers >= 32 else 12)
+    near = aligned((UNROLLED * lanes * 4,), "uint8")
+    place = near.ctypes.data
+    alone: dict[str, Callable[[int], Any]] = {
+        "chain": lambda n: code.chain(n, 3, 5),
+        "products": lambda n: code.products(n, 0.0),
+        "latency": lambda n: code.latency(n, 0.0),
+        "loads": lambda n: code.loads(n, place),
+        "stores": lambda n: code.stores(n, place),
+        "mixed": lambda n: code.mixed(n, place, 0.0, 3, 5),
+    }
+    memory = aligned((min(MOST_FAR, max(LEAST_FAR, 4 * caches[-1])),), "uint8")
+    memory[::4096] = 1  # pages that were never written are all the same one
+    best = dict.fromkeys(alone, 0.0)
+    together, one, each, start, shares = 0.0, _SLOW, _SLOW, float("inf"), []
+    for _ in range(ROUNDS):
+        for name, run in alone.items():
+            best[name] = max(best[name], _rate(run))
+        before, began = time.process_time(), time.perf_counter()
+        together = max(together, _rate(lambda n: code.all_products(_words(n), cores)) * cores)
+        shares.append((time.process_time() - before) / (time.perf_counter() - began) / cores)
+        one = _faster(one, _bandwidths(code, memory, 1, caches))
+        each = _faster(each, _bandwidths(code, memory, cores, caches))
+        start = min(start, _start(code, cores))
+    each, wake = _slower(one, each), _wake(code, cores)
+    if disturbed := max(shares) < UNDISTURBED:
+        together = max(together, best["products"] * physical)
+        each = one
+        start, wake = min(start, CpuRates.start_seconds), min(wake, CpuRates.wake_seconds)
+    clock = best["chain"]
+    fma = _halves(best["products"] / clock)
+    return Probed(
+        clock_hz=digits(together / (cores * fma)),
+        peak_flops=digits(together * lanes * 2, 3),
+        fma=fma,
+        loads=_halves(best["loads"] / clock),
+        stores=_halves(best["stores"] / clock),
+        fma_latency=max(1.0, float(round(clock / best["latency"]))),
+        issue=_halves(best["mixed"] / clock),
+        one=_rounded(one),
+        each=_rounded(each),
+        start_seconds=digits(start),
+        wake_seconds=digits(wake),
+        disturbed=disturbed,
+    )
+
+
+_LOADED: list[object] = []
+
+
+class _Code:
+    """The functions of `probe_text`, loaded."""
+
+    def __init__(self, lanes: int, chains: int) -> None:
+        initialise()
+        machine = llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name(),
+            features=llvm.get_host_cpu_features().flatten(),
+            opt=2,
+            reloc="pic",
+            codemodel="default",
+        )
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        module = llvm.parse_assembly(probe_text(machine.triple, lanes, chains))
+        engine.add_object_file(llvm.ObjectFileRef.from_data(machine.emit_object(module)))
+        engine.finalize_object()
+        _LOADED.append(engine)  # the threads of its pool run in it
+        self._engine = engine
+        number, floating, place = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
+        self.chain = self._function("chain", number, number, number, gives=number)
+        self.latency = self._function("latency", number, floating, gives=floating)
+        self.products = self._function("products", number, floating, gives=floating)
+        self.loads = self._function("loads", number, place)
+        self.stores = self._function("stores", number, place)
+        self.mixed = self._function("mixed", number, place, floating, number, number)
+        self.all_products = self._function("all_products", place, number)
+        self.all_stream = self._function("all_stream", place, number)
+        self.together = self._function("together", place, number, number, gives=number)
+
+    def _function(self, name: str, *takes: Any, gives: Any = None) -> Callable[..., Any]:
+        return ctypes.CFUNCTYPE(gives, *takes)(self._engine.get_function_address(name))
+
+
+def _rate(run: Callable[[int], Any]) -> float:
+    """Steps a second: of the fastest run of a loop that does `UNROLLED` of them `n` times."""
+    count = 64
+    while (took := min(_seconds(run, count) for _ in range(4))) < RUN_SECONDS / 2:
+        count *= 2
+    count = max(1, round(count * RUN_SECONDS / took))
+    return count * UNROLLED / _best(run, count)
+
+
+def _best(run: Callable[..., Any], *given: Any) -> float:
+    """Seconds of the fastest of many runs."""
+    end, fastest = time.perf_counter() + FIGURE_SECONDS, float("inf")
+    while True:
+        fastest = min(fastest, _seconds(run, *given))
+        if time.perf_counter() > end:
+            return fastest
+
+
+def _seconds(run: Callable[..., Any], *given: Any) -> float:
+    start = time.perf_counter()
+    run(*given)
+    return time.perf_counter() - start
+
+
+def _bandwidths(code: _Code, memory: NDArray[Any], threads: int, caches: Sequence[int]) -> Levels:
+    """Bytes a second that each of so many threads reads from the second level, the third and memory."""
+    first, second, third = caches
+    own = _again(code, memory, max(2 * first, second // 2), threads)
+    shared = _again(code, memory, max(2 * second, third // 2 // threads), threads)
+    return own, shared, _onwards(code, memory, threads)
+
+
+def _faster(left: Levels, right: Levels) -> Levels:
+    return max(left[0], right[0]), max(left[1], right[1]), max(left[2], right[2])
+
+
+def _slower(left: Levels, right: Levels) -> Levels:
+    return min(left[0], right[0]), min(left[1], right[1]), min(left[2], right[2])
+
+
+def _rounded(rates: Levels) -> Levels:
+    return digits(rates[0]), digits(rates[1]), digits(rates[2])
+
+
+def _again(code: _Code, memory: NDArray[Any], part: int, threads: int) -> float:
+    """Bytes a second of each thread that reads a part of its own again and again."""
+    part = _power(min(part, memory.nbytes // threads))
+    times = max(1, round(RUN_SECONDS * 2e10 / part))
+    rows = part // ROW
+    given = _words(rows, part, times, memory.ctypes.data, SCATTER, rows - 1)
+    return part * times / _best(code.all_stream, given, threads)
+
+
+def _onwards(code: _Code, memory: NDArray[Any], threads: int) -> float:
+    """Bytes a second of each thread where all of them read what no cache holds: of the faster fifth of the runs."""
+    window = 2 << 20
+    parts = memory.nbytes // (window * threads)
+    seconds: list[float] = []
+    end = time.perf_counter() + FIGURE_SECONDS
+    while time.perf_counter() < end or len(seconds) < 2 * parts:
+        base = memory.ctypes.data + len(seconds) % parts * window * threads
+        given = _words(window // ROW, window, 1, base, 1, window // ROW - 1)
+        seconds.append(_seconds(code.all_stream, given, threads))
+    return window / float(np.quantile(seconds[parts:], 0.2))
+
+
+def _start(code: _Code, threads: int) -> float:
+    """Seconds of a parallel loop beyond its work, all threads awake and each taking its eight chunks."""
+    held = 2_000
+    given = _words(held)
+    took = [code.together(given, 8 * threads, threads) - 8 * held for _ in range(200)]
+    return max(1.0, float(np.quantile(took, 0.25))) * 1e-9
+
+
+def _wake(code: _Code, threads: int) -> float:
+    """The same where the other threads sleep."""
+    held, took = 500_000, []
+    given = _words(held)
+    for _ in range(SLEEPS):
+        time.sleep(SLEEP_SECONDS)
+        took.append(code.together(given, threads, threads) - held)
+    return float(np.quantile(took, 0.25)) * 1e-9
+
+
+def _power(size: int) -> int:
+    """The largest power of two that is no greater."""
+    return 1 << size.bit_length() - 1
+
+
+def _words(*values: int) -> Any:
+    """The arguments of a loop's body, 64 bits each."""
+    return ctypes.byref((ctypes.c_int64 * len(values))(*values))
+
+
+def _halves(value: float) -> float:
+    """The nearest half, at least one."""
+    return max(0.5, round(value * 2) / 2)
+
+
+def digits(value: float, count: int = 2) -> float:
+    """A figure by its first digits, two where nothing else is said."""
+    return float(f"{value:.{count - 1}e}")
+
+
+if __name__ == "__main__":
+    given = list(map(int, sys.argv[1:]))
+    print(json.dumps(asdict(probe(given[0], given[1], given[2], given[3], given[4:]))), flush=True)
+    os._exit(0)  # threads of the pool still run in code that would be taken away

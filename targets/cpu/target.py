@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from search_space.ir.stmt import Buffer, LoopProgram
 from search_space.ir.verify import verify
 from targets.base import BuildError, Module, NetworkPlan, Packer, Parameter, RunError, Target
 from targets.cpu.emit import emit_program
-from targets.cpu.host import hardware_of
+from targets.cpu.figures import to_json
+from targets.cpu.host import hardware_of, limits_of, probed_of
 from targets.cpu.kernel import CpuKernel
 from targets.cpu.library_calls import emit_sgemm  # noqa: F401  (registers the emitter)
 from targets.cpu.machine_code import spilled, table
@@ -48,24 +49,34 @@ class CpuTarget(Target):
         self.name = name
         self.cpu = cpu or llvm.get_host_cpu_name()
         self.features = features if features is not None else "" if cpu else llvm.get_host_cpu_features().flatten()
-        self.hardware: Hardware = hardware_of(
-            name, self.cpu, self.features, is_host=cpu is None, architecture=architecture
-        )
+        self.limits = limits_of(self.cpu, self.features, is_host=cpu is None, architecture=architecture)
         self.machine = llvm.Target.from_triple(triple_of(architecture)).create_target_machine(
             cpu=self.cpu, features=self.features, opt=2, reloc="pic", codemodel="default"
         )
+
+    @cached_property
+    def hardware(self) -> Hardware:  # type: ignore[override]  # other targets set it, this one asks for it late
+        """The processor's limits; this host is probed for them the first time, which no building and running needs."""
+        return hardware_of(self.name, self.limits)
+
+    @property
+    def cache_bytes(self) -> int:
+        return self.limits.caches[-1]
+
+    def figures(self) -> dict[str, Any] | None:
+        return to_json(probed_of(self.limits)) if self.limits.is_host else None
 
     def header(self) -> str:
         return f'target datalayout = "{self.machine.target_data}"\ntarget triple = "{self.machine.triple}"\n'
 
     def attributes(self) -> str:
-        bits = self.hardware.vector_bytes * 8
+        bits = self.limits.vector_bytes * 8
         widths = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}" ' if bits > 128 else ""
         return f'nounwind {widths}"target-cpu"="{self.cpu}"'
 
     def llvm_ir(self, program: LoopProgram, name: str = "kernel") -> tuple[str, int, int]:
         """The module's LLVM text, shared and per-thread workspace bytes."""
-        features = frozenset(self.hardware.features)
+        features = frozenset(self.limits.features)
         main = emit_program(program, name, self.attributes(), features)
         parts = [main.text]
         for i, prologue in enumerate(program.prologues):
@@ -111,7 +122,7 @@ class CpuTarget(Target):
         ours = llvm.get_process_triple().partition("-")[0]
         if theirs and theirs != ours:
             raise RunError(f"a module must be for {ours} to run here, but got one for {theirs}")
-        return CpuKernel(module, self.hardware.cores)
+        return CpuKernel(module, self.limits.cores)
 
     def spills(self, program: LoopProgram) -> float:
         return float(self.build(program).metadata["spilled"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from functools import cache
 
 from targets.base import RunError
@@ -42,6 +43,48 @@ def missing_device() -> str:
     return "" if count.value else f"{rule}, but its driver finds none"
 
 
+@dataclass(frozen=True)
+class Device:
+    """A GPU of this machine.
+
+    Attributes:
+        target: by which `targets.registry` knows its architecture.
+        name: the maker's.
+        memory_bytes: of its own memory.
+    """
+
+    target: str
+    name: str
+    memory_bytes: int
+
+
+def devices() -> list[Device]:
+    """The GPUs of this machine, which has some (`missing_device`), in the driver's order."""
+    driver, count = ctypes.CDLL(_LIBRARY), ctypes.c_int(0)
+    _checked(driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)))
+    return [_device(driver, number) for number in range(count.value)]
+
+
+def _device(driver: ctypes.CDLL, number: int) -> Device:
+    device, name, memory = ctypes.c_int(0), ctypes.create_string_buffer(256), ctypes.c_size_t(0)
+    _checked(driver.cuDeviceGet(ctypes.byref(device), number))
+    _checked(driver.cuDeviceGetName(name, len(name), device))
+    _checked(driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device))
+    return Device(f"cuda:{_arch_of(driver, device)}", name.value.decode(errors="replace"), memory.value)
+
+
+def _arch_of(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
+    numbers = [ctypes.c_int(0), ctypes.c_int(0)]
+    for number, attribute in zip(numbers, (_MAJOR, _MINOR), strict=True):
+        _checked(driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device))
+    return f"sm_{numbers[0].value}{numbers[1].value}"
+
+
+def _checked(status: int) -> None:
+    if status:
+        raise RunError(f"the driver must tell what a GPU is, but it says error {status}")
+
+
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 
@@ -49,13 +92,8 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 def device_arch() -> str:
     """Architecture of the first GPU of this machine, which has one (`missing_device`), such as sm_90."""
     driver, device = ctypes.CDLL(_LIBRARY), ctypes.c_int(0)
-    numbers = [ctypes.c_int(0), ctypes.c_int(0)]
-    status = driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0)
-    for number, attribute in zip(numbers, (_MAJOR, _MINOR), strict=True):
-        status = status or driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
-    if status:
-        raise RunError(f"the driver must tell a GPU's architecture, but it says error {status}")
-    return f"sm_{numbers[0].value}{numbers[1].value}"
+    _checked(driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0))
+    return _arch_of(driver, device)
 
 
 def runs_on(built: str, arch: str) -> bool:

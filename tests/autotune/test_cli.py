@@ -21,6 +21,10 @@ from autotune.cli import app
 from autotune.finals import is_final
 from autotune.folder import write_text
 from measure.database import Database
+from search_space.hardware import Hardware
+from targets import registry
+from targets.cpu.figures import load
+from targets.cpu.host import rates_of
 from tests.autotune import fakes
 
 SMALL = "workload: {operator: matmul, m: 24, n: 32, k: 16}\ntrials: 6\nsearch: {batch: 3}\n"
@@ -175,7 +179,10 @@ def test_a_run_reports_and_leaves_its_folder(finished):
     assert "6/6 trials" in output and "GFLOP/s" in output and "of peak" in output
     summary = json.loads((folder / "runs/small/summary.json").read_text())
     assert json.loads((folder / "copy.json").read_text()) == summary
-    assert set(summary) == {"schema", "config", "host", "tasks"}
+    assert set(summary) == {"schema", "config", "host", "hardware", "tasks"}
+    hardware = registry.get("cpu").hardware
+    assert Hardware.from_json(summary["hardware"]["cpu"]) == hardware
+    assert rates_of(load(folder / "runs/small/processor.json")) == hardware.rates, "the estimate can be made again"
     (task,) = summary["tasks"]
     assert set(task) == TASK_KEYS
     assert task["trials"] == 6 and task["correct"] is True and task["weight"] == 1

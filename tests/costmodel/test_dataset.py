@@ -162,7 +162,7 @@ def test_a_dataset_of_records_holds_what_was_measured(tmp_path):
     assert [program.order for program in data.programs(task)] == list(range(24))
     (figures,) = stats(data)
     assert (figures.programs, figures.valid, figures.errors) == (24, 20, {"wrong_output": 4})
-    assert to_json([figures])["valid"] == 20
+    assert to_json([figures])["valid"] == 20 and figures.machine == task.machine
 
 
 def test_a_schedule_that_its_space_does_not_give_is_kept_as_it_is():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from costmodel.features import FeatureExtractor
-from costmodel.features.roofline import MISS
 from search_space import workloads
 from search_space.ir.stmt import LoopProgram
 from search_space.space import generate
@@ -73,7 +72,7 @@ def test_cold_constants_come_from_memory() -> None:
     warm = estimate(cold, False)
     assert warm == estimate(plain, True) == estimate(plain, False)  # nothing is constant, or it is in a cache
     hertz = huge.peak_flops / (huge.cores * 4 * huge.float_lanes)
-    least = 4 * 4096**2 / (MISS[-1] * huge.cores * hertz)
+    least = 4 * 4096**2 / (huge.rates.each[-1] * huge.cores * hertz)
     assert max(warm, least) < estimate(cold, True) < warm + 1.1 * least
 
 

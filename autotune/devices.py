@@ -1,0 +1,139 @@
+"""What this machine has to run kernels on: its processor with what was probed of it, GPUs, simulators."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from measure.host import describe_host
+from measure.hostlock import alone
+from search_space.hardware import Hardware
+from targets import registry
+from targets.cpu import figures
+from targets.cpu.caches import host_caches
+from targets.cpu.figures import FiguresError
+from targets.cpu.host import allowed_cores, limits_of
+from targets.cuda.driver import devices as gpu_devices
+from targets.cuda.driver import missing_device
+
+__all__ = ["FiguresError", "as_json", "facts", "text"]
+
+Facts = dict[str, Any]
+
+
+def facts(again: bool = False, source: Path | None = None) -> Facts:
+    """Everything, as JSON has it.
+
+    Args:
+        again: whether the processor is probed anew.
+        source: file of figures to take from now on: `processor.json` of a run on such a processor.
+
+    Raises:
+        FiguresError: a file that holds no figures of this processor.
+    """
+    missing = missing_device()
+    return {
+        "processor": _processor(again, source),
+        "gpus": [] if missing else [asdict(device) for device in gpu_devices()],
+        "no_gpu": missing,
+        "simulators": [_simulator("vta")],
+    }
+
+
+def _processor(again: bool, source: Path | None) -> Facts:
+    target = registry.get("cpu")
+    limits = limits_of(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), is_host=True)
+    given = (limits.vector_bytes // 4, limits.vector_registers, allowed_cores())
+    path = figures.path_of(*given)
+    if source is not None:
+        figures.save(figures.load(source), path)
+    if again:
+        with alone():
+            found = figures.probe_again(*given)
+    else:
+        found = figures.probed(*given)
+    return {
+        "name": describe_host()["cpu"],
+        "target": target.name,
+        "llvm": limits.cpu,
+        "identity": figures.processor_identity(),
+        "cores": limits.cores,
+        "vector_bytes": limits.vector_bytes,
+        "vector_registers": limits.vector_registers,
+        "features": list(limits.features),
+        "caches": _caches(),
+        "figures": asdict(found),
+        "file": str(path) if path.exists() else "",
+    }
+
+
+def _caches() -> list[Facts]:
+    caches = host_caches()
+    rows = zip((1, 2, 3), caches.sizes, caches.ways, caches.sources, strict=True)
+    return [{"level": level, "bytes": size, "ways": ways, "source": by} for level, size, ways, by in rows]
+
+
+def _simulator(name: str) -> Facts:
+    hardware: Hardware = registry.get(name).hardware
+    return {
+        "target": name,
+        "clock_hz": hardware.clock_hz,
+        "peak_ops": hardware.peak_flops,
+        "memories": dict(hardware.memories),
+        "features": list(hardware.features),
+    }
+
+
+def text(found: Facts) -> str:
+    """The same for people, a line each."""
+    processor = found["processor"]
+    cores, lanes = processor["cores"], processor["vector_bytes"] // 4
+    head = f"{processor['target']}: {processor['name']} ({processor['llvm']}), {cores} core{'s' * (cores != 1)}"
+    lines = [
+        head,
+        f"  vectors      {processor['vector_registers']} registers of {lanes} float32",
+        f"  features     {' '.join(processor['features'])}",
+        *(_cache_line(cache) for cache in processor["caches"]),
+        *_figure_lines(processor["figures"], cores),
+    ]
+    if processor["figures"]["disturbed"]:
+        lines.append(
+            "  other programs disturbed the probe; `autotune devices --probe-again` on an idle machine mends it"
+        )
+    if processor["file"]:
+        lines.append(f"  kept in      {processor['file']}")
+    lines += [f"{gpu['target']}: {gpu['name']}, {gpu['memory_bytes'] / 2**30:.0f} GiB" for gpu in found["gpus"]]
+    lines += [found["no_gpu"]] if found["no_gpu"] else []
+    for simulator in found["simulators"]:
+        sizes = ", ".join(f"{name} {size / 1024:.0f} KiB" for name, size in simulator["memories"].items())
+        lines.append(f"{simulator['target']}: simulated at {simulator['clock_hz'] / 1e6:.0f} MHz, {sizes}")
+    return "\n".join(lines)
+
+
+def _cache_line(cache: Facts) -> str:
+    size = cache["bytes"] / 1024
+    shown = f"{size / 1024:g} MiB" if size >= 1024 else f"{size:g} KiB"
+    usual = "" if cache["source"] != "usual" else " (a usual one: the system does not tell)"
+    return f"  L{cache['level']} cache     {shown}, {cache['ways']} ways{usual}"
+
+
+def _figure_lines(found: Facts, cores: int) -> list[str]:
+    one, each = ([f"{rate * 1e-9:g}" for rate in found[name]] for name in ("one", "each"))
+    return [
+        f"  peak         {found['peak_flops'] * 1e-9:.0f} GFLOP/s in float32, at {found['clock_hz'] * 1e-9:g} GHz",
+        f"  in a cycle   {found['fma']:g} multiply-adds, {found['loads']:g} loads, {found['stores']:g} stores of "
+        f"whole vectors; {found['issue']:g} instructions",
+        f"  latency      {found['fma_latency']:g} cycles of a multiply-add",
+        f"  one core     {one[0]} GB/s from L2, {one[1]} from L3, {one[2]} from memory",
+        f"  all {cores} cores  {each[0]} GB/s each from L2, {each[1]} from L3, {each[2]} from memory",
+        f"  pool         {found['start_seconds'] * 1e6:g} µs a loop, {found['wake_seconds'] * 1e6:g} µs from sleep",
+    ]
+
+
+def as_json(found: Facts) -> str:
+    """The facts as a JSON document."""
+    return json.dumps(found, indent=2, allow_nan=False)

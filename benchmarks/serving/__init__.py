@@ -1,0 +1,1 @@
+"""Networks served to several callers, beside ONNX Runtime and OpenVINO."""

@@ -1,0 +1,146 @@
+"""Requests a second and 99th percentiles with several callers, beside ONNX Runtime and OpenVINO, which take turns.
+
+`python -m benchmarks.serving [--rows NAME,...] [--ways shared,side_by_side] [--turns 6]` writes
+`benchmarks/results/serving.json` and prints the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from autotune.config import RunConfig, check_config
+from autotune.deploy import FOLDER, limits_of
+from autotune.network import Schedules, make_feeds, write_network
+from autotune.run import run
+from autotune.subject import network_of, settings_of
+from benchmarks import results
+from benchmarks.peers.base import PeerError, PeerProcess
+from benchmarks.rows import pick
+from benchmarks.serving.callers import Window
+from benchmarks.serving.process import RUNTIMES
+from benchmarks.serving.table import serving
+from measure.host import allowed_cores, describe_host
+from measure.hostlock import alone
+
+NETWORKS = ("mobilenet_v2", "resnet50")
+WAYS = ("shared", "side_by_side")
+"""One pool of all cores that callers share, or one thread for each call."""
+
+CALLERS = (1, 2, 4)
+PROCESS = "benchmarks.serving.process"
+MODEL, INPUTS = "model.onnx", "inputs.npz"
+
+
+def prepared(name: str, trials: int, folder: Path) -> None:
+    """Writes to `folder` the executable of a network, its model and its inputs, where they are not there yet."""
+    if (folder / INPUTS).exists():
+        return
+    config = _config(name, trials, folder)
+    network = network_of(config, "benchmark")
+    if trials:
+        run(config, "benchmark")
+    else:
+        settings = settings_of(config, "benchmark")
+        write_network(network, Schedules({}, settings, limits_of(config)), config.folder / FOLDER, settings)
+    onnx.save(network.model, folder / MODEL)
+    feeds: dict[str, Any] = make_feeds(network, config.seed)
+    np.savez(folder / INPUTS, **feeds)
+
+
+def _config(name: str, trials: int, folder: Path) -> RunConfig:
+    document = {
+        "model": name,
+        "name": name,
+        "trials": max(1, trials),
+        "output": str(folder / "run"),
+        "measure": {"cache": "network"},
+        "tracking": {"backend": "none"},  # nothing else shall go on meanwhile
+    }
+    return check_config(document, "benchmark")
+
+
+def measured(way: str, folder: Path, turns: int, seconds: float) -> dict[str, Any]:
+    """Windows of every runtime and number of callers, in turns, and why runtimes are missing."""
+    cores = len(allowed_cores())
+    missing: dict[str, str] = {}
+    windows: dict[str, dict[int, list[Window]]] = {}
+    with ExitStack() as stack:
+        servers: dict[str, PeerProcess] = {}
+        for runtime in RUNTIMES:
+            source = folder / "run" / FOLDER if runtime == "autotune" else folder / MODEL
+            server = stack.enter_context(PeerProcess(PROCESS))
+            facts = {"runtime": runtime, "source": str(source), "inputs": str(folder / INPUTS)}
+            try:
+                threads = cores if way == "shared" else 1
+                server.ask({"op": "open", "threads": threads, "cores": cores, **facts})
+            except PeerError as error:
+                missing[runtime] = str(error)
+            else:
+                servers[runtime] = server
+        windows = in_turns(servers, turns, seconds)
+    found = {name: {str(n): figures(of) for n, of in each.items()} for name, each in windows.items()}
+    return {"runtimes": found, "missing": missing, "turns": turns, "window_seconds": seconds}
+
+
+def in_turns(servers: Mapping[str, PeerProcess], turns: int, seconds: float) -> dict[str, dict[int, list[Window]]]:
+    """Windows by runtime and number of callers; each turn warms up for half as long as it then measures."""
+    windows: dict[str, dict[int, list[Window]]] = {name: {n: [] for n in CALLERS} for name in servers}
+    for _ in range(turns):
+        for callers in CALLERS:
+            for name, server in servers.items():
+                server.ask({"op": "serve", "callers": callers, "seconds": seconds / 2})
+                reply = server.ask({"op": "serve", "callers": callers, "seconds": seconds})
+                windows[name][callers].append(Window(reply["seconds"], tuple(reply["latencies"])))
+    return windows
+
+
+def figures(windows: Sequence[Window]) -> dict[str, float | int]:
+    """Requests a second and latencies of the faster half of the windows: a shared host has slow seconds."""
+    kept = sorted(windows, key=lambda window: -window.rate)[: max(1, (len(windows) + 1) // 2)]
+    latencies = np.array([value for window in kept for value in window.latencies])
+    return {
+        "requests_per_second": float(np.median([window.rate for window in kept])),
+        "p50_seconds": float(np.quantile(latencies, 0.5)),
+        "p99_seconds": float(np.quantile(latencies, 0.99)),
+        "requests": len(latencies),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the comparison."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=__doc__)
+    parser.add_argument("--rows", help=f"comma-separated names of models; by default {','.join(NETWORKS)}")
+    parser.add_argument("--ways", help=f"comma-separated, of {', '.join(WAYS)}; all by default")
+    parser.add_argument("--trials", type=int, default=0, help="of each network; 0: the schedules of the roofline")
+    parser.add_argument("--turns", type=int, default=6, help="0: only compile")
+    parser.add_argument("--seconds", type=float, default=0.6, help="of a window")
+    parser.add_argument("--folder", type=Path, help="where compiled networks are kept for the next time")
+    options = parser.parse_args(arguments)
+    ways = pick(options.ways, WAYS)
+    with ExitStack() as stack:
+        place = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="autotune-serving-")))
+        for name in (options.rows or ",".join(NETWORKS)).split(","):
+            folder = place / f"{name}-{options.trials}"
+            folder.mkdir(parents=True, exist_ok=True)
+            prepared(name, options.trials, folder)
+            for way in ways if options.turns else ():
+                with alone():
+                    found = measured(way, folder, options.turns, options.seconds)
+                row = {"name": name, "way": way, "trials": options.trials, "cpu": describe_host()["cpu"], **found}
+                results.save("serving", {"rows": {f"{name} {way} {options.trials}": row}})
+    saved = results.load("serving")
+    sys.stdout.write((serving(saved) if saved else "no result") + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""What callers get of each runtime: requests a second, and the latency that one of a hundred exceeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.markdown import table
+
+_WAYS = {"shared": "all cores, shared", "side_by_side": "a core each"}
+
+
+def serving(document: Mapping[str, Any]) -> str:
+    """A table for each processor, a line for each network, way of serving and number of callers."""
+    header = [
+        "network",
+        "threads of a call",
+        "callers",
+        "ours requests/s",
+        "ORT requests/s",
+        "OpenVINO requests/s",
+        "ratio to best",
+        "ours p99 ms",
+        "ORT p99 ms",
+        "OpenVINO p99 ms",
+    ]
+    groups: dict[str, list[list[object]]] = {}
+    for row in document["rows"].values():
+        groups.setdefault(row["cpu"], []).extend(_lines(row))
+    return "\n\n".join(f"**{cpu}**\n\n{table(header, lines)}" for cpu, lines in sorted(groups.items()))
+
+
+def _lines(row: Mapping[str, Any]) -> list[list[object]]:
+    runtimes = row["runtimes"]
+    ours = runtimes["autotune"]
+    lines: list[list[object]] = []
+    for callers, mine in ours.items():
+        each = [runtimes.get(name, {}).get(callers) for name in ("autotune", "onnxruntime", "openvino")]
+        best = max((found["requests_per_second"] for found in each[1:] if found), default=None)
+        lines.append(
+            [
+                row["name"],
+                _WAYS[row["way"]],
+                callers,
+                *(f"{found['requests_per_second']:.1f}" if found else "" for found in each),
+                f"{mine['requests_per_second'] / best:.2f}x" if best else "",
+                *(f"{found['p99_seconds'] * 1e3:.2f}" if found else "" for found in each),
+            ]
+        )
+    return lines

@@ -1,0 +1,92 @@
+"""Processors that kernels are built for elsewhere, as their makers and public measurements describe them.
+
+A target with a processor's name takes its figures from here, on whatever machine it is built, so that the same
+schedules are chosen everywhere. The host's own are probed (`figures.py`). Sources: Intel's and AMD's optimisation
+manuals and Arm's software optimisation guides; uops.info for latencies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from search_space.hardware import CpuRates
+
+CLOCK_HZ = 3.0e9
+"""Of a server with all cores at work. What is chosen does not depend on it, only how many seconds are expected."""
+
+BANDWIDTH = 2.0e10
+"""Bytes a second from memory, for each core."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is known of a processor besides its instructions.
+
+    Attributes:
+        sizes: bytes of the caches: a core's own two, and what it shares of the third.
+        ways: lines of a set of the first two.
+        rates: instructions on the widest vectors that kernels are written with.
+    """
+
+    sizes: tuple[int, int, int]
+    ways: tuple[int, int]
+    rates: CpuRates
+
+
+def _of(
+    kib: tuple[int, int, int],
+    ways: tuple[int, int],
+    fma: float = 2.0,
+    latency: float = 4.0,
+    loads: float = 2.0,
+    stores: float = 1.0,
+    issue: float = 6.0,
+) -> Description:
+    sizes = kib[0] << 10, kib[1] << 10, kib[2] << 10
+    return Description(sizes, ways, CpuRates(fma, latency, loads, stores, issue))
+
+
+_USUAL = _of((32, 1024, 32 << 10), (8, 16))
+_HASWELL = _of((32, 256, 20 << 10), (8, 8), latency=5.0, issue=4.0)
+_SKYLAKE = _of((32, 256, 8 << 10), (8, 4), issue=4.0)
+_SKYLAKE_SERVER = _of((32, 1024, 22 << 10), (8, 16), issue=4.0)
+_ICELAKE_SERVER = _of((48, 1280, 36 << 10), (12, 20), issue=5.0)
+_SAPPHIRE_RAPIDS = _of((48, 2048, 60 << 10), (12, 16))
+_ALDER_LAKE = _of((48, 1280, 24 << 10), (12, 10), loads=3.0, stores=2.0)
+_ZEN2 = _of((32, 512, 16 << 10), (8, 8), latency=5.0)
+
+DESCRIPTIONS = MappingProxyType(
+    {
+        "haswell": _HASWELL,
+        "broadwell": _HASWELL,
+        "skylake": _SKYLAKE,
+        "skylake-avx512": _SKYLAKE_SERVER,
+        "cascadelake": _SKYLAKE_SERVER,
+        "cooperlake": _SKYLAKE_SERVER,
+        "icelake-client": _of((48, 512, 8 << 10), (12, 8), fma=1.0, issue=5.0),
+        "tigerlake": _of((48, 1280, 12 << 10), (12, 20), fma=1.0, issue=5.0),
+        "icelake-server": _ICELAKE_SERVER,
+        "alderlake": _ALDER_LAKE,
+        "raptorlake": _of((48, 2048, 36 << 10), (12, 16), loads=3.0, stores=2.0),
+        "sapphirerapids": _SAPPHIRE_RAPIDS,
+        "emeraldrapids": _SAPPHIRE_RAPIDS,
+        "graniterapids": _SAPPHIRE_RAPIDS,
+        "znver1": _of((32, 512, 8 << 10), (8, 8), fma=1.0, latency=5.0, loads=1.0, stores=0.5, issue=5.0),
+        "znver2": _ZEN2,
+        "znver3": _of((32, 512, 32 << 10), (8, 8)),
+        # units of 256 bits: half as many instructions on vectors of 512
+        "znver4": _of((32, 1024, 32 << 10), (8, 8), fma=1.0, loads=1.0, stores=0.5),
+        "znver5": _of((48, 1024, 32 << 10), (12, 16), issue=8.0),
+        "neoverse-n1": _of((64, 1024, 32 << 10), (4, 8), issue=4.0),
+        "neoverse-n2": _of((64, 1024, 32 << 10), (4, 8), issue=5.0),
+        "neoverse-v1": _of((64, 1024, 32 << 10), (4, 8), fma=4.0, loads=3.0, stores=2.0, issue=8.0),
+        "neoverse-v2": _of((64, 2048, 64 << 10), (4, 8), fma=4.0, loads=3.0, stores=2.0, issue=8.0),
+        "apple-m1": _of((128, 3072, 8 << 10), (8, 12), fma=4.0, loads=3.0, stores=2.0, issue=8.0),
+    }
+)
+
+
+def description_of(cpu: str) -> Description:
+    """A processor's description by LLVM's name of it; a usual one of others."""
+    return DESCRIPTIONS.get(cpu, _USUAL)
