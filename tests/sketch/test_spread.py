@@ -94,6 +94,24 @@ def test_other_machines_have_layouts_of_their_own(name: str) -> None:
     assert all(step.stage != "pad" for sketch in space.sketches for step in relayouts(sketch.steps))
 
 
+@pytest.mark.parametrize(
+    ("workload", "copied"),
+    [
+        (conv(512, 9, padding=0, stride=2), True),
+        (conv(496, 9, padding=0, stride=2), False),
+        (conv(512, 8, padding=0, stride=2, kernel=2), False),
+        (conv(1024, padding=0, kernel=1), False),
+        (workloads.depthwise_conv2d(height=7, width=7, channels=1024, kernel=3), False),
+        (workloads.matmul(16, 16, 1024), False),
+    ],
+    ids=lambda value: getattr(value, "key", None),
+)
+def test_what_windows_read_that_overlap_may_be_copied(workload: Workload, copied: bool) -> None:
+    named = spread_by_name(generate(workload, HARDWARE, ("direct",)))
+    assert {"copy" in name for name in named} == ({True, False} if copied else {False})
+    assert all(bool(stages) == ("copy" in name) for name, stages in named.items())
+
+
 def padded_buffer(space: SearchSpace, place: int, choice: np.ndarray) -> Buffer:
     program = space.program(Candidate(place, tuple(choice)))
     return next(s.buffer for s in walk_stmt(program.body) if isinstance(s, Allocate) and s.buffer.name == "pad")
@@ -120,9 +138,9 @@ def unspread(trace: Trace) -> Trace:
     return Trace(tuple(step for step in trace.steps if not isinstance(step, Relayout)))
 
 
-@pytest.mark.parametrize("algorithm", ["direct", "im2col", "winograd2"])
-def test_spreading_changes_no_bit(algorithm: str) -> None:
-    workload = conv(1024, 5, 32)
+@pytest.mark.parametrize(("algorithm", "padding"), [("direct", 1), ("direct", 0), ("im2col", 1), ("winograd2", 1)])
+def test_spreading_changes_no_bit(algorithm: str, padding: int) -> None:
+    workload = conv(1024, 5, 32, padding=padding)
     target, rng = registry.get("cpu"), np.random.default_rng(1)
     inputs = workload.make_inputs(0)
     rtol, atol = workload.tolerance

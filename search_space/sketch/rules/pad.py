@@ -16,7 +16,7 @@ class PadHandling(SketchRule):
     name = "pad"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return stage.tag == "pad" and stage.name not in draft.state.outputs
+        return (stage.tag == "pad" or stage.name in draft.copies) and stage.name not in draft.state.outputs
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         consumers = draft.state.consumers(stage.name)
