@@ -29,6 +29,7 @@ class Draft:
         done: stages no rule need look at any more.
         anchors: tiled stage → loops (stage, leaf) at which its producers may be computed, outermost first.
         last_resort: whether it is worth nothing where there is any other.
+        copies: stages that copy an input so that it lies better, and are treated as padding is.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Draft:
     done: frozenset[str] = frozenset()
     anchors: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     last_resort: bool = False
+    copies: frozenset[str] = frozenset()
 
     def apply(self, *steps: Step) -> Draft:
         """The draft after `steps`."""

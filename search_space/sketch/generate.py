@@ -10,6 +10,7 @@ from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State
 from search_space.sketch.base import Draft
 from search_space.sketch.rules import RULES
+from search_space.sketch.spread import with_copies
 
 MAX_SKETCHES = 64
 
@@ -33,9 +34,11 @@ def derive(state: State, hardware: Hardware) -> Derived:
     """All drafts for a workload's initial state.
 
     A stage is offered to the rules when its consumers are done; the first rule that matches decides. Element-wise
-    producers are inlined first, so that the rules see reductions directly.
+    producers are inlined first, so that the rules see reductions directly. Inputs that crowd on
+    few cache sets under a window are copied in some of the drafts.
     """
-    drafts = [_inline(Draft("", state), hardware)]
+    start = _inline(Draft("", state), hardware)
+    drafts = [start, *with_copies(start, hardware)]
     whole: list[Draft] = []
     refused: dict[str, str] = {}
     while drafts:

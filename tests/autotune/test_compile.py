@@ -24,9 +24,14 @@ from autotune.stages import by_roofline
 from autotune.task import Task
 from autotune.tuning import Settings
 from measure.host import worker_environment
+from search_space.schedule.steps import Relayout
+from search_space.schedule.trace import Trace
+from search_space.space import generate
 from search_space.workloads import Workload
+from targets import registry
 from targets.base import BuildError
 from tests.graph.nets import conv, feeds, residual
+from tests.sketch.test_space import draw
 
 
 def chosen(workload: Workload) -> Schedule:
@@ -231,6 +236,31 @@ def test_a_c_program_runs_it(network: Executable, tmp_path: Path) -> None:
         timeout=60,
     )
     np.testing.assert_allclose([float(line) for line in done.stdout.split()], network(given)[0], rtol=1e-6)
+
+
+def test_pixels_further_apart_in_a_workspace_change_no_bit_of_a_network(tmp_path: Path) -> None:
+    """Of 1,024 channels the padded copy has its pixels a line further apart, unless a schedule is older than that."""
+    rng = np.random.default_rng(0)
+    b = Builder("apart", {"x": TensorType((1, 4, 4, 1024))})
+    graph = b.finish([b.add("relu", [conv(b, rng, "x", 3, 16, padding=1)])])
+
+    def spread(workload: Workload) -> Schedule:
+        space = generate(workload, registry.get("cpu").hardware, ("direct",))
+        sketch = next(s for s in space.sketches if any(isinstance(step, Relayout) for step in s.steps.steps))
+        return Schedule("direct", sketch.trace(draw(sketch, np.random.default_rng(0), 1)[0]))
+
+    def older(workload: Workload) -> Schedule:
+        steps = spread(workload).trace.steps
+        return Schedule("direct", Trace(tuple(s for s in steps if not isinstance(s, Relayout))))
+
+    found, before = (compile_graph(graph, how, tmp_path / how.__name__, threads=2) for how in (spread, older))
+    memory, less = (
+        e.manifest["memory"]["shared_bytes"] + e.manifest["memory"]["scratch_bytes"] for e in (found, before)
+    )
+    assert memory - less == 6 * 6 * 64
+    given = feeds(graph)
+    np.testing.assert_array_equal(found(given["x"]), before(given["x"]))
+    np.testing.assert_allclose(found(given["x"]), evaluate(graph, given)[graph.outputs[0]], rtol=1e-4, atol=1e-6)
 
 
 def test_without_a_linker_the_objects_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

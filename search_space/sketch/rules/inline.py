@@ -22,6 +22,8 @@ class AlwaysInline(SketchRule):
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
         if stage.reducer is not None or stage.name in draft.state.outputs or stage.tag in ("pad", TRANSFORM):
             return False
+        if stage.name in draft.copies:
+            return False
         consumers = draft.state.consumers(stage.name)
         if hardware.gpu is not None and gathers(stage) and any(c.reducer is not None for c in consumers):
             return False  # computed where it is copied into shared memory

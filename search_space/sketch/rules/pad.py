@@ -7,6 +7,7 @@ from search_space.ir.expr import variables, walk
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, ComputeAt, ComputeInline, Fuse, Split, Step
 from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.spread import spread
 
 
 class PadHandling(SketchRule):
@@ -15,17 +16,21 @@ class PadHandling(SketchRule):
     name = "pad"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return stage.tag == "pad" and stage.name not in draft.state.outputs
+        return (stage.tag == "pad" or stage.name in draft.copies) and stage.name not in draft.state.outputs
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         consumers = draft.state.consumers(stage.name)
         if all(c.tag == "pad" for c in consumers):  # one copy is enough
             return [draft.apply(ComputeInline(stage.name)).finish(stage.name)]
         anchors = draft.anchors.get(consumers[0].name, ()) if len(consumers) == 1 else ()
-        out = [self.written(draft, stage, hardware).variant("pad_root").finish(stage.name)]
+        root = spread(self.written(draft, stage, hardware), stage.name, hardware)
+        out = [root.variant("pad_root").finish(stage.name)]
+        whole = not any(self.reads_vectors(c, stage) for c in consumers)  # a tile of it has rows of full length
         for target, leaf in anchors:
             attached = draft.apply(ComputeAt(stage.name, target, leaf))
-            out.append(self.vectors(attached, stage, hardware).variant(f"pad_at_{leaf}").finish(stage.name))
+            tile = self.vectors(attached, stage, hardware)
+            tile = spread(tile, stage.name, hardware) if whole else tile
+            out.append(tile.variant(f"pad_at_{leaf}").finish(stage.name))
         if all(self.reads_vectors(c, stage) for c in consumers):
             out.append(draft.apply(ComputeInline(stage.name)).variant("pad_inline").finish(stage.name))
         return out

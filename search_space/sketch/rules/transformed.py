@@ -26,6 +26,7 @@ from search_space.schedule.steps import (
 )
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.rules.tiling import MAX_REDUCE_UNROLL, MAX_UNROLL, PREFETCH_BYTES
+from search_space.sketch.spread import spread
 from search_space.sketch.tables import DecisionGroup, nested_tiles, reduce_tiles, vector_tiles
 from search_space.tags import TRANSFORM
 
@@ -209,7 +210,8 @@ class TransformedProducts(SketchRule):
         steps += [ComputeAt(chain.rows, name, f"{c}.0"), SetScope(chain.rows, "local")]
         i, s, *place, c = (a.name for a in draft.state.stage(chain.rows).axes)
         steps += [Reorder(chain.rows, (*place, s, i, c)), *self.registers(chain.rows, (s, i, c))]
-        return replace(draft.apply(*steps), anchors={**draft.anchors, chain.rows: (outer,)})
+        draft = spread(draft.apply(*steps), name, hardware)
+        return replace(draft, anchors={**draft.anchors, chain.rows: (outer,)})
 
     def registers(self, name: str, loops: tuple[str, ...]) -> list[Step]:
         """All unrolled but the last, which runs over the lanes of a vector."""

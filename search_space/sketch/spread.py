@@ -1,0 +1,90 @@
+"""Rows of an intermediate array a cache line further apart, where they would crowd on few sets of the first cache.
+
+Pixels of 1,024 channels in float32 lie 4 KiB apart: of a cache of 64 sets and eight ways they fill one set, so that no
+more than eight of them fit, while a tile of registers is computed from two dozen at once, again and again. One more
+line from pixel to pixel, and they fall on all sets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from search_space.hardware import Hardware
+from search_space.ir.expr import dtype_bytes, substitute, variables
+from search_space.schedule.state import Stage
+from search_space.schedule.steps import CacheRead, Relayout
+from search_space.sketch.base import Draft
+from search_space.sketch.reads import reads_of
+
+LINE = 64
+"""Bytes of a cache line."""
+
+ROWS = 28
+"""Rows that the largest tile of registers reads at once, and again before it goes on to others."""
+
+
+def spread(draft: Draft, name: str, hardware: Hardware) -> Draft:
+    """The draft with the rows of a stage a line further apart, if too few of them fit the first cache as they are."""
+    stage = draft.state.stage(name)
+    if not crowds(draft, name, [int(axis.extent.value) for axis in stage.axes], stage.dtype, hardware):
+        return draft
+    return draft.apply(Relayout(name, tuple(range(len(stage.axes))), LINE // dtype_bytes(stage.dtype)))
+
+
+def with_copies(draft: Draft, hardware: Hardware) -> list[Draft]:
+    """Drafts in which an input that crowds is copied first; its windows overlap, so that each element is read often.
+
+    What is padded is copied anyway, and what is read once would gain nothing.
+    """
+    out = []
+    for stage in draft.state.stages:
+        for source in draft.state.inputs:
+            if stage.reducer is None or source.constant or not _under_windows(draft, stage, source.name):
+                continue
+            if crowds(draft, source.name, source.shape, source.dtype, hardware):
+                done = draft.apply(CacheRead(source.name, "global", (stage.name,)))
+                known = {s.name for s in draft.state.stages}
+                copies = draft.copies | {s.name for s in done.state.stages if s.name not in known}
+                out.append(replace(done, copies=copies).variant("copy"))
+    return out
+
+
+def _under_windows(draft: Draft, stage: Stage, name: str) -> bool:
+    """Whether neighbouring results of a stage read rows of an input in common, summed up along them."""
+    if name not in stage.reads():
+        return False
+    stride, own = rows_apart(draft, name), {axis.name for axis in stage.axes}
+    summed = {axis.name for axis in stage.reduce_axes}
+    window = {axis.name for axis in stage.reduce_axes if int(axis.extent.value) > stride}
+    reads = [index for index in reads_of(draft, stage, name) if len(index) > 1]
+    return any(
+        variables(row) & own and variables(row) & window and variables(last) <= summed for *_, row, last in reads
+    )
+
+
+def crowds(draft: Draft, name: str, shape: Sequence[int], dtype: str, hardware: Hardware) -> bool:
+    """Whether the first cache holds too few of the rows of a stage or an input that are read together."""
+    row = shape[-1] * dtype_bytes(dtype)
+    if hardware.kind != "cpu" or len(shape) < 2 or row % LINE:
+        return False
+    return rows_held(row * rows_apart(draft, name), hardware) < ROWS
+
+
+def rows_held(apart: int, hardware: Hardware) -> int:
+    """Of how many rows that begin `apart` bytes from each other the first cache holds a line each."""
+    way = hardware.l1_bytes // hardware.ways[0]
+    return way // math.gcd(apart, way) * hardware.ways[0]
+
+
+def rows_apart(draft: Draft, name: str) -> int:
+    """Rows from one that is read of a stage to that which is read for the next result: the stride of a window."""
+    steps = []
+    for consumer in draft.state.consumers(name):
+        first = {axis.name: 0 for axis in (*consumer.axes, *consumer.reduce_axes)}
+        for *_, row, _ in reads_of(draft, consumer, name):
+            for axis in consumer.axes:
+                step = substitute(row, {**first, axis.name: 1}) - substitute(row, first)
+                steps.append(abs(int(step.value)) if step.is_const else 1)
+    return min((step for step in steps if step), default=1)
