@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from search_space.ir.expr import Expr, const, var, variables
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
+from targets.cpu.last_uses import LastUses
 from targets.cpu.storage import Storage, loops_of, place
 from targets.cpu.text import Induction, Text, Value
 from targets.cpu.values import Values
@@ -121,13 +122,14 @@ class Function:
         self.entry: list[str] = []
         self.text.push()
         self.values = Values(self.text, unit.loops, unit.storage, unit.features)
+        self.last_uses = LastUses(self.text, unit.features)
         self.areas = {"shared": shared, "scratch": scratch}
         self._labels = 0
         self._written: dict[int, set[str]] = {}
         self._indexing: dict[int, bool] = {}
 
     def finish(self) -> list[str]:
-        self.unit.declared |= self.values.math.declared
+        self.unit.declared |= self.values.math.declared | self.last_uses.finish()
         return self.text.flat()
 
     def parameters(self, arguments: str) -> None:
@@ -355,7 +357,10 @@ class Function:
         values = self.values
         if value is None:
             a, b = (values.value(x) for x in stmt.value.args)
-            return values.fma(a, b, old)
+            total = values.fma(a, b, old)
+            factors = values.vector(a, total.lanes), values.vector(b, total.lanes)
+            self.last_uses.of_product(factors, (a.lanes < total.lanes, b.lanes < total.lanes))
+            return total
         assert stmt.reducer is not None
         op = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[stmt.reducer]
         a, b = values.same_lanes(old, value)

@@ -1,0 +1,51 @@
+"""Keeps the factors of multiply-adds alive until their last one is done, so that a sum stays in its register.
+
+x86's multiply-add writes over one of its three operands, and LLVM takes one that is not read again. Where that is a
+factor, the sum has moved to another register, and at the end of the loop all sums move back, over the stack where
+registers are few. A factor that is used once more, by nothing that becomes an instruction, leaves only the sum.
+"""
+
+from __future__ import annotations
+
+from targets.cpu.text import Text, Value
+
+FAKE_USE = "llvm.fake.use"
+
+
+class LastUses:
+    """The factors of one function's multiply-adds.
+
+    Args:
+        text: of the function.
+        features: instruction sets of the machine. Others than x86's write over nothing but the sum.
+    """
+
+    def __init__(self, text: Text, features: frozenset[str]) -> None:
+        self._text = text
+        self._active = "avx" in features
+        self._broadcasts_as_it_reads = "avx512f" in features
+        self._found: dict[Value, tuple[int, bool, list[str]]] = {}
+
+    def of_product(self, factors: tuple[Value, Value], broadcast: tuple[bool, bool]) -> None:
+        """Notes that the instruction emitted last multiplies two vectors; whether each is a scalar in every lane."""
+        if not self._active:
+            return
+        behind: list[str] = []
+        self._text.lines.append(behind)
+        for factor, scalar in zip(factors, broadcast, strict=True):
+            if factor.lanes and factor.text.startswith("%"):
+                times = self._found[factor][0] if factor in self._found else 0
+                self._found[factor] = (times + 1, scalar, behind)
+
+    def finish(self) -> frozenset[str]:
+        """Writes the uses, and gives what they need declared.
+
+        A vector that one multiply-add alone reads is left for it to read from memory, as is a scalar where the machine
+        broadcasts as it reads.
+        """
+        declared: set[str] = set()
+        for factor, (times, scalar, behind) in self._found.items():
+            if times > 1 or (scalar and not self._broadcasts_as_it_reads):
+                behind.append(f"  call void (...) @{FAKE_USE}({factor.type} {factor.text})")
+                declared.add(f"declare void @{FAKE_USE}(...)")
+        return frozenset(declared)
