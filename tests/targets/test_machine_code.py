@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from autotune.search.population import Frame, Seen
+from autotune.search.sampling import LegalSampler
 from autotune.stages import FEW_SPILLS, by_roofline
 from autotune.task import Task
 from autotune.tuning import Settings
 from search_space import workloads
-from search_space.space import program_of
+from search_space.ir.stmt import LoopProgram
+from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.cpu.machine_code import LoopCode, busiest, innermost_loops, spilled, table
@@ -96,6 +101,46 @@ def test_what_has_no_register_is_seen() -> None:
     assert loop.products == 24 and loop.spills >= 2 * (24 - 15)
     assert spilled(code, triple) == loop.spills / loop.instructions
     assert str(loop.spills) in table(code, triple).splitlines()[1].split()
+
+
+def full_blocks(workload: Workload, target: str, vectors: int | None = None, count: int = 8) -> list[LoopProgram]:
+    """Programs of random candidates whose sums take most of the registers that the space allows."""
+    space = generate(workload, registry.get(target).hardware, ("direct",))
+    sampled = LegalSampler(Frame(space), Seen(), np.random.default_rng(0)).spread(
+        np.full(len(space.sketches), 200, np.int64)
+    )
+    found = []
+    for candidate in Frame(space).candidates(sampled):
+        values = space.sketches[candidate.sketch].values(candidate.choices)
+        tile = {name: int(n) for name, n in values.items() if name.endswith((".tile", ".vectors"))}
+        wide = [n for name, n in tile.items() if name.endswith(".vectors")]
+        if math.prod(tile.values()) >= 11 and (vectors is None or wide == [vectors]):
+            found.append(space.program(candidate))
+    return found[:count]
+
+
+@pytest.mark.parametrize("name", ["product of matrices", "1x1 convolution"])
+def test_blocks_that_fill_sixteen_registers_do_not_spill(name: str) -> None:
+    target = registry.get("cpu:haswell")
+    programs = full_blocks(KERNELS[name], target.name, vectors=1) + full_blocks(KERNELS[name], target.name)
+    assert len(programs) == 16
+    for program in programs:
+        loop = busiest(innermost_loops(target.build(program).object_code, target.machine.triple))
+        assert loop.products >= 11 and loop.spills == 0, (program, loop)
+
+
+def test_what_is_broadcast_as_it_is_read_takes_no_instruction() -> None:
+    target = registry.get("cpu:skylake-avx512")
+    for program in full_blocks(KERNELS["product of matrices"], target.name, vectors=1, count=3):
+        loop = busiest(innermost_loops(target.build(program).object_code, target.machine.triple))
+        assert loop.spills == 0 and loop.instructions < 1.5 * loop.products, (program, loop)
+
+
+def test_only_machines_whose_products_write_over_factors_are_told_of_last_uses() -> None:
+    for processor, told in (("haswell", True), ("aarch64:neoverse-n1", False)):
+        target = registry.get(f"cpu:{processor}")
+        (program,) = full_blocks(KERNELS["product of matrices"], target.name, count=1)
+        assert ("llvm.fake.use" in target.build(program).llvm_ir) == told
 
 
 def test_only_innermost_loops_count() -> None:
