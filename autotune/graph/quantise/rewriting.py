@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -143,18 +143,23 @@ class Rewriting:
         self._decide()
 
     def _decide(self) -> None:
-        """Which units work on bytes: layers, and what is between them; which values are read as bytes."""
-        near, same = _Classes(), _Classes()
-        touched = []
-        for unit in self.units:
-            values = [name for name in (*unit.data, unit.output.name) if name not in self.graph.constants]
+        """Which units work on bytes: layers, and what leads to the data of one; which values are read as bytes.
+
+        What only floats are made of stays in floats: bytes would cost accuracy and save nothing.
+        """
+        same = _Classes()
+        self.active: set[Unit] = set()
+        self.wanted: set[str] = set()
+        for unit in reversed(self.units):
+            read = unit.output.name in self.wanted
             if unit.part is Part.layer:
-                touched += values
-            elif unit.part is not Part.other:
-                near.join(values)
-        roots = {near.find(name) for name in touched}
-        self.active = {u for u in self.units if u.part is Part.layer or self._active(u, near, roots)}
-        self.wanted = {name for unit in self.active for name in unit.data}
+                self.active.add(unit)
+                self.wanted.update(unit.data if read else unit.data[:1])
+            elif unit.part is not Part.other and read:
+                self.active.add(unit)
+                self.wanted.update(unit.data)
+        if self.signed:  # layers always give bytes there, so what is made of them alone costs nothing
+            self._made_of_bytes()
         self.members: dict[str, list[str]] = {}
         for unit in self.active:
             if unit.part is Part.move:
@@ -163,8 +168,13 @@ class Rewriting:
         for name in [*self.graph.inputs, *self.graph.constants, *(node.name for node in self.graph.nodes)]:
             self.members.setdefault(same.find(name), []).append(name)
 
-    def _active(self, unit: Unit, near: _Classes, roots: set[str]) -> bool:
-        return unit.part is not Part.other and near.find(unit.output.name) in roots
+    def _made_of_bytes(self) -> None:
+        made = {unit.output.name for unit in self.active} | set(self.graph.constants)
+        for unit in self.units:
+            if unit.part is not Part.other and made.issuperset(unit.data):
+                self.active.add(unit)
+                self.wanted.update(unit.data)
+                made.add(unit.output.name)
 
     def run(self) -> Quantised:
         for unit in self.units:
@@ -196,7 +206,7 @@ class Rewriting:
         if name not in self.floats:
             at = self.format(name)
             source = self.bytes[name]
-            self.floats[name] = self.builder.add("dequantise", [source], exponent=at.exponent, zero=at.zero)
+            self.floats[name] = self.builder.add("dequantise", [source], scale=at.scale, zero=at.zero)
         return self.floats[name]
 
     def byte(self, name: str) -> str:
@@ -207,9 +217,7 @@ class Rewriting:
                 self.bytes[name] = self.builder.constant(at.encode(self.graph.constants[name]), name)
             else:
                 source = self.float(name)
-                self.bytes[name] = self.builder.add(
-                    "quantise", [source], exponent=at.exponent, zero=at.zero, dtype=at.dtype
-                )
+                self.bytes[name] = self.builder.add("quantise", [source], scale=at.scale, zero=at.zero, dtype=at.dtype)
         return self.bytes[name]
 
     def constant(self, array: Array, dtype: Any = np.int32) -> str:
@@ -234,23 +242,25 @@ class Rewriting:
         """The format of the unit's value; None where nothing reads it as bytes."""
         return self.format(unit.output.name) if unit.output.name in self.wanted else None
 
-    def _end(self, unit: Unit, value: str, end: Sum, inputs: Sequence[str]) -> None:
-        """The nodes from a sum to the unit's value; `inputs` are residuals."""
+    def _end(self, unit: Unit, value: str, end: Sum, inputs: Sequence[str], added: Sequence[str] = ()) -> None:
+        """The nodes from a sum to the unit's value; `inputs` are residuals in bytes, `added` those in floats."""
         name = unit.output.name
         if np.any(end.left):
             value = self.builder.add("shift_left", [value, self.constant(end.left)])
-        for residual, shift in zip(inputs, end.residual_shifts, strict=True):
-            value = self.builder.add("add_widened", [value, residual, self.constant(shift)])
+        for residual, factor in zip(inputs, end.factors, strict=True):
+            value = self.builder.add("add_widened", [value, residual, self.constant(factor)])
         if end.format is not None:
-            operands = [value, self.constant(end.bias), self.constant(end.right)]
+            operands = [value, self.constant(end.bias), self.constant(end.scales, np.float32)]
             limits = {"low": end.low, "high": end.high, "dtype": end.format.dtype}
             self.bytes[name] = self.builder.add("requantise", operands, name, **limits)
             return
         if np.any(end.bias):
             value = self.builder.add("add", [value, self.constant(end.bias)])
-        scale = self.constant(np.ldexp(1.0, end.exponents), np.float32)
+        scale = self.constant(end.scales, np.float32)
         limited = np.isfinite([unit.low, unit.high]).any()
-        value = self.builder.add("dequantise_sum", [value, scale], "" if limited else name)
+        value = self.builder.add("dequantise_sum", [value, scale], "" if limited or added else name)
+        for residual in added:
+            value = self.builder.add("add", [value, self.float(residual)], "" if limited else name)
         if limited:
             value = self.builder.add("clip", [value], name, low=unit.low, high=unit.high)
         self.floats[name] = value
@@ -258,17 +268,18 @@ class Rewriting:
     def _layer(self, unit: Unit) -> None:
         node = unit.nodes[0]
         data, *residuals = unit.data
-        source, weight = self.format(data), self.graph.constants[node.inputs[1]]
+        source, weight, output = self.format(data), self.graph.constants[node.inputs[1]], self._output(unit)
+        added = residuals if output is not None else []  # floats are added as floats
         weights, end = plan_layer(
             weight,
             source,
-            [self.format(name) for name in residuals],
-            self._output(unit),
+            self.format(added[0]) if added else None,
+            output,
             unit.bias,
             (unit.low, unit.high),
             self.options.per_channel,
         )
-        inputs = [self.byte(name) for name in unit.data]
+        inputs = [self.byte(name) for name in (data, *added)]
         attrs, values = dict(node.attrs), weights.values
         before, after = [0] * len(self.graph.type(data).shape), [0] * len(self.graph.type(data).shape)
         if source.zero and np.any(attrs.get("padding", 0)):
@@ -284,15 +295,15 @@ class Rewriting:
             inputs[0] = self.builder.add("pad", inputs[:1], before=before, after=after, value=source.zero)
         constant = self.builder.constant(values, node.inputs[1])
         value = self.builder.add(node.op, [inputs[0], constant], **attrs)
-        self._end(unit, value, end, inputs[1:])
+        self._end(unit, value, end, inputs[1:], residuals[len(added) :])
 
     def _add(self, unit: Unit) -> None:
         """A sum of bytes, or one operand brought to another scale."""
         limits = (unit.low, unit.high)
-        end = plan_sum([self.format(n) for n in unit.data], self._output(unit), unit.bias, limits)
+        end = plan_sum(tuple(self.format(n) for n in unit.data), self._output(unit), unit.bias, limits)
         first, *rest = [self.byte(name) for name in unit.data]
-        value = self.builder.add("widen", [first, self.constant(end.residual_shifts[0])])
-        self._end(unit, value, Sum(**{**vars(end), "residual_shifts": end.residual_shifts[1:]}), rest)
+        value = self.builder.add("widen", [first, self.constant(end.factors[0])])
+        self._end(unit, value, replace(end, factors=end.factors[1:]), rest)
 
     def _average(self, unit: Unit) -> None:
         (node,) = unit.nodes
@@ -310,9 +321,6 @@ class Rewriting:
             value = self.builder.add("multiply", [value, self.constant(np.array([factor]))])
         self._end(unit, value, end, [])
         kept = self.floats if end.format is None else self.bytes
-        if end.format is None:  # the scale of the sum is a power of two, its count is not
-            count = np.array([1 / prod(pair(window["kernel"]))])
-            kept[node.name] = self.builder.add("multiply", [kept[node.name], self.constant(count, np.float32)])
         if self.graph.type(node.name).shape != self.builder.type(kept[node.name]).shape:
             kept[node.name] = self.builder.add("reshape", [kept[node.name]], shape=node.type.shape)
 
