@@ -21,6 +21,8 @@ FINER = 4
 """How many exponents below that of the largest value are tried."""
 TINIEST = -64
 TINIEST_SCALE = 2.0**TINIEST
+MOST_DECIBELS = 999.0
+"""Shown where there is no noise."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,13 @@ def _signed_format(values: Array, size: float, method: str) -> Format:
     top = covering(size, 127)
     tried = [Signed.of(top - i) for i in range(FINER if method == "mse" else 1)]
     return min(tried, key=lambda f: squared_error(values, f))
+
+
+def decibels(signal: float, noise: float) -> float:
+    """Ratio of two powers."""
+    if noise == 0:
+        return MOST_DECIBELS
+    return float(10 * np.log10(signal / noise)) if signal > 0 else -MOST_DECIBELS
 
 
 def squared_error(values: Array, format: Format) -> float:

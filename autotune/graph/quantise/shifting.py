@@ -50,7 +50,7 @@ def quantise_shift(graph: Graph, calibration: Calibration, options: Options | No
     Args:
         graph: in floats, optimised.
         calibration: of this graph.
-        options: of which `per_channel` says nothing here, as a tensor has one scale.
+        options: of which `per_channel` says nothing here, as a tensor has one scale, nor `least_decibels`.
     """
     options = options or Options()
     skipped = skipped_layers(graph, calibration, options)
