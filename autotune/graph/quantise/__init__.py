@@ -16,6 +16,7 @@ __all__ = [
     "CALIBRATION_INPUTS",
     "METHODS",
     "MODES",
+    "TEST_INPUTS",
     "Accuracy",
     "Calibration",
     "Feeds",
