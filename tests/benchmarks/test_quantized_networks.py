@@ -19,7 +19,8 @@ def test_a_network_beside_its_peers(tmp_path: Path) -> None:
     file = two_layers(tmp_path / "two.onnx")
     options = argparse.Namespace(seed=0, trials=0, turns=0, threads=1)
     row = quantized_networks.compare("two", file, tmp_path, options)
-    assert set(row["decibels"]) == {"autotune"} | {f"{p}, {r}" for p in quantized_networks.PEERS for r in ("all", "layers")}
+    peers = {f"{peer}, {recipe}" for peer in quantized_networks.PEERS for recipe in ("all", "layers")}
+    assert set(row["decibels"]) == {"autotune"} | peers
     assert all(20 < ratio < 60 for ratio in row["decibels"].values()) and row["seconds"] == {}
     best = max(ratio for label, ratio in row["decibels"].items() if label != "autotune")
     assert row["layers"] == 3 and row["decibels"]["autotune"] > best - 1

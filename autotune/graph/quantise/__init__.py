@@ -1,4 +1,4 @@
-"""Quantisation after training: graphs in floats to graphs on bytes with scales that are powers of two."""
+"""Quantisation after training: graphs in floats to graphs on bytes with scales and zeros."""
 
 from __future__ import annotations
 
