@@ -54,6 +54,7 @@ bench: $(PEERS) ## measure operators and networks beside their peers, search by 
 	$(BIN)/python -m benchmarks.throughput
 	$(BIN)/python -m benchmarks.seeds
 	$(BIN)/python -m benchmarks.quantized
+	$(BIN)/python -m benchmarks.quantized_networks --trials 1000
 	$(BIN)/python -m benchmarks.vta
 	$(BIN)/python -m benchmarks.search
 	$(BIN)/python -m benchmarks.models

@@ -146,6 +146,12 @@ class QuantisationConfig(Section):
     first: bool = Field(default=True, description="Whether the first layer is quantised, too.")
     last: bool = Field(default=True, description="Whether the last layer is quantised, too.")
     floats: list[str] = Field(default_factory=list, description="Names of further layers that stay in floats.")
+    least_decibels: float = Field(
+        default=25.0,
+        ge=0,
+        le=200,
+        description="Signal to noise that a layer's output must keep in int8; layers below it stay in floats.",
+    )
     inputs: int = Field(default=4, ge=1, le=4096, description="Random sets of inputs to calibrate on.")
     data: str | None = Field(
         default=None, description="An .npz file of sets of inputs to calibrate on in place of random ones."

@@ -64,7 +64,7 @@ def network_of(config: RunConfig, where: str) -> Network:
     with telling(f"reading {config.model}"), blamed(f"{where}:model"):
         shapes = {name: tuple(shape) for name, shape in keys.shapes.items()}
         model = load_model(str(config.model), shapes=shapes)
-        options = Options(how.method, how.per_channel, how.first, how.last, tuple(how.floats))
+        options = Options(how.method, how.per_channel, how.first, how.last, tuple(how.floats), how.least_decibels)
         quantisation = Quantisation(options, how.inputs, None if how.data is None else Path(how.data))
         device = device_of(config)
         mode = keys.quantise or (None if device is None else "shift8")

@@ -144,6 +144,24 @@ def quantized(document: Document) -> str:
     return table(header, lines)
 
 
+def quantized_networks(document: Document) -> str:
+    """Networks in int8 beside the most accurate peer and the fastest one, calibrated on the same inputs."""
+    header = ["network", "int8 layers", "dB", "best peer's dB", "of", "ms", "fastest peer's ms", "of", "ratio"]
+    lines = []
+    for row in _in_order(document):
+        ours, *peers = row["decibels"]
+        best = max(peers, key=row["decibels"].__getitem__)
+        layers = f"{row['layers']} of {row['layers'] + row['float_layers']}"
+        line = [row["title"], layers, f"{row['decibels'][ours]:.1f}", f"{row['decibels'][best]:.1f}", best]
+        if seconds := row["seconds"]:
+            fastest = min(peers, key=seconds.__getitem__)
+            line += [_ms(seconds[ours]), _ms(seconds[fastest]), fastest, f"{seconds[fastest] / seconds[ours]:.2f}x"]
+        else:
+            line += ["", "", "", ""]
+        lines.append(line)
+    return table(header, lines)
+
+
 def vta(document: Document) -> str:
     """Layers on the simulated VTA: TVM's published schedules and tuned ones, and how busy the latter keep it."""
     header = [
@@ -308,6 +326,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "throughput": throughput,
     "seeds": seeds,
     "quantized": quantized,
+    "quantized_networks": quantized_networks,
     "vta": vta,
     "search": search,
     "models": models,

@@ -263,7 +263,7 @@ def _function(name: str) -> Callable[[Any], Expr]:
     return apply
 
 
-exp, log, tanh, erf, sigmoid, sqrt, rsqrt, abs, floor, tfloat32 = (_function(n) for n in ir.MATH)
+exp, log, tanh, erf, sigmoid, sqrt, rsqrt, abs, floor, rint, tfloat32 = (_function(n) for n in ir.MATH)
 
 
 def maximum(a: Any, b: Any) -> Expr:

@@ -184,13 +184,14 @@ class Workload:
     def tolerance(self) -> tuple[float, float]:
         """(rtol, atol) within which a right output lies: |actual - reference| <= atol + rtol * |reference|.
 
-        Integers are exact. Rounding errors of a sum grow with its length n and with the size s of its terms:
+        Integers are exact, or one off where they are rounded from computed floats, which may lie on either side of a
+        tie. Rounding errors of a sum grow with its length n and with the size s of its terms:
         by 0.05 * n * s of the spacing of floating-point numbers for terms of random sign added up in order,
         for positive ones with the root of n. Outputs of 16 bits are a rounded float32, a few steps apart at most;
         where they are added up in 16 bits, that is in the size of the terms.
         """
         if not self.output.dtype.startswith(("float", "bfloat")):
-            return 0.0, 0.0
+            return 0.0, float(self._operator.precision.whole(self.args))
         precision, step = self._operator.precision, STEP[self.output.dtype]
         terms = precision.terms(self.args)
         relative = 100 + 4 * terms**0.5 if self.output.dtype == "float32" else 4

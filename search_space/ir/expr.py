@@ -33,7 +33,7 @@ COMMUTATIVE = {"add", "mul", "min", "max", "and", "or", "eq", "ne"}
 COMPARISONS = {"lt", "le", "eq", "ne"}
 SHIFTS = ("shl", "shr")
 """Of int32, by an amount modulo 32; to the right the sign is kept, so that it rounds down."""
-MATH = ("exp", "log", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "abs", "floor", "tfloat32")
+MATH = ("exp", "log", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "abs", "floor", "rint", "tfloat32")
 
 
 def dtype_bytes(dtype: str) -> int:

@@ -27,6 +27,7 @@ _CALLS: dict[str, Callable[[Any], Any]] = {
     "rsqrt": lambda x: type(x)(1 / np.sqrt(x)),
     "abs": np.abs,
     "floor": np.floor,
+    "rint": np.rint,
     "tfloat32": lambda x: type(x)(round_tfloat32(x)),
 }
 

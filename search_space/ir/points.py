@@ -37,7 +37,7 @@ _UFUNCS: dict[str, Callable[..., Array]] = {
     "or": np.logical_or,
     "select": np.where,
 }
-_CALLS: dict[str, Callable[[Array], Array]] = {"floor": np.floor, "abs": np.abs, "sqrt": np.sqrt}
+_CALLS: dict[str, Callable[[Array], Array]] = {"floor": np.floor, "rint": np.rint, "abs": np.abs, "sqrt": np.sqrt}
 
 
 def values_where(e: Expr, conditions: Iterable[Expr], extents: Mapping[str, int]) -> list[Span] | None:

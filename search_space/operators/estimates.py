@@ -71,6 +71,13 @@ def rounding_error(tensors: Sequence[te.Tensor]) -> float:
     return max(out.error, steps * STEP.get(tensors[-1].dtype, 0.0) * min(out.size, 1.0))
 
 
+def whole_steps(tensors: Sequence[te.Tensor]) -> int:
+    """By how much a right integer may differ from the reference: 1 where it is rounded from floats that are, else 0."""
+    if tensors[-1].dtype in STEP:
+        return 0
+    return int(_Spans(tensors, input_bounds(tensors)).of[tensors[-1].op].error > 0)
+
+
 def input_bounds(tensors: Sequence[te.Tensor]) -> tuple[float, float]:
     """Between which floating-point inputs are drawn.
 
@@ -198,6 +205,8 @@ class _Spans:
         low, high, size, slope = _CALLS[function](x)
         if function == TFLOAT32 and x.error > 0:  # what is rounded otherwise differs by a step of the result
             step = TFLOAT32_STEP
+        if function == "rint":  # exact, or on the other side of a tie
+            return _span(low, high, size, x.error + 1.0 if x.error > 0 else 0.0)
         return _span(low, high, size, slope * x.error + step * size)
 
 
@@ -238,6 +247,7 @@ _CALLS: dict[str, Callable[[Span], tuple[float, float, float, float]]] = {
     ),
     "abs": lambda x: (0.0 if x.low < 0 < x.high else min(abs(x.low), abs(x.high)), max(-x.low, x.high), x.size, 1.0),
     "floor": lambda x: (math.floor(x.low), math.floor(x.high), max(x.size, 1.0), 1.0),
+    "rint": lambda x: (round(x.low), round(x.high), max(x.size, 1.0), 1.0),
     "tfloat32": lambda x: (x.low, x.high, x.size, 1.0),
 }
 """Function → low, high, typical size, slope."""

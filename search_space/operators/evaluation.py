@@ -58,6 +58,7 @@ _CALLS: dict[str, Any] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "abs": np.abs,
     "floor": np.floor,
+    "rint": lambda x: np.rint(np.asarray(x, np.float32)).astype(np.float64),  # ties are those of float32
     "tfloat32": lambda x: round_tfloat32(x).astype(np.float64),
 }
 

@@ -131,7 +131,11 @@ FUSED = Operator(
     _Algorithms(),
     _reference,
     lambda args: estimates.count_flops(_tensors(args)),
-    Precision(lambda args: estimates.longest_chain(_tensors(args)), _scale),
+    Precision(
+        lambda args: estimates.longest_chain(_tensors(args)),
+        _scale,
+        whole=lambda args: estimates.whole_steps(_tensors(args)),
+    ),
     lambda args: estimates.input_bounds(_tensors(args)),
     available=_available,
     describe=_describe,

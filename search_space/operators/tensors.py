@@ -48,7 +48,11 @@ TENSORS = Operator(
     {"direct": _direct},
     _reference,
     lambda args: estimates.count_flops(_direct(args)),
-    Precision(lambda args: estimates.longest_chain(_direct(args)), _scale),
+    Precision(
+        lambda args: estimates.longest_chain(_direct(args)),
+        _scale,
+        whole=lambda args: estimates.whole_steps(_direct(args)),
+    ),
     lambda args: estimates.input_bounds(_direct(args)),
     describe=_describe,
 )

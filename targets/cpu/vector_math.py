@@ -212,5 +212,6 @@ _EMIT: dict[str, Callable[[VectorMath, Value], Value]] = {
     "sqrt": lambda m, x: m.intrinsic("sqrt", x),
     "abs": lambda m, x: m.intrinsic("fabs", x),
     "floor": lambda m, x: m.intrinsic("floor", x),
+    "rint": lambda m, x: m.intrinsic("rint", x),
     "tfloat32": VectorMath.tfloat32,
 }

@@ -108,7 +108,7 @@ _WORDS = (
     "TensorMap await_bytes begin_arrivals copy_box2 copy_box3 copy_box4 copy_box5 expect_bytes one_thread "
     "tile_memory wgmma_commit wgmma_fence wgmma_wait "
     "inline int logf long max min mutable namespace new noexcept not not_eq nullptr operator or or_eq "
-    "private protected public register reinterpret_cast return rsqrtf shared_memory short sigmoid signed "
+    "private protected public register reinterpret_cast return rintf rsqrtf shared_memory short sigmoid signed "
     "sizeof sqrtf static static_assert static_cast struct switch tanhf template tfloat32 this threadIdx "
     "thread_local throw to_bfloat to_half true try typedef typeid typename union unsigned using virtual "
     "void volatile warpSize wchar_t while xor xor_eq "

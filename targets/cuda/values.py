@@ -34,6 +34,7 @@ _CALLS = {
     "rsqrt": "rsqrtf",
     "abs": "fabsf",
     "floor": "floorf",
+    "rint": "rintf",
     "tfloat32": "tfloat32",
 }
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}

@@ -20,7 +20,7 @@ Arrays = dict[str, NDArray[Any]]
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<="}
 _INFIX |= {"eq": "==", "ne": "!=", "and": "and", "or": "or"}
 _REDUCED = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "max({0}, {1})", "min": "min({0}, {1})"}
-_CALLS = {name: name for name in ("exp", "log", "tanh", "sqrt", "abs", "floor")}
+_CALLS = {name: name for name in ("exp", "log", "tanh", "sqrt", "abs", "floor", "rint")}
 
 
 def name_of(name: str) -> str:

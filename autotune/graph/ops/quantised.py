@@ -1,8 +1,8 @@
 """Operations on numbers of 8 bits and on the int32 sums made of them: exact, but for those from and to floats.
 
-A byte q stands for the number (q - zero) * 2**exponent. Bytes are unsigned for processors whose dot products take them
-so, or int8 with a zero of 0 for accelerators. Scales are powers of two, so that bringing one to another is a shift;
-roundings are to nearest, halves upwards.
+A byte q stands for the number (q - zero) * scale. Bytes are unsigned for processors whose dot products take them so, or
+int8 with a zero of 0 for accelerators. A sum becomes a byte by one product in float32, which all compute alike, or by a
+shift; the product is rounded to nearest, halves to even.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from search_space.operators.windows import Window, pad, padded, taps, window_arg
 BYTES = "uint8 or int8"
 RANGES = {"uint8": (0, 255), "int8": (-128, 127)}
 """Least and largest byte."""
+LEAST_SCALE = 2.0**-100
 
 
 def typed(*dtypes: str, **defaults: Any) -> Any:
@@ -38,27 +39,46 @@ def typed(*dtypes: str, **defaults: Any) -> Any:
     return checked
 
 
+def exact_scale(scale: float) -> float:
+    """The float32 nearest to a scale."""
+    return float(np.float32(scale))
+
+
 def _quantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """Every step is exact in float32 once the number is within the range, so that all agree on ties."""
-    scale, zero = 2.0 ** -attrs["exponent"], attrs["zero"]
-    low, high = map(float, RANGES[attrs["dtype"]])
+    """One product is rounded to float32; all else is exact, so that all agree on ties, which go to the even number."""
+    inverse, zero = exact_scale(1 / attrs["scale"]), attrs["zero"]
+    low, high = (float(end - zero) for end in RANGES[attrs["dtype"]])
 
     def byte(x: Expr) -> Expr:
-        near = te.minimum(te.maximum(x * scale, -256.0), 256.0)
-        rounded = te.floor(te.floor(near * 2.0) * 0.5 + (0.5 + zero))
-        return te.minimum(te.maximum(rounded, low), high).astype("int32").astype(attrs["dtype"])
+        whole: Expr = te.minimum(te.maximum(te.rint(x * inverse), low), high).astype("int32")
+        found: Expr = (whole + zero).astype(attrs["dtype"])
+        return found
 
     return computed("quantise", byte, tensors)
 
 
-def quantised(x: Array, exponent: int, zero: int, dtype: str = "uint8") -> Array:
+def quantised(x: Array, scale: float, zero: int, dtype: str = "uint8") -> Array:
     """The bytes that stand for the numbers nearest to `x`."""
-    near: Array = np.clip(np.floor(np.ldexp(x.astype(np.float64), -exponent) + 0.5) + zero, *RANGES[dtype])
-    return near.astype(dtype)
+    low, high = RANGES[dtype]
+    with np.errstate(over="ignore"):
+        near = np.rint(x.astype(np.float32) * np.float32(1 / scale))
+    found: Array = np.clip(near, low - zero, high - zero).astype(np.int32) + zero
+    return found.astype(dtype)
 
 
 def _quantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    return _with_dtype(typed("float32", exponent=0, zero=0, dtype="uint8")(given, types))
+    return _with_scale(_with_dtype(typed("float32", scale=1.0, zero=0, dtype="uint8")(given, types)))
+
+
+def _dequantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    return _with_scale(typed(BYTES, scale=1.0, zero=0)(given, types))
+
+
+def _with_scale(attrs: dict[str, Any]) -> dict[str, Any]:
+    scale = attrs["scale"]
+    if not isinstance(scale, (int, float)) or isinstance(scale, bool) or not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
+        raise ValueError(f"`scale` must be from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}, but got scale={scale!r}")
+    return {**attrs, "scale": exact_scale(scale)}
 
 
 def _with_dtype(attrs: dict[str, Any]) -> dict[str, Any]:
@@ -67,34 +87,47 @@ def _with_dtype(attrs: dict[str, Any]) -> dict[str, Any]:
     return attrs
 
 
-def dequantised(q: Array, exponent: int, zero: int) -> Array:
+def dequantised(q: Array, scale: float, zero: int) -> Array:
     """The numbers that bytes stand for."""
-    numbers: Array = np.ldexp(q.astype(np.float32) - np.float32(zero), exponent)
+    numbers: Array = (q.astype(np.float32) - np.float32(zero)) * np.float32(scale)
     return numbers
 
 
 def _dequantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    scale, zero = 2.0 ** attrs["exponent"], attrs["zero"]
+    scale, zero = attrs["scale"], attrs["zero"]
     return computed("dequantise", lambda q: (q.astype("int32") - zero).astype("float32") * scale, tensors)
 
 
 def _requantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    def byte(x: Expr, bias: Expr, shift: Expr) -> Expr:
-        return te.minimum(te.maximum((x + bias) >> shift, attrs["low"]), attrs["high"]).astype(attrs["dtype"])
+    low, high, dtype = attrs["low"], attrs["high"], attrs["dtype"]
 
-    return computed("requantise", byte, tensors)
+    def shifted(x: Expr, bias: Expr, shift: Expr) -> Expr:
+        return te.minimum(te.maximum((x + bias) >> shift, low), high).astype(dtype)
+
+    def scaled(x: Expr, bias: Expr, scale: Expr) -> Expr:
+        whole = te.rint((x + bias).astype("float32") * scale)
+        return te.minimum(te.maximum(whole, float(low)), float(high)).astype("int32").astype(dtype)
+
+    return computed("requantise", shifted if tensors[2].dtype == "int32" else scaled, tensors)
+
+
+def requantised(x: Array, bias: Array, by: Array, low: int, high: int) -> Array:
+    """A sum brought to the scale of bytes: shifted down, or multiplied by a float and rounded."""
+    total = x + bias
+    found: Array = total >> (by & 31) if by.dtype == np.int32 else np.rint(total.astype(np.float32) * by)
+    return np.asarray(np.clip(found, low, high))
 
 
 def _limits(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs = _with_dtype(typed("int32", "int32", "int32", low=0, high=255, dtype="uint8")(given, types))
+    attrs = _with_dtype(typed("int32", "int32", "int32 or float32", low=0, high=255, dtype="uint8")(given, types))
     least, most = RANGES[attrs["dtype"]]
     if not least <= attrs["low"] <= attrs["high"] <= most:
         raise ValueError(f"`low` and `high` must be bytes in order, but got low={attrs['low']}, high={attrs['high']}")
     return attrs
 
 
-def _wide(x: Array, shift: Array) -> Array:
-    wide: Array = np.left_shift(x.astype(np.int32), shift & 31)
+def _wide(q: Array, factor: Array) -> Array:
+    wide: Array = q.astype(np.int32) * factor
     return wide
 
 
@@ -136,16 +169,16 @@ register(
         Kind.elementwise,
         _quantise_attributes,
         _quantise,
-        compute=lambda attrs, x: quantised(x, attrs["exponent"], attrs["zero"], attrs["dtype"]),
+        compute=lambda attrs, x: quantised(x, attrs["scale"], attrs["zero"], attrs["dtype"]),
     ),
     GraphOp(
         "dequantise",
         Kind.elementwise,
-        typed(BYTES, exponent=0, zero=0),
+        _dequantise_attributes,
         _dequantise,
-        compute=lambda attrs, q: dequantised(q, attrs["exponent"], attrs["zero"]),
+        compute=lambda attrs, q: dequantised(q, attrs["scale"], attrs["zero"]),
     ),
-    GraphOp(  # a sum as a float; the scale holds powers of two
+    GraphOp(  # a sum as a float
         "dequantise_sum",
         Kind.elementwise,
         typed("int32", "float32"),
@@ -157,14 +190,14 @@ register(
         Kind.elementwise,
         _limits,
         _requantise,
-        compute=lambda attrs, x, bias, shift: np.clip((x + bias) >> (shift & 31), attrs["low"], attrs["high"]),
+        compute=lambda attrs, x, bias, by: requantised(x, bias, by, attrs["low"], attrs["high"]),
     ),
     GraphOp(
         "shift_left",
         Kind.elementwise,
         typed("int32", "int32"),
         lambda attrs, tensors: computed("shift_left", lambda x, shift: x << shift, tensors),
-        compute=lambda attrs, x, shift: _wide(x, shift),
+        compute=lambda attrs, x, shift: np.left_shift(x, shift & 31),
     ),
     GraphOp(  # int8 with a zero of 0 as uint8 with a zero of 128, which dot products take
         "offset",
@@ -173,19 +206,19 @@ register(
         lambda attrs, tensors: computed("offset", lambda q: (q.astype("int32") + 128).astype("uint8"), tensors),
         compute=lambda attrs, q: (q.astype(np.int16) + 128).astype(np.uint8),
     ),
-    GraphOp(  # bytes brought to a finer scale
+    GraphOp(  # bytes brought to the scale of a sum, a part of theirs
         "widen",
         Kind.elementwise,
         typed(BYTES, "int32"),
-        lambda attrs, tensors: computed("widen", lambda q, shift: q.astype("int32") << shift, tensors),
-        compute=lambda attrs, q, shift: _wide(q, shift),
+        lambda attrs, tensors: computed("widen", lambda q, factor: q.astype("int32") * factor, tensors),
+        compute=lambda attrs, q, factor: _wide(q, factor),
     ),
     GraphOp(  # a residual, brought to the scale of a sum, added to it
         "add_widened",
         Kind.elementwise,
         typed("int32", BYTES, "int32"),
-        lambda attrs, tensors: computed("add_widened", lambda x, q, s: x + (q.astype("int32") << s), tensors),
-        compute=lambda attrs, x, q, shift: x + _wide(q, shift),
+        lambda attrs, tensors: computed("add_widened", lambda x, q, s: x + q.astype("int32") * s, tensors),
+        compute=lambda attrs, x, q, factor: x + _wide(q, factor),
     ),
     GraphOp("sum_pool2d", Kind.compute, _pool_attributes, _sum_pool, compute=_summed),
 )

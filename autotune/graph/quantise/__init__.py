@@ -1,4 +1,4 @@
-"""Quantisation after training: graphs in floats to graphs on bytes with scales that are powers of two."""
+"""Quantisation after training: graphs in floats to graphs on bytes with scales and zeros."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ __all__ = [
     "CALIBRATION_INPUTS",
     "METHODS",
     "MODES",
+    "TEST_INPUTS",
     "Accuracy",
     "Calibration",
     "Feeds",

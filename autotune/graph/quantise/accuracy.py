@@ -11,10 +11,8 @@ import numpy as np
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Array, Graph
 from autotune.graph.quantise.calibration import Feeds
+from autotune.graph.quantise.formats import decibels
 from autotune.graph.quantise.rewriting import Quantised
-
-MOST_DECIBELS = 999.0
-"""Shown where there is no noise."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +66,6 @@ class Accuracy:
         ]
         lines += [f"{x.name:<28} {x.op:<18} {x.format:<14} {x.decibels:>6.1f}" for x in self.layers]
         return "\n".join(lines)
-
-
-def decibels(signal: float, noise: float) -> float:
-    """Ratio of two powers."""
-    if noise == 0:
-        return MOST_DECIBELS
-    return float(10 * np.log10(signal / noise)) if signal > 0 else -MOST_DECIBELS
 
 
 def logits(graph: Graph) -> str:

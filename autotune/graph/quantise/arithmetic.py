@@ -1,24 +1,27 @@
-"""Integers of a quantised layer: weights, the bias that holds all constants, and the shifts between scales.
+"""Integers of a quantised layer: weights, the bias that holds all constants, and the factors between scales.
 
-All is planned so that no int32 can overflow, for any bytes, and so that every shift but the last is exact.
+All is planned so that no int32 can overflow, for any bytes, and so that nothing is rounded but the bias and the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from autotune.graph.ir import Array
-from autotune.graph.quantise.formats import TINIEST, Format, Weights, quantise_weights
+from autotune.graph.quantise.formats import TINIEST_SCALE, Format, Weights, quantise_weights, weight_scales
 
-FURTHEST = 20
-"""Bits between the scale of a sum and that of an operand or the output."""
+FURTHEST = 2.0**20
+"""Between the scale of a sum and that of an operand or the output."""
 LARGEST_BIAS = 2.0**28
 LARGEST = 2**31 - 1
-MEAN_BITS = 22
-"""Bits of the reciprocal by which a sum is divided: 255 times as much are less than 2**31."""
+FINE = 64
+"""Steps of a sum that a step of an operand or the output should have: the bias is whole steps of the sum."""
+WIDENED = 2**14
+"""Steps that the coarsest operand of a sum of bytes has for one of its own."""
+MEAN_BITS = 24
+"""Of the sums that means are made of: what float32 holds."""
 
 
 class NotExact(ValueError):
@@ -27,23 +30,21 @@ class NotExact(ValueError):
 
 @dataclass(frozen=True)
 class Sum:
-    """What is done with a sum in int32: `clip((sum << left) + (residual << residual_shift) + bias >> right)`.
+    """What is done with a sum in int32: `clip(round(((sum << left) + residual * factor + bias) * scale))`.
 
     Attributes:
         left: shift of the sum, by channel.
-        residual_shifts: of each further operand.
-        bias: of zero points, roundings and the layer's own, by channel.
-        right: shift to the output's scale, by channel.
-        exponents: of the shifted sum's scale, by channel.
+        factors: of each further operand, int32.
+        bias: of zero points and the layer's own, by channel.
+        scales: float32, by channel: of the sum over the output's, or of the sum where the output is a float.
         format: of the output; None where it is the sum itself, as a float.
         low, high: bytes between which the output lies.
     """
 
     left: Array
-    residual_shifts: tuple[Array, ...]
+    factors: tuple[Array, ...]
     bias: Array
-    right: Array
-    exponents: Array
+    scales: Array
     format: Format | None
     low: int = 0
     high: int = 255
@@ -52,7 +53,7 @@ class Sum:
 def plan_layer(
     weight: Array,
     source: Format,
-    residuals: Sequence[Format],
+    residual: Format | None,
     output: Format | None,
     bias: Array,
     limits: tuple[float, float],
@@ -60,10 +61,13 @@ def plan_layer(
 ) -> tuple[Weights, Sum]:
     """Weights and end of a layer.
 
+    A residual is added without rounding: its scale is a whole multiple of the sum's, for which the weights' scales are
+    made coarser by at most one part in `FINE`.
+
     Args:
         weight: floats, last axis: channels.
         source: of the data.
-        residuals: of what is added, at the output's shape.
+        residual: of what is added, at the output's shape.
         output: None for a float.
         bias: () or (channels,), float64.
         limits: between which the output is clipped.
@@ -73,85 +77,88 @@ def plan_layer(
         NotExact: sums that int32 might not hold.
     """
     bias = np.broadcast_to(bias, weight.shape[-1:])
-    # Finer scales than these would shift by more than `FURTHEST`, or have a bias of more than 28 bits.
-    least = np.full(weight.shape[-1:], TINIEST, np.int64)
-    for other in [*residuals, *([output] if output is not None else [])]:
-        least = np.maximum(least, other.exponent - FURTHEST - source.exponent)
-    with np.errstate(divide="ignore"):
-        needed = np.ceil(np.log2(np.abs(bias) / LARGEST_BIAS))
-    least = np.maximum(least, np.where(bias == 0, TINIEST, needed).astype(np.int64) - source.exponent)
-    weights = quantise_weights(weight, least, per_channel)
+    others = [f.scale for f in (residual, output) if f is not None]
+    scales = weight_scales(weight, per_channel)
+    # Finer ones would have factors above `FURTHEST`, or a bias of more than 28 bits.
+    least = np.maximum(np.abs(bias) / LARGEST_BIAS, max(others, default=0.0) / FURTHEST) / source.scale
+    scales = np.maximum(scales, np.maximum(least, TINIEST_SCALE))
+    if not per_channel:
+        scales = np.full(scales.shape, scales.max())
+    unit = source.scale * scales
+    left = np.zeros(scales.shape, np.int64)
+    if others:
+        left = np.maximum(0, np.ceil(np.log2(unit * FINE / min(others)))).astype(np.int64)
+    factor = None
+    if residual is not None:
+        factor = np.maximum(1, np.floor(residual.scale / np.ldexp(unit, -left)))
+        scales = np.ldexp(residual.scale / factor, left) / source.scale
+    weights = quantise_weights(weight, scales)
     columns = weights.values.reshape(-1, weight.shape[-1]).astype(np.int64)
-    bound = 255 * np.abs(columns).sum(0)
-    offset = -source.zero * columns.sum(0)
-    return weights, _planned(source.exponent + weights.exponents, bound, offset, residuals, output, bias, limits)
+    finest = np.ldexp(source.scale * scales, -left)
+    total = np.floor(bias / finest + 0.5).astype(np.int64) - (source.zero * columns.sum(0) << left)
+    size = 255 * np.abs(columns).sum(0) << left
+    factors: tuple[Array, ...] = ()
+    if residual is not None and factor is not None:
+        factors = (factor.astype(np.int64),)
+        total, size = total - residual.zero * factors[0], size + 255 * factors[0]
+    return weights, _planned(left, factors, total, size, finest, output, limits)
 
 
-def plan_sum(operands: Sequence[Format], output: Format | None, bias: Array, limits: tuple[float, float]) -> Sum:
-    """A sum of bytes on different scales; the first operand is among `residual_shifts`.
+def plan_sum(operands: tuple[Format, ...], output: Format | None, bias: Array, limits: tuple[float, float]) -> Sum:
+    """A sum of bytes on different scales, all of which are among `factors`.
 
     Raises:
         NotExact: scales too far apart.
     """
     bias = np.atleast_1d(bias)
-    known = [f.exponent for f in (*operands, *([output] if output is not None else []))]
-    finest = np.full(bias.shape, min(known), np.int64)
-    if max(known) - min(known) > FURTHEST or np.abs(np.ldexp(bias, -finest)).max() > LARGEST_BIAS:
-        raise NotExact(f"scales must be at most {FURTHEST} bits apart, but got exponents {known}")
+    known = [f.scale for f in (*operands, *([output] if output is not None else []))]
+    unit = max(f.scale for f in operands) / WIDENED
+    if max(known) > FURTHEST * min(known) or np.abs(bias / unit).max() > LARGEST_BIAS:
+        apart = ", ".join(f"{scale:.3g}" for scale in known)
+        raise NotExact(f"scales must be at most {FURTHEST:g} times each other, but got {apart}")
+    factors = [np.full(bias.shape, round(f.scale / unit), np.int64) for f in operands]
+    total = np.floor(bias / unit + 0.5).astype(np.int64)
+    size = np.zeros(bias.shape, np.int64)
+    for f, factor in zip(operands, factors, strict=True):
+        total, size = total - f.zero * factor, size + 255 * factor
     nothing = np.zeros(bias.shape, np.int64)
-    return _planned(finest, nothing, nothing, operands, output, bias, limits)
+    return _planned(nothing, tuple(factors), total, size, np.full(bias.shape, unit), output, limits)
 
 
 def _planned(
-    exponents: Array,
-    bound: Array,
-    offset: Array,
-    residuals: Sequence[Format],
+    left: Array,
+    factors: tuple[Array, ...],
+    total: Array,
+    size: Array,
+    unit: Array,
     output: Format | None,
-    bias: Array,
     limits: tuple[float, float],
 ) -> Sum:
-    """The end of a sum of scale 2**exponents and at most `bound`, to which `offset` is added."""
-    finest = exponents
-    for other in [*residuals, *([output] if output is not None else [])]:
-        finest = np.minimum(finest, other.exponent)
-    left = exponents - finest
-    shifts = tuple(r.exponent - finest for r in residuals)
-    total = np.floor(np.ldexp(bias, -finest) + 0.5).astype(np.int64) + (offset << left)
-    size = bound << left
-    for r, shift in zip(residuals, shifts, strict=True):
-        total, size = total - (np.int64(r.zero) << shift), size + (np.int64(255) << shift)
-    right = np.zeros_like(left)
+    """The end of a sum of at most `size` steps of `unit`, to which `total` is added."""
     low, high = 0, 255
+    scales = unit
     if output is not None:
-        right = output.exponent - finest
-        total = (
-            total + (np.int64(output.zero) << right) + np.where(right > 0, np.int64(1) << np.maximum(right - 1, 0), 0)
-        )
+        scales = unit / output.scale
+        total = total + np.floor(output.zero / scales + 0.5).astype(np.int64)
         low, high = (int(b) for b in output.encode(np.array(limits)))
     if (size + np.abs(total)).max() > LARGEST:
         raise NotExact(f"sums must be at most {LARGEST}, but could be {int((size + np.abs(total)).max())}")
-    return Sum(left, shifts, total, right, finest, output, low, high)
+    return Sum(left, factors, total, scales.astype(np.float32), output, low, high)
 
 
 def plan_average(count: int, source: Format, output: Format | None) -> tuple[int, Sum]:
-    """A factor for sums of `count` bytes, and what is done with the product; the factor is 1 for a float output.
+    """A factor for sums of `count` bytes, and what is done with the product.
 
-    The factor is 1 / count in fixed point: the mean is at most half a step and 2**-10 of one off.
+    The factor makes the sum's scale finer, so that the output's zero is whole steps of it.
 
     Raises:
         NotExact: sums that int32 might not hold.
     """
-    if output is None:
-        exponents = np.array([source.exponent])
-        nothing = np.zeros(1, np.int64)
-        return 1, Sum(nothing, (), np.array([-source.zero * count]), nothing, exponents, None)
-    bits = MEAN_BITS - max(0, source.exponent - output.exponent)
-    factor = round(2.0 ** (bits + source.exponent - output.exponent) / count)
-    if bits < 8 or not 1 <= factor <= LARGEST // (255 * count):
+    left = max(0, MEAN_BITS - (255 * count).bit_length()) if output is not None else 0
+    unit = np.array([source.scale / count / 2.0**left])
+    if output is not None and output.scale > FURTHEST * unit[0]:
         raise NotExact(f"means must be of fewer elements or on closer scales, but got {count}, {source} and {output}")
-    total = -source.zero * count * factor + (output.zero << bits) + (1 << (bits - 1))
-    if abs(total) + 255 * count * factor > LARGEST:
-        raise NotExact(f"sums must be at most {LARGEST}, but could be {abs(total) + 255 * count * factor}")
-    at = np.array([source.exponent])
-    return factor, Sum(np.zeros(1, np.int64), (), np.array([total]), np.array([bits]), at, output)
+    nothing = np.zeros(1, np.int64)
+    total = np.array([-source.zero * count << left])
+    size = np.array([255 * count << left])
+    return 1 << left, _planned(nothing, (), total, size, unit, output, (-np.inf, np.inf))

@@ -1,4 +1,4 @@
-"""Formats: how a value is stored in 8 bits, and the choice of scales, which are powers of two."""
+"""Formats: how a value is stored in 8 bits, and the choice of scales and zeros."""
 
 from __future__ import annotations
 
@@ -9,29 +9,36 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.graph.ir import Array
-from autotune.graph.ops.quantised import dequantised, quantised
+from autotune.graph.ops.quantised import dequantised, exact_scale, quantised
 
 METHODS = ("mse", "max", "percentile")
 PERCENTILE = 99.99
+STEPS = 255
+"""Between the least and the largest byte."""
+SHRUNK = 0.95 ** np.arange(40)
+"""Parts of the range that are tried where the squared error decides."""
 FINER = 4
-"""How many exponents below that of the largest value are tried where the squared error decides."""
+"""How many exponents below that of the largest value are tried."""
 TINIEST = -64
+TINIEST_SCALE = 2.0**TINIEST
+MOST_DECIBELS = 999.0
+"""Shown where there is no noise."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """Unsigned bytes q that stand for (q - zero) * 2**exponent."""
+    """Unsigned bytes q that stand for (q - zero) * scale; the scale is a float32."""
 
-    exponent: int
+    scale: float
     zero: int = 0
 
     def encode(self, array: Array) -> Array:
         """The nearest bytes."""
-        return quantised(array, self.exponent, self.zero)
+        return quantised(array, self.scale, self.zero)
 
     def decode(self, array: Array) -> Array:
         """The numbers that bytes stand for, float32."""
-        return dequantised(array, self.exponent, self.zero)
+        return dequantised(array, self.scale, self.zero)
 
     @property
     def dtype(self) -> str:
@@ -39,15 +46,25 @@ class Format:
         return "uint8"
 
     def __str__(self) -> str:
-        return f"{'int8' if self.zero else 'uint8'} * 2^{self.exponent}"
+        return f"uint8 - {self.zero} * {self.scale:.3g}" if self.zero else f"uint8 * {self.scale:.3g}"
 
 
 @dataclass(frozen=True)
 class Signed(Format):
-    """int8 numbers q that stand for q * 2**exponent, as accelerators take them: the zero is 0."""
+    """int8 numbers q that stand for q * scale, a power of two, as accelerators take them: the zero is 0."""
+
+    @classmethod
+    def of(cls, exponent: int) -> Signed:
+        """With a scale of 2**exponent."""
+        return cls(2.0**exponent)
+
+    @property
+    def exponent(self) -> int:
+        """Of the scale."""
+        return math.frexp(self.scale)[1] - 1
 
     def encode(self, array: Array) -> Array:
-        return quantised(array, self.exponent, 0, self.dtype)
+        return quantised(array, self.scale, 0, self.dtype)
 
     @property
     def dtype(self) -> str:
@@ -63,7 +80,7 @@ def covering(largest: float, limit: int) -> int:
 
 
 def choose_format(values: Array, low: float, high: float, method: str = "mse", signed: bool = False) -> Format:
-    """A format for a tensor; unsigned where no value is negative, unless it is to be `Signed`.
+    """A format for a tensor: `Signed`, or unsigned with the zero that its range asks for.
 
     Args:
         values: a sample of the tensor.
@@ -72,14 +89,64 @@ def choose_format(values: Array, low: float, high: float, method: str = "mse", s
     """
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}, but got method={method!r}")
-    zero, limit = (0, 127) if signed else (128, 127) if low < 0 else (0, 255)
-    kind = Signed if signed else Format
-    size = max(-low, high)
+    if signed:
+        return _signed_format(values, max(-low, high), method)
+    if method == "percentile":
+        rest = (100 - PERCENTILE) / (2 if low < 0 < high else 1)
+        ends = np.percentile(values, [rest if low < 0 else 0.0, 100 - rest if high > 0 else 100.0])
+        low, high = float(ends[0]), float(ends[1])
+    whole = format_of_range(low, high)
+    if method != "mse":
+        return whole
+    return min((whole, format_of_range(*least_noise(values, low, high))), key=lambda f: squared_error(values, f))
+
+
+def format_of_range(low: float, high: float) -> Format:
+    """The finest format that takes all numbers from `low` to `high`, and 0, whose byte is exact."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = max((high - low) / STEPS, TINIEST_SCALE)
+    zero = round(-low / scale)
+    if 0 < zero < STEPS:  # the zero was rounded: both ends are to be within
+        scale = max(-low / zero, high / (STEPS - zero), TINIEST_SCALE)
+    return Format(exact_scale(scale), zero)
+
+
+def least_noise(values: Array, low: float, high: float) -> tuple[float, float]:
+    """The range between whose ends numbers are stored with the least squared error, what lies outside being clipped.
+
+    Rounding has a twelfth of a squared step, but for zeros, which are exact; what clipping costs is counted.
+    """
+    ordered = np.sort(values.astype(np.float64).reshape(-1))
+    lows, highs = (SHRUNK * low if low < 0 else np.zeros(1)), (SHRUNK * high if high > 0 else np.zeros(1))
+    sums, squares = (np.concatenate([[0.0], np.cumsum(ordered**n)]) for n in (1, 2))
+
+    def clipped(place: Array, ends: Array, above: bool) -> Array:
+        """Sum of squared distances to an end of the values beyond it."""
+        count = len(ordered) - place if above else place
+        total, square = (s[-1] - s[place] if above else s[place] for s in (sums, squares))
+        return np.asarray(np.maximum(square - 2 * ends * total + count * ends**2, 0.0))
+
+    below, above = np.searchsorted(ordered, lows), np.searchsorted(ordered, highs, side="right")
+    rounded = np.maximum(above[None, :] - below[:, None] - np.count_nonzero(ordered == 0.0), 0)
+    steps = (highs[None, :] - lows[:, None]) / STEPS
+    noise = rounded * steps**2 / 12 + clipped(below, lows, False)[:, None] + clipped(above, highs, True)[None, :]
+    row, column = np.unravel_index(int(np.argmin(noise)), noise.shape)
+    return float(lows[row]), float(highs[column])
+
+
+def _signed_format(values: Array, size: float, method: str) -> Format:
     if method == "percentile":
         size = float(np.percentile(np.abs(values), PERCENTILE))
-    top = covering(size, limit)
-    tried = [kind(top - i, zero) for i in range(FINER if method == "mse" else 1)]
+    top = covering(size, 127)
+    tried = [Signed.of(top - i) for i in range(FINER if method == "mse" else 1)]
     return min(tried, key=lambda f: squared_error(values, f))
+
+
+def decibels(signal: float, noise: float) -> float:
+    """Ratio of two powers."""
+    if noise == 0:
+        return MOST_DECIBELS
+    return float(10 * np.log10(signal / noise)) if signal > 0 else -MOST_DECIBELS
 
 
 def squared_error(values: Array, format: Format) -> float:
@@ -90,47 +157,64 @@ def squared_error(values: Array, format: Format) -> float:
 
 @dataclass(frozen=True)
 class Weights:
-    """int8 weights, whose last axis is that of the output's channels: q * 2**exponents.
+    """int8 weights, whose last axis is that of the output's channels: q * scales.
 
     Attributes:
         values: int8, -127 to 127.
-        exponents: of each channel, int.
+        scales: of each channel, float64.
     """
 
     values: Array
-    exponents: Array
+    scales: Array
 
     def decode(self) -> Array:
         """The numbers they stand for, float32."""
-        return np.ldexp(self.values.astype(np.float32), self.exponents)
+        return (self.values * self.scales).astype(np.float32)
 
 
-def quantise_weights(weight: Array, least: Array, per_channel: bool = True) -> Weights:
-    """The exponents with the least squared error, of that of the largest weight and the one below.
+def quantise_weights(weight: Array, scales: Array) -> Weights:
+    """The nearest multiples of the scales, one for each channel, the last axis; halves upwards."""
+    values = np.floor(weight.astype(np.float64) / scales + 0.5)
+    return Weights(np.clip(values, -127, 127).astype(np.int8), np.broadcast_to(scales, weight.shape[-1:]))
+
+
+WEIGHTS_SHRUNK = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
+"""Parts of the largest weight that are tried."""
+
+
+def weight_scales(weight: Array, per_channel: bool = True) -> Array:
+    """The scales with the least squared error, (channels,): of what covers all weights, and of less.
 
     Args:
         weight: last axis: channels.
-        least: smallest exponent allowed, by channel.
-        per_channel: whether each channel has an exponent of its own; else the tensor has one.
+        per_channel: whether each channel has a scale of its own; else the tensor has one.
     """
     columns = weight.reshape(-1, weight.shape[-1]).astype(np.float64)
-    groups: Iterable[Array] = columns.T if per_channel else [columns]
-    chosen = [_weight_exponent(group) for group in groups]
-    exponents = np.maximum(np.broadcast_to(np.array(chosen, np.int64), least.shape), least)
-    return Weights(_weight_bytes(columns, exponents).reshape(weight.shape), exponents)
+    if not per_channel:
+        columns = columns.reshape(-1, 1)
+    whole = np.maximum(np.abs(columns).max(0) / 127, TINIEST_SCALE)
+    tried = np.stack([whole * part for part in WEIGHTS_SHRUNK])
+    errors = np.stack([((quantise_weights(columns, s).values * s - columns) ** 2).sum(0) for s in tried])
+    best = tried[errors.argmin(0), np.arange(len(whole))]
+    return np.array(np.broadcast_to(best, weight.shape[-1:]))
 
 
-def _weight_exponent(values: Array) -> int:
-    top = covering(float(np.abs(values).max()), 127)
-    if top == TINIEST:
-        return top
+def power_weights(weight: Array, least: int) -> tuple[Weights, int]:
+    """Weights with one scale, a power of two, and its exponent: that of the largest weight or the one below.
+
+    Args:
+        weight: last axis: channels.
+        least: smallest exponent allowed.
+    """
+    top = covering(float(np.abs(weight).max()), 127)
+
+    def made(exponent: int) -> Weights:
+        return quantise_weights(weight, np.full(weight.shape[-1:], 2.0**exponent))
 
     def error(exponent: int) -> float:
-        at = np.array(exponent)
-        return float(np.mean((np.ldexp(_weight_bytes(values, at).astype(np.float64), at) - values) ** 2))
+        found = made(exponent)
+        return float(np.mean((found.values * found.scales - weight) ** 2))
 
-    return min((top, top - 1), key=error)
-
-
-def _weight_bytes(values: Array, exponents: Array) -> Array:
-    return np.clip(np.floor(np.ldexp(values, -exponents) + 0.5), -127, 127).astype(np.int8)
+    tried: Iterable[int] = (top,) if top == TINIEST else (top, top - 1)
+    exponent = max(min(tried, key=error), least)
+    return made(exponent), exponent

@@ -1,7 +1,7 @@
 """Quantised graphs as ONNX models, so that another runtime can say whether the integers are right.
 
-Sums of bytes are ConvInteger and MatMulInteger; what is done with them is written in float64, which holds every int32
-exactly, so that a runtime that computes as the standard says gives the very same bytes.
+Sums of bytes are ConvInteger and MatMulInteger; what is done with them is written in int32, and the product behind
+them in float32, so that a runtime that computes as the standard says gives the very same bytes.
 """
 
 from __future__ import annotations
@@ -54,21 +54,18 @@ class _Export:
         self.nodes.append(helper.make_node(op, list(inputs), [name], **attrs))
         return name
 
-    def constant(self, array: Any, dtype: str = "float64") -> str:
+    def constant(self, array: Any, dtype: str) -> str:
         name = f"%c{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.asarray(array, dtype), name))
         return name
 
-    def wide(self, name: str) -> str:
-        return self.add("Cast", [name], to=TensorProto.DOUBLE)
+    def cast(self, name: str, dtype: str) -> str:
+        return self.add("Cast", [name], to=_TYPES[dtype])
 
-    def power(self, shift: str, sign: int) -> str:
-        """2 to the power of a constant shift."""
-        return self.constant(np.ldexp(1.0, sign * (self.graph.constants[shift] & 31)))
-
-    def bytes(self, value: str, low: int, high: int, name: str) -> None:
-        clipped = self.add("Clip", [value, self.constant(float(low)), self.constant(float(high))])
-        self.add("Cast", [clipped], name, to=TensorProto.UINT8)
+    def rounded(self, product: str, low: int, high: int) -> str:
+        """The whole number next to a float, halves to even, within limits."""
+        ends = [self.constant(float(end), "float32") for end in (low, high)]
+        return self.add("Clip", [self.add("Round", [product]), *ends])
 
     def channels_first(self, name: str) -> str:
         return self.add("Transpose", [name], perm=(0, 3, 1, 2))
@@ -109,14 +106,15 @@ def _matmul(x: _Export, node: Node) -> None:
 
 
 def _quantise(x: _Export, node: Node) -> None:
-    scaled = x.add("Mul", [x.wide(node.inputs[0]), x.constant(2.0 ** -node.attrs["exponent"])])
-    x.bytes(x.add("Floor", [x.add("Add", [scaled, x.constant(0.5 + node.attrs["zero"])])]), 0, 255, node.name)
+    scaled = x.add("Mul", [node.inputs[0], x.constant(1 / node.attrs["scale"], "float32")])
+    zero = node.attrs["zero"]
+    value = x.add("Add", [x.rounded(scaled, -zero, 255 - zero), x.constant(float(zero), "float32")])
+    x.add("Cast", [value], node.name, to=TensorProto.UINT8)
 
 
 def _dequantise(x: _Export, node: Node) -> None:
-    value = x.add("Sub", [x.wide(node.inputs[0]), x.constant(float(node.attrs["zero"]))])
-    value = x.add("Mul", [value, x.constant(2.0 ** node.attrs["exponent"])])
-    x.add("Cast", [value], node.name, to=TensorProto.FLOAT)
+    value = x.add("Sub", [x.cast(node.inputs[0], "float32"), x.constant(float(node.attrs["zero"]), "float32")])
+    x.add("Mul", [value, x.constant(node.attrs["scale"], "float32")], node.name)
 
 
 def _dequantise_sum(x: _Export, node: Node) -> None:
@@ -124,16 +122,21 @@ def _dequantise_sum(x: _Export, node: Node) -> None:
 
 
 def _requantise(x: _Export, node: Node) -> None:
-    value = x.add("Mul", [x.wide(x.add("Add", node.inputs[:2])), x.power(node.inputs[2], -1)])
-    x.bytes(x.add("Floor", [value]), node.attrs["low"], node.attrs["high"], node.name)
+    value = x.add("Mul", [x.cast(x.add("Add", node.inputs[:2]), "float32"), node.inputs[2]])
+    x.add("Cast", [x.rounded(value, node.attrs["low"], node.attrs["high"])], node.name, to=TensorProto.UINT8)
 
 
-def _shifted(x: _Export, data: str, shift: str, name: str = "") -> str:
-    return x.add("Cast", [x.add("Mul", [x.wide(data), x.power(shift, 1)])], name, to=TensorProto.INT32)
+def _widened(x: _Export, data: str, factor: str, name: str = "") -> str:
+    return x.add("Mul", [x.cast(data, "int32"), factor], name)
 
 
 def _add_widened(x: _Export, node: Node) -> None:
-    x.add("Add", [node.inputs[0], _shifted(x, *node.inputs[1:])], node.name)
+    x.add("Add", [node.inputs[0], _widened(x, *node.inputs[1:])], node.name)
+
+
+def _shift_left(x: _Export, node: Node) -> None:
+    powers = np.ldexp(1.0, x.graph.constants[node.inputs[1]])
+    x.add("Mul", [node.inputs[0], x.constant(powers, "int32")], node.name)
 
 
 def _pad(x: _Export, node: Node) -> None:
@@ -158,8 +161,8 @@ def _same(op: str) -> Callable[[_Export, Node], None]:
 
 
 def _widen(x: _Export, node: Node) -> None:
-    data, shift = node.inputs
-    _shifted(x, data, shift, node.name)
+    data, factor = node.inputs
+    _widened(x, data, factor, node.name)
 
 
 def _transpose(x: _Export, node: Node) -> None:
@@ -180,7 +183,7 @@ _EXPORTS: dict[str, Callable[[_Export, Node], None]] = {
     "dequantise": _dequantise,
     "dequantise_sum": _dequantise_sum,
     "requantise": _requantise,
-    "shift_left": _widen,
+    "shift_left": _shift_left,
     "widen": _widen,
     "add_widened": _add_widened,
     "pad": _pad,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -15,11 +16,14 @@ from autotune.graph.passes.site import pair
 from autotune.graph.quantise.arithmetic import NotExact, Sum, plan_average, plan_layer, plan_sum
 from autotune.graph.quantise.calibration import Calibration
 from autotune.graph.quantise.formats import Format
+from autotune.graph.quantise.noise import layer_decibels
 from autotune.graph.quantise.units import Part, Unit, layers, units
 from search_space.operators.windows import both_sides, padding_of
 
 DEPTH = 4
 """Channels are filled up to a multiple of so many: dot products of bytes are that deep."""
+LEAST_DECIBELS = 25.0
+"""Noise of 0.3 % of a layer's output; layers of usual networks are at 35 to 45 dB."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Options:
         per_channel: whether each output channel's weights have a scale of their own.
         first, last: whether the first and the last layer are quantised, too.
         floats: names of further layers that stay in floats.
+        least_decibels: of signal to noise that a layer's output must keep in bytes; other layers stay in floats.
+
+    Raises:
+        ValueError: `least_decibels` is no number.
     """
 
     method: str = "mse"
@@ -38,6 +46,11 @@ class Options:
     first: bool = True
     last: bool = True
     floats: tuple[str, ...] = ()
+    least_decibels: float = LEAST_DECIBELS
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.least_decibels):
+            raise ValueError(f"`least_decibels` must be a finite number, but got {self.least_decibels}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,14 +78,21 @@ def quantise(graph: Graph, calibration: Calibration, options: Options | None = N
     Args:
         graph: in floats, optimised: batch normalisation folded, channels last.
         calibration: of this graph.
-        options: by default all layers, a scale a channel.
+        options: by default all layers that keep 25 dB, a scale a channel.
 
     Raises:
         GraphError: no layer with constant weights, or a calibration of another graph.
         ValueError: an unknown method or layer.
     """
     options = options or Options()
-    return Rewriting(graph, calibration, options, skipped_layers(graph, calibration, options)).run()
+    skipped = skipped_layers(graph, calibration, options)
+    for name in layers(graph):
+        node = graph.node(name)
+        assert node is not None
+        found = layer_decibels(graph, node, calibration, options.method, options.per_channel)
+        if found < options.least_decibels:
+            skipped.setdefault(name, f"its output would have {found:.1f} dB in bytes")
+    return Rewriting(graph, calibration, options, skipped).run()
 
 
 def skipped_layers(graph: Graph, calibration: Calibration, options: Options) -> dict[str, str]:
@@ -143,18 +163,23 @@ class Rewriting:
         self._decide()
 
     def _decide(self) -> None:
-        """Which units work on bytes: layers, and what is between them; which values are read as bytes."""
-        near, same = _Classes(), _Classes()
-        touched = []
-        for unit in self.units:
-            values = [name for name in (*unit.data, unit.output.name) if name not in self.graph.constants]
+        """Which units work on bytes: layers, and what leads to the data of one; which values are read as bytes.
+
+        What only floats are made of stays in floats: bytes would cost accuracy and save nothing.
+        """
+        same = _Classes()
+        self.active: set[Unit] = set()
+        self.wanted: set[str] = set()
+        for unit in reversed(self.units):
+            read = unit.output.name in self.wanted
             if unit.part is Part.layer:
-                touched += values
-            elif unit.part is not Part.other:
-                near.join(values)
-        roots = {near.find(name) for name in touched}
-        self.active = {u for u in self.units if u.part is Part.layer or self._active(u, near, roots)}
-        self.wanted = {name for unit in self.active for name in unit.data}
+                self.active.add(unit)
+                self.wanted.update(unit.data if read else unit.data[:1])
+            elif unit.part is not Part.other and read:
+                self.active.add(unit)
+                self.wanted.update(unit.data)
+        if self.signed:  # layers always give bytes there, so what is made of them alone costs nothing
+            self._made_of_bytes()
         self.members: dict[str, list[str]] = {}
         for unit in self.active:
             if unit.part is Part.move:
@@ -163,8 +188,13 @@ class Rewriting:
         for name in [*self.graph.inputs, *self.graph.constants, *(node.name for node in self.graph.nodes)]:
             self.members.setdefault(same.find(name), []).append(name)
 
-    def _active(self, unit: Unit, near: _Classes, roots: set[str]) -> bool:
-        return unit.part is not Part.other and near.find(unit.output.name) in roots
+    def _made_of_bytes(self) -> None:
+        made = {unit.output.name for unit in self.active} | set(self.graph.constants)
+        for unit in self.units:
+            if unit.part is not Part.other and made.issuperset(unit.data):
+                self.active.add(unit)
+                self.wanted.update(unit.data)
+                made.add(unit.output.name)
 
     def run(self) -> Quantised:
         for unit in self.units:
@@ -196,7 +226,7 @@ class Rewriting:
         if name not in self.floats:
             at = self.format(name)
             source = self.bytes[name]
-            self.floats[name] = self.builder.add("dequantise", [source], exponent=at.exponent, zero=at.zero)
+            self.floats[name] = self.builder.add("dequantise", [source], scale=at.scale, zero=at.zero)
         return self.floats[name]
 
     def byte(self, name: str) -> str:
@@ -207,9 +237,7 @@ class Rewriting:
                 self.bytes[name] = self.builder.constant(at.encode(self.graph.constants[name]), name)
             else:
                 source = self.float(name)
-                self.bytes[name] = self.builder.add(
-                    "quantise", [source], exponent=at.exponent, zero=at.zero, dtype=at.dtype
-                )
+                self.bytes[name] = self.builder.add("quantise", [source], scale=at.scale, zero=at.zero, dtype=at.dtype)
         return self.bytes[name]
 
     def constant(self, array: Array, dtype: Any = np.int32) -> str:
@@ -234,23 +262,25 @@ class Rewriting:
         """The format of the unit's value; None where nothing reads it as bytes."""
         return self.format(unit.output.name) if unit.output.name in self.wanted else None
 
-    def _end(self, unit: Unit, value: str, end: Sum, inputs: Sequence[str]) -> None:
-        """The nodes from a sum to the unit's value; `inputs` are residuals."""
+    def _end(self, unit: Unit, value: str, end: Sum, inputs: Sequence[str], added: Sequence[str] = ()) -> None:
+        """The nodes from a sum to the unit's value; `inputs` are residuals in bytes, `added` those in floats."""
         name = unit.output.name
         if np.any(end.left):
             value = self.builder.add("shift_left", [value, self.constant(end.left)])
-        for residual, shift in zip(inputs, end.residual_shifts, strict=True):
-            value = self.builder.add("add_widened", [value, residual, self.constant(shift)])
+        for residual, factor in zip(inputs, end.factors, strict=True):
+            value = self.builder.add("add_widened", [value, residual, self.constant(factor)])
         if end.format is not None:
-            operands = [value, self.constant(end.bias), self.constant(end.right)]
+            operands = [value, self.constant(end.bias), self.constant(end.scales, np.float32)]
             limits = {"low": end.low, "high": end.high, "dtype": end.format.dtype}
             self.bytes[name] = self.builder.add("requantise", operands, name, **limits)
             return
         if np.any(end.bias):
             value = self.builder.add("add", [value, self.constant(end.bias)])
-        scale = self.constant(np.ldexp(1.0, end.exponents), np.float32)
+        scale = self.constant(end.scales, np.float32)
         limited = np.isfinite([unit.low, unit.high]).any()
-        value = self.builder.add("dequantise_sum", [value, scale], "" if limited else name)
+        value = self.builder.add("dequantise_sum", [value, scale], "" if limited or added else name)
+        for residual in added:
+            value = self.builder.add("add", [value, self.float(residual)], "" if limited else name)
         if limited:
             value = self.builder.add("clip", [value], name, low=unit.low, high=unit.high)
         self.floats[name] = value
@@ -258,17 +288,18 @@ class Rewriting:
     def _layer(self, unit: Unit) -> None:
         node = unit.nodes[0]
         data, *residuals = unit.data
-        source, weight = self.format(data), self.graph.constants[node.inputs[1]]
+        source, weight, output = self.format(data), self.graph.constants[node.inputs[1]], self._output(unit)
+        added = residuals if output is not None else []  # floats are added as floats
         weights, end = plan_layer(
             weight,
             source,
-            [self.format(name) for name in residuals],
-            self._output(unit),
+            self.format(added[0]) if added else None,
+            output,
             unit.bias,
             (unit.low, unit.high),
             self.options.per_channel,
         )
-        inputs = [self.byte(name) for name in unit.data]
+        inputs = [self.byte(name) for name in (data, *added)]
         attrs, values = dict(node.attrs), weights.values
         before, after = [0] * len(self.graph.type(data).shape), [0] * len(self.graph.type(data).shape)
         if source.zero and np.any(attrs.get("padding", 0)):
@@ -284,15 +315,15 @@ class Rewriting:
             inputs[0] = self.builder.add("pad", inputs[:1], before=before, after=after, value=source.zero)
         constant = self.builder.constant(values, node.inputs[1])
         value = self.builder.add(node.op, [inputs[0], constant], **attrs)
-        self._end(unit, value, end, inputs[1:])
+        self._end(unit, value, end, inputs[1:], residuals[len(added) :])
 
     def _add(self, unit: Unit) -> None:
         """A sum of bytes, or one operand brought to another scale."""
         limits = (unit.low, unit.high)
-        end = plan_sum([self.format(n) for n in unit.data], self._output(unit), unit.bias, limits)
+        end = plan_sum(tuple(self.format(n) for n in unit.data), self._output(unit), unit.bias, limits)
         first, *rest = [self.byte(name) for name in unit.data]
-        value = self.builder.add("widen", [first, self.constant(end.residual_shifts[0])])
-        self._end(unit, value, Sum(**{**vars(end), "residual_shifts": end.residual_shifts[1:]}), rest)
+        value = self.builder.add("widen", [first, self.constant(end.factors[0])])
+        self._end(unit, value, replace(end, factors=end.factors[1:]), rest)
 
     def _average(self, unit: Unit) -> None:
         (node,) = unit.nodes
@@ -310,9 +341,6 @@ class Rewriting:
             value = self.builder.add("multiply", [value, self.constant(np.array([factor]))])
         self._end(unit, value, end, [])
         kept = self.floats if end.format is None else self.bytes
-        if end.format is None:  # the scale of the sum is a power of two, its count is not
-            count = np.array([1 / prod(pair(window["kernel"]))])
-            kept[node.name] = self.builder.add("multiply", [kept[node.name], self.constant(count, np.float32)])
         if self.graph.type(node.name).shape != self.builder.type(kept[node.name]).shape:
             kept[node.name] = self.builder.add("reshape", [kept[node.name]], shape=node.type.shape)
 

@@ -19,7 +19,7 @@ from autotune.graph.ops.fixed_point import HIGH, LARGEST_SHIFT, LOW
 from autotune.graph.passes.site import pair
 from autotune.graph.quantise.arithmetic import LARGEST, NotExact
 from autotune.graph.quantise.calibration import Calibration
-from autotune.graph.quantise.formats import Format, Weights, quantise_weights
+from autotune.graph.quantise.formats import Signed, power_weights
 from autotune.graph.quantise.rewriting import Options, Quantised, Rewriting, skipped_layers
 from autotune.graph.quantise.units import Part, Unit, layers
 
@@ -50,7 +50,7 @@ def quantise_shift(graph: Graph, calibration: Calibration, options: Options | No
     Args:
         graph: in floats, optimised.
         calibration: of this graph.
-        options: of which `per_channel` says nothing here, as a tensor has one scale.
+        options: of which `per_channel` says nothing here, as a tensor has one scale, nor `least_decibels`.
     """
     options = options or Options()
     skipped = skipped_layers(graph, calibration, options)
@@ -78,7 +78,7 @@ def _last(graph: Graph) -> set[str]:
     return found
 
 
-def plan_shift(weight: Array, source: Format, output: Format, bias: Array) -> Shifted:
+def plan_shift(weight: Array, source: Signed, output: Signed, bias: Array) -> Shifted:
     """Integers of a layer.
 
     Args:
@@ -90,8 +90,8 @@ def plan_shift(weight: Array, source: Format, output: Format, bias: Array) -> Sh
         NotExact: a shift that would be negative, or sums that int32 might not hold.
     """
     least = output.exponent - source.exponent - LARGEST_SHIFT  # coarser weights where the shift would be too large
-    weights: Weights = quantise_weights(weight, np.full(weight.shape[-1:], least, np.int64), per_channel=False)
-    shift = int(output.exponent - source.exponent - weights.exponents[0])
+    weights, exponent = power_weights(weight, least)
+    shift = output.exponent - source.exponent - exponent
     if shift < 0:
         raise NotExact(f"the output's scale must not be finer than that of the sums, but it is by {-shift} bits")
     half = 0.5 if shift else 0.0
@@ -119,8 +119,9 @@ class Shifting(Rewriting):
     def _layer(self, unit: Unit) -> None:
         node = unit.nodes[0]
         (data,) = unit.data
-        output = self.format(unit.output.name)
-        planned = plan_shift(self.graph.constants[node.inputs[1]], self.format(data), output, unit.bias)
+        output, source = self.format(unit.output.name), self.format(data)
+        assert isinstance(output, Signed) and isinstance(source, Signed)
+        planned = plan_shift(self.graph.constants[node.inputs[1]], source, output, unit.bias)
         low, high = (int(b) for b in output.encode(np.array([unit.low, unit.high])))
         attrs: dict[str, Any] = {"shift": planned.shift, "relu": low >= 0}
         if node.op == "conv2d":
@@ -131,7 +132,7 @@ class Shifting(Rewriting):
         value = self.builder.add(SHIFTED[node.op], inputs, unit.output.name if whole else "", **attrs)
         if not whole:
             nothing = self.constant(np.zeros(1))
-            value = self.builder.add("widen", [value, nothing])
+            value = self.builder.add("widen", [value, self.constant(np.ones(1))])
             limits = {"low": low, "high": high, "dtype": output.dtype}
             value = self.builder.add("requantise", [value, nothing, nothing], unit.output.name, **limits)
         self.bytes[unit.output.name] = value

@@ -23,6 +23,7 @@ _CALLS: dict[str, Callable[[Any], Any]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "abs": np.abs,
     "floor": np.floor,
+    "rint": np.rint,
     "tfloat32": round_tfloat32,
 }
 

@@ -51,31 +51,45 @@ def drawn(rng: np.random.Generator, op: str, rows: int, channels: int) -> list[A
     data = rng.integers(0, 256, (rows, channels)).astype(np.uint8)
     shift = rng.integers(0, 32, channels).astype(np.int32)
     bias = rng.integers(-(2**20), 2**20, channels).astype(np.int32)
+    scale = (2.0 ** rng.uniform(-23, -21, channels)).astype(np.float32)  # most sums within bytes
+    factor = rng.integers(-(2**20), 2**20, channels).astype(np.int32)
     halves = (rng.integers(-600, 600, (rows, channels)) / 2).astype(np.float32)
     near = np.nextafter(halves, rng.choice([-np.inf, np.inf], halves.shape)).astype(np.float32)
     numbers = np.concatenate([halves, near, np.full((1, channels), 1e30), np.full((1, channels), -1e30)])
     return {
         "quantise": [numbers.astype(np.float32)],
         "dequantise": [data],
-        "dequantise_sum": [sums, np.ldexp(1.0, rng.integers(-20, 3, channels)).astype(np.float32)],
+        "dequantise_sum": [sums, scale],
         "requantise": [sums, bias, shift],
+        "rescale": [sums, bias, scale],
         "shift_left": [sums, shift],
-        "widen": [data, shift],
+        "widen": [data, factor],
         "offset": [data],
-        "add_widened": [sums, data, shift],
+        "add_widened": [sums, data, factor],
     }[op]
 
 
-ELEMENTWISE = ("quantise", "dequantise", "dequantise_sum", "requantise", "shift_left", "widen", "add_widened")
+ELEMENTWISE = (
+    "quantise",
+    "dequantise",
+    "dequantise_sum",
+    "requantise",
+    "rescale",
+    "shift_left",
+    "widen",
+    "add_widened",
+)
 ATTRIBUTES: dict[str, dict[str, Any]] = {
-    "quantise": {"exponent": 0, "zero": 128},
-    "dequantise": {"exponent": -3, "zero": 128},
+    "quantise": {"scale": 1.0, "zero": 128},
+    "dequantise": {"scale": 0.123, "zero": 117},
     "requantise": {"low": 3, "high": 250},
+    "rescale": {"low": 3, "high": 250},
 }
 SIGNED: dict[str, dict[str, Any]] = {
-    "quantise": {"exponent": 0, "dtype": "int8"},
-    "dequantise": {"exponent": -3},
+    "quantise": {"scale": 0.7, "dtype": "int8"},
+    "dequantise": {"scale": 2.0**-3},
     "requantise": {"low": -100, "high": 90, "dtype": "int8"},
+    "rescale": {"low": -100, "high": 90, "dtype": "int8"},
     "widen": {},
     "add_widened": {},
     "offset": {},
@@ -86,6 +100,9 @@ def cases(rng: np.random.Generator, rows: int, channels: int) -> list[tuple[str,
     """Every operation on unsigned bytes, and those that there are on signed ones."""
     unsigned = [(op, drawn(rng, op, rows, channels), ATTRIBUTES.get(op, {})) for op in ELEMENTWISE]
     signed = [(op, drawn(rng, op, rows, channels), attrs) for op, attrs in SIGNED.items()]
+    named = {"rescale": "requantise"}  # by a float in place of a shift
+    unsigned = [(named.get(op, op), arrays, attrs) for op, arrays, attrs in unsigned]
+    signed = [(named.get(op, op), arrays, attrs) for op, arrays, attrs in signed]
     return [
         *unsigned,
         *((op, [a.view(np.int8) if a.dtype == np.uint8 else a for a in arrays], attrs) for op, arrays, attrs in signed),
@@ -122,12 +139,13 @@ def test_pools_of_bytes_are_exact(op: str, kernel: Any, stride: int, padding: in
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.integers(-12, 8), st.sampled_from([0, 128]), st.integers(0, 1000))
-def test_what_is_stored_is_the_nearest_that_can_be(exponent: int, zero: int, seed: int) -> None:
-    values = np.random.default_rng(seed).standard_normal(100).astype(np.float32) * np.float32(2.0**exponent * 60)
-    grid = dequantised(np.arange(256, dtype=np.uint8), exponent, zero)
-    found = dequantised(quantised(values, exponent, zero), exponent, zero)
-    np.testing.assert_array_equal(np.abs(found - values), np.abs(grid[:, None] - values).min(0))
+@given(st.floats(1e-4, 300.0), st.integers(0, 255), st.integers(0, 1000))
+def test_what_is_stored_is_the_nearest_that_can_be(scale: float, zero: int, seed: int) -> None:
+    values = np.random.default_rng(seed).standard_normal(100).astype(np.float32) * np.float32(scale * 60)
+    grid = dequantised(np.arange(256, dtype=np.uint8), scale, zero)
+    found = dequantised(quantised(values, scale, zero), scale, zero)
+    nearest = np.abs(grid[:, None] - values).min(0)
+    np.testing.assert_allclose(np.abs(found - values), nearest, rtol=1e-4, atol=1e-4 * scale)
 
 
 def test_inputs_of_another_dtype_are_refused() -> None:
@@ -148,5 +166,10 @@ def test_inputs_of_another_dtype_are_refused() -> None:
         b.add("requantise", [sums, shift, shift], low=0, high=255, dtype="int8")
     with pytest.raises(GraphError, match="`dtype` must be one of uint8, int8, but got dtype='int16'"):
         b.add("quantise", ["x"], dtype="int16")
+    for scale in (0.0, -1.0, float("nan"), float("inf"), 1e-40, True, "1"):
+        with pytest.raises(GraphError, match="`scale` must be from"):
+            b.add("quantise", ["x"], scale=scale)
+        with pytest.raises(GraphError, match="`scale` must be from"):
+            b.add("dequantise", ["q"], scale=scale)
     with pytest.raises(GraphError, match="4 dimensions"):
         b.add("sum_pool2d", ["q"])

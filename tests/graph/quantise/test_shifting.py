@@ -97,9 +97,9 @@ def test_a_planned_layer_is_near_the_floats(seed: int, source: int, output: int)
     rng = np.random.default_rng(seed)
     weights, bias = rng.standard_normal((6, 4)) / 3, rng.standard_normal(4)
     data = rng.integers(-128, 128, (50, 6)).astype(np.int8)
-    numbers = Signed(source).decode(data).astype(np.float64)
+    numbers = Signed.of(source).decode(data).astype(np.float64)
     try:
-        planned = plan_shift(weights, Signed(source), Signed(output), bias)
+        planned = plan_shift(weights, Signed.of(source), Signed.of(output), bias)
     except NotExact as error:
         assert "must not be finer" in str(error)
         return
@@ -115,7 +115,7 @@ def test_what_flooring_drops_is_in_the_bias() -> None:
     rng = np.random.default_rng(0)
     weights, bias = rng.standard_normal((64, 512)) / 8, rng.standard_normal(512)
     data = rng.integers(-128, 128, (100, 64)).astype(np.int8)
-    planned = plan_shift(weights, Signed(-6), Signed(-4), bias)
+    planned = plan_shift(weights, Signed.of(-6), Signed.of(-4), bias)
     sums = data.astype(np.int64) @ planned.weights
     exact = np.ldexp(sums.astype(float), -planned.shift) + np.ldexp(bias, 4)  # in steps
     off = (sums >> planned.shift) + planned.bias - exact
@@ -125,12 +125,12 @@ def test_what_flooring_drops_is_in_the_bias() -> None:
 def test_layers_that_cannot_be_are_refused() -> None:
     weights = np.full((4, 2), 0.5)
     with pytest.raises(NotExact, match="must not be finer than that of the sums, but it is by"):
-        plan_shift(weights, Signed(3), Signed(-20), np.zeros(()))
+        plan_shift(weights, Signed.of(3), Signed.of(-20), np.zeros(()))
     with pytest.raises(NotExact, match="sums must be at most"):
-        plan_shift(weights, Signed(-6), Signed(-4), np.full(2, 2.0**30))
+        plan_shift(weights, Signed.of(-6), Signed.of(-4), np.full(2, 2.0**30))
     with pytest.raises(NotExact, match="sums must be at most"):
-        plan_shift(np.full((140_000, 1), 0.99), Signed(-6), Signed(0), np.zeros(()))
-    coarse = plan_shift(weights * 2.0**-12, Signed(-10), Signed(0), np.zeros(()))
+        plan_shift(np.full((140_000, 1), 0.99), Signed.of(-6), Signed.of(0), np.zeros(()))
+    coarse = plan_shift(weights * 2.0**-12, Signed.of(-10), Signed.of(0), np.zeros(()))
     assert coarse.shift == 15
 
 
@@ -138,10 +138,10 @@ def test_signed_formats_are_symmetric() -> None:
     values = np.array([-3.0, -1.0, 0.0, 1.0, 3.0], np.float32)
     for low in (-3.0, 0.0):
         format = choose_format(values[values >= low], low, 3.0, "max", signed=True)
-        assert format == Signed(-5) and str(format) == "int8 * 2^-5" and format.dtype == "int8"
-    assert Signed(-5).encode(values).tolist() == [-96, -32, 0, 32, 96]
-    np.testing.assert_array_equal(Signed(-5).decode(Signed(-5).encode(values)), values)
-    assert Signed(-8).encode(values).tolist() == [-128, -128, 0, 127, 127]
+        assert format == Signed.of(-5) and str(format) == "int8 * 2^-5" and format.dtype == "int8"
+    assert Signed.of(-5).encode(values).tolist() == [-96, -32, 0, 32, 96]
+    np.testing.assert_array_equal(Signed.of(-5).decode(Signed.of(-5).encode(values)), values)
+    assert Signed.of(-8).encode(values).tolist() == [-128, -128, 0, 127, 127]
 
 
 def test_a_network_on_the_cpu_is_its_evaluation(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""int8 networks beside peers: what is measured of each, by a small network, and what is refused."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autotune.graph.quantise.formats import MOST_DECIBELS
+from benchmarks import quantized_networks, tables
+from tests.autotune.test_network import two_layers
+
+
+def test_a_network_beside_its_peers(tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    pytest.importorskip("onnxruntime.quantization")
+    file = two_layers(tmp_path / "two.onnx")
+    options = argparse.Namespace(seed=0, trials=0, turns=0, threads=1)
+    row = quantized_networks.compare("two", file, tmp_path, options)
+    peers = {f"{peer}, {recipe}" for peer in quantized_networks.PEERS for recipe in ("all", "layers")}
+    assert set(row["decibels"]) == {"autotune"} | peers
+    assert all(20 < ratio < 60 for ratio in row["decibels"].values()) and row["seconds"] == {}
+    best = max(ratio for label, ratio in row["decibels"].items() if label != "autotune")
+    assert row["layers"] == 3 and row["decibels"]["autotune"] > best - 1
+    assert f"| two | 3 of 3 | {row['decibels']['autotune']:.1f} | {best:.1f} |" in tables.quantized_networks(
+        {"rows": {"two": row}}
+    )
+
+
+def test_the_worst_output_counts() -> None:
+    exact = [{"a": np.ones(4, np.float32), "b": np.full(4, 10.0, np.float32)}]
+    found = [{"x": np.ones(4, np.float32), "y": np.full(4, 11.0, np.float32)}]
+    assert quantized_networks.signal_to_noise(exact, exact) == MOST_DECIBELS
+    assert quantized_networks.signal_to_noise(exact, found) == pytest.approx(20.0)
+
+
+def test_the_table_takes_the_best_peer_of_each_kind() -> None:
+    row = {
+        "title": "net",
+        "layers": 4,
+        "float_layers": 1,
+        "decibels": {"autotune": 30.0, "onnxruntime, all": 20.0, "openvino, layers": 29.0},
+        "seconds": {"autotune": 0.001, "onnxruntime, all": 0.002, "openvino, layers": 0.004},
+    }
+    (line,) = tables.quantized_networks({"rows": {"net": row}}).splitlines()[2:]
+    assert line.split(" | ")[1:5] == ["4 of 5", "30.0", "29.0", "openvino, layers"]
+    assert line.endswith("| onnxruntime, all | 2.00x |")
+
+
+def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert quantized_networks.main(["--rows", "resnet9"]) == 2
+    assert "`rows` must be of resnet50, " in capsys.readouterr().err
+    assert quantized_networks.main(["--files", str(tmp_path / "none.onnx")]) == 2
+    assert "`files` must be ONNX files, but got" in capsys.readouterr().err
