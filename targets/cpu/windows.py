@@ -82,3 +82,10 @@ def window(terms: Terms, constant: int, offsets: tuple[int, ...], grain: int) ->
     if size > 2 * len(offsets):
         return None
     return Window(terms, low, size, there, tuple(constant + o - low for o in offsets))
+
+
+def crosses(places: tuple[int, ...], part: int = 4) -> bool:
+    """Whether lanes take elements of other parts of a vector than their own, or each part of it in another order."""
+    return any(
+        place // part != lane // part or place % part != places[lane % part] % part for lane, place in enumerate(places)
+    )
