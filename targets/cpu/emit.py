@@ -364,7 +364,7 @@ class Function:
         values = self.values
         if value is None:
             a, b = (values.value(x) for x in stmt.value.args)
-            return values.fma(a, b, old)
+            return values.in_place(values.fma(a, b, old), a, b)
         assert stmt.reducer is not None
         op = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[stmt.reducer]
         a, b = values.same_lanes(old, value)

@@ -21,7 +21,6 @@ from targets.cpu.processors import TRIPLES, triple_of
 from targets.cpu.runtime import ZEROS, initialise
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
 
-
 MOST_SPILLS = 0.25
 """References to the stack for each product, beyond which a loop is not worth timing where another has been. Of 3,560
 candidates of six operators, for AVX2 and AVX-512, the 51 beyond took 1.4 to 15 times as long as the best, in the median
@@ -127,8 +126,8 @@ class CpuTarget(Target):
         if spills <= MOST_SPILLS:
             return ""
         return (
-            f"the innermost loop must read and write at most {MOST_SPILLS:g} vectors of the stack for each product to be "
-            f"timed, but has {spills:g}"
+            f"the innermost loop must read and write at most {MOST_SPILLS:g} vectors of the stack for each product to "
+            f"be timed, but has {spills:g}"
         )
 
     def spills(self, program: LoopProgram) -> float:

@@ -424,6 +424,22 @@ class Values:
         lanes = a.lanes or b.lanes or c.lanes
         return self.math.intrinsic("fma", self.vector(a, lanes), self.vector(b, lanes), self.vector(c, lanes))
 
+    def in_place(self, added: Value, a: Value, b: Value) -> Value:
+        """A product's sum, kept in the register of the sum before it.
+
+        Of the registers that a multiply-add of x86-64 reads, LLVM overwrites the first that is not needed any more:
+        where a factor was broadcast for this one product, that is the factor's. Sums then move from register to
+        register and have too few of them. An empty instruction that reads the factor after the sum, too, leaves it only the sum's.
+        With AVX-512 a broadcast is part of the multiply-add.
+        """
+        shared = b if a.lanes else a
+        lanes, features = added.lanes, self.math.features
+        if shared.lanes or not lanes or lanes > 8 or "avx" not in features or "avx512f" in features:
+            return added
+        factor = self.vector(shared, lanes)
+        line = f'call {added.type} asm "", "=x,0,x"({added.type} {added.text}, {factor.type} {factor.text})'
+        return self.text.value(line, added.dtype, lanes)
+
     def combine(self, op: str, a: Value, b: Value, dtype: str) -> Value:
         """A binary operation on values of one type; `dtype` decides signedness.
 

@@ -189,3 +189,25 @@ def test_what_spills_is_not_timed_where_another_candidate_has_been() -> None:
     with pytest.raises(TrialFailure, match="at most 0.25 vectors of the stack for each product") as refused:
         executor.bind(replace(trial, best_seconds=1e-3), module.to_bytes(), task, 1)
     assert refused.value.error is ErrorClass.compile
+
+
+@pytest.mark.parametrize("rows", [10, 13])
+def test_sums_of_broadcast_factors_stay_in_their_registers(rows: int) -> None:
+    workload, target = workloads.matmul(m=rows, n=8, k=64, constant_b=True), registry.get("cpu:haswell")
+    sketch = generate(workload, target.hardware, ("direct",)).sketches[0]
+    wanted = {"matmul.i.tile": rows, "matmul.j.vectors": 1, "matmul.r.unroll": 8}
+    choices = [
+        next(
+            i
+            for i, row in enumerate(g.table)
+            if all(wanted.get(c, v) == v for c, v in zip(g.columns, row, strict=True))
+        )
+        for g in sketch.groups
+    ]
+    module = target.build(program_of(workload, "direct", sketch.trace(np.array(choices, np.int32))))
+    loop = busiest(innermost_loops(module.object_code, target.machine.triple))
+    assert loop.products == 8 * rows and loop.spills == 0 and loop.instructions <= 2.4 * loop.products
+    if "avx2" in registry.get("cpu").hardware.features:
+        inputs = workload.make_inputs(seed=0)
+        found = target.load(module).bind(inputs).run()
+        np.testing.assert_allclose(found, workload.reference(*inputs), rtol=1e-4, atol=1e-4)
