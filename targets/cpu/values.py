@@ -13,7 +13,7 @@ from targets.cpu.memory import Memory
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
-from targets.cpu.windows import Window, apart, crosses, window
+from targets.cpu.windows import Window, apart, shuffled, window
 
 INDEX_OPS = {"const", "var", "add", "sub", "mul", "floordiv", "mod", "min", "max", "select"}
 INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
@@ -244,27 +244,7 @@ class Values:
         places = close.places
         key = ("lanes", block.text, places)
         known: Value | None = self.text.lookup(key)
-        return known if known is not None else self.text.remember(key, self._shuffled(block, places))
-
-    def _shuffled(self, block: Value, places: tuple[int, ...]) -> Value:
-        """Lanes taken from anywhere in a block.
-
-        Where they cross parts of 128 bits, LLVM takes two instructions with constants on processors that it believes
-        to be slow at one with a register of places; that register stays, and none is.
-        """
-        width = len(places)
-        order = ", ".join(f"i32 {place}" for place in places)
-        if width == 16 and block.dtype == "float32" and "avx512f" in self.math.features and crosses(places):
-            name, kind = "llvm.x86.avx512.permvar.sf.512", llvm_type("float32", 16)
-            self.math.declared.add(f"declare {kind} @{name}({kind}, <16 x i32>)")
-            if block.lanes < 16:
-                wide = ", ".join(f"i32 {i}" if i < block.lanes else "i32 poison" for i in range(16))
-                line = f"shufflevector {block.type} {block.text}, {block.type} poison, <16 x i32> <{wide}>"
-                block = self.text.value(line, block.dtype, 16)
-            if block.lanes == 16:
-                return self.text.value(f"call {kind} @{name}({kind} {block.text}, <16 x i32> <{order}>)", "float32", 16)
-        line = f"shufflevector {block.type} {block.text}, {block.type} poison, <{width} x i32> <{order}>"
-        return self.text.value(line, block.dtype, width)
+        return known if known is not None else self.text.remember(key, shuffled(self.math, block, places))
 
     def _moved(self, name: str, plan: Plan, pointer: str) -> str:
         """The pointer with what depends on elements of other buffers added; these are read here, under the mask."""
@@ -429,8 +409,8 @@ class Values:
 
         Of the registers that a multiply-add of x86-64 reads, LLVM overwrites the first that is not needed any more:
         where a factor was broadcast for this one product, that is the factor's. Sums then move from register to
-        register and have too few of them. An empty instruction that reads the factor after the sum, too, leaves it only the sum's.
-        With AVX-512 a broadcast is part of the multiply-add.
+        register and have too few of them. An empty instruction that reads the factor after the sum, too, leaves it
+        only the sum's. With AVX-512 a broadcast is part of the multiply-add.
         """
         shared = b if a.lanes else a
         lanes, features = added.lanes, self.math.features
