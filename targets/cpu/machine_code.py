@@ -10,7 +10,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from search_space.ir.stmt import Allocate, For, LoopProgram, Seq, Stmt, Store
+from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 from search_space.schedule.intrinsics import get_intrinsic
 
 _JUMP = re.compile(r"j|b$|b\.|cb|tb")
@@ -95,7 +95,7 @@ def _reductions(stmt: Stmt, runs: int, body: int) -> Iterator[tuple[int, int]]:
     elif isinstance(stmt, Store):
         if stmt.reducer == "sum" and stmt.value.op == "mul":
             yield runs, body
-    elif get_intrinsic(stmt.name).reducer is not None:
+    elif isinstance(stmt, Intrinsic) and get_intrinsic(stmt.name).reducer is not None:
         yield runs, body
 
 

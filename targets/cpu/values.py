@@ -242,9 +242,9 @@ class Values:
                 mask = inside if mask is None else self.both(mask, inside)
             block = self.text.remember(key, self.memory.load(pointer, storage.dtype, close.size, mask))
         places = close.places
-        key = ("lanes", block.text, places)
-        known: Value | None = self.text.lookup(key)
-        return known if known is not None else self.text.remember(key, shuffled(self.math, block, places))
+        order = ("lanes", block.text, places)
+        known: Value | None = self.text.lookup(order)
+        return known if known is not None else self.text.remember(order, shuffled(self.math, block, places))
 
     def _moved(self, name: str, plan: Plan, pointer: str) -> str:
         """The pointer with what depends on elements of other buffers added; these are read here, under the mask."""
