@@ -52,9 +52,16 @@ class KernelExecutor:
         return Task(inputs, expected, rtol, atol, constant_bytes, cache_bytes, others, others_expected)
 
     def bind(self, trial: Trial, module: bytes, task: Task, copies: int) -> Bound:
-        """Loads the machine code and packs the constants, all of it between fences."""
+        """Loads the machine code and packs the constants, all of it between fences.
+
+        What its target does not find worth timing is refused, once another candidate of the task has been timed.
+        """
+        target, built = registry.get(trial.target), Module.from_bytes(module)
+        refusal = "" if trial.best_seconds is None else target.refusal(built)
+        if refusal:
+            raise TrialFailure(ErrorClass.compile, refusal)
         try:
-            return registry.get(trial.target).load(Module.from_bytes(module)).bind(task.inputs, copies, fenced=True)
+            return target.load(built).bind(task.inputs, copies, fenced=True)
         except RunError as error:
             if error.fatal:
                 raise

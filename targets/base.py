@@ -335,6 +335,10 @@ class Target(ABC):
         """Texts of a module besides its assembly, by what they are."""
         return {"llvm": module.llvm_ir} if module.llvm_ir else {}
 
+    def refusal(self, module: Module) -> str:
+        """Why a module is not worth timing where another one has been, as a sentence; empty where it is."""
+        return ""
+
     def spills(self, program: LoopProgram) -> float:
         """Share of the instructions of a program's busiest innermost loop that keep on the stack what has no register.
 

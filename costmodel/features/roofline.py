@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from costmodel.columns import Value
 from costmodel.features.conflicts import content, crowding
 from costmodel.features.nest import LINE, Nest
-from costmodel.features.statement import Access, Loop
+from costmodel.features.spans import step
+from costmodel.features.statement import Access, Loop, Statement
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, variables, walk
 
@@ -90,6 +91,9 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     ):  # of two vectors that are multiplied one comes from memory as it is used: the one that is used less
         kept = [kept[0].least(kept[1]), *kept[2:]]
     registers = tile + tape.total(kept) + 1
+    slid = window(statement)
+    if slid is not None:  # its weights, and as many vectors of data
+        registers = registers.most(tile + nest.product(lambda loop: loop is slid) * 2 + 1)
     registers = registers if statement.reducing else tape.const(4)
     # By instruction: ports, then the wait for the sum so far, then what does not fit the registers.
     work = sum(n * COST.get(kind, 1.0) for kind, n in statement.operations.items() if kind != "guard")
@@ -157,12 +161,36 @@ def _transfers(nest: Nest, access: Access) -> Value:
         return loop.kind == "unroll" and (access.depends(loop.var) or not output.depends(loop.var))
 
     times = nest.product(counts) * (2 if access.reads and access.writes else 1)
+    slid = window(nest.statement)
+    if slid is not None and access.depends(slid.var):
+        times = times * _shared(nest, access, slid)
     for loop in nest.statement.loops:
         if loop.kind == "vectorize" and access.depends(loop.var):
             scattered = nest.extent_of("vectorize")
             together = _permuted(nest, access) if permutes(access, loop.var) else nest.tape.const(1)
             times = times * (nest.stride(access, loop.var) <= 1).otherwise(together, scattered)
     return times
+
+
+def window(statement: Statement) -> Loop | None:
+    """The unrolled loop of a reduction that runs inside those of the tile, whose positions share what they read."""
+    unrolled = [loop for loop in statement.loops if loop.kind == "unroll"]
+    tiled = any(statement.output.depends(loop.var) for loop in unrolled)
+    return unrolled[-1] if tiled and statement.is_reduction(unrolled[-1]) else None
+
+
+def _shared(nest: Nest, access: Access, slid: Loop) -> Value:
+    """Share of distinct elements among those that the positions of a window read along a row of the tile."""
+    output, share = nest.statement.output, nest.tape.const(1)
+    for index in access.indices:
+        names = variables(index)
+        for loop in nest.statement.loops:
+            if slid.var in names and loop.var in names and loop.kind == "unroll" and output.depends(loop.var):
+                row, positions = (nest.product([of].__contains__).most(1) for of in (loop, slid))
+                moves = [step(index, of.var, nest.columns) for of in (loop, slid)]
+                distinct = (row - 1) * moves[0] + (positions - 1) * moves[1] + 1
+                share = share * (distinct / (row * positions)).least(1)
+    return share
 
 
 def permutes(access: Access, var: str) -> bool:

@@ -127,6 +127,7 @@ class Function:
         self._labels = 0
         self._written: dict[int, set[str]] = {}
         self._indexing: dict[int, bool] = {}
+        self._tiles: dict[int, bool] = {}
 
     def finish(self) -> list[str]:
         self.unit.declared |= self.values.math.declared | self.last_uses.finish()
@@ -181,7 +182,7 @@ class Function:
         if loop.kind == "vectorize":
             self.vectorized(loop, extent)
         elif loop.kind == "unroll":
-            reduced = not self._indexes_stores(loop)
+            reduced = not self._indexes_stores(loop) and self._tiled(loop)
             for i in range(extent):
                 self.values.env[loop.var] = i
                 if reduced and i:
@@ -267,6 +268,14 @@ class Function:
         if known is None:
             stores = [s if isinstance(s, Store) else s.output for s in walk_stmt(loop.body) if isinstance(s, _WRITERS)]
             known = self._indexing[id(loop)] = any(loop.var in variables(i) for s in stores for i in s.indices)
+        return known
+
+    def _tiled(self, loop: For) -> bool:
+        """Whether more than one element, or one vector, is stored in each of the loop's iterations."""
+        known = self._tiles.get(id(loop))
+        if known is None:
+            inner = [s for s in walk_stmt(loop.body) if isinstance(s, For) and s.kind == "unroll"]
+            known = self._tiles[id(loop)] = any(self._indexes_stores(s) for s in inner)
         return known
 
     def _bump(self, stmt: Stmt) -> None:

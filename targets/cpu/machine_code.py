@@ -10,6 +10,9 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store
+from search_space.schedule.intrinsics import get_intrinsic
+
 _JUMP = re.compile(r"j|b$|b\.|cb|tb")
 _CALL = re.compile(r"call|bl|ret|jmp$")
 _TARGET = re.compile(r"#?0x([0-9a-f]+)$")
@@ -52,15 +55,48 @@ def innermost_loops(code: bytes, triple: str) -> list[LoopCode]:
     return found
 
 
-def busiest(loops: Sequence[LoopCode]) -> LoopCode:
-    """The loop that does the work: the one with the most products, among such the longest."""
-    return max(loops, key=lambda loop: (loop.products, loop.instructions), default=LoopCode(0, 0, 0, 0))
+def busiest(loops: Sequence[LoopCode], products: int | None = None) -> LoopCode:
+    """The loop that does the work: the one with the most products, among such the longest.
+
+    Args:
+        loops: of a kernel.
+        products: that the body of its reduction is known to have: it is the loop that comes closest, of several the
+            shortest, as unrolled stages around it, such as Winograd's transforms, may have more.
+    """
+
+    def rank(loop: LoopCode) -> tuple[int, int]:
+        if products is None:
+            return loop.products, loop.instructions
+        return -abs(loop.products - products), -loop.instructions
+
+    return max(loops, key=rank, default=LoopCode(0, 0, 0, 0))
 
 
-def spilled(code: bytes, triple: str) -> float:
-    """Share of the busiest innermost loop's instructions that keep vectors on the stack; 0 where there is no loop."""
-    loop = busiest(innermost_loops(code, triple))
-    return loop.spills / loop.instructions if loop.instructions else 0.0
+def body_products(program: LoopProgram) -> int | None:
+    """Products in one pass of the innermost loop of a sum of products, the one that runs most often if several.
+
+    None where a program has no such sum.
+    """
+    found = max(_reductions(program.body, 1, 1), default=None)
+    return None if found is None else found[1]
+
+
+def _reductions(stmt: Stmt, runs: int, body: int) -> Iterator[tuple[int, int]]:
+    """(how often it runs, how often in a pass of its innermost loop) of every sum of products; vectors count as one."""
+    if isinstance(stmt, Seq):
+        for child in stmt.body:
+            yield from _reductions(child, runs, body)
+    elif isinstance(stmt, Allocate):
+        yield from _reductions(stmt.body, runs, body)
+    elif isinstance(stmt, For):
+        extent = 1 if stmt.kind == "vectorize" else int(stmt.extent.value)
+        within = body * extent if stmt.kind in ("unroll", "vectorize") else 1
+        yield from _reductions(stmt.body, runs * extent, within)
+    elif isinstance(stmt, Store):
+        if stmt.reducer == "sum" and stmt.value.op == "mul":
+            yield runs, body
+    elif isinstance(stmt, Intrinsic) and get_intrinsic(stmt.name).reducer is not None:
+        yield runs, body
 
 
 def table(code: bytes, triple: str) -> str:

@@ -13,7 +13,7 @@ from targets.cpu.memory import Memory
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
-from targets.cpu.windows import Window, apart, window
+from targets.cpu.windows import Window, apart, shuffled, window
 
 INDEX_OPS = {"const", "var", "add", "sub", "mul", "floordiv", "mod", "min", "max", "select"}
 INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
@@ -227,8 +227,7 @@ class Values:
 
     def _permuted(self, name: str, close: Window) -> Value:
         """The lanes' elements of a block that is read at once."""
-        assert self.lane is not None
-        storage, width = self.storage[name], self.lane[1]
+        storage = self.storage[name]
         pointer = self.addresses.pointer(name, close.terms, close.constant)
         if close.size == 1:
             return self.memory.load(pointer, storage.dtype, 0, self.mask)
@@ -242,9 +241,10 @@ class Values:
                 inside = Value(f"<{bits}>", "bool", close.size)
                 mask = inside if mask is None else self.both(mask, inside)
             block = self.text.remember(key, self.memory.load(pointer, storage.dtype, close.size, mask))
-        order = ", ".join(f"i32 {place}" for place in close.places)
-        line = f"shufflevector {block.type} {block.text}, {block.type} poison, <{width} x i32> <{order}>"
-        return self.text.value(line, block.dtype, width)
+        places = close.places
+        order = ("lanes", block.text, places)
+        known: Value | None = self.text.lookup(order)
+        return known if known is not None else self.text.remember(order, shuffled(self.math, block, places))
 
     def _moved(self, name: str, plan: Plan, pointer: str) -> str:
         """The pointer with what depends on elements of other buffers added; these are read here, under the mask."""

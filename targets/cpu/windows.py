@@ -5,13 +5,15 @@ Channels of grouped convolutions are such: 16 lanes of output channels read 4 in
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 
 from search_space.ir.expr import Expr, const, substitute
 from search_space.ir.polynomial import Poly, canon, poly, poly_add
 from targets.cpu.addresses import Terms
+from targets.cpu.text import Value, llvm_type
+from targets.cpu.vector_math import VectorMath
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def window(terms: Terms, constant: int, offsets: tuple[int, ...], grain: int) ->
         offsets: of the lanes from there.
         grain: blocks of so many elements, or a divisor of it, lie in an array's rows or outside of them as a whole.
     """
-    aligned = math.gcd(grain, *(c for _, c in terms))
+    aligned = gcd(grain, *(c for _, c in terms))
     low, high = constant + min(offsets), constant + max(offsets)
     size = 1
     while size <= 2 * len(offsets) and aligned % size == 0:
@@ -82,3 +84,31 @@ def window(terms: Terms, constant: int, offsets: tuple[int, ...], grain: int) ->
     if size > 2 * len(offsets):
         return None
     return Window(terms, low, size, there, tuple(constant + o - low for o in offsets))
+
+
+def crosses(places: tuple[int, ...], part: int = 4) -> bool:
+    """Whether lanes take elements of other parts of a vector than their own, or each part of it in another order."""
+    return any(
+        place // part != lane // part or place % part != places[lane % part] % part for lane, place in enumerate(places)
+    )
+
+
+def shuffled(math: VectorMath, block: Value, places: tuple[int, ...]) -> Value:
+    """Lanes taken from anywhere in a block.
+
+    Where they cross parts of 128 bits, LLVM takes two instructions with constants on processors that it believes
+    to be slow at one with a register of places; that register stays, and none is.
+    """
+    width = len(places)
+    order = ", ".join(f"i32 {place}" for place in places)
+    if width == 16 and block.dtype == "float32" and "avx512f" in math.features and crosses(places):
+        name, kind = "llvm.x86.avx512.permvar.sf.512", llvm_type("float32", 16)
+        math.declared.add(f"declare {kind} @{name}({kind}, <16 x i32>)")
+        if block.lanes < 16:
+            wide = ", ".join(f"i32 {i}" if i < block.lanes else "i32 poison" for i in range(16))
+            line = f"shufflevector {block.type} {block.text}, {block.type} poison, <16 x i32> <{wide}>"
+            block = math.text.value(line, block.dtype, 16)
+        if block.lanes == 16:
+            return math.text.value(f"call {kind} @{name}({kind} {block.text}, <16 x i32> <{order}>)", "float32", 16)
+    line = f"shufflevector {block.type} {block.text}, {block.type} poison, <{width} x i32> <{order}>"
+    return math.text.value(line, block.dtype, width)

@@ -53,7 +53,7 @@ def terms(names: tuple[str, ...], divisors: tuple[int | str, ...]) -> st.SearchS
     return st.recursive(leaf, grow, max_leaves=8)
 
 
-INDICES = terms((*LOOPS, *DECISIONS), (1, 2, 3, 7, "s", "t"))
+INDICES = terms((*LOOPS, *DECISIONS), (1, 2, 3, 7, 12, "s", "t"))
 EXTENTS = st.tuples(*(st.sampled_from((1, 2, 3, 5, "s", "t")) for _ in LOOPS))
 
 
@@ -145,6 +145,17 @@ def test_columns_know_infinity_and_chunks() -> None:
 def test_columns_reject_unknown_variables() -> None:
     with pytest.raises(KeyError, match="nowhere"):
         compile_columns([var("nowhere") + 1], ["i"])
+
+
+def test_lanes_of_one_group_are_in_one_group() -> None:
+    lane, tile, block = var("lane"), var("tile"), var("block")
+    simplify = Simplifier({"lane": const(16), "tile": const(4), "block": const(3)})
+    index = lane + tile * 16 + block * 64
+    assert "lane" not in variables(simplify(index // 32))
+    assert "lane" in variables(simplify(index % 32)) and "lane" in variables(simplify(index // 24))
+    again = simplify(index // 32 * 32 + index % 32 - index)
+    for point in ({"lane": 15, "tile": 3, "block": 2}, {"lane": 0, "tile": 1, "block": 0}):
+        assert value(again, point) == 0 and value(simplify(index // 32), point) == value(index // 32, point)
 
 
 def test_simplifying_goes_on_with_what_is_known_later() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -13,12 +14,18 @@ from autotune.search.sampling import LegalSampler
 from autotune.stages import FEW_SPILLS, by_roofline
 from autotune.task import Task
 from autotune.tuning import Settings
+from measure.errors import ErrorClass, TrialFailure
+from measure.executor import KernelExecutor
+from measure.pool import Trial
 from search_space import workloads
 from search_space.ir.stmt import LoopProgram
+from search_space.schedule.trace import Trace
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
-from targets.cpu.machine_code import LoopCode, busiest, innermost_loops, spilled, table
+from targets.base import Module
+from targets.cpu.machine_code import LoopCode, body_products, busiest, innermost_loops, table
+from targets.cpu.target import MOST_SPILLS
 
 PROCESSORS = (
     *("haswell", "broadwell", "skylake", "skylake-avx512", "cascadelake", "icelake-server", "alderlake"),
@@ -99,7 +106,6 @@ def test_what_has_no_register_is_seen() -> None:
     code, triple = accumulating(24)
     (loop,) = innermost_loops(code, triple)
     assert loop.products == 24 and loop.spills >= 2 * (24 - 15)
-    assert spilled(code, triple) == loop.spills / loop.instructions
     assert str(loop.spills) in table(code, triple).splitlines()[1].split()
 
 
@@ -149,7 +155,9 @@ def test_only_innermost_loops_count() -> None:
     loops = innermost_loops(module.object_code, module.metadata["triple"])
     assert all(loop.instructions < 2000 for loop in loops)
     assert busiest(loops).products >= 16
-    assert module.metadata["spilled"] == round(spilled(module.object_code, module.metadata["triple"]), 4)
+    loop = busiest(loops, body_products(program))
+    assert module.metadata["spilled"] == round(loop.spills / loop.instructions, 4)
+    assert module.metadata["spills_a_product"] == round(loop.spills / loop.products, 4)
     assert busiest([]) == LoopCode(0, 0, 0, 0)
 
 
@@ -173,3 +181,77 @@ def test_records_tell_what_spills() -> None:
     bound = target.load(module).bind(inputs)
     assert ("spilled" in bound.metrics()) == (module.metadata["spilled"] > 0)
     np.testing.assert_allclose(bound.run(), workload.reference(*inputs), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("processor", ["haswell", "znver4", "aarch64:neoverse-n1"])
+@pytest.mark.parametrize("algorithm", ["direct", "winograd2"])
+def test_products_of_a_reduction_are_known_from_its_program(processor: str, algorithm: str) -> None:
+    target = registry.get(f"cpu:{processor}")
+    workload = workloads.conv2d(height=12, width=12, in_channels=32, out_channels=32, kernel=3, padding=1)
+    rng, found = np.random.default_rng(0), 0
+    for sketch in generate(workload, target.hardware, (algorithm,)).sketches:
+        choices = np.stack([rng.integers(0, len(g.table), 60) for g in sketch.groups], axis=1).astype(np.int32)
+        legal = choices[sketch.legal(choices)]
+        if not len(legal) or found == 3:
+            continue
+        found += 1
+        program = program_of(workload, algorithm, sketch.trace(legal[0]))
+        loops = innermost_loops(target.build(program).object_code, target.machine.triple)
+        products = body_products(program)
+        assert products in {loop.products for loop in loops}, (products, loops)
+        assert busiest(loops, products).products == products
+    assert found
+
+
+def test_of_loops_with_the_products_of_the_reduction_the_shortest_is_meant() -> None:
+    body, transform, long = LoopCode(40, 24, 0, 0), LoopCode(200, 24, 90, 0), LoopCode(900, 300, 0, 0)
+    assert busiest([transform, long, body], 24) == body and busiest([transform, long, body], 23) == body
+    assert busiest([transform, long, body]) == long
+    assert body_products(program_of(*_schedule(workloads.softmax(rows=8, columns=64)))) is None
+
+
+def overfull() -> tuple[Workload, Module]:
+    """A product whose tile needs several times the registers that there are, built for this host."""
+    workload, target = workloads.matmul(m=28, n=128, k=32, constant_b=True), registry.get("cpu")
+    sketch = generate(workload, target.hardware, ("direct",)).sketches[0]
+    choices = np.array([np.argmax(g.table[:, -1]) for g in sketch.groups], np.int32)
+    assert not sketch.legal(choices[None])[0]
+    return workload, target.build(program_of(workload, "direct", sketch.trace(choices)))
+
+
+def test_what_spills_is_not_timed_where_another_candidate_has_been() -> None:
+    workload, module = overfull()
+    target, executor = registry.get("cpu"), KernelExecutor()
+    assert module.metadata["spills_a_product"] > MOST_SPILLS
+    assert "at most 0.25 vectors of the stack for each product" in target.refusal(module)
+    good = target.build(program_of(*_schedule(KERNELS["depthwise convolution"])))
+    assert target.refusal(good) == ""
+    trial = Trial.of(workload, "direct", Trace(()))
+    task = executor.prepare(trial, reference=False)
+    bound = executor.bind(trial, module.to_bytes(), task, 1)  # nothing else has been timed: better than no candidate
+    np.testing.assert_allclose(bound.run(), workload.reference(*task.inputs), rtol=1e-4, atol=1e-4)
+    with pytest.raises(TrialFailure, match="at most 0.25 vectors of the stack for each product") as refused:
+        executor.bind(replace(trial, best_seconds=1e-3), module.to_bytes(), task, 1)
+    assert refused.value.error is ErrorClass.compile
+
+
+@pytest.mark.parametrize("rows", [10, 13])
+def test_sums_of_broadcast_factors_stay_in_their_registers(rows: int) -> None:
+    workload, target = workloads.matmul(m=rows, n=8, k=64, constant_b=True), registry.get("cpu:haswell")
+    sketch = generate(workload, target.hardware, ("direct",)).sketches[0]
+    wanted = {"matmul.i.tile": rows, "matmul.j.vectors": 1, "matmul.r.unroll": 8}
+    choices = [
+        next(
+            i
+            for i, row in enumerate(g.table)
+            if all(wanted.get(c, v) == v for c, v in zip(g.columns, row, strict=True))
+        )
+        for g in sketch.groups
+    ]
+    module = target.build(program_of(workload, "direct", sketch.trace(np.array(choices, np.int32))))
+    loop = busiest(innermost_loops(module.object_code, target.machine.triple))
+    assert loop.products == 8 * rows and loop.spills == 0 and loop.instructions <= 2.4 * loop.products
+    if "avx2" in registry.get("cpu").hardware.features:
+        inputs = workload.make_inputs(seed=0)
+        found = target.load(module).bind(inputs).run()
+        np.testing.assert_allclose(found, workload.reference(*inputs), rtol=1e-4, atol=1e-4)

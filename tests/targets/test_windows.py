@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.stages import by_roofline
+from autotune.task import Task
+from autotune.tuning import Settings
+from costmodel.features import FeatureExtractor
+from costmodel.features.groups import NAMES
+from costmodel.features.roofline import PERMUTED
 from search_space import te, workloads
 from search_space.ir.expr import var
 from search_space.lower import cleanup, lower
 from search_space.schedule.steps import Annotate, Split
+from search_space.sketch.rules.tiling import MAX_VECTORS
 from search_space.space import generate, program_of
 from targets import registry
-from targets.cpu.windows import window
+from targets.cpu.machine_code import busiest, innermost_loops
+from targets.cpu.windows import crosses, window
 
 GROUPED = [(8, 8, 4), (32, 32, 4), (32, 64, 8), (24, 48, 12), (16, 32, 16), (20, 20, 5), (48, 16, 16), (128, 128, 32)]
+GROUPED += [(64, 64, 2), (96, 96, 8), (48, 48, 2)]
 """Input channels, output channels, groups."""
 
 
@@ -41,8 +52,78 @@ def test_grouped_convolutions_are_right_and_gather_nothing(given_channels: int, 
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4, err_msg=sketch.name)
     assert built >= 4
     depth, width = given_channels // groups, made // groups
-    if made % 16 == 0 and 16 % width == 0 and depth * 16 // width <= 32:  # lanes behind the last channel are masked
+    whole = math.lcm(width, 16)  # lanes behind the last channel are masked
+    if made % whole == 0 and whole <= 16 * MAX_VECTORS and depth * max(1, 16 // width) <= 32:
         assert gathered == 0
+
+
+@pytest.mark.parametrize(
+    ("processor", "width", "multiplier"),
+    [
+        ("haswell", 4, 1),
+        ("haswell", 16, 1),
+        ("znver4", 8, 1),
+        ("znver4", 12, 1),
+        ("skylake-avx512", 32, 1),
+        ("znver4", 1, 4),
+        ("aarch64:neoverse-n1", 8, 1),
+    ],
+)
+def test_few_instructions_bring_what_a_group_reads(processor: str, width: int, multiplier: int) -> None:
+    channels = 96
+    workload = workloads.conv2d(
+        height=12,
+        width=12,
+        in_channels=channels,
+        out_channels=channels * multiplier,
+        kernel=3,
+        groups=channels // width,
+    )
+    target = registry.get(f"cpu:{processor}")
+    found = by_roofline(Task("kernel", workload), Settings(target=target.name), algorithms=("direct",))
+    module = target.build(program_of(workload, found.algorithm, found.trace))
+    loop = busiest(innermost_loops(module.object_code, module.metadata["triple"]))
+    assert loop.products >= 40 and loop.spills == 0, loop
+    assert loop.instructions <= 2.5 * loop.products, loop
+
+
+def test_a_window_slides_over_the_tile_and_what_it_brings_is_used_at_every_position() -> None:
+    target = registry.get("cpu:znver4")
+    workload = workloads.conv2d(height=10, width=10, in_channels=16, out_channels=16, kernel=3, groups=2)
+    space = generate(workload, target.hardware, ("direct",))
+    sketch = next(s for s in space.sketches if "conv.rw.unroll" in [c for g in s.groups for c in g.columns])
+    wanted = {"conv.w.tile": 8, "conv.rw.unroll": 3, "conv.rh.unroll": 1, "conv.rc.unroll": 8, "conv.h.tile": 1}
+    rows = [
+        [i for i, row in enumerate(g.table) if all(wanted.get(c, v) == v for c, v in zip(g.columns, row, strict=True))]
+        for g in sketch.groups
+    ]
+    choices = np.array([[row[0] for row in rows]], np.int32)
+    assert sketch.legal(choices).all()
+    module = target.build(program_of(workload, sketch.algorithm, sketch.trace(choices[0])))
+    assert module.llvm_ir.count("call <16 x float> @llvm.x86.avx512.permvar") == 8 * (8 + 3 - 1)
+    extractor = FeatureExtractor(sketch.program, sketch.columns, target.hardware)
+    features = extractor(sketch.expand(choices))[0, :, NAMES.index("roofline.loads")]
+    permuted, weights = 8 * (8 + 3 - 1), 8 * 3
+    assert np.exp2(features.max()) - 1 == pytest.approx(PERMUTED * permuted + weights, rel=1e-4)
+    loop = busiest(innermost_loops(module.object_code, module.metadata["triple"]))
+    assert loop.products == 8 * 8 * 3 and loop.instructions <= 1.7 * loop.products
+
+
+def test_a_window_has_registers() -> None:
+    target = registry.get("cpu:haswell")
+    space = generate(workloads.depthwise_conv2d(height=16, width=16, channels=8, kernel=7), target.hardware)
+    windows = 0
+    for sketch in space.sketches:
+        choices = np.stack([np.random.default_rng(0).integers(0, len(g.table), 500) for g in sketch.groups], axis=1)
+        legal = choices[sketch.legal(choices.astype(np.int32))].astype(np.int32)
+        columns = sketch.expand(legal)
+        names = [c for g in sketch.groups for c in g.columns]
+        tile = np.prod([columns[names.index(n)] for n in names if n.endswith((".tile", ".vectors"))], axis=0)
+        window = [columns[names.index(n)] for n in names if n.endswith("rw.unroll")]
+        windows += len(window)
+        for positions in window:
+            assert (tile + 2 * positions + 1 <= target.hardware.vector_registers).all()
+    assert windows >= 2
 
 
 def repeated(count: int, each: int, start: int, step: int):
@@ -65,6 +146,14 @@ def test_nothing_is_read_past_the_array(each: int, start: int, step: int) -> Non
     x = np.arange(size, dtype=np.float32)
     y = registry.get("cpu").load(module).bind([x], fenced=True).run()
     np.testing.assert_array_equal(y, 2 * x[np.arange(count) // each * step + start])
+
+
+@given(st.permutations(range(8)), st.integers(0, 3))
+def test_lanes_that_stay_in_their_part_cross_nothing(places: list[int], shift: int) -> None:
+    inside = [(place % 4 + shift) % 4 for place in places[:4]]
+    assert not crosses(tuple(part * 4 + place for part in range(4) for place in inside))
+    assert crosses(tuple(8 + place for place in places))
+    assert crosses((0, 1, 2, 3, 4, 5, 7, 6))
 
 
 @given(

@@ -100,7 +100,8 @@ class MultiLevelTiling(SketchRule):
         else:
             draft = draft.apply(SetScope(producer.name, "local"))
             accumulator = producer.name
-        draft, tile = self.spatial(draft, stage.name, stage.axes, hardware)
+        width = group_width(producer, producer.axes[-1].name)
+        draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, width)
         out = []
         reduced = producer.reduce_axes
         intrinsic, along = matching_intrinsic(draft, producer, hardware) or (None, longest(reduced))
@@ -114,8 +115,14 @@ class MultiLevelTiling(SketchRule):
         return out
 
     # ------------------------------------------------------------------ the output's loops
-    def spatial(self, draft: Draft, name: str, axes: Sequence[Axis], hardware: Hardware) -> tuple[Draft, _Tile]:
-        """Splits the output's axes; the first long one and the vector axis get a parallel level."""
+    def spatial(
+        self, draft: Draft, name: str, axes: Sequence[Axis], hardware: Hardware, width: int = 1
+    ) -> tuple[Draft, _Tile]:
+        """Splits the output's axes; the first long one and the vector axis get a parallel level.
+
+        Args:
+            width: neighbours along the last axis that read the same, see `group_width`.
+        """
         lanes = hardware.float_lanes
         long = [a for a in axes[:-1] if a.extent.value > 1]
         parallel = [a.name for a in axes[:-1] if a.extent.value == 1]
@@ -136,6 +143,8 @@ class MultiLevelTiling(SketchRule):
             factors[axis.name] = values[-1]
         last = axes[-1]
         tiles = vector_tiles(int(last.extent.value), lanes, MAX_VECTORS)
+        if width % lanes and lanes % width:  # which lanes share a group is known where each tile begins with one
+            tiles = [row for row in tiles if row[-1] * lanes % width == 0] or tiles
         columns = (f"{name}.{last.name}.blocks", f"{name}.{last.name}.vectors")
         draft, (blocks, vectors) = draft.decide(DecisionGroup.of(f"{name}.{last.name}", columns, tiles))
         draft = draft.apply(Split(name, last.name, (blocks, vectors, lanes), "guard"))
@@ -199,10 +208,18 @@ class MultiLevelTiling(SketchRule):
             draft = draft.apply(Split(name, axis.name, factors[axis.name], tail))
             outer.append(f"{axis.name}.0")
             unrolled.append(f"{axis.name}.1")
-        spatial = [a.name for a in draft.state.stage(name).axes]
+        stage = draft.state.stage(name)
+        spatial = [a.name for a in stage.axes]
         last = spatial.pop()
         tensor = () if nest.intrinsic is None else (f"{nest.long.name}.2",)
-        loops = (*outer, *unrolled, *spatial, f"{last}.0", f"{last}.1", *tensor)
+        slid = None if tensor else sliding(stage, nest.order, tile)
+        if slid is None or slid not in factors:
+            around = (*unrolled, *spatial, f"{last}.0")
+        else:
+            around = (*(leaf for leaf in unrolled if leaf != f"{slid}.1"), f"{last}.0", *spatial, f"{slid}.1")
+            window = lift(product(tile.factors.values())) + 2 * lift(factors[slid][0]) + 1
+            draft = draft.require("registers with a window", window, hardware.vector_registers)
+        loops = (*outer, *around, f"{last}.1", *tensor)
         draft = draft.apply(Split(name, last, (lanes,), "exact"), Reorder(name, loops))
         draft = draft.apply(*(Annotate(name, leaf, "unroll") for leaf in (*unrolled, *spatial, f"{last}.0")))
         draft = draft.apply(Annotate(name, f"{last}.1", "vectorize"))
@@ -278,6 +295,29 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
                 and all(n in walk(stage.body) and packable(draft, stage, n) for n in weights)
             ):
                 return intrinsic, axis
+    return None
+
+
+def group_width(stage: Stage, axis: str) -> int:
+    """How many neighbours along an axis read the same, as the outputs of a group of channels do; 1 where none do."""
+    divisions = (node for node in walk(stage.body) if node.op == "floordiv" and node.args[0] is var(axis))
+    return next((int(node.args[1].value) for node in divisions if node.args[1].is_const), 1)
+
+
+def sliding(stage: Stage, reduced: Sequence[Axis], tile: _Tile) -> str | None:
+    """The reduce axis along which a window of vectors slides over the tile; None where there is none.
+
+    A vector of data that is put in order in a register, as lanes of several groups of channels are, or that each
+    lane has for itself, serves all positions of the window that reach it, if these are the innermost loop.
+    """
+    *rows, last = tile.factors
+    axes = {a.name for a in reduced}
+    for node in walk(stage.body):
+        if rows and node.op == "load" and any(last in variables(index) for index in node.args[1:]):
+            for index in node.args[1:]:
+                found = sorted(variables(index) & axes)
+                if rows[-1] in variables(index) and len(found) == 1:
+                    return found[0]
     return None
 
 
