@@ -46,7 +46,7 @@ class FakeWorkload:
 class FakeTarget:
     """Fails as the program says."""
 
-    hardware = SimpleNamespace(l3_bytes=12345)
+    cache_bytes = 12345
 
     def build(self, program):
         if program == "build":
