@@ -83,7 +83,7 @@ def rows_apart(draft: Draft, name: str) -> int:
     steps = []
     for consumer in draft.state.consumers(name):
         first = {axis.name: 0 for axis in (*consumer.axes, *consumer.reduce_axes)}
-        for *_, row, _ in reads_of(draft, consumer, name):
+        for row in [index[-2] for index in reads_of(draft, consumer, name) if len(index) > 1]:
             for axis in consumer.axes:
                 step = substitute(row, {**first, axis.name: 1}) - substitute(row, first)
                 steps.append(abs(int(step.value)) if step.is_const else 1)
