@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,8 @@ from benchmarks import quantized_networks, tables
 from tests.autotune.test_network import two_layers
 
 
-def test_a_network_beside_its_peers(tmp_path: Path) -> None:
-    pytest.importorskip("openvino")
-    pytest.importorskip("onnxruntime.quantization")
+def test_a_network_beside_its_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantized_networks, "PEERS", [peer for peer in quantized_networks.PEERS if find_spec(peer)])
     file = two_layers(tmp_path / "two.onnx")
     options = argparse.Namespace(seed=0, trials=0, turns=0, threads=1)
     row = quantized_networks.compare("two", file, tmp_path, options)

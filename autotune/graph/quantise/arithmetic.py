@@ -108,7 +108,7 @@ def plan_sum(operands: tuple[Format, ...], output: Format | None, bias: Array, l
     """A sum of bytes on different scales, all of which are among `factors`.
 
     Raises:
-        NotExact: scales too far apart.
+        NotExact: scales too far apart, or sums that int32 might not hold.
     """
     bias = np.atleast_1d(bias)
     known = [f.scale for f in (*operands, *([output] if output is not None else []))]
