@@ -25,7 +25,7 @@ import re
 MAX_THREADS = 128
 
 # Words of @pool, each group in cache lines of its own: who writes one does not disturb who reads another.
-_ANNOUNCED, _SLEEPERS, _BUSY, _MADE = 0, 16, 32, 33
+_ANNOUNCED, _SLEEPERS, _BUSY, _MADE, _OWNER = 0, 16, 32, 33, 34
 _BODY, _CONTEXT, _EXTENT, _CHUNKS = 48, 49, 50, 51
 _DONE, _MUTEX, _CONDITION, _RANGES = 64, 80, 96, 112
 _WORDS = _RANGES + 16 * MAX_THREADS
@@ -44,6 +44,7 @@ declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @sched_yield()
+declare i32 @getpid()
 DECLARE_PAUSE
 
 define internal ptr @word(i64 %at) alwaysinline {
@@ -166,17 +167,27 @@ did:
   br label %idle
 }
 
-; Makes pool threads until there are %wanted; fewer where the system gives no more: the others take their share.
+; Makes pool threads until there are %wanted; fewer where the system gives no more, and none in a child of the process
+; that has made some: the others take their share.
 define internal void @grow(i64 %wanted) {
 entry:
   %made.at = call ptr @word(i64 MADE)
+  %owner.at = call ptr @word(i64 OWNER)
   %id = alloca i64
   br label %check
 check:
   %made = load i64, ptr %made.at
   %enough = icmp uge i64 %made, %wanted
-  br i1 %enough, label %finished, label %make
+  br i1 %enough, label %finished, label %own
+own:
+  %process = call i32 @getpid()
+  %owner = load i32, ptr %owner.at
+  %nobody = icmp eq i32 %owner, 0
+  %ours = icmp eq i32 %owner, %process
+  %may = or i1 %nobody, %ours
+  br i1 %may, label %make, label %finished
 make:
+  store i32 %process, ptr %owner.at
   %number = add i64 %made, 1
   %argument = inttoptr i64 %number to ptr
   %failed = call i32 @pthread_create(ptr %id, ptr null, ptr @pool_thread, ptr %argument)
@@ -250,7 +261,14 @@ announce:
   %sleepers.at = call ptr @word(i64 SLEEPERS)
   %sleepers = load atomic i64, ptr %sleepers.at seq_cst, align 8
   %asleep = icmp ne i64 %sleepers, 0
-  br i1 %asleep, label %wake, label %mine
+  br i1 %asleep, label %whose, label %mine
+whose:
+  ; In a child the condition still counts waiters that the parent has: whoever tells them waits for them for ever.
+  %owner.at = call ptr @word(i64 OWNER)
+  %owner = load i32, ptr %owner.at
+  %process = call i32 @getpid()
+  %ours = icmp eq i32 %owner, %process
+  br i1 %ours, label %wake, label %mine
 wake:
   %mutex = call ptr @word(i64 MUTEX)
   %condition = call ptr @word(i64 CONDITION)
@@ -292,6 +310,7 @@ def pool_text(architecture: str) -> str:
         "SLEEPERS": _SLEEPERS,
         "BUSY": _BUSY,
         "MADE": _MADE,
+        "OWNER": _OWNER,
         "BODY": _BODY,
         "CONTEXT": _CONTEXT,
         "EXTENT": _EXTENT,
