@@ -99,7 +99,7 @@ def _side_by_side(tasks: Sequence[Task], settings: Settings, limits: Limits, pro
         "limited": None if limits.hardware is None else limits.hardware.to_json(),
         "hardware": {name: registry.get(name).hardware.to_json() for name in targets},
     }
-    found: list[Schedule | None] = [None] * len(tasks)
+    found: dict[int, Schedule] = {}
     todo = sorted(range(len(tasks)), key=lambda i: tasks[i].workload.flops)
     children: list[Child] = []
     working: dict[Connection[Any, Any], tuple[Child, int]] = {}
@@ -123,7 +123,7 @@ def _side_by_side(tasks: Sequence[Task], settings: Settings, limits: Limits, pro
     finally:
         for child in children:
             child.close()
-    return [schedule for schedule in found if schedule is not None]
+    return [found[number] for number in range(len(tasks))]
 
 
 def _answer(child: Child) -> Schedule:

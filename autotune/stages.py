@@ -108,9 +108,9 @@ def by_roofline(
     own = [algorithm for algorithm in task.workload.algorithms if algorithm != LIBRARY]  # there are loops to see
     shown = own if algorithms is None else algorithms
     settings = settings.of(task)
-    if space is None:
-        space = generate(task.workload, hardware or registry.get(settings.target).hardware, shown)
-    found = space
+    found = (
+        generate(task.workload, hardware or registry.get(settings.target).hardware, shown) if space is None else space
+    )
     cold = settings.cache == "network"
 
     @cache

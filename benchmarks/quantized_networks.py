@@ -24,6 +24,7 @@ from autotune.graph.importer import load_model
 from autotune.graph.ir import Array
 from autotune.graph.network_process import NetworkProcess, interleaved, of_turns
 from autotune.graph.quantise import CALIBRATION_INPUTS, TEST_INPUTS, Feeds, random_feeds
+from autotune.graph.quantise.accuracy import added
 from autotune.graph.quantise.formats import decibels
 from autotune.network import load_network
 from autotune.subject import settings_of
@@ -98,12 +99,10 @@ def signal_to_noise(exact: Sequence[Mapping[str, Array]], found: Sequence[Mappin
     """Of the worst output, over all sets of inputs, dB; outputs are in the same order, whatever their names."""
     ratios = []
     for place in range(len(exact[0])):
-        signal = noise = 0.0
+        powers = 0.0, 0.0
         for a, b in zip(exact, found, strict=True):
-            wide = list(a.values())[place].astype(np.float64)
-            signal += float((wide**2).sum())
-            noise += float(((list(b.values())[place] - wide) ** 2).sum())
-        ratios.append(decibels(signal, noise))
+            powers = added(powers, list(a.values())[place], list(b.values())[place])
+        ratios.append(decibels(*powers))
     return min(ratios)
 
 

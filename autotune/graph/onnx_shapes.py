@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import onnx
 from onnx import shape_inference
@@ -22,13 +23,7 @@ def infer_shapes(model: onnx.ModelProto, strict: bool = False) -> onnx.ModelProt
         onnx.shape_inference.InferenceError: shapes that do not agree, with `strict`.
         onnx.checker.ValidationError: a model that is none.
     """
-    light = onnx.ModelProto()
-    for kind, value in model.ListFields():
-        if kind.name != "graph":
-            _set(light, kind.name, value)
-    for kind, value in model.graph.ListFields():
-        if kind.name != "initializer":
-            _set(light.graph, kind.name, value)
+    light = onnx.ModelProto(**_fields(model, "graph"), graph=onnx.GraphProto(**_fields(model.graph, "initializer")))
     given = {value.name for value in model.graph.input}
     stated: list[str] = []
     for tensor in model.graph.initializer:
@@ -45,11 +40,6 @@ def infer_shapes(model: onnx.ModelProto, strict: bool = False) -> onnx.ModelProt
     return found
 
 
-def _set(message: onnx.ModelProto | onnx.GraphProto, name: str, value: object) -> None:
-    field = getattr(message, name)
-    if hasattr(field, "extend"):
-        field.extend(value)
-    elif hasattr(field, "CopyFrom"):
-        field.CopyFrom(value)
-    else:
-        setattr(message, name, value)
+def _fields(message: onnx.ModelProto | onnx.GraphProto, but: str) -> dict[str, Any]:
+    """The fields of a message that are set, by name, all but one."""
+    return {kind.name: value for kind, value in message.ListFields() if kind.name != but}

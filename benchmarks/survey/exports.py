@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -171,20 +172,24 @@ def first_output(module: Any, names: Sequence[str] = ()) -> Any:
     return First()
 
 
-def _operators_of_torchvision() -> None:
+@cache
+def _operators_of_torchvision() -> object:
     """Declares the two operators that a torchvision built for CUDA takes for granted where torch is for the CPU.
 
     Its own library cannot be loaded then. Its models need no operator of it, but it cannot be imported without these.
+
+    Returns:
+        What keeps them declared, as long as it lives; None where nothing is lacking.
     """
     import torch
 
-    if hasattr(_operators_of_torchvision, "kept") or "+cpu" not in torch.__version__:
-        return
+    if "+cpu" not in torch.__version__:
+        return None
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):
         if not torch._C._dispatch_has_kernel(f"torchvision::{name}"):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    _operators_of_torchvision.kept = library  # type: ignore[attr-defined]
+    return library
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,9 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """A cache folder of its own, and probes that find what is known; what was probed."""
     probed: list[object] = []
 
-    def again(*given: object) -> figures.Probed:
-        probed.append(given)
-        figures.save(KNOWN, figures.path_of(*given))  # type: ignore[arg-type]
+    def again(lanes: int, registers: int, cores: Sequence[int]) -> figures.Probed:
+        probed.append((lanes, registers, cores))
+        figures.save(KNOWN, figures.path_of(lanes, registers, cores))
         return KNOWN
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -95,9 +95,9 @@ def measure_accuracy(graph: Graph, quantised: Quantised, feeds: Iterable[Feeds])
         exact, ours = evaluate(graph, feed), evaluate(quantised.graph, feed)
         count += 1
         for old, new in quantised.names.items():
-            power[old] = _added(power[old], exact[old], quantised.formats[old].decode(ours[new]))
+            power[old] = added(power[old], exact[old], quantised.formats[old].decode(ours[new]))
         a, b = exact[wanted], ours[found]
-        power["logits"] = _added(power["logits"], a, b)
+        power["logits"] = added(power["logits"], a, b)
         agree.append(np.atleast_1d(a.argmax(-1) == b.argmax(-1)).reshape(-1))
         largest = max(largest, float(np.abs(a).max()))
         furthest = max(furthest, float(np.abs(a.astype(np.float64) - b).max()))
@@ -117,7 +117,8 @@ def measure_accuracy(graph: Graph, quantised: Quantised, feeds: Iterable[Feeds])
     )
 
 
-def _added(so_far: tuple[float, float], exact: Array, found: Array) -> tuple[float, float]:
+def added(so_far: tuple[float, float], exact: Array, found: Array) -> tuple[float, float]:
+    """Powers of signal and of noise, summed up over elements, with those of one more array."""
     wide = exact.astype(np.float64)
     return so_far[0] + float((wide**2).sum()), so_far[1] + float(((found - wide) ** 2).sum())
 
