@@ -33,6 +33,9 @@ REACHED = (0.5, 1.0, 1.0)
 """Share of a level's bandwidth that tiles reach: lines that come from the second level take cycles of the first from
 the loads of those that are there already, which whoever reads each line once does not feel."""
 WRITTEN = 2.0  # times that what is written passes between caches: it is fetched first, and put back
+CONTENDED = 0.19
+"""Share of its time that is added where multiply-adds and loads both keep their ports busy all the time, as tiles do
+that read an operand for each product: 2 ** (1 / 4) - 1, and by the fourth power of the lesser's share otherwise."""
 OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
 # Vector instructions that an operation counts for: those of our polynomials, and how long units are kept by divisions.
 COST = {"div": 8.0, "sqrt": 10.0, "rsqrt": 12.0, "exp": 12.0, "log": 16.0, "tanh": 20.0, "erf": 20.0, "sigmoid": 20.0}
@@ -129,7 +132,7 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
         for t, one, each, share in zip(traffic, rates.one, rates.each, REACHED, strict=True)
     )
     arithmetic, loading = arithmetic * instructions, ports * instructions
-    compute = arithmetic.most(loading).most(issue) + overhead
+    compute = _together(arithmetic, loading).most(issue) + overhead
     slowest, everything = compute, compute
     for term in misses:
         slowest, everything = slowest.most(term), everything + term
@@ -140,6 +143,14 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     return Terms(
         instructions, tile, registers, body, loads, arithmetic, loading, overhead, traffic, misses, balance, seconds
     )
+
+
+def _together(arithmetic: Value, loading: Value) -> Value:
+    """Cycles of two that each could be hidden behind the other: more than the greater where they are alike."""
+    greater = arithmetic.most(loading).most(1e-9)
+    share = arithmetic.least(loading) / greater
+    square = share * share
+    return greater * (square * square * CONTENDED + 1)
 
 
 def _lanes(nest: Nest, hardware: Hardware) -> Value:
