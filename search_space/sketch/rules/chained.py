@@ -12,6 +12,7 @@ from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.sketch.reads import ends_in, in_row, same_places
 from search_space.sketch.rules.rowwise import MAX_ACCUMULATORS, RowWise, along_last
 from search_space.sketch.rules.tiling import MAX_REDUCE_UNROLL, MAX_TILE, MAX_UNROLL, MAX_VECTORS, vector_axis
+from search_space.sketch.spread import spread
 from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv, clamped_tiles, reduce_tiles, vector_tiles
 
 MAX_TILES = 16
@@ -147,6 +148,7 @@ class ChainedProducts(SketchRule):
                 draft = rows.reduction(draft, member.name, member.name, row, hardware.float_lanes)
             elif len(member.axes) > chain.leading:
                 draft = rows.vectors(draft, member.name, member.axes[-1].name, unroll, hardware.float_lanes)
+                draft = spread(draft, member.name, hardware)
         return draft
 
     def first(
@@ -174,6 +176,7 @@ class ChainedProducts(SketchRule):
             *registers(name, inner),
             ComputeAt(f"{name}.local", name, f"{i}.0"),
         )
+        draft = spread(draft, name, hardware)
         return self.accumulated(draft, f"{name}.local", (tile[0], vectors), hardware)
 
 
