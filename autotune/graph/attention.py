@@ -1,4 +1,4 @@
-"""Attention in one kernel: where the scores of all rows would not stay in cache, they are made and used a block at a time."""
+"""Attention in one kernel: scores that would not stay in cache are made and used a block of rows at a time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from autotune.graph.passes.site import Site, orders, sweep
 from search_space.hardware import Hardware
 
 FLOAT_BYTES = 4
-LEAST_LANES = 1
-"""Vectors that a row of scores fills at least."""
+OVERFLOW = 4
+"""Second-level caches that scores fill at least: fewer go through the caches from part to part at hardly a cost."""
 
 
 def with_attention(graph: Graph, hardware: Hardware) -> Graph:
     """The graph with products, softmax and products as one node, where the machine gains by it.
 
-    Those whose scores stay in the second-level cache of a core remain as they are: each part of them has more schedules
-    by itself. On GPUs and on machines whose memories programs fill all do.
+    Those of few scores remain as they are, as each part has more schedules by itself; so do all on GPUs and on machines
+    whose memories programs fill.
     """
     if hardware.kind != "cpu":
         return graph
@@ -31,7 +31,7 @@ def _joined(site: Site, node: Node, hardware: Hardware) -> str | None:
         return None
     weights, values = node.inputs
     scores = site.type(weights)
-    if scores.size * FLOAT_BYTES <= hardware.l2_bytes or scores.shape[-1] < hardware.float_lanes:
+    if scores.size * FLOAT_BYTES < OVERFLOW * hardware.l2_bytes or scores.shape[-1] < hardware.float_lanes:
         return None
     softmax = _through_reshapes(site, weights, "softmax")
     if softmax is None or softmax.type.shape[-1] != scores.shape[-1]:

@@ -1,4 +1,4 @@
-"""A product of the rows of a product, as in attention: what lies between the two stays in cache, a block of rows at a time."""
+"""Products of the rows of a product, as in attention: what lies between stays in cache, a block of rows at a time."""
 
 from __future__ import annotations
 
@@ -52,6 +52,8 @@ class ChainedProducts(SketchRule):
     def chain(self, draft: Draft, output: Stage) -> _Chain | None:
         """The stages that lead to `output`, if they form a chain of two products."""
         live = [s for s in draft.state.stages if s.attach.kind != "inline"]
+        if any(s.dtype != "float32" for s in live):
+            return None
         products = [s for s in live if s.reducer == "sum" and vector_axis(s) and not along_last(s) and s.tag != LIBRARY]
         if len(products) != 2 or live[0] is not products[0] or len(output.axes) < 2:
             return None
@@ -62,6 +64,8 @@ class ChainedProducts(SketchRule):
             return None
         if any(s.reducer is not None and not along_last(s) for s in found.rows):
             return None
+        if any(source.constant for source in draft.state.inputs if source.name in (*first.reads(), *second.reads())):
+            return None  # by itself, a product has its constants packed
         return found if self.by_rows(draft, found, live) else None
 
     def by_rows(self, draft: Draft, chain: _Chain, live: list[Stage]) -> bool:
@@ -122,7 +126,8 @@ class ChainedProducts(SketchRule):
         (axis,) = stage.reduce_axes
         extent = int(axis.extent.value)
         unrolls = reduce_tiles(extent, MAX_REDUCE_UNROLL)
-        draft, (unroll,) = draft.decide(DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.unroll",), unrolls))
+        group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.unroll",), unrolls)
+        draft, (unroll,) = draft.decide(group)
         tail = "exact" if all(extent % u == 0 for (u,) in unrolls) else "peel"
         inner = (f"{axis.name}.1", *spatial, f"{last}.0", f"{last}.1")
         draft = draft.require("unrolled operations", lift(product(tile)) * unroll, MAX_UNROLL)
@@ -134,7 +139,7 @@ class ChainedProducts(SketchRule):
         )
 
     def between(self, draft: Draft, chain: _Chain, block: str, hardware: Hardware) -> Draft:
-        """What is made of the rows, for all rows of a block: each stage its own loop over rows, in vectors along them."""
+        """What is made of the rows, for all rows of a block: a loop over rows for each stage, in vectors along them."""
         rows, output = RowWise(), chain.output.name
         draft, (accumulators,) = draft.decide(
             DecisionGroup.of("accumulators", ("accumulators",), [(u,) for u in (1, 2, 4, MAX_ACCUMULATORS)])
@@ -151,9 +156,7 @@ class ChainedProducts(SketchRule):
                 draft = spread(draft, member.name, hardware)
         return draft
 
-    def first(
-        self, draft: Draft, chain: _Chain, tile: tuple[Expr | int, ...], block: str, hardware: Hardware
-    ) -> Draft:
+    def first(self, draft: Draft, chain: _Chain, tile: tuple[Expr | int, ...], block: str, hardware: Hardware) -> Draft:
         """The first product for all rows of a block, columns outermost: a tile of its right factor serves all rows."""
         name, lanes = chain.first.name, hardware.float_lanes
         *outer, row, column = chain.first.axes
