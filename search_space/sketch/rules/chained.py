@@ -94,8 +94,8 @@ class ChainedProducts(SketchRule):
         columns = (f"{name}.{row.name}.tiles", f"{name}.{row.name}.tile")
         draft, (count, tile) = draft.decide(DecisionGroup.of(f"{name}.{row.name}", columns, rows))
         wide = [(v,) for m, v in vector_tiles(int(column.extent.value), lanes, MAX_VECTORS) if m == 1]
-        columns = (f"{name}.{column.name}.vectors",)
-        draft, (vectors,) = draft.decide(DecisionGroup.of(f"{name}.{column.name}", columns, wide))
+        group = DecisionGroup.of(f"{name}.{column.name}", (f"{name}.{column.name}.vectors",), wide)
+        draft, (vectors,) = draft.decide(group)
         i, j = row.name, column.name
         parallel = (*(a.name for a in outer), f"{i}.0")
         inner = (f"{i}.1.1", f"{j}.1", f"{j}.2")
