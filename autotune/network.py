@@ -14,6 +14,7 @@ import onnx
 
 from autotune.compile import Compiler
 from autotune.executable import Loaded, load
+from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.importer import import_model, with_weights
@@ -142,7 +143,7 @@ def load_network(
         graph = found.graph
     if device is not None:
         graph = offload(graph, _block(device))
-    graph = with_dot_products(graph)
+    graph = with_attention(with_dot_products(graph), registry.get(target).hardware)
     graph = executable_graph(graph, registry.get(target).alignment)
     return Network(name, whole, graph, tuple(tasks_of(graph, device, target)), accuracy, substituted, device, target)
 
@@ -293,6 +294,7 @@ def check_network(
     graph = optimise(plain)
     if network.found is not None:
         graph = searched(graph).graph
+    graph = with_attention(graph, registry.get(network.target).hardware)
     probed = replace(network, model=model, graph=executable_graph(graph), tasks=())
     feeds = make_feeds(network, seed)
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:

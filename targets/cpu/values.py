@@ -465,12 +465,31 @@ class Values:
             line = f"call reassoc {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar} {start}, {kind} {x.text})"
             return self.text.value(line, x.dtype)
         if x.dtype in FLOATS:
-            name = "fmin" if reducer == "min" else "fmax"
-        else:
-            sign = "u" if x.dtype in ("uint8", "bool") else "s"
-            name = {"sum": "add", "prod": "mul", "min": f"{sign}min", "max": f"{sign}max"}[reducer]
+            return self.halved(reducer, x)
+        sign = "u" if x.dtype in ("uint8", "bool") else "s"
+        name = {"sum": "add", "prod": "mul", "min": f"{sign}min", "max": f"{sign}max"}[reducer]
         self.math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({kind})")
         return self.text.value(f"call {scalar} @llvm.vector.reduce.{name}.{suffix}({kind} {x.text})", x.dtype)
+
+    def halved(self, reducer: str, x: Value) -> Value:
+        """The least or the greatest lane, one half with the other until one lane is left.
+
+        LLVM's own reduction of floats, which says what becomes of numbers that are none, goes lane by lane.
+        """
+        if x.lanes == 1:
+            return self.text.value(f"extractelement {x.type} {x.text}, i32 0", x.dtype)
+        kept = 1 << (x.lanes - 1).bit_length() - 1
+        rest = x.lanes - kept
+        first, second = (
+            self.text.value(
+                f"shufflevector {x.type} {x.text}, {x.type} poison, "
+                f"<{kept} x i32> <{', '.join(f'i32 {place}' for place in places)}>",
+                x.dtype,
+                kept,
+            )
+            for places in (range(kept), [kept + lane % rest for lane in range(kept)])
+        )
+        return self.halved(reducer, self.minmax(reducer, first, second))
 
 
 def _suffix(dtype: str) -> str:
