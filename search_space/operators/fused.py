@@ -28,15 +28,15 @@ def fused(anchor: Mapping[str, Any], epilogue: Mapping[str, Any], axes: Sequence
             own output has its shape.
         axes: of the transposition that makes the anchor's first input of what is given; none: that is given itself.
     """
-    checked = _checked_anchor(anchor)
+    checked, order = _checked_anchor(anchor), _checked_axes(axes)
     definition = te_json.to_json(te_json.from_json(epilogue))
-    args = {"anchor": checked, "epilogue": definition, "axes": _checked_axes(axes)}
+    args = {"anchor": checked, "epilogue": definition, "axes": order}
     data, *_, layer = _anchor(args, None)
     output = te_json.from_json(definition)
-    if args["axes"] and sorted(args["axes"]) != list(range(len(data.shape))):
+    if order and sorted(order) != list(range(len(data.shape))):
         raise ValueError(
             f"`axes` must name each of the {len(data.shape)} dimensions of the anchor's {data.name} once, "
-            f"but got axes={list(args['axes'])}"
+            f"but got axes={list(order)}"
         )
     if (output[0].shape, output[0].dtype) != (layer.shape, layer.dtype):
         raise ValueError(

@@ -13,7 +13,7 @@ from targets.cpu.memory import Memory
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
-from targets.cpu.windows import Window, apart, merged, runs, shuffled, window
+from targets.cpu.windows import Window, apart, mask_of, merged, runs, shuffled, window
 
 INDEX_OPS = {"const", "var", "add", "sub", "mul", "floordiv", "mod", "min", "max", "select"}
 INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
@@ -195,14 +195,14 @@ class Values:
                 raise BuildError(f"a register must be written before it is read, but got {e}")
             return known
         if plan.gather or plan.lane not in (0, 1):
-            lanes = self._even_lanes(plan, terms, constant)
-            if lanes is not None:
-                close = None if self.mask is not None and self.mask.lanes else window(*lanes, storage.grain)
+            lanes_at = self._even_lanes(plan, terms, constant)
+            if lanes_at is not None and (self.mask is None or not self.mask.lanes):
+                close = window(*lanes_at, storage.grain)
                 if close is not None:
                     return self._permuted(name, close)
-                apart_blocks = runs(*lanes)
-                if apart_blocks is not None:
-                    return self._merged(name, apart_blocks)
+            parts = None if lanes_at is None else runs(*lanes_at)
+            if parts is not None:
+                return self._merged(name, parts)
             pointers = self.lane_pointers(name, plan, terms, constant)
             return self.memory.gather(pointers, storage.dtype, self.lane[1] if self.lane else 1, self.mask)
         lanes = self.lane[1] if plan.lane and self.lane else 0
@@ -229,28 +229,15 @@ class Values:
         constant += whole.pop((), 0)
         return tuple(whole.items()), constant, tuple(o + plan.lane * i for i, o in enumerate(offsets))
 
-    def _merged(self, name: str, windows: tuple[Window, ...]) -> Value:
+    def _merged(self, name: str, parts: tuple[Window, ...]) -> Value:
         """The lanes' elements of several runs, zero where the mask is off; what no lane takes is not read."""
-        storage, outer, blocks = self.storage[name], self.mask, []
-        for part in windows:
+        blocks = []
+        for part in parts:
             pointer = self.addresses.pointer(name, part.terms, part.constant)
-            mask = outer
-            taken = [part.places.index(i) if i in part.places else -1 for i in range(part.size)]
-            if part.size > 1 and (-1 in taken or (outer is not None and outer.lanes)):
-                mask = self._mask_of(taken, len(part.places))
-            blocks.append(self.memory.load(pointer, storage.dtype, part.size if part.size > 1 else 0, mask))
-        return merged(self.math, blocks, windows)
-
-    def _mask_of(self, lanes: list[int], width: int) -> Value:
-        """A bit for each lane named, that of the mask at hand; off where a lane is negative."""
-        size = len(lanes)
-        if self.mask is None or not self.mask.lanes:
-            bits = Value(f"<{', '.join(f'i1 {int(lane >= 0)}' for lane in lanes)}>", "bool", size)
-            return bits if self.mask is None else self.both(self.mask, bits)
-        order = ", ".join(f"i32 {lane if lane >= 0 else width}" for lane in lanes)
-        mask = self.mask
-        line = f"shufflevector {mask.type} {mask.text}, {mask.type} zeroinitializer, <{size} x i32> <{order}>"
-        return self.text.value(line, "bool", size)
+            mask = mask_of(self.math, self.mask, part)
+            lanes = part.size if part.size > 1 else 0
+            blocks.append(self.memory.load(pointer, self.storage[name].dtype, lanes, mask))
+        return merged(self.math, blocks, parts)
 
     def _permuted(self, name: str, close: Window) -> Value:
         """The lanes' elements of a block that is read at once."""

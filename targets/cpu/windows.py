@@ -117,6 +117,25 @@ def runs(terms: Terms, constant: int, offsets: tuple[int, ...]) -> tuple[Window,
     return tuple(found)
 
 
+def mask_of(math: VectorMath, mask: Value | None, part: Window) -> Value | None:
+    """The mask under which a block is read: of each element that of the lane that takes it, off where none does."""
+    taken = [part.places.index(place) if place in part.places else -1 for place in range(part.size)]
+    by_lane = mask is not None and bool(mask.lanes)
+    if (part.size == 1 and not by_lane) or (-1 not in taken and not by_lane):
+        return mask
+    if mask is not None and part.size == 1:
+        return math.text.value(f"extractelement {mask.type} {mask.text}, i32 {taken[0]}", "bool")
+    if mask is not None and by_lane:
+        order = ", ".join(f"i32 {lane if lane >= 0 else mask.lanes}" for lane in taken)
+        line = f"shufflevector {mask.type} {mask.text}, {mask.type} zeroinitializer, <{part.size} x i32> <{order}>"
+        return math.text.value(line, "bool", part.size)
+    bits = Value(f"<{', '.join(f'i1 {int(lane >= 0)}' for lane in taken)}>", "bool", part.size)
+    if mask is None:
+        return bits
+    every = math.text.splat(mask, part.size)
+    return math.text.value(f"and {every.type} {every.text}, {bits.text}", "bool", part.size)
+
+
 def merged(math: VectorMath, blocks: list[Value], windows: tuple[Window, ...]) -> Value:
     """The lanes' elements of several blocks."""
     width = len(windows[0].places)

@@ -131,8 +131,8 @@ def _runs(source: Sequence[int], target: Sequence[int]) -> list[tuple[list[int],
     An axis of extent 1 belongs to the run of the axis before it, so that no run has axes on one side alone. Where both
     shapes begin with such axes, as with a batch of one, these are a run: they stay in front.
     """
-    first = tuple([i for i in range(len(shape)) if prod(shape[: i + 1]) == 1] for shape in (source, target))
-    runs: list[tuple[list[int], list[int]]] = [first] if all(first) else []
+    before, after = ([i for i in range(len(shape)) if prod(shape[: i + 1]) == 1] for shape in (source, target))
+    runs: list[tuple[list[int], list[int]]] = [(before, after)] if before and after else []
     left, right = ([i for i, extent in enumerate(shape) if extent != 1] for shape in (source, target))
     while left:
         run: tuple[list[int], list[int]] = ([left.pop(0)], [right.pop(0)])
