@@ -206,7 +206,7 @@ def task_name(graph: Graph, group: Group) -> str:
         window = weight[: len(weight) - (1 if first.op.startswith("depthwise") else 2)]
     if math.prod(_tuple(window)) > 1 or "conv" in first.op:
         parts[0] += "x".join(map(str, _tuple(window)))
-    shape = graph.type(first.inputs[0]).shape if first.inputs else first.type.shape
+    shape = graph.type(group.inputs[0]).shape if group.inputs else first.type.shape
     parts.append("x".join(map(str, shape[1:] if len(shape) in (4, 6) and shape[0] == 1 else shape)))
     if blocked:
         parts.append(str(first.type.shape[1] * first.type.shape[-1]))

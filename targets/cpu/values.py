@@ -13,7 +13,7 @@ from targets.cpu.memory import Memory
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
-from targets.cpu.windows import Window, apart, shuffled, window
+from targets.cpu.windows import Window, apart, mask_of, merged, runs, shuffled, window
 
 INDEX_OPS = {"const", "var", "add", "sub", "mul", "floordiv", "mod", "min", "max", "select"}
 INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
@@ -195,9 +195,14 @@ class Values:
                 raise BuildError(f"a register must be written before it is read, but got {e}")
             return known
         if plan.gather or plan.lane not in (0, 1):
-            close = self._window(name, plan, terms, constant)
-            if close is not None:
-                return self._permuted(name, close)
+            lanes_at = self._even_lanes(plan, terms, constant)
+            if lanes_at is not None and (self.mask is None or not self.mask.lanes):
+                close = window(*lanes_at, storage.grain)
+                if close is not None:
+                    return self._permuted(name, close)
+            parts = None if lanes_at is None else runs(*lanes_at)
+            if parts is not None:
+                return self._merged(name, parts)
             pointers = self.lane_pointers(name, plan, terms, constant)
             return self.memory.gather(pointers, storage.dtype, self.lane[1] if self.lane else 1, self.mask)
         lanes = self.lane[1] if plan.lane and self.lane else 0
@@ -206,9 +211,9 @@ class Values:
             self.prefetch(name, pointer)
         return self.memory.load(pointer, storage.dtype, lanes, self.mask)
 
-    def _window(self, name: str, plan: Plan, terms: Terms, constant: int) -> Window | None:
-        """The block that the lanes' elements share, if they do."""
-        if plan.loaded or self.lane is None or (self.mask is not None and self.mask.lanes):
+    def _even_lanes(self, plan: Plan, terms: Terms, constant: int) -> tuple[Terms, int, tuple[int, ...]] | None:
+        """Terms and constant of the first lane's element, and the lanes' distances from it, if these are known."""
+        if plan.loaded or self.lane is None:
             return None
         if any(holds_load(atom) for monomial, _ in plan.gather for atom in monomial):
             return None
@@ -222,8 +227,17 @@ class Values:
         first, offsets = found
         whole = poly_add(dict(terms), first)
         constant += whole.pop((), 0)
-        even = tuple(o + plan.lane * i for i, o in enumerate(offsets))
-        return window(tuple(whole.items()), constant, even, self.storage[name].grain)
+        return tuple(whole.items()), constant, tuple(o + plan.lane * i for i, o in enumerate(offsets))
+
+    def _merged(self, name: str, parts: tuple[Window, ...]) -> Value:
+        """The lanes' elements of several runs, zero where the mask is off; what no lane takes is not read."""
+        blocks = []
+        for part in parts:
+            pointer = self.addresses.pointer(name, part.terms, part.constant)
+            mask = mask_of(self.math, self.mask, part)
+            lanes = part.size if part.size > 1 else 0
+            blocks.append(self.memory.load(pointer, self.storage[name].dtype, lanes, mask))
+        return merged(self.math, blocks, parts)
 
     def _permuted(self, name: str, close: Window) -> Value:
         """The lanes' elements of a block that is read at once."""
