@@ -57,7 +57,7 @@ def _quantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     low, high = map(float, RANGES[attrs["dtype"]])
 
     def byte(x: Expr, inverse: Expr, zero: Expr) -> Expr:
-        whole = te.rint(x * inverse) + zero
+        whole = te.rint(x * inverse) + zero.astype("float32")
         found: Expr = te.minimum(te.maximum(whole, low), high).astype("int32").astype(attrs["dtype"])
         return found
 
@@ -65,16 +65,19 @@ def _quantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
 
 
 def quantised(x: Array, inverse: Array, zero: Array, dtype: str = "uint8") -> Array:
-    """The bytes that stand for the numbers nearest to `x`; `inverse` is that of their scale, both are float32."""
+    """The bytes that stand for the numbers nearest to `x`; `inverse` is that of their scale, the zero is a byte."""
     low, high = RANGES[dtype]
     with np.errstate(over="ignore"):
-        near = np.rint(x.astype(np.float32) * inverse) + zero
+        near = np.rint(x.astype(np.float32) * inverse) + zero.astype(np.float32)
     found: Array = np.clip(near, low, high).astype(dtype)
     return found
 
 
 def _quantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    return _with_dtype(typed("float32", "float32", "float32", dtype="uint8")(given, types))
+    attrs = _with_dtype(typed("float32", "float32", BYTES, dtype="uint8")(given, types))
+    if types[2].dtype != attrs["dtype"]:
+        raise ValueError(f"the zero must have the `dtype` of the bytes, {attrs['dtype']}, but got {types[2].dtype}")
+    return attrs
 
 
 def _with_dtype(attrs: dict[str, Any]) -> dict[str, Any]:
@@ -84,13 +87,16 @@ def _with_dtype(attrs: dict[str, Any]) -> dict[str, Any]:
 
 
 def dequantised(q: Array, scale: Array, zero: Array) -> Array:
-    """The numbers that bytes stand for; the scale is float32, the zero a whole number."""
-    numbers: Array = (q.astype(np.int32) - zero).astype(np.float32) * scale
+    """The numbers that bytes stand for; the scale is float32, the zero a byte."""
+    numbers: Array = (q.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale
     return numbers
 
 
 def _dequantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    return computed("dequantise", lambda q, s, zero: (q.astype("int32") - zero).astype("float32") * s, tensors)
+    def number(q: Expr, scale: Expr, zero: Expr) -> Expr:
+        return (q.astype("int32") - zero.astype("int32")).astype("float32") * scale
+
+    return computed("dequantise", number, tensors)
 
 
 def _requantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -121,10 +127,18 @@ def _limits(given: Attributes, types: Types) -> dict[str, Any]:
     return attrs
 
 
-def _same_bytes(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs: dict[str, Any] = typed(BYTES, BYTES, BYTES)(given, types)
+def _dequantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    attrs: dict[str, Any] = typed(BYTES, "float32", BYTES)(given, types)
+    return _same_bytes(attrs, (types[0], types[2]))
+
+
+def _limit_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    return _same_bytes(typed(BYTES, BYTES, BYTES)(given, types), types)
+
+
+def _same_bytes(attrs: dict[str, Any], types: Types) -> dict[str, Any]:
     if len({kind.dtype for kind in types}) > 1:
-        raise ValueError(f"inputs must have one dtype, but got {', '.join(kind.dtype for kind in types)}")
+        raise ValueError(f"bytes must have one dtype, but got {', '.join(kind.dtype for kind in types)}")
     return attrs
 
 
@@ -176,7 +190,7 @@ register(
     GraphOp(
         "dequantise",
         Kind.elementwise,
-        typed(BYTES, "float32", "int32"),
+        _dequantise_attributes,
         _dequantise,
         compute=lambda attrs, q, scale, zero: dequantised(q, scale, zero),
     ),
@@ -197,7 +211,7 @@ register(
     GraphOp(  # bytes between two others
         "limit",
         Kind.elementwise,
-        _same_bytes,
+        _limit_attributes,
         lambda attrs, tensors: computed("limit", lambda q, low, high: te.minimum(te.maximum(q, low), high), tensors),
         compute=lambda attrs, q, low, high: np.clip(q, low, high),
     ),

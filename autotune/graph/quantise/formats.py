@@ -53,11 +53,11 @@ class Format:
 
     def encode(self, array: Array) -> Array:
         """The nearest bytes."""
-        return quantised(array, np.asarray(self.inverse), np.asarray(np.float32(self.zero)), self.dtype)
+        return quantised(array, np.asarray(self.inverse), np.asarray(self.zero), self.dtype)
 
     def decode(self, array: Array) -> Array:
         """The numbers that bytes stand for, float32."""
-        return dequantised(array, np.asarray(np.float32(self.scale)), np.asarray(np.int32(self.zero)))
+        return dequantised(array, np.asarray(np.float32(self.scale)), np.asarray(self.zero))
 
     @property
     def dtype(self) -> str:

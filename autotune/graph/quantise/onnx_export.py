@@ -106,13 +106,13 @@ def _matmul(x: _Export, node: Node) -> None:
 
 def _quantise(x: _Export, node: Node) -> None:
     data, inverse, zero = node.inputs
-    near = x.add("Add", [x.add("Round", [x.add("Mul", [data, inverse])]), zero])
+    near = x.add("Add", [x.add("Round", [x.add("Mul", [data, inverse])]), x.cast(zero, "float32")])
     x.add("Cast", [x.limited(near, 0, 255)], node.name, to=TensorProto.UINT8)
 
 
 def _dequantise(x: _Export, node: Node) -> None:
     data, scale, zero = node.inputs
-    x.add("Mul", [x.cast(x.add("Sub", [x.cast(data, "int32"), zero]), "float32"), scale], node.name)
+    x.add("Mul", [x.cast(x.add("Sub", [x.cast(data, "int32"), x.cast(zero, "int32")]), "float32"), scale], node.name)
 
 
 def _dequantise_sum(x: _Export, node: Node) -> None:

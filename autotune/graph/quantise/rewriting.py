@@ -228,7 +228,7 @@ class Rewriting:
         if name not in self.floats:
             at = self.format(name)
             source = self.bytes[name]
-            numbers = [self.constant([at.scale], np.float32), self.constant([at.zero])]
+            numbers = [self.constant([at.scale], np.float32), self.constant([at.zero], at.dtype)]
             self.floats[name] = self.builder.add("dequantise", [source, *numbers])
         return self.floats[name]
 
@@ -240,7 +240,7 @@ class Rewriting:
                 self.bytes[name] = self.builder.constant(at.encode(self.graph.constants[name]), name)
             else:
                 source = self.float(name)
-                numbers = [self.constant([number], np.float32) for number in (at.inverse, at.zero)]
+                numbers = [self.constant([at.inverse], np.float32), self.constant([at.zero], at.dtype)]
                 self.bytes[name] = self.builder.add("quantise", [source, *numbers], dtype=at.dtype)
         return self.bytes[name]
 

@@ -57,10 +57,10 @@ def drawn(rng: np.random.Generator, op: str, rows: int, channels: int) -> list[A
     near = np.nextafter(halves, rng.choice([-np.inf, np.inf], halves.shape)).astype(np.float32)
     numbers = np.concatenate([halves, near, np.full((1, channels), 1e30), np.full((1, channels), -1e30)])
     return {
-        "quantise": [numbers.astype(np.float32), np.float32([1.0]), np.float32([128])],
-        "dequantise": [data, np.float32([0.123]), np.int32([117])],
-        "quantise to int8": [numbers.astype(np.float32), np.float32([1 / 0.7]), np.float32([0])],
-        "dequantise int8": [data, np.float32([2.0**-3]), np.int32([0])],
+        "quantise": [numbers.astype(np.float32), np.float32([1.0]), np.uint8([128])],
+        "dequantise": [data, np.float32([0.123]), np.uint8([117])],
+        "quantise to int8": [numbers.astype(np.float32), np.float32([1 / 0.7]), np.int8([-3])],
+        "dequantise int8": [data, np.float32([2.0**-3]), np.int8([5])],
         "dequantise_sum": [sums, scale],
         "requantise": [sums, bias, shift],
         "rescale": [sums, bias, scale],
@@ -161,10 +161,10 @@ def test_inputs_of_another_dtype_are_refused() -> None:
     shift, scale = b.constant(np.zeros(4, np.int32)), b.constant(np.ones(1, np.float32))
     signed = b.constant(np.zeros(1, np.int8))
     for op, inputs in (
-        ("quantise", ["q", scale, scale]),
+        ("quantise", ["q", scale, "q"]),
         ("quantise", ["x"]),
         ("quantise", ["x", scale, shift]),
-        ("dequantise", ["x", scale, shift]),
+        ("dequantise", ["x", scale, "q"]),
         ("dequantise", ["q", scale, scale]),
         ("limit", ["q", "x", "x"]),
         ("limit", ["q"]),
@@ -179,9 +179,13 @@ def test_inputs_of_another_dtype_are_refused() -> None:
     with pytest.raises(GraphError, match="`low` and `high` must be bytes in order"):
         b.add("requantise", [sums, shift, shift], low=0, high=255, dtype="int8")
     with pytest.raises(GraphError, match="`dtype` must be one of uint8, int8, but got dtype='int16'"):
-        b.add("quantise", ["x", scale, scale], dtype="int16")
-    with pytest.raises(GraphError, match="inputs must have one dtype, but got uint8, int8, int8"):
+        b.add("quantise", ["x", scale, "q"], dtype="int16")
+    with pytest.raises(GraphError, match="the zero must have the `dtype` of the bytes, uint8, but got int8"):
+        b.add("quantise", ["x", scale, signed])
+    with pytest.raises(GraphError, match="bytes must have one dtype, but got uint8, int8"):
         b.add("limit", ["q", signed, signed])
+    with pytest.raises(GraphError, match="bytes must have one dtype, but got uint8, int8"):
+        b.add("dequantise", ["q", scale, signed])
     for inputs in (["q"], ["q", signed], ["q", "q"], ["q", "q", "q"]):
         with pytest.raises(GraphError, match="inputs must be data and a number of their dtype to pad with"):
             b.add("pad_with", inputs, before=(1, 0), after=(0, 0))
