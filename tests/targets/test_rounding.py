@@ -50,7 +50,7 @@ def test_bytes_are_those_of_rounding_limiting_and_converting(dtype: str, zero: i
         return byte(whole, dtype, float(low), float(high))
 
     given = [values] if zero is None else [values, np.array([zero], dtype)]
-    workload = Workload.of([x, y][: len(given)] + [te.compute(values.shape, of, name="byte")])
+    workload = Workload.of([*[x, y][: len(given)], te.compute(values.shape, of, name="byte")])
     module = built(workload)
     found = registry.get("cpu").load(module).bind(given).run(1)
     wanted = np.clip(np.rint(values.astype(np.float64)) + (zero or 0), low, high).astype(dtype)

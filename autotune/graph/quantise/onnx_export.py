@@ -121,7 +121,12 @@ def _dequantise_sum(x: _Export, node: Node) -> None:
 
 def _requantise(x: _Export, node: Node) -> None:
     value = x.add("Mul", [x.cast(x.add("Add", node.inputs[:2]), "float32"), node.inputs[2]])
-    x.add("Cast", [x.limited(x.add("Round", [value]), node.attrs["low"], node.attrs["high"])], node.name, to=TensorProto.UINT8)
+    x.add(
+        "Cast",
+        [x.limited(x.add("Round", [value]), node.attrs["low"], node.attrs["high"])],
+        node.name,
+        to=TensorProto.UINT8,
+    )
 
 
 def _widened(x: _Export, data: str, factor: str, name: str = "") -> str:

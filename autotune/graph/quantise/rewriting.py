@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from autotune.graph.ir import Array, Builder, Graph, GraphError, Node, without_unread_constants
+from autotune.graph.ir import Builder, Graph, GraphError, Node, without_unread_constants
 from autotune.graph.ops.quantised import RANGES
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.passes.site import pair
