@@ -1,9 +1,9 @@
 """Operations on numbers of 8 bits and on the int32 sums made of them: exact, but for those from and to floats.
 
 A byte q stands for the number (q - zero) * scale. Scales and zeros are inputs, as weights are: layers that differ in
-them alone are one workload. Bytes are unsigned for processors whose dot products take them so, or int8 with a zero of 0 for
-accelerators. A sum becomes a byte by one product in float32, which all compute alike, or by a shift; the product is
-rounded to nearest, halves to even.
+them alone are one workload. Bytes are unsigned for processors whose dot products take them so, or int8 with a zero of
+0 for accelerators. A sum becomes a byte by one product in float32, which all compute alike, or by a shift; the
+product is rounded to nearest, halves to even.
 """
 
 from __future__ import annotations
