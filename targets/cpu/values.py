@@ -10,6 +10,7 @@ from targets.base import BuildError
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
 from targets.cpu.memory import Memory
+from targets.cpu.rounding import WHOLE, Bounded, bounded
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
@@ -94,7 +95,8 @@ class Values:
         if e.op == "select":
             return self.select(e)
         if e.op == "cast":
-            return self.cast(self.value(e.args[0]), e.dtype)
+            found = bounded(e)
+            return self.rounded(found, e.dtype) if found else self.cast(self.value(e.args[0]), e.dtype)
         if e.op == "call":
             return self.call(e.args[0], self.value(e.args[1]))
         return self.binary(e)
@@ -368,6 +370,22 @@ class Values:
             if not narrow and x.dtype != "bool" and BITS[dtype] == BITS[x.dtype]:
                 return Value(x.text, dtype, x.lanes)
         return self.text.value(f"{name} {x.type} {x.text} to {to}", dtype, x.lanes)
+
+    def rounded(self, found: Bounded, dtype: str) -> Value:
+        """A whole number within limits as a byte, out of a float's lowest bits.
+
+        Where 1.5 * 2^23 is added to a float of less than 2^22 it is rounded to a whole number, halves to even, and the
+        sum's lowest byte is that number's. What is larger stays beyond the limits.
+        """
+        text, math = self.text, self.math
+        x = math.op("fadd", self.value(found.number), WHOLE)
+        if found.added is not None:  # whole numbers as large are added exactly
+            x, added = self.same_lanes(x, self.cast(self.value(found.added), "float32"))
+            x = math.op("fadd", x, added)
+        for op, limit in (("max", found.low), ("min", found.high)):
+            x = self.minmax(op, x, math.number(WHOLE + limit, x))
+        bits = text.value(f"bitcast {x.type} {x.text} to {llvm_type('int32', x.lanes)}", "int32", x.lanes)
+        return self.cast(bits, dtype)
 
     def _widened(self, x: Value) -> Value:
         """A bfloat16 as float32: its bits are the upper half."""
