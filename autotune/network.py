@@ -24,6 +24,7 @@ from autotune.graph.offload import block_of, is_offloaded, offload, tuned_as
 from autotune.graph.ops import find
 from autotune.graph.partition import Group, partition
 from autotune.graph.passes import optimise
+from autotune.graph.passes.split_windows import split_windows
 from autotune.graph.quantise import (
     CALIBRATION_INPUTS,
     MODES,
@@ -143,7 +144,10 @@ def load_network(
         graph = found.graph
     if device is not None:
         graph = offload(graph, _block(device))
-    graph = with_attention(with_dot_products(graph), registry.get(target).hardware)
+    graph = with_dot_products(graph)
+    if passes is None and registry.get(target).hardware.gpu is None:
+        graph = split_windows(graph)
+    graph = with_attention(graph, registry.get(target).hardware)
     graph = executable_graph(graph, registry.get(target).alignment)
     return Network(name, whole, graph, tuple(tasks_of(graph, device, target)), accuracy, substituted, device, target)
 

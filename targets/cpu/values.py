@@ -7,6 +7,7 @@ from typing import Any
 from search_space.ir.expr import BITS, FLOATS, SHIFTS, Expr, const, substitute, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
 from targets.base import BuildError
+from targets.cpu.across import COLUMNS, columns, neighbours
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
 from targets.cpu.memory import Memory
@@ -202,6 +203,8 @@ class Values:
                 close = window(*lanes_at, storage.grain)
                 if close is not None:
                     return self._permuted(name, close)
+            if (across := self._across(name, e.args[-1], plan, terms, constant)) is not None:
+                return across
             parts = None if lanes_at is None else runs(*lanes_at)
             if parts is not None:
                 return self._merged(name, parts)
@@ -261,6 +264,21 @@ class Values:
         order = ("lanes", block.text, places)
         known: Value | None = self.text.lookup(order)
         return known if known is not None else self.text.remember(order, shuffled(self.math, block, places))
+
+    def _across(self, name: str, index: Expr, plan: Plan, terms: Terms, constant: int) -> Value | None:
+        """The lanes' elements, made along with those next to them; None where these may not be there or wanted."""
+        storage, width = self.storage[name], self.lane[1] if self.lane else 1
+        numbers = {v: self.env[v] for v in self.facts(index)[0]}
+        if self.mask is not None or not neighbours(plan, storage, width, index, numbers, self.integers.simplify):
+            return None
+        place = numbers[plan.unrolled[0][0]] % COLUMNS
+        key = ("across", name, terms, constant - place, plan.lane, self.versions.get(name, 0), self.epoch)
+        made: list[Value] | None = self.text.lookup(key)
+        if made is None:
+            starts = [self.addresses.pointer(name, terms, constant - place + i * plan.lane) for i in range(width)]
+            rows = [self.memory.load(start, storage.dtype, COLUMNS) for start in starts]
+            made = self.text.remember(key, columns(self.text, rows))
+        return made[place]
 
     def _moved(self, name: str, plan: Plan, pointer: str) -> str:
         """The pointer with what depends on elements of other buffers added; these are read here, under the mask."""

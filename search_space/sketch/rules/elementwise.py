@@ -8,9 +8,10 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import variables, walk
 from search_space.lower.inline import expanded
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import Annotate, Fuse, Split
+from search_space.schedule.steps import Annotate, Fuse, Reorder, Split
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.tables import DecisionGroup
+from search_space.sketch.reads import read_across
+from search_space.sketch.tables import DecisionGroup, block_counts, ceildiv
 
 CHUNKS = (1, 4, 16, 64, 256)
 UNROLLS = (1, 2, 4)
@@ -18,6 +19,8 @@ MOST_TURNS = 4
 """Rows whose elements are taken in turns: as many loads make a vector, where gathering loads each lane by itself."""
 WHOLE_ROW = 32
 """Vectors of a row that may all be written out."""
+COLUMNS = 4
+"""Neighbours in an input's row that tiles read at once: 128 bits of 4-byte elements, where shuffles are cheap."""
 
 
 def reads_computed_places(stage: Stage) -> bool:
@@ -73,7 +76,11 @@ class Elementwise(SketchRule):
             return [rows.variant("rows").finish(name)]
         if any(s.reducer is not None for s in draft.state.stages):  # what is done besides is not worth two sketches
             return [rows.finish(name)]
-        return [d.finish(name) for d in (self.flat(draft, stage, hardware).variant("flat"), rows.variant("rows"))]
+        drafts = [self.flat(draft, stage, hardware).variant("flat"), rows.variant("rows")]
+        across = read_across(draft, stage, COLUMNS)
+        if across is not None and int(stage.axes[-1].extent.value) >= hardware.float_lanes:
+            drafts.append(self.tiles(draft, stage, across[1], hardware).variant("tiles"))
+        return [d.finish(name) for d in drafts]
 
     def fused(self, draft: Draft, name: str, axes: list[str]) -> tuple[Draft, str]:
         """The draft with these axes as one loop, and the loop."""
@@ -93,6 +100,27 @@ class Elementwise(SketchRule):
             Annotate(name, f"{fused}.0", "parallel"),
             Annotate(name, f"{fused}.2", "unroll"),
             Annotate(name, f"{fused}.3", "vectorize"),
+        )
+
+    def tiles(self, draft: Draft, stage: Stage, across: str, hardware: Hardware) -> Draft:
+        """Tiles of rows of the output that read neighbours in the rows of an input: what a line of it holds is used
+        while it is there."""
+        lanes, name, last = hardware.float_lanes, stage.name, stage.axes[-1].name
+        extent = next(int(a.extent.value) for a in stage.axes if a.name == across)
+        table = [(m,) for m in block_counts(ceildiv(extent, COLUMNS))]
+        draft, (blocks,) = draft.decide(DecisionGroup.of(f"{name}.blocks", (f"{name}.blocks",), table))
+        outer = [a.name for a in stage.axes[:-1] if a.name != across]
+        parallel = (*outer, f"{across}.0")
+        draft = draft.apply(
+            Split(name, across, (blocks, COLUMNS), "clamp"),
+            Split(name, last, (lanes,), "clamp"),
+            Reorder(name, (*parallel, f"{last}.0", f"{across}.1", f"{across}.2", f"{last}.1")),
+        )
+        draft, fused = self.fused(draft, name, list(parallel))
+        return draft.apply(
+            Annotate(name, fused, "parallel"),
+            Annotate(name, f"{across}.2", "unroll"),
+            Annotate(name, f"{last}.1", "vectorize"),
         )
 
     def rows(self, draft: Draft, stage: Stage, hardware: Hardware, axes: int = 1) -> Draft:
