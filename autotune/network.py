@@ -14,6 +14,7 @@ import onnx
 
 from autotune.compile import Compiler
 from autotune.executable import Loaded, load
+from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.importer import import_model, with_weights
@@ -23,6 +24,7 @@ from autotune.graph.offload import block_of, is_offloaded, offload, tuned_as
 from autotune.graph.ops import find
 from autotune.graph.partition import Group, partition
 from autotune.graph.passes import optimise
+from autotune.graph.passes.split_windows import split_windows
 from autotune.graph.quantise import (
     CALIBRATION_INPUTS,
     MODES,
@@ -143,6 +145,9 @@ def load_network(
     if device is not None:
         graph = offload(graph, _block(device))
     graph = with_dot_products(graph)
+    if passes is None and registry.get(target).hardware.gpu is None:
+        graph = split_windows(graph)
+    graph = with_attention(graph, registry.get(target).hardware)
     graph = executable_graph(graph, registry.get(target).alignment)
     return Network(name, whole, graph, tuple(tasks_of(graph, device, target)), accuracy, substituted, device, target)
 
@@ -205,7 +210,7 @@ def task_name(graph: Graph, group: Group) -> str:
         window = weight[: len(weight) - (1 if first.op.startswith("depthwise") else 2)]
     if math.prod(_tuple(window)) > 1 or "conv" in first.op:
         parts[0] += "x".join(map(str, _tuple(window)))
-    shape = graph.type(first.inputs[0]).shape if first.inputs else first.type.shape
+    shape = graph.type(group.inputs[0]).shape if group.inputs else first.type.shape
     parts.append("x".join(map(str, shape[1:] if len(shape) in (4, 6) and shape[0] == 1 else shape)))
     if blocked:
         parts.append(str(first.type.shape[1] * first.type.shape[-1]))
@@ -293,6 +298,7 @@ def check_network(
     graph = optimise(plain)
     if network.found is not None:
         graph = searched(graph).graph
+    graph = with_attention(graph, registry.get(network.target).hardware)
     probed = replace(network, model=model, graph=executable_graph(graph), tasks=())
     feeds = make_feeds(network, seed)
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:

@@ -5,6 +5,9 @@ its own place, and is its only reader. Of several groups that an element-wise no
 residual addition) it ends the one that is computed last, as the others are there by then. Kernels of an accelerator
 are ended by nothing.
 
+A transposition of few channels that only convolutions read, as of an image that comes channels-first, is no kernel
+either: they read single elements, whatever the order is in which these lie.
+
 Workloads know nothing of the names in a graph: the same structure in another network is the same workload.
 """
 
@@ -18,7 +21,14 @@ from autotune.graph.ir import Graph, Node
 from autotune.graph.ops import Kind, find
 from autotune.graph.views import Location, free, locate
 from search_space import te, te_json
+from search_space.dtypes import numpy_dtype
 from search_space.workloads import Workload
+
+READ_BY_ELEMENT = frozenset({"conv1d", "conv2d", "conv3d"})
+"""Operations that read their first input an element at a time, for all of their output channels."""
+
+LINE = 64
+"""Bytes of a cache line. Pixels as long are read in whole lines, which is worth a transposition."""
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 
@@ -31,11 +41,13 @@ class Group:
         nodes: the one that begins it, then those fused into it, in order.
         inputs: values that the workload takes, in its order; one may occur twice.
         workload: what the kernel computes; None where nothing is computed, see `views`.
+        through: the transposition through which the first node reads its first input.
     """
 
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     workload: Workload | None
+    through: Node | None = None
 
     @property
     def output(self) -> str:
@@ -45,7 +57,8 @@ class Group:
     @cached_property
     def title(self) -> str:
         """The operations, for people."""
-        return "+".join(node.op for node in self.nodes)
+        through = () if self.through is None else (self.through,)
+        return "+".join(node.op for node in (*through, *self.nodes))
 
 
 def partition(graph: Graph, in_place: bool = True, alignment: int = 1) -> list[Group]:
@@ -53,11 +66,36 @@ def partition(graph: Graph, in_place: bool = True, alignment: int = 1) -> list[G
 
     Args:
         graph: what to go over.
-        in_place: whether concatenations are written and slices read in place, see `views`.
+        in_place: whether concatenations are written and slices read in place, see `views`, and transpositions of few
+            channels where they lie.
         alignment: bytes of which the places of values must be multiples, see `locate`.
     """
     locations = locate(graph, in_place, alignment=alignment)
-    return [_group(graph, nodes, nothing) for nodes, nothing in grouped(graph, locations)]
+    through = _read_through(graph) if in_place else {}
+    return [
+        _group(graph, nodes, nothing, through.get(nodes[0].inputs[0]) if nodes[0].inputs else None)
+        for nodes, nothing in grouped(graph, locations)
+        if nodes[0].name not in through
+    ]
+
+
+def _read_through(graph: Graph) -> dict[str, Node]:
+    """Transpositions, by name, that the convolutions which read them do themselves."""
+    consumers = graph.consumers()
+
+    def read_by_element(name: str, reader: Node) -> bool:
+        plain = reader.op in READ_BY_ELEMENT and reader.attrs["groups"] == 1 and reader.inputs.count(name) == 1
+        return plain and reader.inputs[0] == name and reader.type.dtype == "float32"
+
+    return {
+        node.name: node
+        for node in graph.nodes
+        if node.op == "transpose"
+        and node.name not in graph.outputs
+        and node.type.shape[-1] * numpy_dtype(node.type.dtype).itemsize < LINE
+        and consumers[node.name]
+        and all(read_by_element(node.name, reader) for reader in consumers[node.name])
+    }
 
 
 def grouped(
@@ -100,7 +138,7 @@ def grouped(
     return [(members[name], members[name][0].name in nothing) for name in order]
 
 
-def _group(graph: Graph, nodes: Sequence[Node], nothing: bool) -> Group:
+def _group(graph: Graph, nodes: Sequence[Node], nothing: bool, through: Node | None = None) -> Group:
     first, *rest = nodes
     operation = find(first.op)
     if nothing:
@@ -114,13 +152,18 @@ def _group(graph: Graph, nodes: Sequence[Node], nothing: bool) -> Group:
         names, output, more = _epilogue(graph, rest, first.name, output, given)
         return Group(tuple(nodes), (*distinct, *names), Workload.of([*given.values(), *more, output]))
     anchor = operation.workload(first.attrs, types, constants)
-    if not rest:
+    if not rest and through is None:
         return Group(tuple(nodes), first.inputs, anchor)
     layer = te.placeholder(anchor.output.shape, anchor.output.dtype, "layer")
     names, output, more = _epilogue(graph, rest, first.name, layer, {})
+    if not rest:
+        output = te.compute(layer.shape, lambda *index: layer[index], name="copy")
     definition = te_json.to_json([layer, *more, output])
-    workload = Workload("fused", {"anchor": anchor.to_json(), "epilogue": definition})
-    return Group(tuple(nodes), (*first.inputs, *names), workload)
+    args = {"anchor": anchor.to_json(), "epilogue": definition}
+    if through is None:
+        return Group(tuple(nodes), (*first.inputs, *names), Workload("fused", args))
+    workload = Workload("fused", {**args, "axes": through.attrs["axes"]})
+    return Group(tuple(nodes), (*through.inputs, *first.inputs[1:], *names), workload, through)
 
 
 def _epilogue(

@@ -15,7 +15,8 @@ from costmodel.features.nest import LINE, Nest
 from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
 from search_space.hardware import Hardware
-from search_space.ir.expr import dtype_bytes, variables, walk
+from search_space.ir.expr import dtype_bytes, var, variables, walk
+from search_space.ir.polynomial import canon, poly
 
 LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
 OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides: its branch is predicted
@@ -26,6 +27,8 @@ for constants laid out anew are used m times, the other operand n times, and res
 vector instructions, too, so that the ratio is much the same on all processors."""
 LIBRARY_TILE = 24  # vectors of results that it keeps in registers
 PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
+NEIGHBOURS, ELEMENT = 4, 4  # neighbours in rows that are loaded at once, and their bytes
+ACROSS = 0.5  # loads that each lane then counts for: a quarter of one, and as many shuffles
 GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
 LOOP_SECONDS = 1.4e-6  # of a parallel loop besides its start: lines that other cores have, and threads that end last
@@ -35,6 +38,9 @@ the loads of those that are there already, which whoever reads each line once do
 KEPT = 0.75
 """Share of a cache up to which what is touched again is still there: lines are not spread evenly over its sets."""
 WRITTEN = 2.0  # times that what is written passes between caches: it is fetched first, and put back
+CONTENDED = 0.19
+"""Share of its time that is added where multiply-adds and loads both keep their ports busy all the time, as tiles do
+that read an operand for each product: 2 ** (1 / 4) - 1, and by the fourth power of the lesser's share otherwise."""
 OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
 # Vector instructions that an operation counts for: those of our polynomials, and how long units are kept by divisions.
 COST = {"div": 8.0, "sqrt": 10.0, "rsqrt": 12.0, "exp": 12.0, "log": 16.0, "tanh": 20.0, "erf": 20.0, "sigmoid": 20.0}
@@ -135,7 +141,7 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
         for t, one, each, share in zip(traffic, rates.one, rates.each, REACHED, strict=True)
     )
     arithmetic, loading = arithmetic * instructions, ports * instructions
-    compute = arithmetic.most(loading).most(issue) + overhead
+    compute = _together(arithmetic, loading).most(issue) + overhead
     slowest, everything = compute, compute
     for term in misses:
         slowest, everything = slowest.most(term), everything + term
@@ -146,6 +152,14 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     return Terms(
         instructions, tile, registers, body, loads, arithmetic, loading, overhead, traffic, misses, balance, seconds
     )
+
+
+def _together(arithmetic: Value, loading: Value) -> Value:
+    """Cycles of two that each could be hidden behind the other: more than the greater where they are alike."""
+    greater = arithmetic.most(loading).most(1e-9)
+    share = arithmetic.least(loading) / greater
+    square = share * share
+    return greater * (square * square * CONTENDED + 1)
 
 
 def _lanes(nest: Nest, hardware: Hardware) -> Value:
@@ -174,8 +188,21 @@ def _transfers(nest: Nest, access: Access) -> Value:
         if loop.kind == "vectorize" and access.depends(loop.var):
             scattered = nest.extent_of("vectorize")
             together = _permuted(nest, access) if permutes(access, loop.var) else nest.tape.const(1)
-            times = times * (nest.stride(access, loop.var) <= 1).otherwise(together, scattered)
+            times = times * (nest.stride(access, loop.var) <= 1).otherwise(together, scattered * _across(nest, access))
     return times
+
+
+def _across(nest: Nest, access: Access) -> float:
+    """Loads that a lane counts for which lies in a row of its own: fewer where its neighbours are read, too."""
+    if dtype_bytes(access.buffer.dtype) != ELEMENT or not access.indices:
+        return 1.0
+    row = poly(canon(access.indices[-1]))
+    for loop in nest.statement.loops:
+        if loop.kind == "unroll" and loop.extent.is_const and int(loop.extent.value) % NEIGHBOURS == 0:
+            moving = {m: c for m, c in row.items() if any(loop.var in variables(atom) for atom in m)}
+            if moving == {(var(loop.var),): 1}:
+                return ACROSS
+    return 1.0
 
 
 def window(statement: Statement) -> Loop | None:

@@ -40,16 +40,18 @@ class Simplifier:
     Attributes:
         ranges: extent of each loop variable in scope; other variables are decision variables, at least 1.
         limits: the greatest value of a decision variable, where one is known.
+        facts: what else is known of decision variables: polynomials that are not positive.
     """
 
     ranges: Mapping[str, Expr]
     limits: dict[str, int] = field(default_factory=dict)
+    facts: list[Poly] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._memo: dict[int, Expr] = {}
         self._atoms: dict[Expr, AtomRange] = {}
         self._proofs: dict[frozenset[tuple[tuple[Expr, ...], int]], bool] = {}
-        self._seen = (0, 0)
+        self._seen = (0, 0, 0)
 
     def forget(self) -> None:
         """Drops remembered results: the range of a known loop has changed."""
@@ -59,14 +61,14 @@ class Simplifier:
 
     def _refresh(self) -> None:
         """Drops them when more is known than when they were remembered."""
-        state = (len(self.ranges), len(self.limits))
+        state = (len(self.ranges), len(self.limits), len(self.facts))
         if state != self._seen:
             self.forget()
             self._seen = state
 
     def proved(self, p: Poly) -> bool:
         """Whether p <= 0 for all decision variables, their upper limits taken into account."""
-        if nonpositive(p):
+        if nonpositive(p) or any(nonpositive(poly_add(p, fact, -1)) for fact in self.facts):
             return True
         if not any(self._limited(a) for m, c in p.items() if c > 0 for a in m):
             return False
@@ -364,7 +366,7 @@ def _interval_of_product(op: str, a: Interval, b: Interval, simplify: Simplifier
 
 def _interval_of_extremum(op: str, a: Interval, b: Interval, simplify: Simplifier) -> Interval:
     width = simplify.extremum("max", a.width, b.width)
-    return Interval((minimum if op == "min" else maximum)(a.low, b.low), width)
+    return Interval(simplify.extremum(op, a.low, b.low), width)
 
 
 def _interval_of_division(op: str, a: Interval, b: Interval, simplify: Simplifier) -> Interval:

@@ -296,6 +296,7 @@ class Bounds:
                 )
             if not (tile.is_const and extent.is_const):
                 self.constraints.append(Constraint(f"{where} holds a tile", tile, extent))
+                self.simplify.facts.append(poly(tile - extent))
             if tile.op == "var" and extent.is_const:
                 self.simplify.limits[tile.args[0]] = extent.value
         extents[relation.children[0]] = outer

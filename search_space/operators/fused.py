@@ -1,19 +1,23 @@
-"""An operator with what follows it in the same kernel: any element-wise definition on its output."""
+"""An operator with what follows it in the same kernel, any element-wise definition on its output; and with a
+transposition in front of it, whose result is not written out but read where it lies.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from search_space import te, te_json
-from search_space.operators import estimates, evaluation
-from search_space.operators.base import FLOOR, Args, Array, Operator, Precision
+from search_space.ir.expr import Expr
+from search_space.operators import estimates, evaluation, winograd
+from search_space.operators.base import FLOOR, LIBRARY, Args, Array, Operator, Precision
+from search_space.operators.naming import over
 from search_space.schedule.state import operations, rename_loads
 
 
-def fused(anchor: Mapping[str, Any], epilogue: Mapping[str, Any]) -> dict[str, Any]:
+def fused(anchor: Mapping[str, Any], epilogue: Mapping[str, Any], axes: Sequence[int] = ()) -> dict[str, Any]:
     """An operator of the library and its epilogue.
 
     Every algorithm of the operator is one of the whole.
@@ -22,11 +26,18 @@ def fused(anchor: Mapping[str, Any], epilogue: Mapping[str, Any]) -> dict[str, A
         anchor: `operator` and `args`, as `Workload.to_json` gives them.
         epilogue: a definition (`search_space.te_json`) whose first input stands for the anchor's output, and whose
             own output has its shape.
+        axes: of the transposition that makes the anchor's first input of what is given; none: that is given itself.
     """
-    checked = _checked_anchor(anchor)
+    checked, order = _checked_anchor(anchor), _checked_axes(axes)
     definition = te_json.to_json(te_json.from_json(epilogue))
-    args = {"anchor": checked, "epilogue": definition}
-    layer, output = _anchor(args, None)[-1], te_json.from_json(definition)
+    args = {"anchor": checked, "epilogue": definition, "axes": order}
+    data, *_, layer = _anchor(args, None)
+    output = te_json.from_json(definition)
+    if order and sorted(order) != list(range(len(data.shape))):
+        raise ValueError(
+            f"`axes` must name each of the {len(data.shape)} dimensions of the anchor's {data.name} once, "
+            f"but got axes={list(order)}"
+        )
     if (output[0].shape, output[0].dtype) != (layer.shape, layer.dtype):
         raise ValueError(
             f"`epilogue` must first read the anchor's {layer.dtype}{list(layer.shape)}, "
@@ -51,6 +62,12 @@ def _checked_anchor(anchor: Any) -> dict[str, Any]:
     return {"operator": anchor["operator"], "args": plain}
 
 
+def _checked_axes(axes: Any) -> tuple[int, ...]:
+    if not isinstance(axes, Sequence) or not all(type(axis) is int for axis in axes):
+        raise ValueError(f"`axes` must be a list of dimensions, but got axes={axes!r}")
+    return tuple(axes)
+
+
 def _anchor(args: Args, algorithm: str | None) -> list[te.Tensor]:
     from search_space.operators import find
 
@@ -62,8 +79,22 @@ def _anchor(args: Args, algorithm: str | None) -> list[te.Tensor]:
 def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
     """Inputs of the anchor, further inputs of the epilogue, output."""
     *inputs, layer = _anchor(args, algorithm)
+    if args["axes"]:
+        inputs[0], layer = _read_through(inputs[0], layer, args["axes"])
     first, *more, output = te_json.from_json(args["epilogue"])
     return [*inputs, *more, _grafted(output, first, layer)]
+
+
+def _read_through(data: te.Tensor, layer: te.Tensor, axes: Sequence[int]) -> tuple[te.Tensor, te.Tensor]:
+    """What is given, and the anchor's output of it transposed by `axes`."""
+    shape = tuple(data.shape[axes.index(axis)] for axis in range(len(axes)))
+    given = te.placeholder(shape, data.dtype, data.name)
+
+    def body(*index: te.IterVar) -> Expr:
+        return given[tuple(index[axes.index(axis)] for axis in range(len(axes)))]
+
+    names = tuple(f"i{axis}" for axis in range(len(axes)))
+    return given, _grafted(layer, data, te.compute(data.shape, over(names, body), name="transposed"))
 
 
 def _grafted(output: te.Tensor, first: te.Tensor, layer: te.Tensor) -> te.Tensor:
@@ -95,6 +126,9 @@ def _available(args: Args, algorithm: str) -> bool:
     from search_space.operators import find
 
     operator = find(args["anchor"]["operator"])
+    # Winograd's transforms read vectors along the channels, libraries matrices as they are given.
+    if args["axes"] and algorithm in (*winograd.TILES, LIBRARY):
+        return False
     return algorithm in operator.algorithms(operator.arguments(args["anchor"]["args"]))
 
 
@@ -106,7 +140,8 @@ def _describe(args: Args) -> str:
     stages = "+".join(stage["name"] for stage in args["epilogue"]["stages"])
     digest = hashlib.sha256(te_json.text(args["epilogue"]).encode()).hexdigest()[:16]
     described = operator.describe(operator.arguments(args["anchor"]["args"]))
-    return f"{operator.name}({described})+{stages},sha256={digest}"
+    through = f",axes={'x'.join(map(str, args['axes']))}" if args["axes"] else ""
+    return f"{operator.name}({described})+{stages},sha256={digest}{through}"
 
 
 def _reference(args: Args, *arrays: Array) -> Array:

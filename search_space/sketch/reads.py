@@ -45,3 +45,23 @@ def in_row(draft: Draft, stage: Stage, name: str, rows: int) -> bool:
         index[:rows] == own and all(i.is_const or any(canon(i - a).is_const for a in along) for i in index[rows:])
         for index in reads_of(draft, stage, name)
     )
+
+
+def read_across(draft: Draft, stage: Stage, least: int) -> tuple[str, str] | None:
+    """An input whose rows run along another axis than the stage's own, as in a transposition, and that axis.
+
+    None where there is no such input, or where either axis is shorter than `least`.
+    """
+    if stage.reducer is not None or len(stage.axes) < 2 or draft.producers(stage):
+        return None
+    last, extents = stage.axes[-1], {a.name: int(a.extent.value) for a in stage.axes}
+    found: dict[str, set[str]] = {}
+    for source in draft.state.inputs:
+        for *others, row in reads_of(draft, stage, source.name):
+            moves = variable(last) in others and row.op == "var" and row is not variable(last)
+            found.setdefault(source.name, set()).add(str(row.args[0]) if moves else "")
+    for name, axes in found.items():
+        (axis, *more) = axes
+        if axis and not more and min(extents[axis], extents[last.name]) >= least:
+            return name, axis
+    return None

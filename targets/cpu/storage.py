@@ -24,6 +24,7 @@ class Storage:
         strides: elements, by dimension.
         lanes: vector width of a register buffer's values; 0 for scalars.
         grain: blocks of so many elements, counted from the first, lie in the rows or outside of them as a whole.
+        row: neighbours along the last dimension; 0 where they do not lie side by side.
     """
 
     kind: str
@@ -32,6 +33,7 @@ class Storage:
     offset: int = 0
     lanes: int = 0
     grain: int = 1
+    row: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,12 @@ def _grain(buffer: Buffer) -> int:
     return math.gcd(int(buffer.shape[-1].value), *strides[:-1]) if strides and strides[-1] == 1 else 1
 
 
+def _row(buffer: Buffer) -> int:
+    """See `Storage.row`."""
+    strides = strides_of(buffer)
+    return int(buffer.shape[-1].value) if strides and strides[-1] == 1 else 0
+
+
 def flat_index(indices: tuple[Expr, ...], strides: tuple[int, ...]) -> Expr:
     """The element offset, with x // c * c + x % c put together again."""
     flat = total(i * s for i, s in zip(indices, strides, strict=True))
@@ -130,7 +138,7 @@ def _quotient(x: Expr, divisor: int) -> Expr:
 def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
     """Storage by buffer name, bytes of the shared area, bytes of scratch a thread."""
     loops = loops_of(program)
-    out = {b.name: Storage("param", b.dtype, strides_of(b), grain=_grain(b)) for b in program.params}
+    out = {b.name: Storage("param", b.dtype, strides_of(b), grain=_grain(b), row=_row(b)) for b in program.params}
     used: dict[str, list[tuple[tuple[Expr, ...], bool]]] = {}
     for name, indices, by_instruction in accesses(program.body):
         used.setdefault(name, []).append((indices, by_instruction))
@@ -152,7 +160,9 @@ def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
                 out[buffer.name] = Storage("register", buffer.dtype, strides, lanes=register)
             else:
                 size = int(buffer.size.value) * dtype_bytes(buffer.dtype)
-                out[buffer.name] = Storage(area, buffer.dtype, strides, sizes[area], grain=_grain(buffer))
+                out[buffer.name] = Storage(
+                    area, buffer.dtype, strides, sizes[area], grain=_grain(buffer), row=_row(buffer)
+                )
                 sizes[area] += -(-size // 64) * 64 + 64
             go(stmt.body, area)
 

@@ -7,13 +7,15 @@ from typing import Any
 from search_space.ir.expr import BITS, FLOATS, SHIFTS, Expr, const, substitute, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
 from targets.base import BuildError
+from targets.cpu.across import COLUMNS, columns, neighbours
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
 from targets.cpu.memory import Memory
+from targets.cpu.rounding import WHOLE, Bounded, bounded
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
 from targets.cpu.vector_math import VectorMath
-from targets.cpu.windows import Window, apart, shuffled, window
+from targets.cpu.windows import Window, apart, mask_of, merged, runs, shuffled, window
 
 INDEX_OPS = {"const", "var", "add", "sub", "mul", "floordiv", "mod", "min", "max", "select"}
 INDEX_OPS |= {"lt", "le", "eq", "ne", "and", "or"}
@@ -94,7 +96,8 @@ class Values:
         if e.op == "select":
             return self.select(e)
         if e.op == "cast":
-            return self.cast(self.value(e.args[0]), e.dtype)
+            found = bounded(e)
+            return self.rounded(found, e.dtype) if found else self.cast(self.value(e.args[0]), e.dtype)
         if e.op == "call":
             return self.call(e.args[0], self.value(e.args[1]))
         return self.binary(e)
@@ -195,9 +198,16 @@ class Values:
                 raise BuildError(f"a register must be written before it is read, but got {e}")
             return known
         if plan.gather or plan.lane not in (0, 1):
-            close = self._window(name, plan, terms, constant)
-            if close is not None:
-                return self._permuted(name, close)
+            lanes_at = self._even_lanes(plan, terms, constant)
+            if lanes_at is not None and (self.mask is None or not self.mask.lanes):
+                close = window(*lanes_at, storage.grain)
+                if close is not None:
+                    return self._permuted(name, close)
+            if (across := self._across(name, e.args[-1], plan, terms, constant)) is not None:
+                return across
+            parts = None if lanes_at is None else runs(*lanes_at)
+            if parts is not None:
+                return self._merged(name, parts)
             pointers = self.lane_pointers(name, plan, terms, constant)
             return self.memory.gather(pointers, storage.dtype, self.lane[1] if self.lane else 1, self.mask)
         lanes = self.lane[1] if plan.lane and self.lane else 0
@@ -206,9 +216,9 @@ class Values:
             self.prefetch(name, pointer)
         return self.memory.load(pointer, storage.dtype, lanes, self.mask)
 
-    def _window(self, name: str, plan: Plan, terms: Terms, constant: int) -> Window | None:
-        """The block that the lanes' elements share, if they do."""
-        if plan.loaded or self.lane is None or (self.mask is not None and self.mask.lanes):
+    def _even_lanes(self, plan: Plan, terms: Terms, constant: int) -> tuple[Terms, int, tuple[int, ...]] | None:
+        """Terms and constant of the first lane's element, and the lanes' distances from it, if these are known."""
+        if plan.loaded or self.lane is None:
             return None
         if any(holds_load(atom) for monomial, _ in plan.gather for atom in monomial):
             return None
@@ -222,8 +232,17 @@ class Values:
         first, offsets = found
         whole = poly_add(dict(terms), first)
         constant += whole.pop((), 0)
-        even = tuple(o + plan.lane * i for i, o in enumerate(offsets))
-        return window(tuple(whole.items()), constant, even, self.storage[name].grain)
+        return tuple(whole.items()), constant, tuple(o + plan.lane * i for i, o in enumerate(offsets))
+
+    def _merged(self, name: str, parts: tuple[Window, ...]) -> Value:
+        """The lanes' elements of several runs, zero where the mask is off; what no lane takes is not read."""
+        blocks = []
+        for part in parts:
+            pointer = self.addresses.pointer(name, part.terms, part.constant)
+            mask = mask_of(self.math, self.mask, part)
+            lanes = part.size if part.size > 1 else 0
+            blocks.append(self.memory.load(pointer, self.storage[name].dtype, lanes, mask))
+        return merged(self.math, blocks, parts)
 
     def _permuted(self, name: str, close: Window) -> Value:
         """The lanes' elements of a block that is read at once."""
@@ -245,6 +264,21 @@ class Values:
         order = ("lanes", block.text, places)
         known: Value | None = self.text.lookup(order)
         return known if known is not None else self.text.remember(order, shuffled(self.math, block, places))
+
+    def _across(self, name: str, index: Expr, plan: Plan, terms: Terms, constant: int) -> Value | None:
+        """The lanes' elements, made along with those next to them; None where these may not be there or wanted."""
+        storage, width = self.storage[name], self.lane[1] if self.lane else 1
+        numbers = {v: self.env[v] for v in self.facts(index)[0]}
+        if self.mask is not None or not neighbours(plan, storage, width, index, numbers, self.integers.simplify):
+            return None
+        place = numbers[plan.unrolled[0][0]] % COLUMNS
+        key = ("across", name, terms, constant - place, plan.lane, self.versions.get(name, 0), self.epoch)
+        made: list[Value] | None = self.text.lookup(key)
+        if made is None:
+            starts = [self.addresses.pointer(name, terms, constant - place + i * plan.lane) for i in range(width)]
+            rows = [self.memory.load(start, storage.dtype, COLUMNS) for start in starts]
+            made = self.text.remember(key, columns(self.text, rows))
+        return made[place]
 
     def _moved(self, name: str, plan: Plan, pointer: str) -> str:
         """The pointer with what depends on elements of other buffers added; these are read here, under the mask."""
@@ -354,6 +388,22 @@ class Values:
             if not narrow and x.dtype != "bool" and BITS[dtype] == BITS[x.dtype]:
                 return Value(x.text, dtype, x.lanes)
         return self.text.value(f"{name} {x.type} {x.text} to {to}", dtype, x.lanes)
+
+    def rounded(self, found: Bounded, dtype: str) -> Value:
+        """A whole number within limits as a byte, out of a float's lowest bits.
+
+        Where 1.5 * 2^23 is added to a float of less than 2^22 it is rounded to a whole number, halves to even, and the
+        sum's lowest byte is that number's. What is larger stays beyond the limits.
+        """
+        text, math = self.text, self.math
+        x = math.op("fadd", self.value(found.number), WHOLE)
+        if found.added is not None:  # whole numbers as large are added exactly
+            x, added = self.same_lanes(x, self.cast(self.value(found.added), "float32"))
+            x = math.op("fadd", x, added)
+        for op, limit in (("max", found.low), ("min", found.high)):
+            x = self.minmax(op, x, math.number(WHOLE + limit, x))
+        bits = text.value(f"bitcast {x.type} {x.text} to {llvm_type('int32', x.lanes)}", "int32", x.lanes)
+        return self.cast(bits, dtype)
 
     def _widened(self, x: Value) -> Value:
         """A bfloat16 as float32: its bits are the upper half."""
@@ -465,12 +515,31 @@ class Values:
             line = f"call reassoc {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar} {start}, {kind} {x.text})"
             return self.text.value(line, x.dtype)
         if x.dtype in FLOATS:
-            name = "fmin" if reducer == "min" else "fmax"
-        else:
-            sign = "u" if x.dtype in ("uint8", "bool") else "s"
-            name = {"sum": "add", "prod": "mul", "min": f"{sign}min", "max": f"{sign}max"}[reducer]
+            return self.halved(reducer, x)
+        sign = "u" if x.dtype in ("uint8", "bool") else "s"
+        name = {"sum": "add", "prod": "mul", "min": f"{sign}min", "max": f"{sign}max"}[reducer]
         self.math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({kind})")
         return self.text.value(f"call {scalar} @llvm.vector.reduce.{name}.{suffix}({kind} {x.text})", x.dtype)
+
+    def halved(self, reducer: str, x: Value) -> Value:
+        """The least or the greatest lane, one half with the other until one lane is left.
+
+        LLVM's own reduction of floats, which says what becomes of numbers that are none, goes lane by lane.
+        """
+        if x.lanes == 1:
+            return self.text.value(f"extractelement {x.type} {x.text}, i32 0", x.dtype)
+        kept = 1 << (x.lanes - 1).bit_length() - 1
+        rest = x.lanes - kept
+        first, second = (
+            self.text.value(
+                f"shufflevector {x.type} {x.text}, {x.type} poison, "
+                f"<{kept} x i32> <{', '.join(f'i32 {place}' for place in places)}>",
+                x.dtype,
+                kept,
+            )
+            for places in (range(kept), [kept + lane % rest for lane in range(kept)])
+        )
+        return self.halved(reducer, self.minmax(reducer, first, second))
 
 
 def _suffix(dtype: str) -> str:

@@ -1,12 +1,14 @@
 """Lanes whose elements lie close together though not in order: one load, and a permutation within the register.
 
-Channels of grouped convolutions are such: 16 lanes of output channels read 4 input channels of each of 4 groups.
+Channels of grouped convolutions are such: 16 lanes of output channels read 4 input channels of each of 4 groups. Where
+channels of groups take turns, as in a shuffle of channels, the elements lie in a few runs, which are a load each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd
 
 from search_space.ir.expr import Expr, const, substitute
@@ -84,6 +86,81 @@ def window(terms: Terms, constant: int, offsets: tuple[int, ...], grain: int) ->
     if size > 2 * len(offsets):
         return None
     return Window(terms, low, size, there, tuple(constant + o - low for o in offsets))
+
+
+MOST_RUNS = 4
+"""Loads in place of one gather; each but the first is followed by a permutation of two registers."""
+
+
+def runs(terms: Terms, constant: int, offsets: tuple[int, ...]) -> tuple[Window, ...] | None:
+    """Blocks that together hold each lane's element once, a run of them each; None where these are too many.
+
+    A lane that has no element in a block has the place -1 there.
+
+    Args:
+        terms, constant: offset of the first lane's element.
+        offsets: of the lanes from there.
+    """
+    width, ordered = len(offsets), sorted(set(offsets))
+    if len(ordered) < width:
+        return None
+    cuts = [0, *(i for i in range(1, width) if ordered[i] - ordered[i - 1] > 2), width]
+    if len(cuts) - 1 > MOST_RUNS:
+        return None
+    found = []
+    for begin, end in pairwise(cuts):
+        low, there = ordered[begin], ordered[end - 1] - ordered[begin] + 1
+        if there > width:
+            return None
+        places = tuple(o - low if low <= o < low + there else -1 for o in offsets)
+        found.append(Window(terms, constant + low, 1 << (there - 1).bit_length(), there, places))
+    return tuple(found)
+
+
+def mask_of(math: VectorMath, mask: Value | None, part: Window) -> Value | None:
+    """The mask under which a block is read: of each element that of the lane that takes it, off where none does."""
+    taken = [part.places.index(place) if place in part.places else -1 for place in range(part.size)]
+    by_lane = mask is not None and bool(mask.lanes)
+    if (part.size == 1 and not by_lane) or (-1 not in taken and not by_lane):
+        return mask
+    if mask is not None and part.size == 1:
+        return math.text.value(f"extractelement {mask.type} {mask.text}, i32 {taken[0]}", "bool")
+    if mask is not None and by_lane:
+        order = ", ".join(f"i32 {lane if lane >= 0 else mask.lanes}" for lane in taken)
+        line = f"shufflevector {mask.type} {mask.text}, {mask.type} zeroinitializer, <{part.size} x i32> <{order}>"
+        return math.text.value(line, "bool", part.size)
+    bits = Value(f"<{', '.join(f'i1 {int(lane >= 0)}' for lane in taken)}>", "bool", part.size)
+    if mask is None:
+        return bits
+    every = math.text.splat(mask, part.size)
+    return math.text.value(f"and {every.type} {every.text}, {bits.text}", "bool", part.size)
+
+
+def merged(math: VectorMath, blocks: list[Value], windows: tuple[Window, ...]) -> Value:
+    """The lanes' elements of several blocks."""
+    width = len(windows[0].places)
+    wide = [_widened(math, block, width) for block in blocks]
+    value, *more = wide
+    known = windows[0].places
+    for other, found in zip(more, windows[1:], strict=True):
+        chosen = [width + there if there >= 0 else here for here, there in zip(known, found.places, strict=True)]
+        order = ", ".join(f"i32 {place}" if place >= 0 else "i32 poison" for place in chosen)
+        line = f"shufflevector {value.type} {value.text}, {other.type} {other.text}, <{width} x i32> <{order}>"
+        value = math.text.value(line, value.dtype, width)
+        known = tuple(lane if place >= 0 else -1 for lane, place in enumerate(chosen))
+    return value
+
+
+def _widened(math: VectorMath, block: Value, width: int) -> Value:
+    if block.lanes == width:
+        return block
+    if not block.lanes:
+        return math.text.value(
+            f"insertelement <{width} x {block.type}> poison, {block.type} {block.text}, i32 0", block.dtype, width
+        )
+    order = ", ".join(f"i32 {i}" if i < block.lanes else "i32 poison" for i in range(width))
+    line = f"shufflevector {block.type} {block.text}, {block.type} poison, <{width} x i32> <{order}>"
+    return math.text.value(line, block.dtype, width)
 
 
 def crosses(places: tuple[int, ...], part: int = 4) -> bool:

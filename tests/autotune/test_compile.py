@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.passes import optimise
+from autotune.graph.passes.split_windows import split_windows
 from autotune.stages import by_roofline
 from autotune.task import Task
 from autotune.tuning import Settings
@@ -336,3 +338,16 @@ def test_a_concatenation_seen_in_another_shape_or_of_an_input_is_computed(tmp_pa
     values = evaluate(graph, given)
     for array, name in zip(found(given["x"]), graph.outputs, strict=True):
         np.testing.assert_allclose(array, values[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_split_window_is_added_up_and_written_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("autotune.graph.passes.split_windows"), "START", 0)
+    builder, rng = Builder("dilated", {"x": TensorType((2, 6, 6, 32))}), np.random.default_rng(0)
+    layer = conv(builder, rng, "x", 3, 32, padding=4, dilation=4)
+    graph = builder.finish([builder.add("relu", [layer])])
+    split = split_windows(graph)
+    assert len([node for node in split.nodes if node.op == "conv2d"]) == 9
+    given = feeds(graph)
+    wanted = evaluate(graph, given)[graph.outputs[0]]
+    network = compiled(executable_graph(split), tmp_path)
+    np.testing.assert_allclose(network(given["x"]), wanted, rtol=1e-4, atol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,7 +15,10 @@ from typer.testing import CliRunner, Result
 import autotune
 from autotune import deploy
 from autotune.cli import app
+from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import load_model
+from autotune.graph.ir import Graph
+from autotune.graph.passes import PASSES
 from autotune.judge import relative_error
 from autotune.network import load_network, tasks_of, with_checkpoints
 from autotune.selection import Limits, extra_bytes, select
@@ -22,6 +26,8 @@ from autotune.task import Task
 from measure.errors import ErrorClass
 from measure.record import Record
 from search_space import workloads
+from tests.graph.helpers import save
+from tests.graph.nets import feeds
 
 SHAPE = (1, 16, 14, 14)
 
@@ -284,3 +290,29 @@ def test_a_search_for_substitutions_may_come_before_quantisation(tmp_path: Path)
     assert load_network(model, "pooled").found is None
     with pytest.raises(ValueError, match="`substitutions` must be 'search' or None, but got substitutions='all'"):
         load_network(model, "pooled", substitutions="all")
+
+
+@pytest.mark.parametrize("quantise", [None, "int8"])
+def test_taps_in_the_padding_are_not_computed_on_a_processor(tmp_path: Path, quantise: str | None) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["y"], dilations=[12, 12], pads=[12] * 4),
+    ]
+    values = np.random.default_rng(0).standard_normal((128, 256, 3, 3)).astype(np.float32)
+    weights = [numpy_helper.from_array(values, "w")]
+    model = load_model(save(tmp_path / "c.onnx", nodes, {"x": (1, 256, 14, 14)}, weights))
+
+    def loaded(**options: Any) -> Graph:
+        return load_network(model, "c", **options).graph
+
+    def convolutions(graph: Graph) -> list[tuple[int, ...]]:
+        return [graph.type(node.inputs[1]).shape[:2] for node in graph.nodes if node.op == "conv2d"]
+
+    new, old = loaded(quantise=quantise), loaded(quantise=quantise, passes=list(PASSES))
+    assert convolutions(new) == [(1, 1)] * 9
+    assert convolutions(old) == [(3, 3)]
+    data = feeds(new)
+    got, wanted = (evaluate(graph, data)[graph.outputs[0]] for graph in (new, old))
+    np.testing.assert_allclose(got, wanted, rtol=1e-5 if quantise is None else 0, atol=1e-5 if quantise is None else 0)
+    if quantise is None:  # blocks of threads share what they read: parts would only start more kernels
+        assert convolutions(loaded(target="cuda:sm_90a")) == [(3, 3)]

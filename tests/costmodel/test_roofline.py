@@ -42,6 +42,13 @@ def test_bad_tiles_come_last(reason: str) -> None:
     assert seconds(*BAD[reason]) > max(good)
 
 
+def test_a_tile_that_loads_for_each_product_is_slower_than_its_ports() -> None:
+    # 15 loads of 14 products against 8 of 12: both ports are busy all the time, where one has room
+    narrow = dataclasses.replace(HARDWARE, vector_registers=16)
+    column, block = seconds(14, 1, 8, hardware=narrow), seconds(6, 2, 8, hardware=narrow)
+    assert column > 1.08 * block
+
+
 def test_work_done_twice_is_counted() -> None:
     exact, wasteful = seconds(16, 1, 8), seconds(15, 1, 8)  # 512 = 32 x 16; 35 x 15 = 525
     assert wasteful > exact

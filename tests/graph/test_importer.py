@@ -69,6 +69,17 @@ def test_pools(case: str, op: str, extent: tuple[int, int]) -> None:
     check(model_of(op.split()[0], inputs, opset=19 if op != "MaxPool" else 12, **POOLS[case], **more), inputs)
 
 
+@pytest.mark.parametrize("rank", [1, 3])  # ONNX Runtime pools over three axes at most
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "AveragePool counting padding"])
+@pytest.mark.parametrize("ceil", [0, 1])
+def test_pools_over_one_axis_and_over_more_than_two(rank: int, op: str, ceil: int) -> None:
+    pads = {"pads": [*(1, 0, 1)[:rank], *(0, 1, 1)[:rank]]}
+    fields = {"kernel_shape": [2, 3, 3][:rank], "strides": [1, 2, 3][:rank], "ceil_mode": ceil, **pads}
+    more = {"count_include_pad": 1} if "counting" in op else {}
+    inputs = {"x": drawn(2, 3, *(5, 7, 8)[:rank])}
+    check(model_of(op.split()[0], inputs, opset=19 if op != "MaxPool" else 12, **fields, **more), inputs)
+
+
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
 @pytest.mark.parametrize("shape", [(2, 3, 5, 4), (1, 3, 7), (1, 2, 3, 4, 5)])
 def test_global_pools(op: str, shape: tuple[int, ...]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from search_space import te, te_json, workloads
 from search_space.operators.functions import BINARY, UNARY
 from search_space.operators.reduction import REDUCERS
@@ -25,17 +27,18 @@ def roots() -> list[te.Tensor]:
     return [x, y, te.compute((4, 7), lambda i, j: te.log(x[i, j]) - te.sqrt(y[i]) / x[i, j], name="roots")]
 
 
-def ended(anchor: Workload) -> Workload:
-    """An operator with a bias, a residual and a relu."""
+def ended(anchor: Workload, axes: Sequence[int] = ()) -> Workload:
+    """An operator with a bias, a residual and a relu, whose input is transposed first where there are `axes`."""
     shape, dtype = anchor.output.shape, anchor.output.dtype
     layer, other = (te.placeholder(shape, dtype, name) for name in ("layer", "y1"))
     bias = te.placeholder(shape[-1:], dtype, "y0", constant=True)
     summed = te.compute(shape, lambda *i: layer[i] + bias[i[-1]] + other[i], name="add")
     out = te.compute(shape, lambda *i: te.maximum(summed[i], 0), name="relu")
-    return workloads.fused(anchor.to_json(), te_json.to_json([layer, bias, other, out]))
+    return workloads.fused(anchor.to_json(), te_json.to_json([layer, bias, other, out]), axes)
 
 
 SMALL: tuple[Workload, ...] = (
+    ended(workloads.conv2d(height=7, width=6, in_channels=3, out_channels=20, padding=1, stride=2), (0, 2, 3, 1)),
     ended(workloads.conv2d(height=5, width=6, in_channels=3, out_channels=20, padding=1)),
     ended(workloads.dense(3, 7, 9)),
     ended(workloads.max_pool2d(height=5, width=6, channels=5, kernel=3, stride=2, padding=1)),

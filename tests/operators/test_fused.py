@@ -61,6 +61,28 @@ def test_the_key_tells_epilogues_apart_and_survives_json() -> None:
     assert pickle.loads(pickle.dumps(workload)) == workload
 
 
+AXES = (0, 2, 3, 1)
+
+
+def test_the_reference_reads_through_a_transposition() -> None:
+    workload = Workload("fused", {**fused().args, "axes": AXES})
+    assert [s.shape for s in workload.inputs][:2] == [(1, 8, 6, 7), (3, 3, 8, 16)]
+    data, *rest = workload.make_inputs(0)
+    wanted = fused().reference(np.ascontiguousarray(data.transpose(AXES)), *rest)
+    np.testing.assert_array_equal(workload.reference(data, *rest), wanted)
+    for algorithm in workload.algorithms:
+        assert workload.tensors(algorithm)[0].shape == (1, 8, 6, 7)
+    assert workload.algorithms == ("direct", "im2col")
+
+
+def test_a_transposition_is_in_the_key_and_none_is_not() -> None:
+    workload = Workload("fused", {**fused().args, "axes": AXES})
+    assert workload.key == fused().key[:-1] + ",axes=0x2x3x1)"
+    assert Workload.from_json(workload.to_json()) == workload
+    old = {name: value for name, value in fused().to_json()["args"].items() if name != "axes"}
+    assert Workload("fused", old).key == fused().key
+
+
 def test_it_counts_the_work_of_both() -> None:
     anchor = workloads.conv2d(height=6, width=7, in_channels=8, out_channels=16, padding=1)
     assert fused().flops > anchor.flops
@@ -73,6 +95,10 @@ def test_it_counts_the_work_of_both() -> None:
         ({"anchor": {"operator": "nothing", "args": {}}}, "`operator` must be one of"),
         ({"epilogue": ending((1, 6, 7, 32))}, r"must first read the anchor's float32\[1, 6, 7, 16\]"),
         ({"anchor": {"operator": "fused", "args": {}}}, "must be one operator by its name, but got fused"),
+        ({"axes": (0, 2, 1)}, r"name each of the 4 dimensions of the anchor's data once, but got axes=\[0, 2, 1\]"),
+        ({"axes": (0, 2, 3, 3)}, "must name each of the 4 dimensions"),
+        ({"axes": "0231"}, "`axes` must be a list of dimensions, but got axes='0231'"),
+        ({"axes": [0, 1, 2.0, True]}, "must be a list of dimensions"),
     ],
 )
 def test_bad_arguments_are_refused(change: dict[str, object], rule: str) -> None:

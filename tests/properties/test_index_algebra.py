@@ -158,6 +158,24 @@ def test_lanes_of_one_group_are_in_one_group() -> None:
         assert value(again, point) == 0 and value(simplify(index // 32), point) == value(index // 32, point)
 
 
+def test_facts_about_decisions_decide_extrema() -> None:
+    block, tile = var("block"), var("tile")
+    known = Simplifier({"i": const(5)})
+    assert known(minimum(block * tile, const(9))) is not canon(block * tile)
+    known.facts.append(poly(block * tile - 9))
+    assert known(minimum(block * tile, const(9))) is canon(block * tile)
+    assert known(minimum(block * tile + 1, const(9))) is not canon(block * tile + 1)
+
+
+def test_a_clamped_start_has_the_lesser_low_where_it_is_known() -> None:
+    tile, block = var("tile"), var("block")
+    known = Simplifier({"i": const(5)})
+    start = minimum(var("i") * tile, block - tile)
+    assert interval(start, {"i": const(5)}, known).low.op == "min"
+    known.facts.append(poly(tile - block))
+    assert interval(start, {"i": const(5)}, known).low is const(0)
+
+
 def test_simplifying_goes_on_with_what_is_known_later() -> None:
     """Results remembered under fewer ranges must not outlive them."""
     known: dict[str, Expr] = {}

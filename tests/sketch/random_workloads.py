@@ -81,7 +81,7 @@ def _own(pick: Draw) -> Workload:
 
 
 def _fused(pick: Draw) -> Workload:
-    """An operator, and an ending whose broadcasts read axes of one element at 0."""
+    """An operator, perhaps of what is transposed first; the ending's broadcasts read axes of one element at 0."""
     names = [name for name in DRAWN if name not in ("fused", "tensors", "definitions")]
     anchor = DRAWN[pick(*names)](pick)
     shape, dtype = anchor.output.shape, anchor.output.dtype
@@ -91,7 +91,10 @@ def _fused(pick: Draw) -> Workload:
         at = tuple(0 if extent == 1 else i for i, extent in zip(index, shape, strict=True))
         return te.maximum(layer[at], other[at[-1]])
 
-    return workloads.fused(anchor.to_json(), te_json.to_json([layer, other, te.compute(shape, end, name="end")]))
+    axes = list(range(len(anchor.inputs[0].shape)))
+    axes = pick((), (), axes[::-1], [*axes[:1], *axes[2:], *axes[1:2]])  # the last one: channels first
+    definition = te_json.to_json([layer, other, te.compute(shape, end, name="end")])
+    return workloads.fused(anchor.to_json(), definition, axes)
 
 
 DRAWN: dict[str, Callable[[Draw], Workload]] = {

@@ -154,6 +154,18 @@ def test_what_stands_in_front_of_a_product(dtype: str, constant: bool, padded: b
     compute(workload, "cpu", 0)
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_padding_with_an_axis_of_one_element_between_others(depth: int) -> None:
+    window: dict[str, Any] = {"kernel": (1, 3, 3), "padding": (0, 1, 1)}
+    compute(workloads.conv3d(2, depth, 5, 5, in_channels=20, out_channels=16, **window), "cpu", 0)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_80"])
+def test_an_operator_of_what_is_transposed_first(target: str) -> None:
+    anchor = workloads.elementwise("erf", (32, 48))
+    compute(workloads.fused(anchor.to_json(), ended(anchor).args["epilogue"], (1, 0)), target, 0)
+
+
 # ---------------------------------------------------------------------- properties
 def test_every_operator_is_drawn() -> None:
     assert DRAWN.keys() == OPERATORS.keys()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from search_space import te, workloads
+from search_space.ir.stmt import LoopProgram
 from search_space.lower import cleanup, lower
 from search_space.schedule.steps import Annotate, Split
 from search_space.space import generate, program_of
@@ -68,6 +69,30 @@ def test_special_values(lanes: int) -> None:
         np.testing.assert_array_equal(kernel_of("exp", 4, lanes).bind([x]).run(), [1, np.inf, 0, np.nan])
         np.testing.assert_array_equal(kernel_of("log", 4, lanes).bind([x]).run(), [-np.inf, np.inf, np.nan, np.nan])
         np.testing.assert_array_equal(kernel_of("tanh", 4, lanes).bind([x]).run(), [0, 1, -1, np.nan])
+
+
+def extremum_of(reducer: str, lanes: int) -> LoopProgram:
+    """The least or the greatest of each of some rows, which are one vector."""
+    x, r = te.placeholder((5, lanes), name="x"), te.reduce_axis((0, lanes), "r")
+    y = te.compute((5,), lambda i: getattr(te, reducer)(x[i, r], axis=r), name="y")
+    s = te.create_schedule(y.op)
+    s[y].vectorize("r")
+    return cleanup(lower(s.state))
+
+
+@pytest.mark.parametrize("reducer", ["max", "min"])
+@pytest.mark.parametrize("lanes", [2, 3, 4, 5, 7, 8, 12, 16])
+def test_a_vector_is_reduced_by_halves(reducer: str, lanes: int) -> None:
+    target, program = registry.get("cpu"), extremum_of(reducer, lanes)
+    rng, wanted = np.random.default_rng(lanes), {"max": np.max, "min": np.min}[reducer]
+    x = np.stack([np.roll(np.arange(lanes), i) for i in rng.integers(lanes, size=5)]).astype(np.float32)
+    kernel = target.load(target.build(program))
+    for turned in range(lanes):
+        rolled = np.roll(x, turned, 1) - 3
+        np.testing.assert_array_equal(kernel.bind([rolled]).run(), wanted(rolled, 1))
+    text, *_ = target.llvm_ir(program)
+    assert text.count("fcmp") <= math.ceil(math.log2(lanes)) + 1  # and one with what is there
+    assert "vector.reduce" not in text
 
 
 def built(workload: workloads.Workload) -> Module:

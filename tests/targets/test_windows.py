@@ -21,9 +21,11 @@ from search_space.lower import cleanup, lower
 from search_space.schedule.steps import Annotate, Split
 from search_space.sketch.rules.tiling import MAX_VECTORS
 from search_space.space import generate, program_of
+from search_space.workloads import Workload
 from targets import registry
 from targets.cpu.machine_code import busiest, innermost_loops
-from targets.cpu.windows import crosses, window
+from targets.cpu.windows import MOST_RUNS, crosses, runs, window
+from tests.gpu import candidates
 
 GROUPED = [(8, 8, 4), (32, 32, 4), (32, 64, 8), (24, 48, 12), (16, 32, 16), (20, 20, 5), (48, 16, 16), (128, 128, 32)]
 GROUPED += [(64, 64, 2), (96, 96, 8), (48, 48, 2)]
@@ -55,6 +57,45 @@ def test_grouped_convolutions_are_right_and_gather_nothing(given_channels: int, 
     whole = math.lcm(width, 16)  # lanes behind the last channel are masked
     if made % whole == 0 and whole <= 16 * MAX_VECTORS and depth * max(1, 16 // width) <= 32:
         assert gathered == 0
+
+
+SHUFFLED = [(7, 2, 116), (3, 4, 2, 58), (2, 3, 3, 20), (5, 4, 40), (4, 2, 16), (3, 9, 3, 7), (5, 7, 33), (2, 3, 1, 40)]
+"""Groups and their channels last: of a shuffle these take turns."""
+
+
+@pytest.mark.parametrize("shape", SHUFFLED)
+def test_channels_in_turns_are_right_and_gather_nothing_where_groups_are_few(shape: tuple[int, ...]) -> None:
+    x = te.placeholder(shape, name="x")
+    out = (*shape[:-2], shape[-1], shape[-2])
+    y = te.compute(out, lambda *i: te.maximum(x[(*i[:-2], i[-1], i[-2])], 0), name="y")
+    workload, target = Workload.of([x, y]), registry.get("cpu:znver4")
+    inputs = workload.make_inputs(seed=0)
+    inputs[0] -= 0.5
+    (sketch,) = generate(workload, target.hardware).sketches
+    rows, rng = candidates.legal(sketch, 4, 0), np.random.default_rng(1)
+    on = registry.get("cpu")
+    texts = []
+    for row in rows[rng.permutation(len(rows))[:3]]:
+        program = program_of(workload, sketch.algorithm, sketch.trace(row))
+        texts.append(target.build(program).llvm_ir)
+        np.testing.assert_array_equal(on.load(on.build(program)).bind(inputs).run(), workload.reference(*inputs))
+    if 1 < shape[-2] <= 4 and 16 % shape[-2] == 0:
+        assert not any("masked.gather" in text for text in texts)
+
+
+@given(st.lists(st.integers(-40, 200), min_size=2, max_size=16, unique=True), st.integers(0, 50))
+def test_runs_hold_every_lane_once(offsets: list[int], constant: int) -> None:
+    found = runs((), constant, tuple(offsets))
+    if found is None:
+        ordered = np.sort(offsets)
+        parts = np.split(ordered, np.flatnonzero(np.diff(ordered) > 2) + 1)
+        assert len(parts) > MOST_RUNS or any(part[-1] - part[0] >= len(offsets) for part in parts)
+        return
+    for lane, offset in enumerate(offsets):
+        places = [(part, part.places[lane]) for part in found if part.places[lane] >= 0]
+        ((part, place),) = places
+        assert part.constant + place == constant + offset
+        assert place < part.there <= part.size
 
 
 @pytest.mark.parametrize(

@@ -83,29 +83,44 @@ def batch_normalization(call: Call) -> str:
 
 @imports("MaxPool", "AveragePool")
 def pool(call: Call) -> str:
-    """Over one or two axes."""
+    """Over any number of axes: over the last two, then over each before them, as maxima and means of windows allow."""
     shape = call.type(0).shape
     rank = len(shape) - 2
-    call.require(rank in (1, 2), "must slide over one or two axes", f"input shape={shape}")
+    call.require(rank > 0, "must slide over at least one axis", f"input shape={shape}")
     call.require(len([o for o in call.outputs if o]) == 1, "must have one output", f"{len(call.outputs)}")
     kernel, stride = call.ints("kernel_shape") or (), _per_axis(call, "strides", rank)
     dilation = _per_axis(call, "dilations", rank)
     call.require(set(dilation) == {1}, "must have dilation 1", f"dilations={dilation}")
-    before, after = _pads(call, shape[2:], kernel, stride, dilation)
+    pads = _pads(call, shape[2:], kernel, stride, dilation)
     explicit = _pads(call, shape[2:], kernel, stride, dilation, ceil=False)
-    data = channels_last(call, call.value(0))
-    if rank == 1:
-        data = call.add("reshape", [data], shape=(shape[0], 1, shape[2], shape[1]))
-        kernel, stride, before, after = (1, *kernel), (1, *stride), (0, *before), (0, *after)
-        explicit = (0, *explicit[0]), (0, *explicit[1])
-    out = _pooled(call, data, kernel, stride, (before, after), explicit)
-    if rank == 1:
-        n, _, w, c = call.shape(out)
-        out = call.add("reshape", [out], shape=(n, w, c))
+    out = channels_last(call, call.value(0))
+    for first in (max(rank - 2, 0), *reversed(range(rank - 2))):
+        mine = slice(first, first + 2 if first == rank - 2 else first + 1)
+        sides = [(before[mine], after[mine]) for before, after in (pads, explicit)]
+        if any(n != 1 for n in (*kernel[mine], *stride[mine])) or any(map(any, sides[0])):
+            out = _pooled_axes(call, out, mine, kernel[mine], stride[mine], sides[0], sides[1])
     return channels_first(call, out)
 
 
 Sides = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _pooled_axes(
+    call: Call, data: str, axes: slice, kernel: Sequence[int], stride: Sequence[int], pads: Sides, explicit: Sides
+) -> str:
+    """Of data (n, *spatial, c), over one or two of the spatial axes, those before and after them as batch and width."""
+    n, *spatial, c = call.shape(data)
+    if len(spatial) == 2:
+        return _pooled(call, data, kernel, stride, pads, explicit)
+    before, window, after = spatial[: axes.start], spatial[axes], spatial[axes.stop :]
+    if len(window) == 1:
+        window = [*window, math.prod(after)]
+        kernel, stride = (*kernel, 1), (*stride, 1)
+        pads, explicit = ((*pads[0], 0), (*pads[1], 0)), ((*explicit[0], 0), (*explicit[1], 0))
+    out = call.add("reshape", [data], shape=(n * math.prod(before), *window, c))
+    out = _pooled(call, out, kernel, stride, pads, explicit)
+    made = call.shape(out)[1:3][: axes.stop - axes.start]
+    return call.add("reshape", [out], shape=(n, *before, *made, *after, c))
 
 
 def _pooled(call: Call, data: str, kernel: Sequence[int], stride: Sequence[int], pads: Sides, explicit: Sides) -> str:

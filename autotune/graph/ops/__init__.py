@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autotune.graph.ops import (
+    attention,
     elementwise,
     fixed_point,
     folding,
@@ -20,6 +21,7 @@ __all__ = [
     "OPS",
     "GraphOp",
     "Kind",
+    "attention",
     "elementwise",
     "find",
     "fixed_point",

@@ -1,8 +1,9 @@
 """Operations on numbers of 8 bits and on the int32 sums made of them: exact, but for those from and to floats.
 
-A byte q stands for the number (q - zero) * scale. Bytes are unsigned for processors whose dot products take them so, or
-int8 with a zero of 0 for accelerators. A sum becomes a byte by one product in float32, which all compute alike, or by a
-shift; the product is rounded to nearest, halves to even.
+A byte q stands for the number (q - zero) * scale. Scales and zeros are inputs, as weights are: layers that differ in
+them alone are one workload. Bytes are unsigned for processors whose dot products take them so, or int8 with a zero of
+0 for accelerators. A sum becomes a byte by one product in float32, which all compute alike, or by a shift; the
+product is rounded to nearest, halves to even.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from search_space.operators.windows import Window, pad, padded, taps, window_arg
 BYTES = "uint8 or int8"
 RANGES = {"uint8": (0, 255), "int8": (-128, 127)}
 """Least and largest byte."""
-LEAST_SCALE = 2.0**-100
 
 
 def typed(*dtypes: str, **defaults: Any) -> Any:
@@ -44,41 +44,40 @@ def exact_scale(scale: float) -> float:
     return float(np.float32(scale))
 
 
-def _quantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    """One product is rounded to float32; all else is exact, so that all agree on ties, which go to the even number."""
-    inverse, zero = exact_scale(1 / attrs["scale"]), attrs["zero"]
-    low, high = (float(end - zero) for end in RANGES[attrs["dtype"]])
+def inverse_of(scale: float) -> np.float32:
+    """What numbers are multiplied by where they are brought to a scale."""
+    return np.float32(1 / exact_scale(scale))
 
-    def byte(x: Expr) -> Expr:
-        whole: Expr = te.minimum(te.maximum(te.rint(x * inverse), low), high).astype("int32")
-        found: Expr = (whole + zero).astype(attrs["dtype"])
+
+def _quantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """One product is rounded to float32; all else is exact, so that all agree on ties, which go to the even number.
+
+    The zero is added to whole numbers: exactly, but to those that lie beyond all bytes anyway.
+    """
+    low, high = map(float, RANGES[attrs["dtype"]])
+
+    def byte(x: Expr, inverse: Expr, zero: Expr) -> Expr:
+        whole = te.rint(x * inverse) + zero.astype("float32")
+        found: Expr = te.minimum(te.maximum(whole, low), high).astype("int32").astype(attrs["dtype"])
         return found
 
     return computed("quantise", byte, tensors)
 
 
-def quantised(x: Array, scale: float, zero: int, dtype: str = "uint8") -> Array:
-    """The bytes that stand for the numbers nearest to `x`."""
+def quantised(x: Array, inverse: Array, zero: Array, dtype: str = "uint8") -> Array:
+    """The bytes that stand for the numbers nearest to `x`; `inverse` is that of their scale, the zero is a byte."""
     low, high = RANGES[dtype]
     with np.errstate(over="ignore"):
-        near = np.rint(x.astype(np.float32) * np.float32(1 / scale))
-    found: Array = np.clip(near, low - zero, high - zero).astype(np.int32) + zero
-    return found.astype(dtype)
+        near = np.rint(x.astype(np.float32) * inverse) + zero.astype(np.float32)
+    found: Array = np.clip(near, low, high).astype(dtype)
+    return found
 
 
 def _quantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    return _with_scale(_with_dtype(typed("float32", scale=1.0, zero=0, dtype="uint8")(given, types)))
-
-
-def _dequantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    return _with_scale(typed(BYTES, scale=1.0, zero=0)(given, types))
-
-
-def _with_scale(attrs: dict[str, Any]) -> dict[str, Any]:
-    scale = attrs["scale"]
-    if not isinstance(scale, (int, float)) or isinstance(scale, bool) or not LEAST_SCALE <= scale <= 1 / LEAST_SCALE:
-        raise ValueError(f"`scale` must be from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}, but got scale={scale!r}")
-    return {**attrs, "scale": exact_scale(scale)}
+    attrs = _with_dtype(typed("float32", "float32", BYTES, dtype="uint8")(given, types))
+    if types[2].dtype != attrs["dtype"]:
+        raise ValueError(f"the zero must have the `dtype` of the bytes, {attrs['dtype']}, but got {types[2].dtype}")
+    return attrs
 
 
 def _with_dtype(attrs: dict[str, Any]) -> dict[str, Any]:
@@ -87,15 +86,17 @@ def _with_dtype(attrs: dict[str, Any]) -> dict[str, Any]:
     return attrs
 
 
-def dequantised(q: Array, scale: float, zero: int) -> Array:
-    """The numbers that bytes stand for."""
-    numbers: Array = (q.astype(np.float32) - np.float32(zero)) * np.float32(scale)
+def dequantised(q: Array, scale: Array, zero: Array) -> Array:
+    """The numbers that bytes stand for; the scale is float32, the zero a byte."""
+    numbers: Array = (q.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale
     return numbers
 
 
 def _dequantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    scale, zero = attrs["scale"], attrs["zero"]
-    return computed("dequantise", lambda q: (q.astype("int32") - zero).astype("float32") * scale, tensors)
+    def number(q: Expr, scale: Expr, zero: Expr) -> Expr:
+        return (q.astype("int32") - zero.astype("int32")).astype("float32") * scale
+
+    return computed("dequantise", number, tensors)
 
 
 def _requantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
@@ -123,6 +124,21 @@ def _limits(given: Attributes, types: Types) -> dict[str, Any]:
     least, most = RANGES[attrs["dtype"]]
     if not least <= attrs["low"] <= attrs["high"] <= most:
         raise ValueError(f"`low` and `high` must be bytes in order, but got low={attrs['low']}, high={attrs['high']}")
+    return attrs
+
+
+def _dequantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    attrs: dict[str, Any] = typed(BYTES, "float32", BYTES)(given, types)
+    return _same_bytes(attrs, (types[0], types[2]))
+
+
+def _limit_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    return _same_bytes(typed(BYTES, BYTES, BYTES)(given, types), types)
+
+
+def _same_bytes(attrs: dict[str, Any], types: Types) -> dict[str, Any]:
+    if len({kind.dtype for kind in types}) > 1:
+        raise ValueError(f"bytes must have one dtype, but got {', '.join(kind.dtype for kind in types)}")
     return attrs
 
 
@@ -169,14 +185,14 @@ register(
         Kind.elementwise,
         _quantise_attributes,
         _quantise,
-        compute=lambda attrs, x: quantised(x, attrs["scale"], attrs["zero"], attrs["dtype"]),
+        compute=lambda attrs, x, inverse, zero: quantised(x, inverse, zero, attrs["dtype"]),
     ),
     GraphOp(
         "dequantise",
         Kind.elementwise,
         _dequantise_attributes,
         _dequantise,
-        compute=lambda attrs, q: dequantised(q, attrs["scale"], attrs["zero"]),
+        compute=lambda attrs, q, scale, zero: dequantised(q, scale, zero),
     ),
     GraphOp(  # a sum as a float
         "dequantise_sum",
@@ -191,6 +207,13 @@ register(
         _limits,
         _requantise,
         compute=lambda attrs, x, bias, by: requantised(x, bias, by, attrs["low"], attrs["high"]),
+    ),
+    GraphOp(  # bytes between two others
+        "limit",
+        Kind.elementwise,
+        _limit_attributes,
+        lambda attrs, tensors: computed("limit", lambda q, low, high: te.minimum(te.maximum(q, low), high), tensors),
+        compute=lambda attrs, q, low, high: np.clip(q, low, high),
     ),
     GraphOp(
         "shift_left",

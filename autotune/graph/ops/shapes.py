@@ -112,8 +112,19 @@ def _pad_attributes(given: Attributes, types: Types) -> dict[str, Any]:
     return {"before": before, "after": after, "value": float(given.get("value", 0.0))}
 
 
+def _pad_with_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    if len(types) != 2 or (types[1].size, types[1].dtype) != (1, types[0].dtype):
+        shown = ", ".join(map(str, types)) or "none"
+        raise ValueError(f"inputs must be data and a number of their dtype to pad with, but got {shown}")
+    attrs = _pad_attributes(given, types[:1])
+    del attrs["value"]
+    return attrs
+
+
 def _pad(attrs: Attributes, tensors: Tensors) -> te.Tensor:
-    (source,) = tensors
+    """With the attribute `value`, or with a number that is the second input."""
+    source, *given = tensors
+    value = given[0][(0,) * len(given[0].shape)] if given else attrs["value"]
     before, extents = attrs["before"], source.shape
     shape = [b + e + a for b, e, a in zip(before, extents, attrs["after"], strict=True)]
 
@@ -121,7 +132,7 @@ def _pad(attrs: Attributes, tensors: Tensors) -> te.Tensor:
         places = [i - b for i, b in zip(index, before, strict=True)]
         sides = zip(index, before, extents, shape, strict=True)
         inside = [c for i, b, e, s in sides if s != e for c in (i >= b, i < b + e)]
-        return te.if_then_else(te.all(*inside), source[tuple(places)], attrs["value"]) if inside else source[index]
+        return te.if_then_else(te.all(*inside), source[tuple(places)], value) if inside else source[index]
 
     return te.compute(shape, body, name="pad")
 
@@ -141,6 +152,10 @@ def _sliced(attrs: Attributes, x: Array) -> Array:
     for axis, (begin, size, step) in enumerate(zip(attrs["begin"], attrs["size"], attrs["step"], strict=True)):
         x = np.take(x, np.arange(size) * step + begin, axis)
     return x
+
+
+def _padded(attrs: Attributes, x: Array, value: float) -> Array:
+    return np.pad(x, list(zip(attrs["before"], attrs["after"], strict=True)), constant_values=value)
 
 
 register(
@@ -172,8 +187,13 @@ register(
         Kind.injective,
         _pad_attributes,
         _pad,
-        compute=lambda attrs, x: np.pad(
-            x, list(zip(attrs["before"], attrs["after"], strict=True)), constant_values=attrs["value"]
-        ),
+        compute=lambda attrs, x: _padded(attrs, x, attrs["value"]),
+    ),
+    GraphOp(  # with a number that is an input: what differs in it alone is one workload
+        "pad_with",
+        Kind.injective,
+        _pad_with_attributes,
+        _pad,
+        compute=lambda attrs, x, value: _padded(attrs, x, value.item()),
     ),
 )

@@ -15,6 +15,7 @@ from autotune.graph.passes.fold_constants import fold_constants
 from autotune.graph.passes.horizontal_fusion import horizontal_fusion
 from autotune.graph.passes.simplify import simplify
 from autotune.graph.passes.split_groups import split_groups
+from autotune.graph.passes.split_windows import split_windows
 from autotune.graph.passes.verify import verify
 from search_space.operators.checks import nearest
 
@@ -34,7 +35,9 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
 )
 """Passes by name, in the order in which they run."""
 
-OPTIONAL: Mapping[str, Pass] = MappingProxyType({"horizontal_fusion": horizontal_fusion})
+OPTIONAL: Mapping[str, Pass] = MappingProxyType(
+    {"horizontal_fusion": horizontal_fusion, "split_windows": split_windows}
+)
 """Passes that run where they are asked for."""
 
 ROUNDS = 8

@@ -128,9 +128,11 @@ def through_reshape(stored: Sequence[int], axes: Sequence[int], shape: Sequence[
 def _runs(source: Sequence[int], target: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """Axes of two shapes of as many elements, cut into the shortest runs of equal products.
 
-    An axis of extent 1 belongs to the run of the axis before it, so that no run has axes on one side alone.
+    An axis of extent 1 belongs to the run of the axis before it, so that no run has axes on one side alone. Where both
+    shapes begin with such axes, as with a batch of one, these are a run: they stay in front.
     """
-    runs: list[tuple[list[int], list[int]]] = []
+    before, after = ([i for i in range(len(shape)) if prod(shape[: i + 1]) == 1] for shape in (source, target))
+    runs: list[tuple[list[int], list[int]]] = [(before, after)] if before and after else []
     left, right = ([i for i, extent in enumerate(shape) if extent != 1] for shape in (source, target))
     while left:
         run: tuple[list[int], list[int]] = ([left.pop(0)], [right.pop(0)])
@@ -142,7 +144,8 @@ def _runs(source: Sequence[int], target: Sequence[int]) -> list[tuple[list[int],
         runs.append(run)
     runs = runs or [([], [])]
     for side, shape in enumerate((source, target)):
-        for axis in (i for i, extent in enumerate(shape) if extent == 1):
+        known = {axis for run in runs for axis in run[side]}
+        for axis in (i for i, extent in enumerate(shape) if extent == 1 and i not in known):
             run = next((run for run in reversed(runs) if run[side] and min(run[side]) < axis), runs[0])
             run[side].append(axis)
     return [(sorted(left), sorted(right)) for left, right in runs]

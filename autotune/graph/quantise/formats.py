@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from autotune.graph.ir import Array
-from autotune.graph.ops.quantised import dequantised, exact_scale, quantised
+from autotune.graph.ops.quantised import RANGES, dequantised, exact_scale, inverse_of, quantised
 
 METHODS = ("mse", "max", "percentile")
 PERCENTILE = 99.99
@@ -19,6 +19,7 @@ SHRUNK = 0.95 ** np.arange(40)
 """Parts of the range that are tried where the squared error decides."""
 FINER = 4
 """How many exponents below that of the largest value are tried."""
+LEAST_SCALE = 2.0**-100
 TINIEST = -64
 TINIEST_SCALE = 2.0**TINIEST
 MOST_DECIBELS = 999.0
@@ -27,18 +28,36 @@ MOST_DECIBELS = 999.0
 
 @dataclass(frozen=True)
 class Format:
-    """Unsigned bytes q that stand for (q - zero) * scale; the scale is a float32."""
+    """Unsigned bytes q that stand for (q - zero) * scale; the scale is a float32.
+
+    Raises:
+        ValueError: a scale out of range, or a zero that is no byte.
+    """
 
     scale: float
     zero: int = 0
 
+    def __post_init__(self) -> None:
+        if not LEAST_SCALE <= self.scale <= 1 / LEAST_SCALE:
+            raise ValueError(
+                f"`scale` must be from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}, but got scale={self.scale!r}"
+            )
+        low, high = RANGES[self.dtype]
+        if not low <= self.zero <= high:
+            raise ValueError(f"`zero` must be a byte, {low} to {high}, but got zero={self.zero}")
+
+    @property
+    def inverse(self) -> np.float32:
+        """Of the scale, as numbers are multiplied by it."""
+        return inverse_of(self.scale)
+
     def encode(self, array: Array) -> Array:
         """The nearest bytes."""
-        return quantised(array, self.scale, self.zero)
+        return quantised(array, np.asarray(self.inverse), np.asarray(self.zero), self.dtype)
 
     def decode(self, array: Array) -> Array:
         """The numbers that bytes stand for, float32."""
-        return dequantised(array, self.scale, self.zero)
+        return dequantised(array, np.asarray(np.float32(self.scale)), np.asarray(self.zero))
 
     @property
     def dtype(self) -> str:
@@ -62,9 +81,6 @@ class Signed(Format):
     def exponent(self) -> int:
         """Of the scale."""
         return math.frexp(self.scale)[1] - 1
-
-    def encode(self, array: Array) -> Array:
-        return quantised(array, self.scale, 0, self.dtype)
 
     @property
     def dtype(self) -> str:

@@ -62,10 +62,9 @@ class _Export:
     def cast(self, name: str, dtype: str) -> str:
         return self.add("Cast", [name], to=_TYPES[dtype])
 
-    def rounded(self, product: str, low: int, high: int) -> str:
-        """The whole number next to a float, halves to even, within limits."""
-        ends = [self.constant(float(end), "float32") for end in (low, high)]
-        return self.add("Clip", [self.add("Round", [product]), *ends])
+    def limited(self, value: str, low: int, high: int) -> str:
+        """A float within limits."""
+        return self.add("Clip", [value, *(self.constant(float(end), "float32") for end in (low, high))])
 
     def channels_first(self, name: str) -> str:
         return self.add("Transpose", [name], perm=(0, 3, 1, 2))
@@ -106,15 +105,14 @@ def _matmul(x: _Export, node: Node) -> None:
 
 
 def _quantise(x: _Export, node: Node) -> None:
-    scaled = x.add("Mul", [node.inputs[0], x.constant(1 / node.attrs["scale"], "float32")])
-    zero = node.attrs["zero"]
-    value = x.add("Add", [x.rounded(scaled, -zero, 255 - zero), x.constant(float(zero), "float32")])
-    x.add("Cast", [value], node.name, to=TensorProto.UINT8)
+    data, inverse, zero = node.inputs
+    near = x.add("Add", [x.add("Round", [x.add("Mul", [data, inverse])]), x.cast(zero, "float32")])
+    x.add("Cast", [x.limited(near, 0, 255)], node.name, to=TensorProto.UINT8)
 
 
 def _dequantise(x: _Export, node: Node) -> None:
-    value = x.add("Sub", [x.cast(node.inputs[0], "float32"), x.constant(float(node.attrs["zero"]), "float32")])
-    x.add("Mul", [value, x.constant(node.attrs["scale"], "float32")], node.name)
+    data, scale, zero = node.inputs
+    x.add("Mul", [x.cast(x.add("Sub", [x.cast(data, "int32"), x.cast(zero, "int32")]), "float32"), scale], node.name)
 
 
 def _dequantise_sum(x: _Export, node: Node) -> None:
@@ -123,7 +121,12 @@ def _dequantise_sum(x: _Export, node: Node) -> None:
 
 def _requantise(x: _Export, node: Node) -> None:
     value = x.add("Mul", [x.cast(x.add("Add", node.inputs[:2]), "float32"), node.inputs[2]])
-    x.add("Cast", [x.rounded(value, node.attrs["low"], node.attrs["high"])], node.name, to=TensorProto.UINT8)
+    x.add(
+        "Cast",
+        [x.limited(x.add("Round", [value]), node.attrs["low"], node.attrs["high"])],
+        node.name,
+        to=TensorProto.UINT8,
+    )
 
 
 def _widened(x: _Export, data: str, factor: str, name: str = "") -> str:
@@ -141,7 +144,9 @@ def _shift_left(x: _Export, node: Node) -> None:
 
 def _pad(x: _Export, node: Node) -> None:
     sides = x.constant((*node.attrs["before"], *node.attrs["after"]), "int64")
-    x.add("Pad", [node.inputs[0], sides, x.constant(node.attrs["value"], node.type.dtype)], node.name)
+    data, *given = node.inputs
+    value = x.add("Squeeze", given) if given else x.constant(node.attrs["value"], node.type.dtype)
+    x.add("Pad", [data, sides, value], node.name)
 
 
 def _clip(x: _Export, node: Node) -> None:
@@ -187,6 +192,8 @@ _EXPORTS: dict[str, Callable[[_Export, Node], None]] = {
     "widen": _widen,
     "add_widened": _add_widened,
     "pad": _pad,
+    "pad_with": _pad,
+    "limit": _same("Clip"),
     "clip": _clip,
     "reshape": _reshape,
     "transpose": _transpose,

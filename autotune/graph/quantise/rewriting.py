@@ -9,8 +9,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from autotune.graph.ir import Array, Builder, Graph, GraphError, Node, without_unread_constants
+from autotune.graph.ir import Builder, Graph, GraphError, Node, without_unread_constants
+from autotune.graph.ops.quantised import RANGES
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.passes.site import pair
 from autotune.graph.quantise.arithmetic import NotExact, Sum, plan_average, plan_layer, plan_sum
@@ -226,7 +228,8 @@ class Rewriting:
         if name not in self.floats:
             at = self.format(name)
             source = self.bytes[name]
-            self.floats[name] = self.builder.add("dequantise", [source], scale=at.scale, zero=at.zero)
+            numbers = [self.constant([at.scale], np.float32), self.constant([at.zero], at.dtype)]
+            self.floats[name] = self.builder.add("dequantise", [source, *numbers])
         return self.floats[name]
 
     def byte(self, name: str) -> str:
@@ -237,10 +240,11 @@ class Rewriting:
                 self.bytes[name] = self.builder.constant(at.encode(self.graph.constants[name]), name)
             else:
                 source = self.float(name)
-                self.bytes[name] = self.builder.add("quantise", [source], scale=at.scale, zero=at.zero, dtype=at.dtype)
+                numbers = [self.constant([at.inverse], np.float32), self.constant([at.zero], at.dtype)]
+                self.bytes[name] = self.builder.add("quantise", [source, *numbers], dtype=at.dtype)
         return self.bytes[name]
 
-    def constant(self, array: Array, dtype: Any = np.int32) -> str:
+    def constant(self, array: ArrayLike, dtype: Any = np.int32) -> str:
         return self.builder.constant(np.asarray(array).astype(dtype), "constant")
 
     def _as_it_is(self, node: Node) -> None:
@@ -271,8 +275,7 @@ class Rewriting:
             value = self.builder.add("add_widened", [value, residual, self.constant(factor)])
         if end.format is not None:
             operands = [value, self.constant(end.bias), self.constant(end.scales, np.float32)]
-            limits = {"low": end.low, "high": end.high, "dtype": end.format.dtype}
-            self.bytes[name] = self.builder.add("requantise", operands, name, **limits)
+            self.bytes[name] = self._requantised(name, operands, (end.low, end.high), end.format.dtype)
             return
         if np.any(end.bias):
             value = self.builder.add("add", [value, self.constant(end.bias)])
@@ -284,6 +287,22 @@ class Rewriting:
         if limited:
             value = self.builder.add("clip", [value], name, low=unit.low, high=unit.high)
         self.floats[name] = value
+
+    def _requantised(self, name: str, operands: Sequence[str], limits: tuple[int, int], dtype: str) -> str:
+        """A sum as bytes of that name, between limits, which are inputs where they are not the ends of all bytes."""
+        low, high = RANGES[dtype]
+        whole = limits == (low, high)
+        value = self.builder.add("requantise", operands, name if whole else "", low=low, high=high, dtype=dtype)
+        if whole:
+            return value
+        return self.builder.add("limit", [value, *(self.constant([end], dtype) for end in limits)], name)
+
+    def _padded(self, value: str, before: Sequence[int], after: Sequence[int], at: Format, name: str = "") -> str:
+        """Bytes with zeros of their format around them."""
+        sides = {"before": before, "after": after}
+        if not at.zero:
+            return self.builder.add("pad", [value], name, **sides)
+        return self.builder.add("pad_with", [value, self.constant([at.zero], at.dtype)], name, **sides)
 
     def _layer(self, unit: Unit) -> None:
         node = unit.nodes[0]
@@ -312,7 +331,7 @@ class Rewriting:
             room[-2] = (0, after[-1])
             values = np.pad(values, room)
         if any(after):
-            inputs[0] = self.builder.add("pad", inputs[:1], before=before, after=after, value=source.zero)
+            inputs[0] = self._padded(inputs[0], before, after, source)
         constant = self.builder.constant(values, node.inputs[1])
         value = self.builder.add(node.op, [inputs[0], constant], **attrs)
         self._end(unit, value, end, inputs[1:], residuals[len(added) :])
@@ -347,7 +366,9 @@ class Rewriting:
     def _move(self, unit: Unit) -> None:
         (node,) = unit.nodes
         attrs = dict(node.attrs)
-        if node.op == "pad":
-            attrs["value"] = float(self.format(node.name).zero)
         inputs = [self.byte(name) for name in node.inputs]
-        self.bytes[node.name] = self.builder.add(node.op, inputs, node.name, **attrs)
+        if node.op == "pad":
+            value = self._padded(inputs[0], attrs["before"], attrs["after"], self.format(node.name), node.name)
+        else:
+            value = self.builder.add(node.op, inputs, node.name, **attrs)
+        self.bytes[node.name] = value

@@ -131,10 +131,8 @@ class Shifting(Rewriting):
         whole = (low, high) in ((LOW, HIGH), (0, HIGH))
         value = self.builder.add(SHIFTED[node.op], inputs, unit.output.name if whole else "", **attrs)
         if not whole:
-            nothing = self.constant(np.zeros(1))
-            value = self.builder.add("widen", [value, self.constant(np.ones(1))])
-            limits = {"low": low, "high": high, "dtype": output.dtype}
-            value = self.builder.add("requantise", [value, nothing, nothing], unit.output.name, **limits)
+            limits = [self.constant([end], output.dtype) for end in (low, high)]
+            value = self.builder.add("limit", [value, *limits], unit.output.name)
         self.bytes[unit.output.name] = value
 
     def _average(self, unit: Unit) -> None:

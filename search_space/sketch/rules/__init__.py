@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from search_space.sketch.base import SketchRule
+from search_space.sketch.rules.chained import ChainedProducts
 from search_space.sketch.rules.elementwise import Elementwise
 from search_space.sketch.rules.explicit_memory import ExplicitMemory
 from search_space.sketch.rules.gpu_elementwise import GpuElementwise
@@ -37,6 +38,7 @@ RULES: list[SketchRule] = [
     LibraryCall(),
     RowWise(),
     TransformedProducts(),
+    ChainedProducts(),
     MultiLevelTiling(),
     Elementwise(),
 ]

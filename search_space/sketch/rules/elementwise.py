@@ -5,20 +5,47 @@ from __future__ import annotations
 from math import prod
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import walk
+from search_space.ir.expr import variables, walk
+from search_space.lower.inline import expanded
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import Annotate, Fuse, Split
+from search_space.schedule.steps import Annotate, Fuse, Reorder, Split
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.tables import DecisionGroup
+from search_space.sketch.reads import read_across
+from search_space.sketch.tables import DecisionGroup, block_counts, ceildiv
 
 CHUNKS = (1, 4, 16, 64, 256)
 UNROLLS = (1, 2, 4)
+MOST_TURNS = 4
+"""Rows whose elements are taken in turns: as many loads make a vector, where gathering loads each lane by itself."""
+WHOLE_ROW = 32
+"""Vectors of a row that may all be written out."""
+COLUMNS = 4
+"""Neighbours in an input's row that tiles read at once: 128 bits of 4-byte elements, where shuffles are cheap."""
 
 
 def reads_computed_places(stage: Stage) -> bool:
     """Whether an index is itself read from a tensor."""
     loads = (node for node in walk(stage.body) if node.op == "load")
     return any(inner.op == "load" for load in loads for index in load.args[1:] for inner in walk(index))
+
+
+def taking_turns(draft: Draft, stage: Stage, hardware: Hardware) -> int | None:
+    """How many of the last axes are a row that takes its elements of several rows of an input in turns, if they are.
+
+    So does a shuffle of channels, whose output has the groups innermost: lanes of a vector read a few short runs. Over
+    all elements in one loop, what the lanes of a vector read would differ from vector to vector.
+    """
+    if int(stage.axes[-1].extent.value) > MOST_TURNS:
+        return None
+    last, reads = stage.axes[-1].name, [n for n in walk(expanded(stage, draft.state)) if n.op == "load"]
+    if not any(last in variables(index) for n in reads for index in n.args[1:-1]):
+        return None
+    extent = 1
+    for axes, axis in enumerate(reversed(stage.axes), 1):
+        extent *= int(axis.extent.value)
+        if extent >= hardware.float_lanes:
+            return axes if axes < len(stage.axes) else None
+    return None
 
 
 class Elementwise(SketchRule):
@@ -41,13 +68,19 @@ class Elementwise(SketchRule):
             draft, fused = self.fused(draft, name, axes)
             return [draft.apply(Annotate(name, fused, "parallel")).finish(name)]
         if len(axes) == 1 or int(stage.axes[-1].extent.value) < hardware.float_lanes:
+            if (row := taking_turns(draft, stage, hardware)) is not None:
+                return [self.rows(draft, stage, hardware, row).variant("turns").finish(name)]
             return [self.flat(draft, stage, hardware).finish(name)]
         rows = self.rows(draft, stage, hardware)
         if reads_computed_places(stage):  # lanes of a flat loop would each look up where they read
             return [rows.variant("rows").finish(name)]
         if any(s.reducer is not None for s in draft.state.stages):  # what is done besides is not worth two sketches
             return [rows.finish(name)]
-        return [d.finish(name) for d in (self.flat(draft, stage, hardware).variant("flat"), rows.variant("rows"))]
+        drafts = [self.flat(draft, stage, hardware).variant("flat"), rows.variant("rows")]
+        across = read_across(draft, stage, COLUMNS)
+        if across is not None and int(stage.axes[-1].extent.value) >= hardware.float_lanes:
+            drafts.append(self.tiles(draft, stage, across[1], hardware).variant("tiles"))
+        return [d.finish(name) for d in drafts]
 
     def fused(self, draft: Draft, name: str, axes: list[str]) -> tuple[Draft, str]:
         """The draft with these axes as one loop, and the loop."""
@@ -69,19 +102,44 @@ class Elementwise(SketchRule):
             Annotate(name, f"{fused}.3", "vectorize"),
         )
 
-    def rows(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
-        """Blocks of rows in parallel, vectors along each."""
-        lanes, name, (*outer, last) = hardware.float_lanes, stage.name, stage.axes
-        count, extent = prod(int(a.extent.value) for a in outer), int(last.extent.value)
+    def tiles(self, draft: Draft, stage: Stage, across: str, hardware: Hardware) -> Draft:
+        """Tiles of rows of the output that read neighbours in the rows of an input: what a line of it holds is used
+        while it is there."""
+        lanes, name, last = hardware.float_lanes, stage.name, stage.axes[-1].name
+        extent = next(int(a.extent.value) for a in stage.axes if a.name == across)
+        table = [(m,) for m in block_counts(ceildiv(extent, COLUMNS))]
+        draft, (blocks,) = draft.decide(DecisionGroup.of(f"{name}.blocks", (f"{name}.blocks",), table))
+        outer = [a.name for a in stage.axes[:-1] if a.name != across]
+        parallel = (*outer, f"{across}.0")
+        draft = draft.apply(
+            Split(name, across, (blocks, COLUMNS), "clamp"),
+            Split(name, last, (lanes,), "clamp"),
+            Reorder(name, (*parallel, f"{last}.0", f"{across}.1", f"{across}.2", f"{last}.1")),
+        )
+        draft, fused = self.fused(draft, name, list(parallel))
+        return draft.apply(
+            Annotate(name, fused, "parallel"),
+            Annotate(name, f"{across}.2", "unroll"),
+            Annotate(name, f"{last}.1", "vectorize"),
+        )
+
+    def rows(self, draft: Draft, stage: Stage, hardware: Hardware, axes: int = 1) -> Draft:
+        """Blocks of rows in parallel, vectors along each; a row is the last `axes` axes."""
+        lanes, name = hardware.float_lanes, stage.name
+        outer, row = stage.axes[:-axes], stage.axes[-axes:]
+        count, extent = (prod(int(a.extent.value) for a in some) for some in (outer, row))
+        draft, last = self.fused(draft, name, [a.name for a in row])
         draft, fused = self.fused(draft, name, [a.name for a in outer])
         table = [(c,) for c in CHUNKS if c == 1 or c <= count]
         draft, (chunk,) = draft.decide(DecisionGroup.of(f"{name}.rows", (f"{name}.rows",), table))
         table = [(u,) for u in UNROLLS if u == 1 or u * lanes <= extent]
+        if axes > 1 and (all_of := -(-extent // lanes)) <= WHOLE_ROW and (all_of,) not in table:
+            table.append((all_of,))  # which lanes are past the end is known then
         draft, (unroll,) = draft.decide(DecisionGroup.of(f"{name}.vectors", (f"{name}.vectors",), table))
         return draft.apply(
             Split(name, fused, (chunk,), "guard"),
-            Split(name, last.name, (unroll, lanes), "exact" if extent % (4 * lanes) == 0 else "guard"),
+            Split(name, last, (unroll, lanes), "exact" if extent % (4 * lanes) == 0 else "guard"),
             Annotate(name, f"{fused}.0", "parallel"),
-            Annotate(name, f"{last.name}.1", "unroll"),
-            Annotate(name, f"{last.name}.2", "vectorize"),
+            Annotate(name, f"{last}.1", "unroll"),
+            Annotate(name, f"{last}.2", "vectorize"),
         )

@@ -12,7 +12,7 @@ from search_space.ir.expr import dtype_bytes, lift
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, Fuse, Reorder, Split, Step
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.reads import reads_of, variable
+from search_space.sketch.reads import read_across
 from search_space.sketch.rules.gpu_common import Threads, copied, gpu_of
 from search_space.sketch.rules.gpu_elementwise import GpuElementwise
 from search_space.sketch.tables import DecisionGroup
@@ -33,20 +33,9 @@ class GpuTransposed(SketchRule):
         return hardware.gpu is not None and self.across(draft, stage) is not None
 
     def across(self, draft: Draft, stage: Stage) -> tuple[str, str] | None:
-        """The input that is read across, and the axis of the output along which its rows run."""
-        if stage.reducer is not None or len(stage.axes) < 2 or draft.producers(stage):
-            return None
-        last, extents = stage.axes[-1], {a.name: int(a.extent.value) for a in stage.axes}
-        found: dict[str, set[str]] = {}
-        for source in draft.state.inputs:
-            for *others, row in reads_of(draft, stage, source.name):
-                moves = variable(last) in others and row.op == "var" and row is not variable(last)
-                found.setdefault(source.name, set()).add(str(row.args[0]) if moves else "")
-        for name, axes in found.items():
-            (axis, *more) = axes
-            if axis and not more and min(extents[axis], extents[last.name]) >= TILES[0]:
-                return name, axis
-        return None
+        """As `read_across`, of what the stage itself reads: what an inlined one reads cannot be copied for it."""
+        found = read_across(draft, stage, TILES[0])
+        return found if found is not None and found[0] in stage.reads() else None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         found = self.across(draft, stage)

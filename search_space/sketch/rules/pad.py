@@ -1,12 +1,17 @@
-"""Pad handling: the padded input is written out whole, computed a tile at a time, or read through a condition."""
+"""Pad handling: the padded input is written out whole, computed a tile at a time, or read through a condition.
+
+What is written out of an input that lies in another order, as that of an image which comes channels-first, keeps that
+order: rows are copied as they are, and single elements may as well be read from there.
+"""
 
 from __future__ import annotations
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import variables, walk
+from search_space.lower.inline import expanded
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import Annotate, ComputeAt, ComputeInline, Fuse, Split, Step
-from search_space.sketch.base import Draft, SketchRule
+from search_space.schedule.steps import Annotate, ComputeAt, ComputeInline, Fuse, Relayout, Reorder, Split, Step
+from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.sketch.spread import spread
 
 
@@ -22,6 +27,8 @@ class PadHandling(SketchRule):
         consumers = draft.state.consumers(stage.name)
         if all(c.tag == "pad" for c in consumers):  # one copy is enough
             return [draft.apply(ComputeInline(stage.name)).finish(stage.name)]
+        draft = self.in_order(draft, stage)
+        stage = draft.state.stage(stage.name)
         anchors = draft.anchors.get(consumers[0].name, ()) if len(consumers) == 1 else ()
         root = spread(self.written(draft, stage, hardware), stage.name, hardware)
         out = [root.variant("pad_root").finish(stage.name)]
@@ -35,6 +42,25 @@ class PadHandling(SketchRule):
             out.append(draft.apply(ComputeInline(stage.name)).variant("pad_inline").finish(stage.name))
         return out
 
+    def in_order(self, draft: Draft, stage: Stage) -> Draft:
+        """The draft with the stage stored in the order of the one input that it copies, if its readers allow that."""
+        readers = draft.state.consumers(stage.name)
+        if any(r.tag == LIBRARY or r.tensorized or self.reads_vectors(r, stage) for r in readers):
+            return draft
+        loads = {n for n in walk(expanded(stage, draft.state)) if n.op == "load"}
+        if len(loads) != 1:
+            return draft
+        indices = [variables(index) for index in loads.pop().args[1:]]
+        places = {name: place for place, names in enumerate(indices) for name in names}
+        axes = [a.name for a in stage.axes if a.extent.value > 1]
+        if not set(axes) <= set(places) or any(len(names) > 1 for names in indices):
+            return draft
+        if [places[a] for a in axes] == sorted(places[a] for a in axes):
+            return draft
+        order = sorted(range(len(stage.axes)), key=lambda d: (places.get(stage.axes[d].name, -1), d))
+        loops = tuple(stage.axes[d].name for d in order)
+        return draft.apply(Relayout(stage.name, tuple(order)), Reorder(stage.name, loops))
+
     def reads_vectors(self, consumer: Stage, stage: Stage) -> bool:
         """Whether the padded input is read in vectors, so that one condition serves all lanes."""
         reduced = {a.name for a in consumer.reduce_axes}
@@ -44,8 +70,11 @@ class PadHandling(SketchRule):
     def written(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
         """At the root: rows in parallel."""
         fused = self.fused(stage, hardware)
+        names = [a.name for a in stage.axes]
         outer = [a.name for a in stage.axes if a.extent.value > 1 and a.name not in fused]
         rows = outer[:-1] or outer
+        if rows:  # with those of one element in between
+            rows = names[names.index(rows[0]) : names.index(rows[-1]) + 1]
         steps: list[Step] = []
         loop = "_".join(rows) or f"{'_'.join(fused)}.0"
         if len(rows) > 1:

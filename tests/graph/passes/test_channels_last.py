@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.graph.ir import Builder, TensorType
+from autotune.graph.partition import partition
 from autotune.graph.passes import optimise
 from autotune.graph.passes.channels_last import channels_last, moved
 from autotune.graph.passes.layout import inverse, through_reshape
@@ -118,6 +119,23 @@ def test_a_channel_shuffle_moves_elements_once() -> None:
     y = net.b.add("reshape", [net.x], shape=(2, 2, 2, 5, 6))
     y = net.b.add("reshape", [net.b.add("transpose", [y], axes=(0, 2, 1, 3, 4))], shape=(2, 4, 5, 6))
     assert net.ops(net.back(y)).count("transpose") == 1
+
+
+def test_halves_of_shuffled_channels_are_read_where_they_lie() -> None:
+    """A batch of one stays in front, so that nothing between layers is seen in another shape."""
+    net = Net(batch=1)
+    split = net.b.add("reshape", [net.x], shape=(1, 2, 2, 5, 6))
+    shuffled = net.b.add("transpose", [split], axes=(0, 2, 1, 3, 4))
+    joined = net.b.add("reshape", [shuffled], shape=(1, 4, 5, 6))
+    halves = [net.b.add("slice", [joined], begin=(0, c, 0, 0), size=(1, 2, 5, 6)) for c in (0, 2)]
+    last = [net.b.add("transpose", [half], axes=LAST) for half in halves]
+    layers = [net.b.add("conv2d", [half, net.weight(1, 1, 2, 3)]) for half in last]
+    graph = net.b.finish([net.b.add("relu", [name]) for name in layers])
+    after = optimise(graph)
+    assert_equal_outputs(graph, after)
+    assert [node.op for node in after.nodes[:5]] == ["reshape", "transpose", "reshape", "slice", "slice"]
+    assert count(after, "reshape") == 2
+    assert [g.title for g in partition(after) if g.workload] == ["transpose", "conv2d+relu", "conv2d+relu"]
 
 
 def test_a_transposition_of_what_the_caller_reads_stays() -> None:

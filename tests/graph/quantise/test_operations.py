@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autotune.compile import Schedule
 from autotune.graph.ir import Array, Builder, GraphError, TensorType, type_of
 from autotune.graph.ops import find
-from autotune.graph.ops.quantised import dequantised, quantised
+from autotune.graph.quantise.formats import Format
 from autotune.stages import by_roofline
 from autotune.task import Task
 from autotune.tuning import Settings
@@ -57,8 +57,10 @@ def drawn(rng: np.random.Generator, op: str, rows: int, channels: int) -> list[A
     near = np.nextafter(halves, rng.choice([-np.inf, np.inf], halves.shape)).astype(np.float32)
     numbers = np.concatenate([halves, near, np.full((1, channels), 1e30), np.full((1, channels), -1e30)])
     return {
-        "quantise": [numbers.astype(np.float32)],
-        "dequantise": [data],
+        "quantise": [numbers.astype(np.float32), np.float32([1.0]), np.uint8([128])],
+        "dequantise": [data, np.float32([0.123]), np.uint8([117])],
+        "quantise to int8": [numbers.astype(np.float32), np.float32([1 / 0.7]), np.int8([-3])],
+        "dequantise int8": [data, np.float32([2.0**-3]), np.int8([5])],
         "dequantise_sum": [sums, scale],
         "requantise": [sums, bias, shift],
         "rescale": [sums, bias, scale],
@@ -66,6 +68,8 @@ def drawn(rng: np.random.Generator, op: str, rows: int, channels: int) -> list[A
         "widen": [data, factor],
         "offset": [data],
         "add_widened": [sums, data, factor],
+        "limit": [data, np.uint8([3]), np.uint8([250])],
+        "limit int8": [data, np.int8([-100]), np.int8([90])],
     }[op]
 
 
@@ -78,31 +82,34 @@ ELEMENTWISE = (
     "shift_left",
     "widen",
     "add_widened",
+    "limit",
 )
 ATTRIBUTES: dict[str, dict[str, Any]] = {
-    "quantise": {"scale": 1.0, "zero": 128},
-    "dequantise": {"scale": 0.123, "zero": 117},
     "requantise": {"low": 3, "high": 250},
     "rescale": {"low": 3, "high": 250},
 }
 SIGNED: dict[str, dict[str, Any]] = {
-    "quantise": {"scale": 0.7, "dtype": "int8"},
-    "dequantise": {"scale": 2.0**-3},
+    "quantise to int8": {"dtype": "int8"},
+    "dequantise int8": {},
     "requantise": {"low": -100, "high": 90, "dtype": "int8"},
     "rescale": {"low": -100, "high": 90, "dtype": "int8"},
     "widen": {},
     "add_widened": {},
     "offset": {},
+    "limit int8": {},
 }
+
+
+def operation(case: str) -> str:
+    return "requantise" if case == "rescale" else case.split()[0]  # by a float in place of a shift
 
 
 def cases(rng: np.random.Generator, rows: int, channels: int) -> list[tuple[str, list[Array], dict[str, Any]]]:
     """Every operation on unsigned bytes, and those that there are on signed ones."""
     unsigned = [(op, drawn(rng, op, rows, channels), ATTRIBUTES.get(op, {})) for op in ELEMENTWISE]
     signed = [(op, drawn(rng, op, rows, channels), attrs) for op, attrs in SIGNED.items()]
-    named = {"rescale": "requantise"}  # by a float in place of a shift
-    unsigned = [(named.get(op, op), arrays, attrs) for op, arrays, attrs in unsigned]
-    signed = [(named.get(op, op), arrays, attrs) for op, arrays, attrs in signed]
+    unsigned = [(operation(op), arrays, attrs) for op, arrays, attrs in unsigned]
+    signed = [(operation(op), arrays, attrs) for op, arrays, attrs in signed]
     return [
         *unsigned,
         *((op, [a.view(np.int8) if a.dtype == np.uint8 else a for a in arrays], attrs) for op, arrays, attrs in signed),
@@ -142,18 +149,25 @@ def test_pools_of_bytes_are_exact(op: str, kernel: Any, stride: int, padding: in
 @given(st.floats(1e-4, 300.0), st.integers(0, 255), st.integers(0, 1000))
 def test_what_is_stored_is_the_nearest_that_can_be(scale: float, zero: int, seed: int) -> None:
     values = np.random.default_rng(seed).standard_normal(100).astype(np.float32) * np.float32(scale * 60)
-    grid = dequantised(np.arange(256, dtype=np.uint8), scale, zero)
-    found = dequantised(quantised(values, scale, zero), scale, zero)
+    stored = Format(scale, zero)
+    grid = stored.decode(np.arange(256, dtype=np.uint8))
+    found = stored.decode(stored.encode(values))
     nearest = np.abs(grid[:, None] - values).min(0)
     np.testing.assert_allclose(np.abs(found - values), nearest, rtol=1e-4, atol=1e-4 * scale)
 
 
 def test_inputs_of_another_dtype_are_refused() -> None:
     b = Builder("b", {"x": TensorType((2, 4)), "q": TensorType((2, 4), "uint8")})
-    shift = b.constant(np.zeros(4, np.int32))
+    shift, scale = b.constant(np.zeros(4, np.int32)), b.constant(np.ones(1, np.float32))
+    signed = b.constant(np.zeros(1, np.int8))
     for op, inputs in (
-        ("quantise", ["q"]),
-        ("dequantise", ["x"]),
+        ("quantise", ["q", scale, "q"]),
+        ("quantise", ["x"]),
+        ("quantise", ["x", scale, shift]),
+        ("dequantise", ["x", scale, "q"]),
+        ("dequantise", ["q", scale, scale]),
+        ("limit", ["q", "x", "x"]),
+        ("limit", ["q"]),
         ("requantise", ["q", shift, shift]),
         ("widen", ["q"]),
     ):
@@ -165,11 +179,37 @@ def test_inputs_of_another_dtype_are_refused() -> None:
     with pytest.raises(GraphError, match="`low` and `high` must be bytes in order"):
         b.add("requantise", [sums, shift, shift], low=0, high=255, dtype="int8")
     with pytest.raises(GraphError, match="`dtype` must be one of uint8, int8, but got dtype='int16'"):
-        b.add("quantise", ["x"], dtype="int16")
-    for scale in (0.0, -1.0, float("nan"), float("inf"), 1e-40, True, "1"):
-        with pytest.raises(GraphError, match="`scale` must be from"):
-            b.add("quantise", ["x"], scale=scale)
-        with pytest.raises(GraphError, match="`scale` must be from"):
-            b.add("dequantise", ["q"], scale=scale)
+        b.add("quantise", ["x", scale, "q"], dtype="int16")
+    with pytest.raises(GraphError, match="the zero must have the `dtype` of the bytes, uint8, but got int8"):
+        b.add("quantise", ["x", scale, signed])
+    with pytest.raises(GraphError, match="bytes must have one dtype, but got uint8, int8"):
+        b.add("limit", ["q", signed, signed])
+    with pytest.raises(GraphError, match="bytes must have one dtype, but got uint8, int8"):
+        b.add("dequantise", ["q", scale, signed])
+    for inputs in (["q"], ["q", signed], ["q", "q"], ["q", "q", "q"]):
+        with pytest.raises(GraphError, match="inputs must be data and a number of their dtype to pad with"):
+            b.add("pad_with", inputs, before=(1, 0), after=(0, 0))
     with pytest.raises(GraphError, match="4 dimensions"):
         b.add("sum_pool2d", ["q"])
+
+
+def test_padding_with_a_number_that_is_an_input() -> None:
+    rng = np.random.default_rng(0)
+    for dtype, number in ((np.uint8, 131), (np.int8, -7), (np.float32, 0.5)):
+        arrays = [rng.integers(0, 100, (2, 5, 7, 3)).astype(dtype), np.array([number], dtype)]
+        sides: dict[str, Any] = {"before": (0, 1, 2, 0), "after": (0, 0, 1, 1)}
+        wanted = np.pad(arrays[0], [(0, 0), (1, 0), (2, 1), (0, 1)], constant_values=number)
+        for compute in (in_numpy, by_expression, on_the_machine):
+            np.testing.assert_array_equal(compute("pad_with", arrays, **sides), wanted)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 1e-40, 1e40])
+def test_scales_that_are_none_are_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match="`scale` must be from"):
+        Format(scale)
+
+
+@pytest.mark.parametrize("zero", [-1, 256])
+def test_zeros_that_are_no_bytes_are_refused(zero: int) -> None:
+    with pytest.raises(ValueError, match=f"`zero` must be a byte, 0 to 255, but got zero={zero}"):
+        Format(1.0, zero)

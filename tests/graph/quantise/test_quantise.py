@@ -83,7 +83,7 @@ def test_everything_that_is_quantised_is_close() -> None:
     quantised, accuracy = made(mixed())
     assert quantised.layers == 7 and not quantised.left_float
     found = operations(quantised.graph)
-    assert found["sum_pool2d"] == 2 and found["sigmoid"] == 1 and found["pad"] >= 1
+    assert found["sum_pool2d"] == 2 and found["sigmoid"] == 1 and found["pad_with"] >= 1
     assert quantised.graph.type(quantised.names["concat"]).dtype == "uint8"
     assert accuracy.decibels > 20
     assert all(layer.decibels > 20 for layer in accuracy.layers), accuracy.table()
@@ -164,3 +164,29 @@ def test_products_with_what_is_no_weight_stay_in_floats() -> None:
     quantised, _ = made(b.finish([b.add("matmul", [rows, "y"])]))
     assert quantised.layers == 1
     assert next(n for n in quantised.graph.nodes if n.op == "matmul").type.dtype == "float32"
+
+
+def alike(blocks: int) -> Graph:
+    """Equal blocks of everything that has numbers of its own in bytes, on values of growing size and changing sign."""
+    rng = np.random.default_rng(0)
+    b = Builder("alike", {"image": TensorType((1, 6, 6, 16))})
+    x, outputs = "image", []
+    for _ in range(blocks):
+        x = b.add("multiply", [x, b.constant(np.float32([1.7]))])
+        x = b.add("add", [x, b.constant(np.float32([-0.9]))])
+        signed = conv(b, rng, x, 3, 16, padding=1)  # padded with a zero
+        limited = b.add("clip", [conv(b, rng, signed, 3, 16, padding=1)], low=-0.2, high=0.3)  # limits within a format
+        joined = b.add("concat", [limited, conv(b, rng, signed, 1, 16)], axis=3)
+        last = conv(b, rng, joined, 1, 16)
+        x = b.add("sigmoid", [last])
+        outputs.append(signed)  # read as floats and as bytes
+    return b.finish([*outputs, x])
+
+
+def test_equal_layers_on_different_scales_are_one_task() -> None:
+    few, many = (made(alike(blocks), Options(least_decibels=0.0))[0] for blocks in (2, 4))
+    found = operations(many.graph)
+    assert min(found[op] for op in ("quantise", "dequantise", "limit", "pad_with")) >= 4
+    assert len({(f.scale, f.zero) for f in many.formats.values()}) > 8
+    keys = [{g.workload.key for g in partition(q.graph) if g.workload is not None} for q in (few, many)]
+    assert keys[0] == keys[1]

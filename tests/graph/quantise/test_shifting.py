@@ -184,8 +184,8 @@ def test_limits_inside_the_bytes_are_kept() -> None:
     graph = b.finish([conv(b, rng, b.add("relu", [conv(b, rng, first, 1, 8)]), 1, 4)])
     feed = {"x": (rng.standard_normal((1, 6, 6, 4)) * 9).astype(np.float32)}
     found = quantise_shift(graph, calibrate(graph, [feed]))
-    (limited,) = [node for node in found.graph.nodes if node.op == "requantise"]
-    assert (limited.attrs["low"], limited.attrs["high"]) == (0, 96)  # 6 / 2**-4
+    (limited,) = [node for node in found.graph.nodes if node.op == "limit"]
+    assert [found.graph.constants[name].tolist() for name in limited.inputs[1:]] == [[0], [96]]  # 6 / 2**-4
     assert evaluate(found.graph, feed)[limited.name].max() == 96
 
 

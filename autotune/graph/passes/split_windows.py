@@ -1,0 +1,256 @@
+"""Convolutions most of whose products are with padding, as convolutions of parts that leave these out.
+
+Dilated by 12 and padded by as much, a window of 3x3 over 14x14 pixels meets the image with its middle everywhere, with
+a tap at its side in two rows or columns, with one at its corner in four pixels: 324 of 1764 products. Along each axis
+the window is split in one of two ways:
+
+- its taps: each part has some of the taps and the outputs that these reach. A weight is read once, as before, and
+  outputs that several parts reach are their sum;
+- its outputs: each part has some of the outputs and the taps that reach them. Nothing is added up, but taps that reach
+  several parts are read once for each.
+
+Parts read slices of the image and lie side by side in the output (`autotune.graph.views`), so nothing is copied. Sums
+are in the dtype of the convolution: it should run after quantisation, which would round each of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from autotune.graph.ir import Graph, Node
+from autotune.graph.ops import find
+from autotune.graph.passes.chains import add_ending, chain_to
+from autotune.graph.passes.site import Site, pair, sweep
+from search_space.operators.windows import both_sides, padding_of
+
+MOST_PARTS = 4
+"""Along an axis."""
+
+BALANCE = 16
+"""Products that a machine makes while a value comes from memory. Processors and GPUs of many cores have from 10 to 30
+in float32; which split is the best changes little over that range."""
+
+START = 1 << 18
+"""Products that a machine makes while a kernel starts and ends, which takes a few microseconds."""
+
+WINOGRAD = 2.25
+"""Times fewer products that dense windows of 3x3 take."""
+
+MOST_WEIGHTS = 4
+"""Times the memory that weights may take where several parts have them: as many as for Winograd's F(4x4, 3x3)."""
+
+LEAST = 0.75
+"""What a split must cost at most, as a share of the whole: its count says nothing of how well small kernels run."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some taps of a window along an axis, and the outputs for which they are computed."""
+
+    taps: range
+    outputs: range
+
+
+Split = tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How a window slides along an axis.
+
+    Attributes:
+        extent: of the image.
+        taps: of the window.
+        outputs: places of the window.
+        before, stride, dilation: in pixels.
+    """
+
+    extent: int
+    taps: int
+    outputs: int
+    before: int
+    stride: int
+    dilation: int
+
+    def position(self, tap: int, output: int) -> int:
+        """Which pixel a tap meets; one outside of the image is padding."""
+        return output * self.stride + tap * self.dilation - self.before
+
+    def reached(self, taps: range) -> range:
+        """From the first to the last output for which some of the taps meet the image."""
+        found = [r for r in map(self._reached, taps) if r]
+        return range(min(r.start for r in found), max(r.stop for r in found)) if found else range(0)
+
+    def reaching(self, outputs: range) -> range:
+        """From the first to the last tap that meets the image for some of the outputs."""
+        found = [t for t in range(self.taps) if _shared(self._reached(t), outputs)]
+        return range(found[0], found[-1] + 1) if found else range(0)
+
+    def _reached(self, tap: int) -> range:
+        start = max(0, -(self.position(tap, 0) // self.stride))
+        return range(start, max(start, min(self.outputs, (self.extent - 1 - self.position(tap, 0)) // self.stride + 1)))
+
+    @property
+    def alive(self) -> int:
+        """Pairs of a tap and an output that meet the image."""
+        return sum(len(self._reached(tap)) for tap in range(self.taps))
+
+    def splits(self) -> Iterator[Split]:
+        """The whole, and the best split of each kind into each number of parts, where every output has a part."""
+        edges = {edge for tap in range(self.taps) for r in [self._reached(tap)] for edge in (r.start, r.stop)}
+        ways: tuple[tuple[Sequence[int], Callable[[range], Part]], ...] = (
+            (range(self.taps + 1), lambda taps: Part(taps, self.reached(taps))),
+            (sorted({0, self.outputs, *edges}), lambda outputs: Part(self.reaching(outputs), outputs)),
+        )
+        yield (Part(range(self.taps), range(self.outputs)),)
+        for points, part in ways:
+            for parts in _partitions(points, part):
+                split = tuple(p for p in parts if p.taps and p.outputs)
+                if len(parts) > 1 and {o for p in split for o in p.outputs} == set(range(self.outputs)):
+                    yield split
+
+
+def split_windows(graph: Graph) -> Graph:
+    """The graph with convolutions of two dimensions split where that costs less."""
+    return sweep(graph, _split)
+
+
+def _split(site: Site, node: Node) -> str | None:
+    """Splits the chain from a convolution that ends here."""
+    chain = chain_to(site, node, "conv2d", "depthwise_conv2d")
+    if chain is None or site.array(chain[0].inputs[1]) is None:
+        return None
+    conv = chain[0]
+    axes = _axes(site, conv)
+    alive, most = prod(axis.alive for axis in axes), MOST_WEIGHTS * prod(axis.taps for axis in axes)
+    if not 0 < alive <= LEAST * prod(axis.taps * axis.outputs for axis in axes):
+        return None
+    ways = [way for way in itertools.product(*(axis.splits() for axis in axes)) if _weights(way) <= most]
+    costs = [_cost(site, conv, way) for way in ways]  # the first is the whole
+    best = min(range(len(ways)), key=costs.__getitem__)
+    return _apply(site, chain, axes, ways[best]) if costs[best] <= LEAST * costs[0] else None
+
+
+def _axes(site: Site, conv: Node) -> list[Axis]:
+    extents, taps = site.type(conv.inputs[0]).shape[1:3], site.type(conv.inputs[1]).shape[:2]
+    before = [sides[0] for sides in both_sides(padding_of(2, conv.attrs["padding"]))]
+    stride, dilation = pair(conv.attrs["stride"]), pair(conv.attrs["dilation"])
+    return list(map(Axis, extents, taps, conv.type.shape[1:3], before, stride, dilation))
+
+
+# ---------------------------------------------------------------------- the count
+def _cost(site: Site, conv: Node, splits: Sequence[Split]) -> float:
+    """Products in whose time a split would be computed: each kernel's own, its weights from memory, and its start."""
+    batch, *_, channels = conv.type.shape
+    filters = site.type(conv.inputs[1]).size // prod(site.type(conv.inputs[1]).shape[:2])
+    workload = find(conv.op).workload
+    assert workload is not None
+    algorithms = workload(conv.attrs, [site.type(name) for name in conv.inputs], (False, True)).algorithms
+    total = 0.0
+    for parts in itertools.product(*splits):
+        taps, places = [len(p.taps) for p in parts], prod(len(p.outputs) for p in parts)
+        fewer = WINOGRAD if taps == [3, 3] and "winograd2" in algorithms else 1.0
+        total += prod(taps) * filters * (batch * places / fewer + BALANCE) + START
+    for cell, covering in _cells(splits):
+        if [[p.outputs for p in parts] for parts in covering] != [list(cell)]:
+            moved = batch * channels * prod(map(len, cell)) * (1 + len(covering))
+            last = any([p.outputs for p in parts] == list(cell) for parts in covering)
+            total += BALANCE * moved + (0 if last else START)
+    return total
+
+
+def _weights(splits: Sequence[Split]) -> int:
+    """Taps of all parts."""
+    return prod(sum(len(part.taps) for part in split) for split in splits)
+
+
+def _partitions(points: Sequence[int], part: Callable[[range], Part]) -> Iterator[Split]:
+    """The cheapest ways of cutting `points` into 1, 2... stretches, by taps times outputs of the parts they make."""
+    made = {(a, b): part(range(a, b)) for a, b in itertools.combinations(points, 2)}
+    best: dict[int, tuple[int, Split]] = {points[0]: (0, ())}
+    for _ in range(min(MOST_PARTS, len(points) - 1)):
+        longer: dict[int, tuple[int, Split]] = {}
+        for (start, stop), new in made.items():
+            if start in best:
+                cost, parts = best[start]
+                cost += len(new.taps) * len(new.outputs)
+                if stop not in longer or cost < longer[stop][0]:
+                    longer[stop] = cost, (*parts, new)
+        best = longer
+        if points[-1] in best:
+            yield best[points[-1]][1]
+
+
+def _cells(splits: Sequence[Split]) -> Iterator[tuple[tuple[range, ...], list[tuple[Part, ...]]]]:
+    """The outputs cut wherever a part begins or ends, row by row, each with the parts that have it."""
+    for cell in itertools.product(*map(_stretches, splits)):
+        having = [[p for p in parts if _shared(p.outputs, c)] for parts, c in zip(splits, cell, strict=True)]
+        yield cell, list(itertools.product(*having))
+
+
+def _stretches(parts: Split) -> list[range]:
+    edges = sorted({edge for p in parts for edge in (p.outputs.start, p.outputs.stop)})
+    return [range(a, b) for a, b in itertools.pairwise(edges)]
+
+
+def _shared(first: range, second: range) -> range:
+    return range(max(first.start, second.start), min(first.stop, second.stop))
+
+
+# ---------------------------------------------------------------------- the graph
+def _apply(site: Site, chain: Sequence[Node], axes: Sequence[Axis], splits: Sequence[Split]) -> str:
+    conv = chain[0]
+    made = {parts: _convolved(site, conv, axes, parts) for parts in itertools.product(*splits)}
+    rows: dict[range, list[str]] = {}
+    for cell, covering in _cells(splits):
+        # What ends with the cell comes first: the sum is fused into its kernel.
+        ordered = sorted(covering, key=lambda parts: sum(len(p.outputs) for p in parts))
+        values = [_sliced(site, made[parts], _within(cell, parts)) for parts in ordered]
+        value = values[0]
+        for other in values[1:]:
+            value = site.add("add", [value, other])
+        region = (slice(None), *(slice(c.start, c.stop) for c in cell), slice(None))
+        rows.setdefault(cell[0], []).append(add_ending(site, chain, value, region))
+    joined = [_joined(site, row, 2) for row in rows.values()]
+    return _joined(site, joined, 1)
+
+
+def _joined(site: Site, values: list[str], axis: int) -> str:
+    return site.add("concat", values, axis=axis) if len(values) > 1 else values[0]
+
+
+def _within(cell: Sequence[range], parts: Sequence[Part]) -> list[range]:
+    """The cell's place in what the parts give."""
+    shifts = [p.outputs.start for p in parts]
+    return [range(c.start - shift, c.stop - shift) for c, shift in zip(cell, shifts, strict=True)]
+
+
+def _sliced(site: Site, value: str, region: Sequence[range]) -> str:
+    """Rows and columns of a new value, which may be all."""
+    batch, *extents, channels = site.builder.type(value).shape
+    if [len(r) for r in region] == extents:
+        return value
+    begin, size = (0, *(r.start for r in region), 0), (batch, *map(len, region), channels)
+    return site.add("slice", [value], begin=begin, size=size)
+
+
+def _convolved(site: Site, conv: Node, axes: Sequence[Axis], parts: Sequence[Part]) -> str:
+    """Adds the convolution by some taps for some outputs."""
+    weight = site.array(conv.inputs[1])
+    assert weight is not None
+    region, margins = [], []
+    for axis, part in zip(axes, parts, strict=True):
+        first = axis.position(part.taps[0], part.outputs[0])
+        last = axis.position(part.taps[-1], part.outputs[-1])
+        region.append(range(max(first, 0), min(last + 1, axis.extent)))
+        margins.append((region[-1].start - first, last + 1 - region[-1].stop))
+    data = _sliced(site, site.new[conv.inputs[0]], region)
+    rows, columns = (slice(p.taps.start, p.taps.stop) for p in parts)
+    filters = site.builder.constant(weight[rows, columns], conv.inputs[1])
+    dilation = tuple(1 if len(p.taps) == 1 else axis.dilation for axis, p in zip(axes, parts, strict=True))
+    stride = tuple(1 if len(p.outputs) == 1 else axis.stride for axis, p in zip(axes, parts, strict=True))
+    attrs = {**conv.attrs, "padding": padding_of(2, margins), "dilation": dilation, "stride": stride}
+    return site.add(conv.op, [data, filters], **attrs)

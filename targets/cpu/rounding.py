@@ -1,0 +1,53 @@
+"""Floats rounded to bytes: a form of expression for which no instruction rounds and none converts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search_space.ir.expr import Expr
+
+WHOLE = 12582912.0
+"""1.5 * 2^23: floats as large lie 1 apart, so that a sum with it holds a whole number in its lowest bits."""
+ENDS = {"uint8": (0.0, 255.0), "int8": (-128.0, 127.0)}
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A byte `min(max(rint(number) + added, low), high)`.
+
+    Attributes:
+        number: float32.
+        added: a byte; None where nothing is added.
+        low, high: whole numbers that the byte holds.
+    """
+
+    number: Expr
+    added: Expr | None
+    low: float
+    high: float
+
+
+def bounded(e: Expr) -> Bounded | None:
+    """What a cast makes a byte of, if it has that form."""
+    if e.dtype not in ENDS or e.args[0].op != "cast" or e.args[0].dtype != "int32":
+        return None
+    value, limits = e.args[0].args[0], []
+    for op in ("min", "max"):
+        if value.dtype != "float32" or value.op != op or not value.args[1].is_const:
+            return None
+        limits.append(float(value.args[1].value))
+        value = value.args[0]
+    high, low = limits
+    least, most = ENDS[e.dtype]
+    if not (least <= low <= high <= most and low.is_integer() and high.is_integer()):
+        return None
+    added = None
+    if value.op == "add":
+        first, second = value.args
+        value, other = (first, second) if first.op == "call" else (second, first)
+        if other.op != "cast" or other.args[0].dtype not in ENDS:
+            return None
+        added = other.args[0]
+    if value.op != "call" or value.args[0] != "rint":
+        return None
+    return Bounded(value.args[1], added, low, high)

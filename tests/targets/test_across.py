@@ -1,0 +1,51 @@
+"""Transpositions on processors: tiles give what they should, read nothing else, and gather nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.stages import by_roofline
+from autotune.task import Task
+from autotune.tuning import Settings
+from search_space import te
+from search_space.space import generate, program_of
+from search_space.workloads import Workload
+from targets import registry
+
+
+def transposed(rows: int, row: int, dtype: str = "float32") -> Workload:
+    """A matrix of rows times its neighbours along them."""
+    x = te.placeholder((rows, row), dtype, "x")
+    return Workload.of([x, te.compute((row, rows), lambda i, j: x[j, i], name="transpose")])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int8"])
+@pytest.mark.parametrize(("rows", "row"), [(16, 4), (37, 21), (64, 16), (50, 5)])
+def test_every_sketch_transposes_and_reads_nothing_past_the_array(rows: int, row: int, dtype: str) -> None:
+    workload, target = transposed(rows, row, dtype), registry.get("cpu")
+    x = np.arange(rows * row).astype(dtype).reshape(rows, row)
+    sketches = generate(workload, target.hardware).sketches
+    assert [sketch.name for sketch in sketches] == ["direct:flat", "direct:rows", "direct:tiles"]
+    for sketch in sketches:
+        rows_of_choices = [[place % len(g.table) for g in sketch.groups] for place in range(3)]
+        choices = np.array(rows_of_choices, np.int32).reshape(3, len(sketch.groups))
+        for choice in choices[sketch.legal(choices)]:
+            module = target.build(program_of(workload, sketch.algorithm, sketch.trace(choice)))
+            np.testing.assert_array_equal(target.load(module).bind([x], fenced=True).run(), x.T)
+
+
+def test_tiles_are_chosen_and_load_neighbours_at_once() -> None:
+    workload, target = transposed(224, 21), registry.get("cpu")
+    found = by_roofline(Task("transpose", workload), Settings())
+    program = program_of(workload, found.algorithm, found.trace)
+    text, *_ = target.llvm_ir(program)
+    assert "masked.gather" not in text
+    assert text.count("load <4 x float>") == target.hardware.float_lanes
+
+
+def test_short_axes_have_no_tiles() -> None:
+    target = registry.get("cpu")
+    for rows, row in [(64, 3), (5, 64)]:
+        found = generate(transposed(rows, row), target.hardware).sketches
+        assert "direct:tiles" not in [sketch.name for sketch in found]
