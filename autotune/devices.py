@@ -126,7 +126,7 @@ def _figure_lines(found: Facts, cores: int) -> list[str]:
     return [
         f"  peak         {found['peak_flops'] * 1e-9:.0f} GFLOP/s in float32, at {found['clock_hz'] * 1e-9:g} GHz",
         f"  in a cycle   {found['fma']:g} multiply-adds, {found['loads']:g} loads, {found['stores']:g} stores of "
-        f"whole vectors; {found['issue']:g} instructions",
+        f"whole vectors, {found['elements']:g} loads of elements; {found['issue']:g} instructions",
         f"  latency      {found['fma_latency']:g} cycles of a multiply-add",
         f"  one core     {one[0]} GB/s from L2, {one[1]} from L3, {one[2]} from memory",
         f"  all {cores} cores  {each[0]} GB/s each from L2, {each[1]} from L3, {each[2]} from memory",

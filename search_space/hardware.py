@@ -65,6 +65,7 @@ class CpuRates:
         each: the same of every core while all of them read.
         start_seconds: of a parallel loop beyond its work, where all threads are awake.
         wake_seconds: the same where they sleep.
+        elements: loads of one element each that are started in a cycle, which may be more than of whole vectors.
     """
 
     fma: float = 2.0
@@ -76,6 +77,7 @@ class CpuRates:
     each: tuple[float, float, float] = (64.0, 10.0, 6.0)
     start_seconds: float = 6e-7
     wake_seconds: float = 5e-5
+    elements: float = 2.0
 
 
 @dataclass(frozen=True)

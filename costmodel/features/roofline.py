@@ -35,6 +35,8 @@ LOOP_SECONDS = 1.4e-6  # of a parallel loop besides its start: lines that other 
 REACHED = (0.5, 1.0, 1.0)
 """Share of a level's bandwidth that tiles reach: lines that come from the second level take cycles of the first from
 the loads of those that are there already, which whoever reads each line once does not feel."""
+KEPT = 0.75
+"""Share of a cache up to which what is touched again is still there: lines are not spread evenly over its sets."""
 WRITTEN = 2.0  # times that what is written passes between caches: it is fetched first, and put back
 CONTENDED = 0.19
 """Share of its time that is added where multiply-adds and loads both keep their ports busy all the time, as tiles do
@@ -87,10 +89,13 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     instructions = nest.iterations / lanes
     body = nest.extent_of("unroll").most(1)
     tile = nest.product(lambda loop: loop.kind == "unroll" and statement.output.depends(loop.var))
-    loads = tape.total(_transfers(nest, a) for a in nest.accesses)
+    transfers = [(nest.over_lanes(a), _transfers(nest, a)) for a in nest.accesses]
+    loads = tape.total(count for _, count in transfers)
+    elements = tape.total(count for vectors, count in transfers if not vectors)
     stores = _transfers(nest, statement.output) if statement.output.memory else tape.const(0)
     if call is not None:
         tile, loads, stores = tape.const(LIBRARY_TILE), tape.const(0), tape.const(0)
+        elements = tape.const(0)
     kept = [_kept(nest, a) for a in statement.inputs if nest.over_lanes(a)]
     if (
         len(kept) > 1
@@ -106,7 +111,8 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
     alike = nest.product(lambda loop: loop.kind == "unroll" and loop.var not in statement.guarded)
     guards = tape.const(statement.operations.get("guard", 0.0) * GUARD) / alike.most(1)
     rates = hardware.rates
-    ports = (loads / body / rates.loads).most(stores / body / rates.stores)
+    ports = ((loads - elements) / rates.loads + elements / rates.elements) / body
+    ports = ports.most(stores / body / rates.stores)
     arithmetic = tape.const(work / rates.fma)
     if statement.reducing:
         arithmetic = arithmetic.most(tape.const(rates.fma_latency * max(1.0, work)) / tile.most(1))
@@ -270,7 +276,8 @@ def _traffic(nest: Nest, capacity: int, ways: int, busy: Value | None) -> Value:
             fits = nest.working_sets[last] + lost[last] <= rooms[last]
             out = fits.otherwise(out, out.most(_transfers(nest, access) * LINE * nest.trips[last]))
         for i in range(last, -1, -1):
-            occupied = nest.working_sets[i] if lost is None else nest.working_sets[i] + lost[i]
+            occupied = nest.working_sets[i] / KEPT
+            occupied = occupied if lost is None else occupied.most(nest.working_sets[i] + lost[i])
             here = carried[i] if i else nest.tape.const(0)
             out = (occupied <= rooms[i]).otherwise(here, out)
         brought.append(out * (WRITTEN if access.writes else 1.0))

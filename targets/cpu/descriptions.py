@@ -44,7 +44,8 @@ def _of(
     issue: float = 6.0,
 ) -> Description:
     sizes = kib[0] << 10, kib[1] << 10, kib[2] << 10
-    return Description(sizes, ways, CpuRates(fma, latency, loads, stores, issue))
+    elements = max(2.0, loads)  # units that halve vectors load whole elements in each half
+    return Description(sizes, ways, CpuRates(fma, latency, loads, stores, issue, elements=elements))
 
 
 _USUAL = _of((32, 1024, 32 << 10), (8, 16))

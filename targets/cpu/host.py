@@ -124,6 +124,7 @@ def rates_of(found: Probed) -> CpuRates:
         a_cycle(found.each),
         found.start_seconds,
         found.wake_seconds,
+        found.elements,
     )
 
 

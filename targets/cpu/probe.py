@@ -66,6 +66,7 @@ class Probed:
         each: the same of every core while all of them read.
         start_seconds: of a parallel loop of which every thread is awake, from its start to its end.
         wake_seconds: the same where all threads but the caller's sleep.
+        elements: loads of one element each that a core starts in a cycle.
         disturbed: whether other programs took part of the cores meanwhile: the figures of all cores at once are then
             put together from those of one, and those of loops are usual ones.
     """
@@ -81,6 +82,7 @@ class Probed:
     each: Levels
     start_seconds: float
     wake_seconds: float
+    elements: float
     disturbed: bool = False
 
 
@@ -102,6 +104,7 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         "products": lambda n: code.products(n, 0.0),
         "latency": lambda n: code.latency(n, 0.0),
         "loads": lambda n: code.loads(n, place),
+        "elements": lambda n: code.elements(n, place),
         "stores": lambda n: code.stores(n, place),
         "mixed": lambda n: code.mixed(n, place, 0.0, 3, 5),
     }
@@ -137,6 +140,7 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         each=_rounded(each),
         start_seconds=digits(start),
         wake_seconds=digits(wake),
+        elements=_halves(best["elements"] / clock),
         disturbed=disturbed,
     )
 
@@ -167,6 +171,7 @@ class _Code:
         self.latency = self._function("latency", number, floating, gives=floating)
         self.products = self._function("products", number, floating, gives=floating)
         self.loads = self._function("loads", number, place)
+        self.elements = self._function("elements", number, place)
         self.stores = self._function("stores", number, place)
         self.mixed = self._function("mixed", number, place, floating, number, number)
         self.all_products = self._function("all_products", place, number)

@@ -17,8 +17,8 @@ ROW = 256
 
 
 def probe_text(triple: str, lanes: int, chains: int) -> str:
-    """The module: functions `chain`, `latency`, `products`, `loads`, `stores`, `mixed`, `stream`, and those that run on
-    all threads of our pool.
+    """The module: functions `chain`, `latency`, `products`, `loads`, `elements`, `stores`, `mixed`, `stream`, and those
+    that run on all threads of our pool.
 
     Args:
         triple: LLVM's, of this host.
@@ -34,6 +34,7 @@ def probe_text(triple: str, lanes: int, chains: int) -> str:
         _products("latency", kind, lanes, 1),
         _products("products", kind, lanes, chains),
         _accesses("loads", f"%v = load volatile {kind}, ptr %p, align 64", lanes * 4),
+        _accesses("elements", "%v = load volatile float, ptr %p, align 4", 4),
         _accesses("stores", f"store volatile {kind} zeroinitializer, ptr %p, align 64", lanes * 4),
         _mixed(),
         _stream(kind, lanes * 4),

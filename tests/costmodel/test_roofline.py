@@ -9,6 +9,7 @@ import pytest
 
 from costmodel.features import FeatureExtractor
 from search_space import workloads
+from search_space.hardware import CpuRates
 from search_space.ir.stmt import LoopProgram
 from search_space.space import generate
 from tests.costmodel.programs import HARDWARE, MATMUL_COLUMNS, matmul
@@ -81,6 +82,20 @@ def test_cold_constants_come_from_memory() -> None:
     hertz = huge.peak_flops / (huge.cores * 4 * huge.float_lanes)
     least = 4 * 4096**2 / (huge.rates.each[-1] * huge.cores * hertz)
     assert max(warm, least) < estimate(cold, True) < warm + 1.1 * least
+
+
+def test_tall_tiles_do_not_wait_where_elements_load_faster_than_vectors() -> None:
+    halved = dataclasses.replace(CpuRates(), fma=1.0, loads=1.0, stores=0.5)
+    slow = dataclasses.replace(HARDWARE, rates=dataclasses.replace(halved, elements=1.0))
+    fast = dataclasses.replace(HARDWARE, rates=dataclasses.replace(halved, elements=2.0))
+    assert seconds(8, 1, 8, hardware=fast) < seconds(8, 1, 8, hardware=slow)  # 8 elements and a vector for 8 products
+    assert seconds(4, 4, 8, hardware=fast) == seconds(4, 4, 8, hardware=slow)  # bound by products either way
+
+
+def test_a_cache_filled_to_the_brim_does_not_hold_what_is_read_again() -> None:
+    small = matmul(64, 64, 64, parallel="serial")  # its products read 32 KiB
+    held, full = (dataclasses.replace(HARDWARE, l1_bytes=kib << 10) for kib in (48, 36))
+    assert seconds(8, 2, 8, program=small, hardware=full) > seconds(8, 2, 8, program=small, hardware=held)
 
 
 def test_a_smaller_cache_makes_no_kernel_faster() -> None:

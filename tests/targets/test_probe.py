@@ -21,7 +21,7 @@ from targets.cpu.host import allowed_cores, rates_of
 from targets.cpu.probe import Probed, digits, probe
 
 CPU = registry.get("cpu").limits
-KNOWN = Probed(3.7e9, 2.36e11, 1.0, 1.0, 0.5, 4.0, 4.5, (1e11, 2e10, 1e10), (9e10, 1e10, 5e9), 1e-6, 5e-5)
+KNOWN = Probed(3.7e9, 2.36e11, 1.0, 1.0, 0.5, 4.0, 4.5, (1e11, 2e10, 1e10), (9e10, 1e10, 5e9), 1e-6, 5e-5, 2.0)
 GIVEN = (16, 32, (0, 1))
 
 
@@ -50,7 +50,7 @@ def test_a_probe_finds_figures_that_a_processor_can_have(tmp_path: Path, monkeyp
     found = figures.probe_again(CPU.vector_bytes // 4, CPU.vector_registers, allowed_cores())
     assert 5e8 < found.clock_hz < 8e9
     assert found.fma in {n / 2 for n in range(1, 13)} and 1 <= found.fma_latency <= 12
-    assert 0.5 <= found.stores <= found.issue <= 16 and 0.5 <= found.loads <= found.issue
+    assert 0.5 <= found.stores <= found.issue <= 16 and 0.5 <= found.loads <= found.elements <= found.issue
     assert found.one[0] >= found.one[1] and min(found.one) > 1e8
     assert all(each <= one for each, one in zip(found.each, found.one, strict=True)) or found.disturbed
     assert 0 < found.start_seconds < 1e-3 and 0 < found.wake_seconds < 1e-1
