@@ -41,9 +41,11 @@ def crowding(nest: Nest, access: Access, way_bytes: int) -> list[Value] | None:
     for level in range(len(nest.trips)):
         count, width = dims[-1][0][level], dims[-1][1][level]
         row = ((width + 1) * strides[-1]).ceildiv(LINE).least(count)
-        reached = row
+        reached, together = row, row
         for (counts, _), period in zip(dims[:-1], periods[:-1], strict=True):
             reached = reached * counts[level].least(period[level])
+            together = together.most((counts[level] <= 1).otherwise(row, row * period[level]))
+        reached = reached.least(together)  # dimensions whose steps share a factor fall on the same sets
         lines = footprint[level] / LINE
         reached = reached.least(sets).least(lines).most(1)
         alone = lines / reached  # ways that the sets it falls on need

@@ -53,6 +53,8 @@ CASES = {
     "pixels a way apart": ((h, w, c), programs.buffer("x", 4, 14, 1024), serial(h=2, w=14, c=16)),
     "every other pixel": ((h * 2, w * 2, c), programs.buffer("x", 8, 28, 512), serial(h=2, w=14, c=16)),
     "half a way apart": ((h, w, c), programs.buffer("x", 4, 28, 512), serial(h=1, w=14, c=16)),
+    "rows and pixels half a way apart": ((h, w, c), programs.buffer("x", 7, 7, 512), serial(h=4, w=7, c=16)),
+    "pixels counted through": ((w // 7, w % 7, c), programs.buffer("x", 7, 7, 512), serial(w=25, c=16)),
     "three ways apart": ((h, w, c), programs.buffer("x", 2, 8, 3072), serial(h=1, w=8, c=16)),
     "a way and a line apart": ((h, w, c), programs.buffer("x", 4, 14, 1040), serial(h=1, w=14, c=16)),
     "clamped": ((h, minimum(w, const(12)), c), programs.buffer("x", 4, 14, 1024), serial(h=1, w=14, c=16)),
