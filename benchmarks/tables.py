@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks import transfer_figures
+from benchmarks.choices import choices
 from benchmarks.gpu.offline_table import offline
 from benchmarks.gpu.table import beside_torch
 from benchmarks.interleave import geometric_mean
@@ -331,6 +332,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "search": search,
     "models": models,
     "transfer": transfer,
+    "choices": choices,
     "serving": serving,
     "survey": survey,
     "gpu": beside_torch,

@@ -156,8 +156,8 @@ def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
 
 def _together(arithmetic: Value, loading: Value) -> Value:
     """Cycles of two that each could be hidden behind the other: more than the greater where they are alike."""
-    greater = arithmetic.most(loading).most(1e-9)
-    share = arithmetic.least(loading) / greater
+    greater = arithmetic.most(loading)
+    share = arithmetic.least(loading) / greater.most(1e-9)
     square = share * share
     return greater * (square * square * CONTENDED + 1)
 

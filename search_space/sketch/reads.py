@@ -57,6 +57,8 @@ def read_across(draft: Draft, stage: Stage, least: int) -> tuple[str, str] | Non
     last, extents = stage.axes[-1], {a.name: int(a.extent.value) for a in stage.axes}
     found: dict[str, set[str]] = {}
     for source in draft.state.inputs:
+        if not source.shape:
+            continue
         for *others, row in reads_of(draft, stage, source.name):
             moves = variable(last) in others and row.op == "var" and row is not variable(last)
             found.setdefault(source.name, set()).add(str(row.args[0]) if moves else "")

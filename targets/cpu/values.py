@@ -11,6 +11,7 @@ from targets.cpu.across import COLUMNS, columns, neighbours
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
 from targets.cpu.memory import Memory
+from targets.cpu.reductions import horizontal, minmax
 from targets.cpu.rounding import WHOLE, Bounded, bounded
 from targets.cpu.storage import Loops, Storage
 from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
@@ -238,10 +239,8 @@ class Values:
         """The lanes' elements of several runs, zero where the mask is off; what no lane takes is not read."""
         blocks = []
         for part in parts:
-            pointer = self.addresses.pointer(name, part.terms, part.constant)
-            mask = mask_of(self.math, self.mask, part)
-            lanes = part.size if part.size > 1 else 0
-            blocks.append(self.memory.load(pointer, self.storage[name].dtype, lanes, mask))
+            pointer, mask = self.addresses.pointer(name, part.terms, part.constant), mask_of(self.math, self.mask, part)
+            blocks.append(self.memory.load(pointer, self.storage[name].dtype, part.size if part.size > 1 else 0, mask))
         return merged(self.math, blocks, parts)
 
     def _permuted(self, name: str, close: Window) -> Value:
@@ -491,56 +490,10 @@ class Values:
         return self.text.value(f"and {b.type} {b.text}, {'splat (i32 31)' if b.lanes else 31}", b.dtype, b.lanes)
 
     def minmax(self, op: str, a: Value, b: Value) -> Value:
-        if a.dtype in FLOATS:
-            code = "olt" if op == "min" else "ogt"
-            c = self.text.value(f"fcmp {code} {a.type} {a.text}, {b.text}", "bool", a.lanes)
-        else:
-            sign = "u" if a.dtype in ("uint8", "bool") else "s"
-            c = self.text.value(
-                f"icmp {sign}{'lt' if op == 'min' else 'gt'} {a.type} {a.text}, {b.text}", "bool", a.lanes
-            )
-        return self.text.value(f"select {c.type} {c.text}, {a.type} {a.text}, {b.type} {b.text}", a.dtype, a.lanes)
+        return minmax(self.text, op, a, b)
 
     def horizontal(self, reducer: str, x: Value) -> Value:
         """All lanes reduced to one scalar; 16-bit floats in float32."""
         if x.dtype in ("float16", "bfloat16"):
             return self.cast(self.horizontal(reducer, self.cast(x, "float32")), x.dtype)
-        kind, scalar = x.type, llvm_type(x.dtype)
-        suffix = f"v{x.lanes}{'i1' if x.dtype == 'bool' else _suffix(x.dtype)}"
-        if x.dtype in FLOATS and reducer in ("sum", "prod"):
-            name, start = (
-                ("fadd", float_literal(-0.0, x.dtype)) if reducer == "sum" else ("fmul", float_literal(1.0, x.dtype))
-            )
-            self.math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar}, {kind})")
-            line = f"call reassoc {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar} {start}, {kind} {x.text})"
-            return self.text.value(line, x.dtype)
-        if x.dtype in FLOATS:
-            return self.halved(reducer, x)
-        sign = "u" if x.dtype in ("uint8", "bool") else "s"
-        name = {"sum": "add", "prod": "mul", "min": f"{sign}min", "max": f"{sign}max"}[reducer]
-        self.math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({kind})")
-        return self.text.value(f"call {scalar} @llvm.vector.reduce.{name}.{suffix}({kind} {x.text})", x.dtype)
-
-    def halved(self, reducer: str, x: Value) -> Value:
-        """The least or the greatest lane, one half with the other until one lane is left.
-
-        LLVM's own reduction of floats, which says what becomes of numbers that are none, goes lane by lane.
-        """
-        if x.lanes == 1:
-            return self.text.value(f"extractelement {x.type} {x.text}, i32 0", x.dtype)
-        kept = 1 << (x.lanes - 1).bit_length() - 1
-        rest = x.lanes - kept
-        first, second = (
-            self.text.value(
-                f"shufflevector {x.type} {x.text}, {x.type} poison, "
-                f"<{kept} x i32> <{', '.join(f'i32 {place}' for place in places)}>",
-                x.dtype,
-                kept,
-            )
-            for places in (range(kept), [kept + lane % rest for lane in range(kept)])
-        )
-        return self.halved(reducer, self.minmax(reducer, first, second))
-
-
-def _suffix(dtype: str) -> str:
-    return {"float32": "f32", "float16": "f16", "bool": "i8"}.get(dtype, f"i{BITS[dtype]}")
+        return horizontal(self.math, reducer, x)

@@ -142,6 +142,8 @@ def merged(math: VectorMath, blocks: list[Value], windows: tuple[Window, ...]) -
     wide = [_widened(math, block, width) for block in blocks]
     value, *more = wide
     known = windows[0].places
+    if not more:
+        return shuffled(math, value, known)
     for other, found in zip(more, windows[1:], strict=True):
         chosen = [width + there if there >= 0 else here for here, there in zip(known, found.places, strict=True)]
         order = ", ".join(f"i32 {place}" if place >= 0 else "i32 poison" for place in chosen)

@@ -313,7 +313,7 @@ def test_items_of_a_network_are_its_tasks(networks):
     )
     found = items.items_of(config, "small.yaml")
     assert [item.programs for item in found] == [40, 40, 40, 24]
-    assert found[0].name == "conv2d7x7_224x224x3_64_s2_add_relu"
+    assert found[0].name == "conv2d7x7_3x224x224_64_s2_add_relu"
     assert [item.networks for item in found] == [{"resnet18": 1}, {"resnet18": 1}, found[2].networks, {"resnet18": 1}]
     assert all(2e6 <= item.workload.flops <= 240e6 for item in found[:3])
     assert len({item.name for item in found}) == 4

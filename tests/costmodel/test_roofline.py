@@ -45,7 +45,8 @@ def test_bad_tiles_come_last(reason: str) -> None:
 def test_a_tile_that_loads_for_each_product_is_slower_than_its_ports() -> None:
     # 15 loads of 14 products against 8 of 12: both ports are busy all the time, where one has room
     narrow = dataclasses.replace(HARDWARE, vector_registers=16)
-    column, block = seconds(14, 1, 8, hardware=narrow), seconds(6, 2, 8, hardware=narrow)
+    program = matmul(SIZE, SIZE, 256)  # its panels of weights stay in the first-level cache
+    column, block = (seconds(*row, program=program, hardware=narrow) for row in ((14, 1, 8), (6, 2, 8)))
     assert column > 1.08 * block
 
 
@@ -89,7 +90,8 @@ def test_tall_tiles_do_not_wait_where_elements_load_faster_than_vectors() -> Non
     slow = dataclasses.replace(HARDWARE, rates=dataclasses.replace(halved, elements=1.0))
     fast = dataclasses.replace(HARDWARE, rates=dataclasses.replace(halved, elements=2.0))
     assert seconds(8, 1, 8, hardware=fast) < seconds(8, 1, 8, hardware=slow)  # 8 elements and a vector for 8 products
-    assert seconds(4, 4, 8, hardware=fast) == seconds(4, 4, 8, hardware=slow)  # bound by products either way
+    bound_by_products = seconds(4, 4, 8, hardware=slow)
+    assert seconds(4, 4, 8, hardware=fast) == pytest.approx(bound_by_products, rel=0.01)
 
 
 def test_a_cache_filled_to_the_brim_does_not_hold_what_is_read_again() -> None:

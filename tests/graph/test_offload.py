@@ -52,9 +52,9 @@ def test_blocks_stay_between_layers_and_through_additions() -> None:
     kernels = [group for group in partition(found, in_place=False) if group.workload is not None]
     titles = [group.title for group in kernels]
     assert titles.count("conv2d_blocked") == 4 and titles.count("transpose") == 2
-    assert "widen+add_widened+requantise" in titles
+    assert "widen+add_widened+requantise+limit" in titles
     assert [is_offloaded(g.workload) for g in kernels].count(True) == 4  # type: ignore[arg-type]
-    places = [i for i, title in enumerate(titles) if title in ("conv2d_blocked", "widen+add_widened+requantise")]
+    places = [i for i, title in enumerate(titles) if title in ("conv2d_blocked", "widen+add_widened+requantise+limit")]
     assert places == list(range(places[0], places[-1] + 1))  # nothing between them
 
 

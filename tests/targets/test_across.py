@@ -49,3 +49,11 @@ def test_short_axes_have_no_tiles() -> None:
     for rows, row in [(64, 3), (5, 64)]:
         found = generate(transposed(rows, row), target.hardware).sketches
         assert "direct:tiles" not in [sketch.name for sketch in found]
+
+
+def test_an_input_without_axes_is_no_transposition() -> None:
+    x, y = te.placeholder((32, 16), name="x"), te.placeholder((), name="y")
+    workload = Workload.of([x, y, te.compute((16, 32), lambda i, j: x[j, i] * y[()], name="scaled")])
+    target = registry.get("cpu")
+    names = [sketch.name for sketch in generate(workload, target.hardware).sketches]
+    assert names == ["direct:flat", "direct:rows", "direct:tiles"]

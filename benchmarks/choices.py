@@ -1,0 +1,182 @@
+"""How far the roofline's choice, which is all that there is without a trial, lies behind other candidates.
+
+`python -m benchmarks.choices [--targets cpu,cpu:haswell] [--rows NAME,...]` draws candidates of layers, those that the
+estimate puts first and others near them, times all of them in turns, writes `benchmarks/results/choices.json` and
+prints the table. A processor is given by its name as long as this machine runs its code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.guide import Guide
+from autotune.search.population import Frame, Seen
+from autotune.search.sampling import LegalSampler
+from autotune.units import share
+from benchmarks import results
+from benchmarks.markdown import table
+from benchmarks.rows import pick
+from costmodel.metrics import spearman
+from costmodel.models.lightgbm_model import LightGBMModel
+from measure.host import describe_host
+from measure.hostlock import alone
+from search_space import workloads
+from search_space.space import SearchSpace, generate
+from search_space.workloads import Workload
+from targets import registry
+
+TARGETS = ("cpu", "cpu:haswell")
+DRAWN = 1500
+"""Candidates of each sketch that the estimate orders."""
+
+FIRST = 6
+"""Candidates that are timed because they come first; the first of all is the choice."""
+
+SPREAD = 0.3
+"""Standard deviation of the noise on the logarithm of estimates by which the others are chosen."""
+
+
+def _conv(size: int, inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> Workload:
+    return workloads.conv2d(
+        height=size,
+        width=size,
+        in_channels=inputs,
+        out_channels=outputs,
+        kernel=kernel,
+        stride=stride,
+        padding=kernel // 2,
+        bias=True,
+        activation="relu",
+    )
+
+
+def _product(m: int, k: int, n: int) -> Workload:
+    return workloads.matmul(m=m, n=n, k=k, constant_b=True)
+
+
+ROWS: Mapping[str, Workload] = {
+    "1x1 56² 256→64": _conv(56, 256, 64),
+    "1x1 56² 64→256": _conv(56, 64, 256),
+    "1x1 28² 512→128": _conv(28, 512, 128),
+    "1x1 14² 1024→256": _conv(14, 1024, 256),
+    "1x1 14² 256→1024": _conv(14, 256, 1024),
+    "1x1 7² 2048→512": _conv(7, 2048, 512),
+    "1x1 7² 512→2048": _conv(7, 512, 2048),
+    "1x1 s2 28² 512→1024": _conv(28, 512, 1024, stride=2),
+    "1x1 112² 16→96": _conv(112, 16, 96),
+    "3x3 56² 64→64": _conv(56, 64, 64, 3),
+    "3x3 28² 128→128": _conv(28, 128, 128, 3),
+    "3x3 14² 256→256": _conv(14, 256, 256, 3),
+    "3x3 7² 512→512": _conv(7, 512, 512, 3),
+    "3x3 s2 56² 128→128": _conv(56, 128, 128, 3, 2),
+    "7x7 s2 224² 3→64": _conv(224, 3, 64, 7, 2),
+    "197x384→1536": _product(197, 384, 1536),
+    "197x1536→384": _product(197, 1536, 384),
+    "128x768→3072": _product(128, 768, 3072),
+    "49x512→2048": _product(49, 512, 2048),
+    "64x768→2304": _product(64, 768, 2304),
+}
+"""Layers of ResNet-50, MobileNet-V2, ViT-S, BERT, MLP-Mixer and GPT-2."""
+
+
+class Candidates:
+    """Candidates of a layer: those that the estimate puts first, and others near them.
+
+    Args:
+        space: of the layer.
+        count: of candidates, at most.
+        seed: of every random draw.
+
+    Attributes:
+        estimates: seconds that the roofline expects (count,).
+    """
+
+    def __init__(self, space: SearchSpace, count: int, seed: int) -> None:
+        rng, frame = np.random.default_rng(seed), Frame(space)
+        guide = Guide(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]), noise=0)
+        drawn = LegalSampler(frame, Seen(), rng).spread(np.full(len(space.sketches), DRAWN, np.int64))
+        scores = frame.score(drawn, guide)
+        noisy = np.argsort(-(scores + SPREAD * rng.standard_normal(len(scores))))
+        chosen = list(dict.fromkeys([*np.argsort(-scores, kind="stable")[:FIRST], *noisy[:count]]))[:count]
+        self.estimates: NDArray[np.float64] = np.exp(-scores[chosen])
+        self._space, self._found = space, frame.candidates(drawn.take(np.array(chosen)))
+
+    def timed(self, workload: Workload, target: str, rounds: int) -> NDArray[np.float64]:
+        """Least seconds of each in rounds, in each of which all take their turn: (count,)."""
+        built = [registry.get(target).build(self._space.program(found)) for found in self._found]
+        inputs, took = workload.make_inputs(seed=0), np.full(len(built), np.inf)
+        with alone():
+            for _ in range(rounds):
+                for place, module in enumerate(built):
+                    bound = registry.get(target).load(module).bind(inputs)
+                    bound.run()
+                    took[place] = min(took[place], bound.time(4).min())
+        return took
+
+
+def measured(name: str, target: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The row of a layer on a target."""
+    workload = ROWS[name]
+    found = Candidates(generate(workload, registry.get(target).hardware), options.candidates, options.seed)
+    took = found.timed(workload, target, options.rounds)
+    return {
+        "name": name,
+        "target": target,
+        "cpu": describe_host()["cpu"],
+        "candidates": len(took),
+        "choice_seconds": float(took[0]),
+        "best_seconds": float(took.min()),
+        "spearman": float(spearman(-found.estimates, -took)),
+    }
+
+
+def choices(document: Mapping[str, Any]) -> str:
+    """The table: a line a layer, and the geometric mean of each target."""
+    rows = list(document["rows"].values())
+    lines = [
+        (
+            row["name"],
+            row["target"],
+            row["candidates"],
+            f"{row['choice_seconds'] * 1e6:.0f}",
+            f"{row['best_seconds'] * 1e6:.0f}",
+            share(row["best_seconds"] / row["choice_seconds"]),
+            f"{row['spearman']:.2f}",
+        )
+        for row in rows
+    ]
+    for target in dict.fromkeys(row["target"] for row in rows):
+        ratios = [row["best_seconds"] / row["choice_seconds"] for row in rows if row["target"] == target]
+        lines.append(
+            (f"geometric mean over {len(ratios)}", target, "", "", "", share(np.exp(np.mean(np.log(ratios)))), "")
+        )
+    head = ("layer", "target", "candidates", "choice µs", "best µs", "best of choice", "rank correlation")
+    cpus = ", ".join(dict.fromkeys(row["cpu"] for row in rows))
+    return f"**{cpus}**\n\n{table(head, lines)}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the comparison."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.choices", description=__doc__.partition("\n")[0])
+    parser.add_argument("--targets", default=",".join(TARGETS), help=f"comma-separated; by default {','.join(TARGETS)}")
+    parser.add_argument("--rows", help="comma-separated names of layers; all by default")
+    parser.add_argument("--candidates", type=int, default=24, help="that are timed of each layer")
+    parser.add_argument("--rounds", type=int, default=3, help="in which each is timed")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    for target in options.targets.split(","):
+        for name in pick(options.rows, tuple(ROWS)):
+            results.save("choices", {"rows": {f"{target} {name}": measured(name, target, options)}})
+    saved = results.load("choices")
+    sys.stdout.write((choices(saved) if saved else "no result") + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
