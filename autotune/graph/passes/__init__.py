@@ -13,6 +13,7 @@ from autotune.graph.passes.dead_taps import dead_taps
 from autotune.graph.passes.fold_batch_norm import fold_batch_norm
 from autotune.graph.passes.fold_constants import fold_constants
 from autotune.graph.passes.horizontal_fusion import horizontal_fusion
+from autotune.graph.passes.planes import planes
 from autotune.graph.passes.simplify import simplify
 from autotune.graph.passes.split_groups import split_groups
 from autotune.graph.passes.split_windows import split_windows
@@ -30,6 +31,7 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "channels_last": channels_last,
         "fold_batch_norm": fold_batch_norm,
         "dead_taps": dead_taps,
+        "planes": planes,
         "split_groups": split_groups,
     }
 )

@@ -7,37 +7,40 @@ other products are with zeros, and the layer is a 1x1 convolution.
 from __future__ import annotations
 
 from autotune.graph.ir import Graph, Node
-from autotune.graph.passes.site import Site, pair, sweep
+from autotune.graph.passes.site import Site, per_axis, sweep
 from search_space.operators.windows import both_sides, padding_of
+
+_RANKS = {"conv1d": 1, "conv2d": 2, "depthwise_conv2d": 2, "conv3d": 3}
 
 
 def dead_taps(graph: Graph) -> Graph:
-    """The graph with windows of two dimensions cut to what meets their image."""
+    """The graph with windows cut to what meets their image."""
     return sweep(graph, _cut)
 
 
 def _cut(site: Site, node: Node) -> str | None:
-    if node.op not in ("conv2d", "depthwise_conv2d"):
+    rank = _RANKS.get(node.op)
+    if rank is None:
         return None
     weight = site.array(node.inputs[1])
     if weight is None:
         return None
-    stride, dilation = pair(node.attrs["stride"]), pair(node.attrs["dilation"])
-    margins = list(both_sides(padding_of(2, node.attrs["padding"])))
-    extents, outputs = site.type(node.inputs[0]).shape[1:3], node.type.shape[1:3]
-    kept = [range(size) for size in weight.shape[:2]]
+    stride, dilation = (per_axis(node.attrs[name], rank) for name in ("stride", "dilation"))
+    margins = list(both_sides(padding_of(rank, node.attrs["padding"])))
+    extents, outputs = site.type(node.inputs[0]).shape[1:-1], node.type.shape[1:-1]
+    kept = [range(size) for size in weight.shape[:rank]]
     for axis, (before, after) in enumerate(margins):
         step, size = dilation[axis], weight.shape[axis]
         taps = _alive(size, extents[axis], outputs[axis], before, stride[axis], step)
         margin = before - taps.start * step, after - (size - taps.stop) * step
         if min(margin) >= 0:
             kept[axis], margins[axis] = taps, margin
-    filters = weight[kept[0].start : kept[0].stop, kept[1].start : kept[1].stop]
+    filters = weight[tuple(slice(taps.start, taps.stop) for taps in kept)]
     if filters.shape == weight.shape:
         return None
-    spread = tuple(1 if size == 1 else step for size, step in zip(filters.shape[:2], dilation, strict=True))
+    spread = tuple(1 if size == 1 else step for size, step in zip(filters.shape[:rank], dilation, strict=True))
     inputs = [site.new[node.inputs[0]], site.builder.constant(filters, node.inputs[1])]
-    attrs = {**node.attrs, "padding": padding_of(2, margins), "dilation": spread}
+    attrs = {**node.attrs, "padding": padding_of(rank, margins), "dilation": spread}
     return site.add(node.op, inputs, node.name, **attrs)
 
 

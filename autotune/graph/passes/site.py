@@ -96,9 +96,13 @@ def orders(node: Node) -> Iterator[tuple[str, str]]:
         yield second, first
 
 
+def per_axis(value: int | tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """One number for all of `rank` axes, or one for each, as a number for each."""
+    numbers = (value,) if isinstance(value, int) else value
+    return numbers if len(numbers) == rank else numbers * rank
+
+
 def pair(value: int | tuple[int, ...]) -> tuple[int, int]:
     """One number for height and width, or one for each, as two."""
-    if isinstance(value, int):
-        return value, value
-    height, width = value if len(value) == 2 else value * 2
+    height, width = per_axis(value, 2)
     return height, width

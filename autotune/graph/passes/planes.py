@@ -1,0 +1,81 @@
+"""Convolutions of volumes as convolutions of planes, for which there are more algorithms.
+
+- A window of one pixel in height and width slides along the depth alone: over an image of depth by pixels.
+- A window of one plane is a convolution of each plane.
+- Any other is a convolution of as many planes stacked along the channels as it is deep. That copies the input once for
+  each, so it is done where Winograd's algorithm then takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ir import Array, Graph, Node
+from autotune.graph.passes.site import Site, per_axis, sweep
+from search_space.operators.windows import both_sides, padding_of
+
+LEAST_OUTPUTS = 16
+"""Channels: what is stacked is written once and read again, so that each value of it should be in as many products."""
+
+
+def planes(graph: Graph) -> Graph:
+    """The graph with convolutions of three dimensions as such of two, where that makes them no slower."""
+    return sweep(graph, _flattened)
+
+
+def _flattened(site: Site, node: Node) -> str | None:
+    weight = site.array(node.inputs[1]) if node.op == "conv3d" else None
+    if weight is None:
+        return None
+    (stride, *strides), (dilation, *dilations) = (per_axis(node.attrs[name], 3) for name in ("stride", "dilation"))
+    ends, *sides = both_sides(padding_of(3, node.attrs["padding"]))
+    depth, *window = weight.shape[:3]
+    batch, frames, *image, channels = site.type(node.inputs[0]).shape
+    data, count = site.new[node.inputs[0]], node.type.shape[1]
+    if window == [1, 1] and strides == [1, 1] and sides == [(0, 0)] * 2:
+        data = site.reshaped(data, (batch, frames, image[0] * image[1], channels))
+        attrs = {"stride": (stride, 1), "padding": padding_of(2, [ends, (0, 0)]), "dilation": (dilation, 1)}
+        return _convolved(site, node, data, weight[:, :, 0], attrs)
+    if depth > 1 and not _pays(node, weight, strides, dilations):
+        return None
+    if depth > 1 and any(ends):
+        before, after = ((0, end, 0, 0, 0) for end in ends)
+        data = site.add("pad", [data], before=before, after=after)
+    elif any(ends):
+        return None
+    taken = [_every(site, data, tap * dilation, count, stride) for tap in range(depth)]
+    data = site.add("concat", taken, axis=4) if depth > 1 else taken[0]
+    data = site.reshaped(data, (batch * count, *image, depth * channels))
+    filters = np.moveaxis(weight, 0, 2).reshape(*window, depth * weight.shape[3], weight.shape[4])
+    attrs = {"stride": tuple(strides), "padding": padding_of(2, sides), "dilation": tuple(dilations)}
+    return _convolved(site, node, data, filters, attrs)
+
+
+def _pays(node: Node, weight: Array, strides: Sequence[int], dilations: Sequence[int]) -> bool:
+    """Whether stacked planes have an algorithm that a window of several planes has not."""
+    dense = list(weight.shape[1:3]) == [3, 3] and set(strides) == set(dilations) == {1}
+    return dense and node.attrs["groups"] == 1 and weight.shape[4] >= LEAST_OUTPUTS
+
+
+def _every(site: Site, value: str, first: int, count: int, step: int) -> str:
+    """Planes `first`, `first + step`... of a new value, `count` of them."""
+    batch, frames, height, width, channels = site.builder.type(value).shape
+    span = min(count * step, frames - first)
+    if span < frames:
+        value = site.add("slice", [value], begin=(0, first, 0, 0, 0), size=(batch, span, height, width, channels))
+    if step == 1:
+        return value
+    if span < count * step:
+        value = site.add("pad", [value], before=(0,) * 5, after=(0, count * step - span, 0, 0, 0))
+    value = site.reshaped(value, (batch, count, step * height, width, channels))
+    return site.add("slice", [value], begin=(0,) * 5, size=(batch, count, height, width, channels))
+
+
+def _convolved(site: Site, node: Node, data: str, filters: Array, attrs: Mapping[str, Any]) -> str:
+    """Adds the convolution of planes; its value has the shape of the volume's."""
+    weight = site.builder.constant(filters, node.inputs[1])
+    found = site.add("conv2d", [data, weight], **attrs, groups=node.attrs["groups"])
+    return site.add("reshape", [found], node.name, shape=node.type.shape)
