@@ -68,7 +68,7 @@ def finalists(records: Iterable[Record], count: int) -> list[Record]:
     for record in records:
         if record.ok and not (record.trace_key in best and best[record.trace_key].seconds <= record.seconds):
             best[record.trace_key] = record
-    return sorted(best.values(), key=lambda record: record.seconds)[:count]
+    return sorted(best.values(), key=lambda record: (record.seconds, record.trace_key))[:count]
 
 
 def standings(records: Iterable[Record]) -> list[Best]:
@@ -99,7 +99,7 @@ def standings(records: Iterable[Record]) -> list[Best]:
     rest = [Best(r.seconds, r, (r,)) for r in trials if (r.algorithm, r.trace_key) not in again]
     later = [best for best in rest if best.seconds < limit]
     others = [best for best in rest if not best.seconds < limit]
-    return [best for group in (later, decided.values(), others) for best in sorted(group, key=_seconds)]
+    return [best for group in (later, decided.values(), others) for best in sorted(group, key=_rank)]
 
 
 def best_of(*records: Iterable[Record]) -> Best | None:
@@ -121,5 +121,6 @@ def by_algorithm(records: Iterable[Record]) -> Mapping[str, Best]:
     return found
 
 
-def _seconds(best: Best) -> float:
-    return best.seconds
+def _rank(best: Best) -> tuple[float, str]:
+    """Seconds; of equally fast ones, which short kernels often are, not the one that happened to be timed first."""
+    return best.seconds, best.record.trace_key

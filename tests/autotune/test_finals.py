@@ -43,6 +43,13 @@ def test_a_candidate_stands_with_the_median_of_its_finals_before_all_that_have_n
     assert standings([*given[:-3], out, *steady[1:]])[0].record.trace_key == "lucky"
 
 
+def test_of_equally_fast_candidates_the_same_is_best_in_whatever_order_they_were_timed() -> None:
+    finals = [record(key, 1.0, True) for key in "cab"]
+    for given in (finals, finals[::-1]):
+        assert standings([record("a", 1.1), record("b", 1.0), *given])[0].record.trace_key == "a"
+        assert [r.trace_key for r in finalists([record(best.trace_key, 1.0) for best in given], 2)] == ["a", "b"]
+
+
 def test_each_algorithm_has_its_best() -> None:
     given = [record("a", 1.0), record("b", 1.1, algorithm="winograd2"), record("a", 1.2, True)]
     assert {name: best.seconds for name, best in by_algorithm(given).items()} == {"direct": 1.2, "winograd2": 1.1}
