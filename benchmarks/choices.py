@@ -21,9 +21,9 @@ from autotune.search.sampling import LegalSampler
 from autotune.units import share
 from benchmarks import results
 from benchmarks.markdown import table
-from benchmarks.rows import pick
+from benchmarks.rows import convolution, pick
 from costmodel.metrics import spearman
-from costmodel.models.lightgbm_model import LightGBMModel
+from costmodel.models.roofline import RooflineModel
 from measure.host import describe_host
 from measure.hostlock import alone
 from search_space import workloads
@@ -43,17 +43,7 @@ SPREAD = 0.3
 
 
 def _conv(size: int, inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> Workload:
-    return workloads.conv2d(
-        height=size,
-        width=size,
-        in_channels=inputs,
-        out_channels=outputs,
-        kernel=kernel,
-        stride=stride,
-        padding=kernel // 2,
-        bias=True,
-        activation="relu",
-    )
+    return convolution(size, inputs, outputs, kernel, stride, ended=True)
 
 
 def _product(m: int, k: int, n: int) -> Workload:
@@ -99,7 +89,7 @@ class Candidates:
 
     def __init__(self, space: SearchSpace, count: int, seed: int) -> None:
         rng, frame = np.random.default_rng(seed), Frame(space)
-        guide = Guide(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]), noise=0)
+        guide = Guide(space, RooflineModel(), np.random.default_rng([seed, 1]), noise=0)
         drawn = LegalSampler(frame, Seen(), rng).spread(np.full(len(space.sketches), DRAWN, np.int64))
         scores = frame.score(drawn, guide)
         noisy = np.argsort(-(scores + SPREAD * rng.standard_normal(len(scores))))

@@ -26,17 +26,26 @@ class Row:
     make: Callable[[], Workload]
 
 
+def convolution(
+    size: int, inputs: int, outputs: int, kernel: int = 3, stride: int = 1, ended: bool = False
+) -> Workload:
+    """Of a square image, padded as the window needs it; `ended` by a bias and a rectifier."""
+    return workloads.conv2d(
+        height=size,
+        width=size,
+        in_channels=inputs,
+        out_channels=outputs,
+        kernel=kernel,
+        stride=stride,
+        padding=kernel // 2,
+        bias=ended,
+        activation="relu" if ended else None,
+    )
+
+
 def _conv(size: int, inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> Row:
     def make() -> Workload:
-        return workloads.conv2d(
-            height=size,
-            width=size,
-            in_channels=inputs,
-            out_channels=outputs,
-            kernel=kernel,
-            stride=stride,
-            padding=kernel // 2,
-        )
+        return convolution(size, inputs, outputs, kernel, stride)
 
     suffix = f" s{stride}" if stride > 1 else ""
     title = f"conv {kernel}x{kernel}{suffix} {size}² {inputs}→{outputs}"

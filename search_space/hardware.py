@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+COLUMNS = 4
+"""Neighbours in an input's row that are read at once: 128 bits of 4-byte elements, within which shuffles are cheap."""
+
 
 @dataclass(frozen=True)
 class GpuLimits:

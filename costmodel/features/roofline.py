@@ -14,7 +14,7 @@ from costmodel.features.conflicts import content, crowding
 from costmodel.features.nest import LINE, Nest
 from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
-from search_space.hardware import Hardware
+from search_space.hardware import COLUMNS, Hardware
 from search_space.ir.expr import dtype_bytes, var, variables, walk
 from search_space.ir.polynomial import canon, poly
 
@@ -27,7 +27,7 @@ for constants laid out anew are used m times, the other operand n times, and res
 vector instructions, too, so that the ratio is much the same on all processors."""
 LIBRARY_TILE = 24  # vectors of results that it keeps in registers
 PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
-NEIGHBOURS, ELEMENT = 4, 4  # neighbours in rows that are loaded at once, and their bytes
+ELEMENT = 4  # bytes of elements whose neighbours in rows are loaded at once
 ACROSS = 0.5  # loads that each lane then counts for: a quarter of one, and as many shuffles
 GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
@@ -198,7 +198,7 @@ def _across(nest: Nest, access: Access) -> float:
         return 1.0
     row = poly(canon(access.indices[-1]))
     for loop in nest.statement.loops:
-        if loop.kind == "unroll" and loop.extent.is_const and int(loop.extent.value) % NEIGHBOURS == 0:
+        if loop.kind == "unroll" and loop.extent.is_const and int(loop.extent.value) % COLUMNS == 0:
             moving = {m: c for m, c in row.items() if any(loop.var in variables(atom) for atom in m)}
             if moving == {(var(loop.var),): 1}:
                 return ACROSS

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from search_space.hardware import COLUMNS
 from search_space.ir.expr import BITS, Expr, substitute
 from search_space.ir.simplify import Simplifier
 from targets.cpu.addresses import Plan
 from targets.cpu.storage import Storage
 from targets.cpu.text import Text, Value
-
-COLUMNS = 4
-"""Neighbours that 128 bits hold."""
 
 WIDTH = 32
 """Bits of an element."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from search_space.hardware import COLUMNS
 from search_space.ir.expr import BITS, FLOATS, SHIFTS, Expr, const, substitute, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
 from targets.base import BuildError
-from targets.cpu.across import COLUMNS, columns, neighbours
+from targets.cpu.across import columns, neighbours
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
 from targets.cpu.memory import Memory

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from autotune.graph.ir import Graph, Node
 from autotune.graph.passes.site import Site, per_axis, sweep
+from autotune.graph.passes.split_windows import Axis
 from search_space.operators.windows import both_sides, padding_of
 
 _RANKS = {"conv1d": 1, "conv2d": 2, "depthwise_conv2d": 2, "conv3d": 3}
@@ -31,7 +32,8 @@ def _cut(site: Site, node: Node) -> str | None:
     kept = [range(size) for size in weight.shape[:rank]]
     for axis, (before, after) in enumerate(margins):
         step, size = dilation[axis], weight.shape[axis]
-        taps = _alive(size, extents[axis], outputs[axis], before, stride[axis], step)
+        of = Axis(extents[axis], size, outputs[axis], before, stride[axis], step)
+        taps = of.reaching(range(outputs[axis])) or range(size)
         margin = before - taps.start * step, after - (size - taps.stop) * step
         if min(margin) >= 0:
             kept[axis], margins[axis] = taps, margin
@@ -42,19 +44,3 @@ def _cut(site: Site, node: Node) -> str | None:
     inputs = [site.new[node.inputs[0]], site.builder.constant(filters, node.inputs[1])]
     attrs = {**node.attrs, "padding": padding_of(rank, margins), "dilation": spread}
     return site.add(node.op, inputs, node.name, **attrs)
-
-
-def _alive(size: int, extent: int, outputs: int, padding: int, stride: int, dilation: int) -> range:
-    """The taps from the first to the last that meets the image for some output; all where none does.
-
-    Args:
-        size: taps along an axis.
-        extent: of the image along it.
-        outputs: places of the window.
-        padding, stride, dilation: in pixels.
-    """
-    places = [
-        range(tap * dilation - padding, tap * dilation - padding + outputs * stride, stride) for tap in range(size)
-    ]
-    alive = [tap for tap, positions in enumerate(places) if any(0 <= p < extent for p in positions)]
-    return range(alive[0], alive[-1] + 1) if alive else range(size)

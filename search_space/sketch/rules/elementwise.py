@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from search_space.hardware import Hardware
+from search_space.hardware import COLUMNS, Hardware
 from search_space.ir.expr import variables, walk
 from search_space.lower.inline import expanded
 from search_space.schedule.state import Stage
@@ -19,8 +19,6 @@ MOST_TURNS = 4
 """Rows whose elements are taken in turns: as many loads make a vector, where gathering loads each lane by itself."""
 WHOLE_ROW = 32
 """Vectors of a row that may all be written out."""
-COLUMNS = 4
-"""Neighbours in an input's row that tiles read at once: 128 bits of 4-byte elements, where shuffles are cheap."""
 
 
 def reads_computed_places(stage: Stage) -> bool:

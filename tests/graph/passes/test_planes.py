@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -96,9 +98,9 @@ def test_planes_that_are_stacked_have_winograd() -> None:
     dilation=st.tuples(*[st.integers(1, 2)] * 3),
     groups=st.sampled_from([1, 2]),
 )
-def test_outputs_are_the_same(kernel: object, extents: object, groups: int, **attrs: object) -> None:
+def test_outputs_are_the_same(kernel: Any, extents: Any, groups: int, **attrs: Any) -> None:
     try:
-        graph = volume(kernel, extents, groups=groups, batch=1, **attrs)  # type: ignore[arg-type]
+        graph = volume(kernel, extents, groups=groups, batch=1, **attrs)
     except (GraphError, ValueError):
         assume(False)
     assert_equal_outputs(optimise(graph), graph)
