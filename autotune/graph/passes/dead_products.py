@@ -70,7 +70,9 @@ def _before(site: Site, move: Node, cut: Cut) -> Cut | None:
 
 def _product(site: Site, product: Node, cut: Cut) -> str | None:
     """The product with its constant cut, where that leaves nothing to slice."""
-    *batch, rows, columns = [None if part == range(n) else part for part, n in zip(cut, product.type.shape, strict=True)]
+    *batch, rows, columns = [
+        None if part == range(n) else part for part, n in zip(cut, product.type.shape, strict=True)
+    ]
     left, right = (site.array(name) for name in product.inputs)
     if any(part is not None for part in batch) or (rows is columns is None):
         return None
