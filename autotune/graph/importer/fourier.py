@@ -1,10 +1,11 @@
 """Fourier transforms as products with matrices: the whole one, or, of a composite length, a short one for each factor.
 
 Cooley and Tukey's way for a length that is a product of digits d1, d2, ..., dL: places are
-`t = a1 * P1 + a2 * P2 + ...` with `Pj` the length over the first j digits' product `Dj`, and frequencies `k = k1 + D1 * k2 + D2 * k3 + ...`. As
-`Pj * Dj` is the length, digit j of the place meets the first j digits of the frequency alone: a stage replaces `aj` by
-`kj`, and twiddle factors are part of its matrices, of which it has one for each `(k1, ..., k(j-1))`. Signals lie side
-by side behind the digits, so that no stage moves what it reads; digits are put in order once, at the end.
+`t = a1 * P1 + a2 * P2 + ...` with `Pj` the length over the first j digits' product `Dj`, and frequencies
+`k = k1 + D1 * k2 + D2 * k3 + ...`. As `Pj * Dj` is the length, digit j of the place meets the first j digits of the
+frequency alone: a stage replaces `aj` by `kj`, and twiddle factors are part of its matrices, of which it has one for
+each `(k1, ..., k(j-1))`. Signals lie side by side behind the digits, so that no stage moves what it reads; digits are
+put in order once, at the end.
 """
 
 from __future__ import annotations
