@@ -76,23 +76,33 @@ def digits_of(length: int, parts: int, columns: int, moved: bool) -> Digits:
         numbers = size * (of + 2) + done * 2 * of * digit * digit
         return size * 2 * of * digit + BALANCE * numbers + START
 
+    divisors = _divisors(length)
+
     @cache
     def best(done: int) -> tuple[int, Digits]:
+        """What the stages cost that come after those whose digits' product is `done`."""
         rest = length // done
-        found = [(stage(done, rest), (rest,))]
-        for digit in _divisors(rest):
-            cost, digits = best(done * digit)
-            found.append((stage(done, digit) + cost, (digit, *digits)))
+        found: list[tuple[int, Digits]] = [(stage(done, rest), (rest,))]
+        for digit in divisors:
+            if digit < rest and rest % digit == 0:
+                cost, digits = best(done * digit)
+                found.append((stage(done, digit) + cost, (digit, *digits)))
         return min(found)
 
     around = BALANCE * 2 * size * (parts + 2) + 2 * START
-    one = stage(1, length) + (around if moved else 0)
-    split = [best(digit) for digit in _divisors(length)]
-    several = [
-        (stage(1, digit) + cost + around, (digit, *digits))
-        for digit, (cost, digits) in zip(_divisors(length), split, strict=True)
-    ]
-    return min([(one, (length,)), *several])[1]
+    found: list[tuple[int, Digits]] = [(stage(1, length) + (around if moved else 0), (length,))]
+    for digit in divisors:
+        cost, digits = best(digit)
+        found.append((stage(1, digit) + cost + around, (digit, *digits)))
+    return min(found)[1]
+
+
+def shapes_of(digits: Digits, parts: int) -> Iterator[tuple[int, int, int]]:
+    """Of the matrices of each stage: how many there are, numbers that they give, numbers that they take."""
+    done = 1
+    for digit in digits:
+        yield done, 2 * digit, parts * digit
+        done, parts = done * digit, 2
 
 
 def _divisors(number: int) -> list[int]:

@@ -105,6 +105,8 @@ def _in_stages(call: Call, of: _Transform, digits: fourier.Digits) -> str:
     shape = call.shape(of.value)
     rank, parts, signals = len(shape), shape[-1], [a for a in range(len(shape) - 1) if a != of.axis]
     others = [shape[a] for a in signals]
+    for size in fourier.shapes_of(digits, parts):
+        _limited(call, *size)
     value = _turned(call, of.value, [rank - 1, of.axis, *signals])
     value = _fitted(call, value, of, digits[0])
     done, columns = 1, math.prod(others)
@@ -192,6 +194,11 @@ def _checked(call: Call, dtype: str, parts: int, length: int) -> None:
     call.require(length > 0, "must have a length", f"{length}")
 
 
+def _limited(call: Call, *shape: int) -> None:
+    fits = math.prod(shape) <= MOST_WEIGHTS
+    call.require(fits, f"must be of at most {MOST_WEIGHTS} weights", " x ".join(map(str, shape)))
+
+
 def _matrix(call: Call, value: str, extent: int, length: int, inverse: bool, onesided: bool) -> Array:
     """That of the whole transform, in the dtype of the value."""
     kind = call.context.builder.type(value)
@@ -199,6 +206,5 @@ def _matrix(call: Call, value: str, extent: int, length: int, inverse: bool, one
     _checked(call, kind.dtype, parts, length)
     kept = length // 2 + 1 if onesided and not inverse else length
     outputs = kept * (1 if inverse and onesided else 2)
-    size = extent * parts * outputs
-    call.require(size <= MOST_WEIGHTS, f"must be of at most {MOST_WEIGHTS} weights", f"{extent * parts} x {outputs}")
+    _limited(call, extent * parts, outputs)
     return fourier.whole(extent, parts, length, inverse, onesided).astype(kind.dtype)

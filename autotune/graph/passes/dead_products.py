@@ -8,6 +8,7 @@ that come from one on the right, the constant is cut and the slice goes.
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -27,8 +28,8 @@ def dead_products(graph: Graph) -> Graph:
 def _sliced(site: Site, node: Node) -> str | None:
     if node.op != "slice":
         return None
-    attrs = zip(node.attrs["begin"], node.attrs["size"], node.attrs["step"], strict=True)
-    cut: Cut | None = tuple(range(begin, begin + size * step, step) for begin, size, step in attrs)
+    bounds = zip(node.attrs["begin"], node.attrs["size"], node.attrs["step"], strict=True)
+    cut: Cut | None = tuple(range(begin, begin + size * step, step) for begin, size, step in bounds)
     source, moves = node.inputs[0], list[Node]()
     cuts = [cut]
     while cut is not None and site.private(source) and (move := site.node(source, "transpose", "reshape")):
@@ -42,7 +43,7 @@ def _sliced(site: Site, node: Node) -> str | None:
         return None
     for move, left in zip(reversed(moves), reversed(cuts[:-1]), strict=True):
         assert left is not None
-        attrs = {"shape": tuple(map(len, left))} if move.op == "reshape" else dict(move.attrs)
+        attrs: dict[str, Any] = {"shape": tuple(map(len, left))} if move.op == "reshape" else dict(move.attrs)
         value = site.add(move.op, [value], **attrs)
     return value
 
