@@ -126,7 +126,7 @@ def test_long_composite_lengths_are_split(parts: int, columns: int) -> None:
 
 
 @pytest.mark.parametrize("length", [60, 12, 1])
-def test_an_idle_signal_is_one_product(length: int) -> None:
+def test_one_short_signal_is_one_product(length: int) -> None:
     """Kernels that start would cost more than they save."""
     assert fourier.digits_of(length, 1, 1, False) == (length,)
 
