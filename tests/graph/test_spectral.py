@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from autotune.graph.importer import ModelError, import_model, spectral
-from autotune.graph.ir import TensorType
+from autotune.graph.evaluate import evaluate
+from autotune.graph.importer import ModelError, fourier, import_model, spectral
+from autotune.graph.ir import Array, TensorType
 from autotune.graph.onnx_model import inferred
 from autotune.graph.ops import find
+from autotune.graph.passes import optimise
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
-from tests.graph.onnx_models import imported
+from tests.graph.onnx_models import imported, model_from
 
 
 def model_of(
@@ -54,15 +57,121 @@ def model_of(
 def test_a_transform_is_numpys(extent: int, length: int, parts: int, axis: int, inverse: bool, onesided: bool) -> None:
     shape = (extent, 3, parts) if axis == 0 else (3, extent, parts)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    signal = x[..., 0] + (1j * x[..., 1] if parts == 2 else 0)
-    if inverse and onesided:
-        wanted = np.fft.irfft(signal, length, axis)[..., None]
-    else:
-        made = (np.fft.ifft if inverse else np.fft.fft)(signal, length, axis)
-        made = np.take(made, np.arange(length // 2 + 1), axis) if onesided else made
-        wanted = np.stack([made.real, made.imag], -1)
     model = model_of("DFT", shape, [length, axis], inverse=int(inverse), onesided=int(onesided))
+    wanted = numpys(x, length, axis, inverse, onesided)
     np.testing.assert_allclose(imported(model, {"x": x})[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def always_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Multiply-adds alone count, so that every length that can be split is."""
+    monkeypatch.setattr(fourier, "BALANCE", 0)
+    monkeypatch.setattr(fourier, "START", 0)
+
+
+@pytest.mark.usefixtures("always_split")
+@given(
+    length=st.one_of(st.integers(1, 60), st.sampled_from([96, 100, 128, 210, 768])),
+    extent=st.one_of(st.none(), st.integers(1, 70)),
+    parts=st.integers(1, 2),
+    axis=st.integers(0, 2),
+    inverse=st.booleans(),
+    onesided=st.booleans(),
+)
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_stages_are_numpys_transform(
+    length: int, extent: int | None, parts: int, axis: int, inverse: bool, onesided: bool
+) -> None:
+    whole = length // 2 + 1 if inverse and onesided else length
+    shape = (*(extent or whole if a == axis else (2, 3, 1)[a] for a in range(3)), parts)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    model = model_of("DFT", shape, [length, axis], inverse=int(inverse), onesided=int(onesided))
+    graph = import_model(model)
+    if length > 9 and any(length % d == 0 for d in range(2, length)):
+        assert "batch_matmul" in {node.op for node in graph.nodes}
+    found, wanted = imported(model, {"x": x})[0], numpys(x, length, axis, inverse, onesided)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+
+
+def numpys(x: Array, length: int, axis: int, inverse: bool, onesided: bool) -> Array:
+    """The transform in float64."""
+    signal = x[..., 0].astype(float) + (1j * x[..., 1] if x.shape[-1] == 2 else 0)
+    if inverse and onesided:
+        return np.asarray(np.fft.irfft(signal, length, axis)[..., None])
+    made = (np.fft.ifft if inverse else np.fft.fft)(signal, length, axis)
+    made = np.take(made, np.arange(length // 2 + 1), axis) if onesided else made
+    return np.stack([made.real, made.imag], -1)
+
+
+def test_stages_err_no_more_than_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (64, 768, 2)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    wanted = numpys(x, 768, 1, False, False)
+    errors = []
+    for plan in (fourier.digits_of, lambda length, *_: (length,)):
+        monkeypatch.setattr(fourier, "digits_of", plan)
+        errors.append(np.abs(imported(model_of("DFT", shape, [768, 1]), {"x": x})[0] - wanted).max())
+    assert errors[0] <= errors[1]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("columns", [1, 100, 10_000])
+def test_long_composite_lengths_are_split(parts: int, columns: int) -> None:
+    for length in (1009, 7, 4):  # prime, or short
+        assert fourier.digits_of(length, parts, columns, True) == (length,)
+    for length in (768, 1000, 4096):
+        digits = fourier.digits_of(length, parts, columns, False)
+        assert len(digits) > 1
+        assert np.prod(digits) == length
+
+
+@pytest.mark.parametrize("length", [60, 12, 1])
+def test_one_short_signal_is_one_product(length: int) -> None:
+    """Kernels that start would cost more than they save."""
+    assert fourier.digits_of(length, 1, 1, False) == (length,)
+
+
+@pytest.mark.parametrize("zeros", [0.0, 1.0])
+def test_only_zeros_make_a_signal_real(zeros: float) -> None:
+    nodes = [
+        helper.make_node("Concat", ["x", "zeros"], ["c"], axis=-1),
+        helper.make_node("DFT", ["c", "", "axis"], ["y"]),
+    ]
+    constants = {"zeros": np.full((3, 20, 1), zeros, np.float32), "axis": np.array(1)}
+    x = np.random.default_rng(0).standard_normal((3, 20, 1)).astype(np.float32)
+    model = model_from(nodes, {"x": x}, constants, 20)
+    (found,) = imported(model, {"x": x})
+    wanted = numpys(np.concatenate([x, constants["zeros"]], -1), 20, 1, False, False)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+    assert [a.shape[0] for a in import_model(model).constants.values() if a.ndim == 2] == [40 if zeros else 20]
+
+
+def test_real_parts_of_a_plane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As FNet mixes tokens: zeros join no product, imaginary parts that nobody reads are not made, little is moved."""
+    monkeypatch.setattr(fourier, "START", 0)
+    nodes = [
+        helper.make_node("Concat", ["x", "zeros"], ["c"], axis=-1),
+        helper.make_node("DFT", ["c", "", "two"], ["h"]),
+        helper.make_node("DFT", ["h", "", "one"], ["f"]),
+        helper.make_node("Gather", ["f", "first"], ["y"], axis=3),
+    ]
+    constants = {
+        "zeros": np.zeros((1, 32, 96, 1), np.float32),
+        "one": np.array(1),
+        "two": np.array(2),
+        "first": np.array(0),
+    }
+    x = np.random.default_rng(0).standard_normal((1, 32, 96, 1)).astype(np.float32)
+    graph = optimise(import_model(model_from(nodes, {"x": x}, constants, 20)))
+    wanted = np.fft.fft2(x[..., 0].astype(float)).real
+    found = evaluate(graph, {"x": x})[graph.outputs[0]]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+    ops = Counter(node.op for node in graph.nodes)
+    assert not ops.keys() - {"matmul", "batch_matmul", "transpose", "reshape"}
+    assert ops["transpose"] == 3
+    products = [node for node in graph.nodes if "matmul" in node.op]
+    assert products[-1].type.size == x.size
+    assert sum(n.type.size * graph.type(n.inputs[0]).shape[-1] for n in products) < 100 * x.size
 
 
 def test_a_signal_of_its_own_length_needs_none() -> None:
@@ -101,6 +210,12 @@ def test_a_transform_of_too_many_weights(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(spectral, "MOST_WEIGHTS", 71)
     with pytest.raises(ModelError, match="must be of at most 71 weights, but got 6 x 12"):
         import_model(model_of("DFT", (2, 6, 1), [None, 1]))
+
+
+def test_a_stage_of_too_many_weights() -> None:
+    length = 2 * 100_003
+    with pytest.raises(ModelError, match="must be of at most 16777216 weights, but got 1 x 200006 x 200006"):
+        import_model(model_of("DFT", (1, length, 2), [None, 1]))
 
 
 def test_blocks_side_by_side_are_transposed() -> None:

@@ -9,6 +9,7 @@ from autotune.graph.ir import Graph
 from autotune.graph.passes.channels_last import channels_last
 from autotune.graph.passes.common_subexpressions import common_subexpressions, equal_bytes
 from autotune.graph.passes.dead_code import dead_code
+from autotune.graph.passes.dead_products import dead_products
 from autotune.graph.passes.dead_taps import dead_taps
 from autotune.graph.passes.fold_batch_norm import fold_batch_norm
 from autotune.graph.passes.fold_constants import fold_constants
@@ -30,6 +31,7 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "simplify": simplify,
         "channels_last": channels_last,
         "fold_batch_norm": fold_batch_norm,
+        "dead_products": dead_products,
         "dead_taps": dead_taps,
         "planes": planes,
         "split_groups": split_groups,

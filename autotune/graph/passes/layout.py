@@ -116,8 +116,7 @@ def through_reshape(stored: Sequence[int], axes: Sequence[int], shape: Sequence[
     of order within a run is left to the inner transposition.
     """
     value = [stored[a] for a in axes]
-    runs = _runs(value, shape)
-    order = sorted(runs, key=lambda run: min((axes[i] for i in run[0] if value[i] != 1), default=-1))
+    order = sorted(runs(value, shape), key=lambda run: min((axes[i] for i in run[0] if value[i] != 1), default=-1))
     inner = [axes[i] for run, _ in order for i in run]
     if keeps_order(stored, inner):
         inner = list(range(len(stored)))
@@ -125,14 +124,14 @@ def through_reshape(stored: Sequence[int], axes: Sequence[int], shape: Sequence[
     return Reshaped(tuple(inner), tuple(shape[j] for j in outer), inverse(outer))
 
 
-def _runs(source: Sequence[int], target: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+def runs(source: Sequence[int], target: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """Axes of two shapes of as many elements, cut into the shortest runs of equal products.
 
     An axis of extent 1 belongs to the run of the axis before it, so that no run has axes on one side alone. Where both
     shapes begin with such axes, as with a batch of one, these are a run: they stay in front.
     """
     before, after = ([i for i in range(len(shape)) if prod(shape[: i + 1]) == 1] for shape in (source, target))
-    runs: list[tuple[list[int], list[int]]] = [(before, after)] if before and after else []
+    found: list[tuple[list[int], list[int]]] = [(before, after)] if before and after else []
     left, right = ([i for i, extent in enumerate(shape) if extent != 1] for shape in (source, target))
     while left:
         run: tuple[list[int], list[int]] = ([left.pop(0)], [right.pop(0)])
@@ -141,11 +140,11 @@ def _runs(source: Sequence[int], target: Sequence[int]) -> list[tuple[list[int],
                 run[0].append(left.pop(0))
             else:
                 run[1].append(right.pop(0))
-        runs.append(run)
-    runs = runs or [([], [])]
+        found.append(run)
+    found = found or [([], [])]
     for side, shape in enumerate((source, target)):
-        known = {axis for run in runs for axis in run[side]}
+        known = {axis for run in found for axis in run[side]}
         for axis in (i for i, extent in enumerate(shape) if extent == 1 and i not in known):
-            run = next((run for run in reversed(runs) if run[side] and min(run[side]) < axis), runs[0])
+            run = next((run for run in reversed(found) if run[side] and min(run[side]) < axis), found[0])
             run[side].append(axis)
-    return [(sorted(left), sorted(right)) for left, right in runs]
+    return [(sorted(left), sorted(right)) for left, right in found]

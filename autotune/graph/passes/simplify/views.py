@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.graph.ir import Node
 from autotune.graph.ops import Kind, find
-from autotune.graph.passes.layout import compose, identity, keeps_order
+from autotune.graph.passes.layout import compose, identity, inverse, keeps_order, through_reshape
 from autotune.graph.passes.site import Rule, Site
 
 MOST_PARTS = 64
@@ -36,6 +36,19 @@ def transpose_of_transpose(site: Site, node: Node) -> str | None:
         return None
     source, axes = site.new[before.inputs[0]], compose(before.attrs["axes"], node.attrs["axes"])
     return source if axes == identity(len(axes)) else site.add("transpose", [source], node.name, axes=axes)
+
+
+def transpose_of_reshaped_transpose(site: Site, node: Node) -> str | None:
+    """One transposition, then the reshape, where that keeps together what the second transposition moves."""
+    between = site.node(node.inputs[0], "reshape") if node.op == "transpose" else None
+    before = site.node(between.inputs[0], "transpose") if between is not None else None
+    if between is None or before is None or not (site.private(between.name) and site.private(before.name)):
+        return None
+    way = through_reshape(node.type.shape, inverse(node.attrs["axes"]), before.type.shape)
+    if way.inner != identity(len(node.type.shape)):
+        return None
+    axes = compose(before.attrs["axes"], inverse(way.axes))
+    return site.reshaped(site.add("transpose", [site.new[before.inputs[0]]], axes=axes), node.type.shape)
 
 
 def transpose_as_reshape(site: Site, node: Node) -> str | None:
@@ -145,6 +158,7 @@ RULES: tuple[Rule, ...] = (
     reshape_of_reshape,
     transpose_as_reshape,
     transpose_of_transpose,
+    transpose_of_reshaped_transpose,
     slice_of_slice,
     slice_of_concat,
     concat_of_concat,

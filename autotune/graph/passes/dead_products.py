@@ -1,0 +1,87 @@
+"""Products of matrices without the rows and columns of a constant factor whose results nobody reads.
+
+A slice of what is made of a product by transpositions and reshapes alone, as the real parts of a Fourier transform, is
+followed back to the product. Where it is a slice of the rows that come from a constant on the left, or of the columns
+that come from one on the right, the constant is cut and the slice goes.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ir import Graph, Node
+from autotune.graph.passes.layout import inverse, runs
+from autotune.graph.passes.site import Site, sweep
+
+Cut = tuple[range, ...]
+"""The places of each axis that are read."""
+
+
+def dead_products(graph: Graph) -> Graph:
+    """The graph with constant factors of products cut to what is read of their results."""
+    return sweep(graph, _sliced)
+
+
+def _sliced(site: Site, node: Node) -> str | None:
+    if node.op != "slice":
+        return None
+    bounds = zip(node.attrs["begin"], node.attrs["size"], node.attrs["step"], strict=True)
+    cut: Cut | None = tuple(range(begin, begin + size * step, step) for begin, size, step in bounds)
+    source, moves = node.inputs[0], list[Node]()
+    cuts = [cut]
+    while cut is not None and site.private(source) and (move := site.node(source, "transpose", "reshape")):
+        cut = _before(site, move, cut)
+        moves.append(move)
+        cuts.append(cut)
+        source = move.inputs[0]
+    product = site.node(source, "matmul", "batch_matmul")
+    value = _product(site, product, cut) if product is not None and cut is not None and site.private(source) else None
+    if value is None:
+        return None
+    for move, left in zip(reversed(moves), reversed(cuts[:-1]), strict=True):
+        assert left is not None
+        attrs: dict[str, Any] = {"shape": tuple(map(len, left))} if move.op == "reshape" else dict(move.attrs)
+        value = site.add(move.op, [value], **attrs)
+    return value
+
+
+def _before(site: Site, move: Node, cut: Cut) -> Cut | None:
+    """Which places of what a node moves are read where those of its result are; None where that is no slice."""
+    if move.op == "transpose":
+        return tuple(cut[place] for place in inverse(move.attrs["axes"]))
+    shape, result = site.type(move.inputs[0]).shape, move.type.shape
+    found = [range(extent) for extent in shape]
+    for sources, targets in runs(shape, result):
+        if all(cut[axis] == range(result[axis]) for axis in targets):
+            continue
+        many = [axis for axis in sources if shape[axis] > 1]
+        if len(many) != 1:
+            return None
+        flat = np.arange(prod(result[axis] for axis in targets)).reshape([result[axis] for axis in targets])
+        places = flat[np.ix_(*(cut[axis] for axis in targets))].reshape(-1)
+        step = int(places[1] - places[0]) if len(places) > 1 else 1
+        if (np.diff(places) != step).any():
+            return None
+        found[many[0]] = range(int(places[0]), int(places[0]) + len(places) * step, step)
+    return tuple(found)
+
+
+def _product(site: Site, product: Node, cut: Cut) -> str | None:
+    """The product with its constant cut, where that leaves nothing to slice."""
+    *batch, rows, columns = [
+        None if part == range(n) else part for part, n in zip(cut, product.type.shape, strict=True)
+    ]
+    left, right = (site.array(name) for name in product.inputs)
+    if any(part is not None for part in batch) or (rows is columns is None):
+        return None
+    if (rows is not None and left is None) or (columns is not None and right is None):
+        return None
+    inputs = [site.new[name] for name in product.inputs]
+    if rows is not None and left is not None:
+        inputs[0] = site.builder.constant(left[..., list(rows), :], product.inputs[0])
+    if columns is not None and right is not None:
+        inputs[1] = site.builder.constant(right[..., list(columns)], product.inputs[1])
+    return site.add(product.op, inputs, product.name)
