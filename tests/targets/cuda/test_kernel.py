@@ -122,7 +122,7 @@ def test_a_device_that_was_idle_is_kept_busy_first(monkeypatch: pytest.MonkeyPat
         device.queue.clear()
         bound.time(1)
         fills.append(device.queue.count("fill"))
-    assert fills[0] == fills[1] == fills[3] == 1 and fills[2] * LEAD_SECONDS >= WAKE_SECONDS
+    assert fills[1] == fills[3] == 1 and min(fills[0], fills[2]) * LEAD_SECONDS >= WAKE_SECONDS
 
 
 def test_long_runs_are_timed_once() -> None:
