@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = options.output or (Path(os.environ["OUT"]) if os.environ.get("OUT") else results.FOLDER)
     device = devices()[0]
     target = f"cuda:{own_arch(device.target.removeprefix('cuda:'))}"
-    document = {"device": device.name, "arch": target.removeprefix("cuda:")}
+    document: dict[str, Any] = {"device": device.name, "arch": target.removeprefix("cuda:"), "wanted": wanted}
     document["date"] = datetime.now(UTC).date().isoformat()
     begun, rows, failed = time.perf_counter(), {}, False
     with WaryPool(LocalPool(), TRIAL_SECONDS) as pool:

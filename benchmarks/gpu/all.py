@@ -32,6 +32,7 @@ KEPT = 15.0
 TEST_SECONDS = 20
 _TESTS = "tests/gpu_device"
 _OUTCOME = re.compile(r"^\[gw\d+\].* (PASSED|FAILED|ERROR|SKIPPED) (.+?)\s*$", re.MULTILINE)
+_COLLECTED = re.compile(r"\[(\d+) items?\]")
 _CRASH = re.compile(r"crashed while running '?([^'\n]+)'?")
 
 
@@ -108,22 +109,24 @@ def summary(folder: Path, codes: Mapping[str, int | None]) -> dict[str, Any]:
     lines = read(folder)
     rungs = {line["rung"]: line["status"] for line in lines}
     tests: dict[str, str] = {}
+    collected = 0
     for name in ("tests", "timing_tests"):
         path = folder / f"{name}.txt"
-        tests |= outcomes(path.read_text(errors="replace")) if path.exists() else {}
+        text = path.read_text(errors="replace") if path.exists() else ""
+        tests |= outcomes(text)
+        collected += sum(map(int, _COLLECTED.findall(text)[:1]))
     path = folder / "gpu.json"
-    rows = json.loads(path.read_text())["rows"] if path.exists() else {}
+    document = json.loads(path.read_text()) if path.exists() else {}
+    rows, wanted = document.get("rows", {}), document.get("wanted", ())
     missing = [f"rung {name}: {status}" for name, status in rungs.items() if status not in ("right", "skipped")]
     missing += [f"test {name}: {outcome}" for name, outcome in tests.items() if outcome not in ("passed", "skipped")]
     missing += [f"row {name}: {row['problem']}" for name, row in rows.items() if "problem" in row]
-    missing += [f"{name}: {_ended(code)}" for name, code in codes.items() if code]
+    missing += [f"row {name}: not reached" for name in wanted if name not in rows]
+    missing += [f"{collected - len(tests)} of {collected} tests: not reached"] if collected > len(tests) else []
+    missing += [f"{name}: ended with {code}" for name, code in codes.items() if code]
     missing += [f"{name}: ran out of its time" for name, code in codes.items() if code is None]
     missing += [f"no {what} at all" for what, found in (("test", tests), ("row", rows)) if not found]
     return {"rungs": rungs, "tests": tests, "rows": sorted(rows), "missing": missing}
-
-
-def _ended(code: int) -> str:
-    return f"ended with {code}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -111,15 +111,10 @@ def register() -> None:
     PARTS["one_thread("] = _MBARRIERS
     for dimensions in range(2, MOST_DIMENSIONS + 1):
         PARTS[f"copy_box{dimensions}("] = _function(dimensions)
-    for name, emitter in (
-        (BEGIN, _begin),
-        *((name, partial(_fence, function)) for name, function in zip(FENCES, _FENCE_FUNCTIONS, strict=True)),
-        (EXPECT, _expect),
-        (COPY, _copy),
-        (ARRIVE, _arrive),
-        (CONVERGE, _converge),
-    ):
-        INTRINSIC_EMITTERS[name] = emitter
+    for name, function in zip(FENCES, _FENCE_FUNCTIONS, strict=True):
+        INTRINSIC_EMITTERS[name] = partial(_fence, function)
+    emitters = ((BEGIN, _begin), (EXPECT, _expect), (COPY, _copy), (ARRIVE, _arrive), (CONVERGE, _converge))
+    INTRINSIC_EMITTERS.update(emitters)
 
 
 register()

@@ -18,7 +18,6 @@ def missing_packages(error: ImportError) -> str:
     return f"target cuda must have the packages of the extra `gpu` (pip install 'autotune-tensor[gpu]'), but {error}"
 
 
-@cache
 def library() -> ctypes.CDLL:
     """The driver.
 

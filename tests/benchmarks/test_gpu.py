@@ -14,16 +14,19 @@ import pytest
 from benchmarks.gpu import __main__ as module
 from benchmarks.gpu.__main__ import Beside, main, means
 from benchmarks.gpu.peer import torch_calls
-from benchmarks.gpu.rows import ROWS, TARGETS, Row
+from benchmarks.gpu.rows import ROWS, TARGETS, Row, product
 from benchmarks.gpu.table import beside_torch
 from benchmarks.gpu.wary import WaryPool
 from measure.errors import ErrorClass
 from measure.pool import MeasurePool, Trial, TrialResult
 from search_space import workloads
-from search_space.space import generate
+from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets.cuda.driver import Device
+from targets.cuda.emulator import emulate
 from targets.cuda.hardware import GPUS
+from targets.cuda.kernels import device_program
+from tests.gpu.candidates import legal
 
 
 def test_rows_have_names_of_their_own_and_sketches() -> None:
@@ -81,6 +84,28 @@ def test_the_table_tells_ratios_and_what_was_not_measured() -> None:
     assert "| two | no schedule |" in text and "| fp32 | 1 | 1.25x | 1.25x | 1.0x |" in text
     assert "On NVIDIA H200 (sm_90), 2026-01-01" in text
     assert set(TARGETS) == {row.kind for row in ROWS}
+
+
+def test_products_of_float16_are_written_as_such(tmp_path: Path) -> None:
+    """As PyTorch writes them; warpgroups and the copy unit still make them, and the text rounds."""
+    workload = product(64, 72, 136, "float16")
+    assert workload.output.dtype == "float16" and product(64, 72, 136).output.dtype == "float32"
+    sketches = [
+        s for s in generate(workload, GPUS["sm_90a"], ["direct"]).sketches if s.name.startswith("direct:wgmma64")
+    ]
+    assert {s.name.partition("/")[2] for s in sketches} >= {"2", "3", "bulk2", "bulk3"}
+    given = workload.make_inputs(0)
+    named = dict(zip((spec.name for spec in workload.inputs), given, strict=True))
+    for sketch in sketches[:1]:
+        program = program_of(workload, "direct", sketch.trace(legal(sketch, 1)[0]))
+        limits = GPUS["sm_90a"].gpu
+        assert limits is not None
+        out = emulate(device_program(program, limits), named)[workload.output.name]
+        rtol, atol = workload.tolerance
+        np.testing.assert_allclose(out.astype(np.float64), workload.reference(*given).astype(np.float64), rtol, atol)
+    pytest.importorskip("torch", reason="needs torch")
+    (call,) = torch_calls(workload, given, "cpu").values()
+    assert call().numpy().dtype == np.float16
 
 
 def test_rows_that_are_not_there_are_named(capsys: pytest.CaptureFixture[str]) -> None:

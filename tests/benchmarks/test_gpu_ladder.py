@@ -130,15 +130,19 @@ def test_the_summary_names_what_is_missing(tmp_path: Path) -> None:
         {"rung": "sums", "status": "hung"},
         {"rung": "x", "status": "skipped"},
     ]
-    (tmp_path / "ladder.jsonl").write_text("".join(json.dumps(r) + "\\n" for r in rungs).replace("\\n", "\n"))
-    (tmp_path / "tests.txt").write_text("[gw0] [ 50%] PASSED t.py::one\n[gw1] [ 90%] FAILED t.py::two[a b]\n")
+    (tmp_path / "ladder.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rungs))
+    (tmp_path / "tests.txt").write_text(
+        "1 worker [3 items]\n[gw0] [ 50%] PASSED t.py::one\n[gw1] [ 90%] FAILED t.py::two[a b]\n"
+    )
     rows = {"m": {"kind": "fp32", "ratio_warm": 1.0}, "n": {"kind": "fp32", "problem": "TimeoutError"}}
-    (tmp_path / "gpu.json").write_text(json.dumps({"rows": rows}))
+    (tmp_path / "gpu.json").write_text(json.dumps({"rows": rows, "wanted": ["m", "n", "o"]}))
     found = summary(tmp_path, {"ladder": 1, "tests": None, "benchmark": 0})
     assert found["missing"] == [
         "rung sums: hung",
         "test t.py::two[a b]: failed",
         "row n: TimeoutError",
+        "row o: not reached",
+        "1 of 3 tests: not reached",
         "ladder: ended with 1",
         "tests: ran out of its time",
     ]

@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         line = climb(name, folder, options.modules, options.limit)
         if line["status"] not in ("right", "skipped"):
             red.append(name)
-        shown = line.get("why") or f"{line['seconds']:.1f} s"
+        shown = line.get("why") or f"{line['took']:.1f} s"
         sys.stdout.write(f"{name}: {line['status']}, {shown}\n")
         sys.stdout.flush()
     sys.stdout.write(f"{len(wanted) - len(red)} of {len(wanted)} rungs hold{': not ' if red else ''}{', '.join(red)}\n")

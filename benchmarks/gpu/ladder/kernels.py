@@ -103,7 +103,7 @@ def streamed(floats: int) -> Written:
         f"i < {floats // 4}; i += step)\n"
         "    ((Vec<float, 4>*)out)[i] = ((const Vec<float, 4>*)x)[i];\n"
     )
-    return Written(f"stream_{floats}", (_floats("x", floats),), _floats("out", floats), body, blocks=1056, threads=512)
+    return Written("stream", (_floats("x", floats),), _floats("out", floats), body, blocks=1056, threads=512)
 
 
 AXPY = Written(

@@ -13,7 +13,7 @@ FILE = "ladder.jsonl"
 
 def append(folder: Path, name: str, status: str, begun: float, **facts: Any) -> dict[str, Any]:
     """Adds a line: what was tried, what came of it, after how many seconds, and what else is known."""
-    line = {"rung": name, "status": status, "seconds": round(time.perf_counter() - begun, 3), **facts}
+    line = {"rung": name, "status": status, "took": round(time.perf_counter() - begun, 3), **facts}
     data = (json.dumps(line, default=str) + "\n").encode()
     handle = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:

@@ -159,6 +159,17 @@ def test_the_estimate_knows_that_no_thread_copies() -> None:
     assert (after <= before).all() and (after < before)[~widest].any()
 
 
+@pytest.mark.parametrize("how", ["", BULK])
+def test_the_estimate_charges_two_stages_for_products_that_drain_at_every_step(how: str) -> None:
+    """With three, those of a step go on while the next step's begin; a fourth hides no more of long steps."""
+    workload = workloads.matmul(m=4096, n=4096, k=4096, dtype="float16")
+    found = {s.name: s for s in generate(workload, HOPPER, ["direct"]).sketches}
+    two, three, four = (found[f"direct:wgmma256/{how}{stages}"] for stages in (2, 3, 4))
+    rows = legal(four, 30)  # whose tiles take the most memory; of small ones more blocks are there at once with two
+    seconds = [FeatureExtractor(s.program, s.columns, HOPPER).roofline(s.expand(rows)) for s in (two, three, four)]
+    assert seconds[2].min() <= seconds[1].min() < seconds[0].min()
+
+
 # ---------------------------------------------------------------------- what is forgotten
 def _late(stmt: Stmt) -> Stmt | None:
     """Waits for the other phase, which is over."""

@@ -111,5 +111,5 @@ def test_vectors_that_begin_elsewhere_than_at_their_size_are_found(
     monkeypatch.setattr(KernelText, "width", lambda text, name, indices, loop: 4)
     other = tmp_path / "other"
     other.mkdir()
-    with pytest.raises(AssertionError, match="test_0: 3"):
+    with pytest.raises(AssertionError, match="kernel_0: 3"):
         HostPrograms([program], other).run(program, dict(arrays))
