@@ -69,6 +69,6 @@ def test_table_says_what_is_reached() -> None:
     lines = offline(document).splitlines()
     shown = "lowering 10.0, kernels 2.0, text 5.0, NVRTC 100.0 (to PTX 70.0; all of a workload in one program 80.0)"
     assert lines[0] == "One core, processor time, NVRTC 13.5, sm_90, 2026-11-22."
-    assert lines[4] == f"| pools | 6 | 9 | 12.3 |  | 8.2 | {shown} |"
+    assert lines[4] == f"| pools | 6 | 9 | 12.3 | 8.2 | {shown} |"
     assert lines[5] == f"| all | 6 | 9 | 12.3 | 8.2 | {shown} |"
     assert lines[-1] == "| conv | 8 | 2,048 | 30,000 | 15,000 | 2.0x | 3,000,000 | 100 | 7.0 |"
