@@ -66,14 +66,8 @@ tables: $(READY) ## write the measured tables into README.md
 gpu-wheels: $(READY) ## fetch what test-gpu needs on a machine with PyTorch and no registry (GPU_VERSION of its Python)
 	$(BIN)/python -m benchmarks.gpu.wheels --python $(GPU_VERSION)
 
-test-gpu: ## test and measure on the GPU of this machine with GPU_PYTHON, which has PyTorch, and .gpu_wheels (8 minutes)
-	@ls .gpu_wheels/*.whl >/dev/null 2>&1 || { \
-		echo ".gpu_wheels must hold wheels, but has none; \`make gpu-wheels\` fetches them, where there is a registry" >&2; exit 2; }
-	$(GPU_PYTHON) -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile --upgrade \
-		--target build/gpu .gpu_wheels/*.whl
-	PYTHONPATH=build/gpu:. PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 timeout --signal=INT --kill-after=10 200 $(GPU_PYTHON) -m pytest \
-		-p pytest_timeout --noconftest -p no:cacheprovider -q --tb=short --maxfail=10 tests/gpu_device; \
-	tested=$$?; PYTHONPATH=build/gpu:. timeout 270 $(GPU_PYTHON) -m benchmarks.gpu --seconds $(GPU_SECONDS) && exit $$tested
+test-gpu: ## a ladder, tests and a benchmark on the GPU of this machine with GPU_PYTHON, which has PyTorch (8 minutes)
+	$(GPU_PYTHON) -m benchmarks.gpu.all
 
 clean: ## remove the environment and what tools left behind
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -35,6 +35,8 @@ __all__ = ["OPERATORS", "TensorSpec", "Workload", "from_tensors", "own", *OPERAT
 
 MOST_ELEMENTS = 1 << 31
 """Of an input or output."""
+_TRUNCATED, _TRUNCATED_TERMS = frozenset(("float16", "bfloat16", "tfloat32")), 4096
+"""What tensor cores multiply, and terms of a sum up to which their cutting off is within the bound of rounding."""
 Array = NDArray[Any]
 P = ParamSpec("P")
 
@@ -188,12 +190,16 @@ class Workload:
         tie. Rounding errors of a sum grow with its length n and with the size s of its terms:
         by 0.05 * n * s of the spacing of floating-point numbers for terms of random sign added up in order,
         for positive ones with the root of n. Outputs of 16 bits are a rounded float32, a few steps apart at most;
-        where they are added up in 16 bits, that is in the size of the terms.
+        where they are added up in 16 bits, that is in the size of the terms. Tensor cores cut sums off rather than to
+        round them, always towards zero: of n / 16 additions to a sum that grows with the root of n, that shows where
+        n is large.
         """
         if not self.output.dtype.startswith(("float", "bfloat")):
             return 0.0, float(self._operator.precision.whole(self.args))
         precision, step = self._operator.precision, STEP[self.output.dtype]
-        terms = precision.terms(self.args)
+        terms: float = precision.terms(self.args)
+        if self.args.get("dtype") in _TRUNCATED:
+            terms *= max(1.0, (terms / _TRUNCATED_TERMS) ** 0.5)
         relative = 100 + 4 * terms**0.5 if self.output.dtype == "float32" else 4
         return step * relative, step * precision.scale(self.args) * (precision.floor(self.args) + terms)
 

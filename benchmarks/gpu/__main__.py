@@ -1,92 +1,96 @@
-"""`python -m benchmarks.gpu [--seconds 300] [--trials 48] [--rows NAME,...]` writes `benchmarks/results/gpu.json`.
+"""`python -m benchmarks.gpu [--seconds 300] [--trials 48] [--rows NAME,...] [--output FOLDER]` writes `gpu.json`.
 
-Each row is tuned, then timed beside PyTorch in turns on one queue of the device, by the same marks. Rows are begun
-until the time is up; those that were measured are kept.
+Each row is tuned, then its winner is timed beside PyTorch in a process of its own, which has a time limit. This process
+never touches the device, so neither a kernel that hangs nor one that faults takes more than its row along. Rows are
+begun until the time is up, in order of what they tell; the file is written after each.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from autotune.loop import run_rounds
+from autotune.result import TuneResult
+from autotune.task import Task
+from autotune.tuner import prepare
+from autotune.tuning import Settings
 from benchmarks import results
-from benchmarks.gpu.peer import torch_calls
 from benchmarks.gpu.rows import ROWS, Row
-from targets.base import RunError
-from targets.cuda.device import CudaDevice, Device, DeviceLost
+from benchmarks.gpu.wary import WaryPool
+from measure.local import LocalPool
+from measure.pool import MeasurePool
+from targets.cuda.driver import devices, missing_device
 from targets.cuda.hardware import own_arch
-from targets.cuda.kernel import CudaKernel
-from targets.cuda.stopwatch import Stopwatch
 
-TURNS, SAMPLES = 7, 16
-PEER_LAUNCHES = 8
-"""What a call of PyTorch takes the host, in launches of ours; were it more, gaps would count as the peer's time."""
+TRIAL_SECONDS = 2.0
+ROW_SECONDS = 60.0
+"""Of the process that times a winner."""
+BESIDE = "benchmarks.gpu.beside"
 
 
-def compare(row: Row, device: CudaDevice, trials: int, seed: int) -> dict[str, Any]:
-    """Tunes one row and times it beside PyTorch; seconds of each, warm and cold."""
-    import torch
-
-    from autotune import tune
-
+def search(row: Row, target: str, pool: MeasurePool, trials: int, seed: int) -> TuneResult:
+    """The best candidate of a row."""
     workload = row.make()
-    begun = time.perf_counter()
-    target = f"cuda:{own_arch(device.arch)}"
-    result = tune(workload, target=target, trials=trials, seed=seed, batch=max(16, trials // 3))
-    tuned = time.perf_counter() - begun
-    found: dict[str, Any] = {"kind": row.kind, "flops": workload.flops, "trials": trials, "tuning_seconds": tuned}
-    found["errors"] = result.errors
-    if result.best is None:
-        return {**found, "problem": result.problem}
-    kernel = CudaKernel(result.module, device)
-    inputs = workload.make_inputs(seed)
-    bound = kernel.bind(inputs)
-    wanted = workload.reference(*inputs).astype(np.float64)
-    found["error"] = float(np.linalg.norm(bound.run().astype(np.float64) - wanted) / np.linalg.norm(wanted))
-    found |= {"metrics": bound.metrics(), "algorithm": result.algorithm, "sketch": str(result.trace)}
-    with torch.inference_mode(), torch.cuda.stream(torch.cuda.ExternalStream(device.stream)):
-        calls = torch_calls(workload, inputs, "cuda")
-        works = {"ours": bound.start, **{f"torch_{name}": call for name, call in calls.items()}}
-        for state in ("warm", "cold"):
-            watches = {
-                name: Stopwatch(
-                    device, _quiet(work), len(kernel.launches) if name == "ours" else PEER_LAUNCHES, state == "cold"
-                )
-                for name, work in works.items()
-            }
-            samples: dict[str, list[float]] = {name: [] for name in works}
-            for turn in range(TURNS + 1):
-                for name, watch in watches.items():
-                    seconds = watch.time(SAMPLES)
-                    samples[name] += seconds.tolist() if turn else []  # the first turn warms up
-            found[state] = {name: float(np.median(s)) for name, s in samples.items()}
-            best = min(s for name, s in found[state].items() if name != "ours")
-            found[f"ratio_{state}"] = best / found[state]["ours"]
-    return found
+    settings = Settings(target, trials, seed, max(16, trials // 3), run_timeout=TRIAL_SECONDS, finalists=0)
+    (result,) = run_rounds([prepare(Task(row.name, workload), settings)], pool)
+    return result
 
 
-def _quiet(work: Any) -> Any:
-    def start() -> None:
-        work()
+class Beside:
+    """A process that times a winner beside PyTorch, begun while the search goes on."""
 
-    return start
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", BESIDE]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+
+    def compare(self, result: TuneResult, seed: int, limit: float = ROW_SECONDS) -> dict[str, Any]:
+        """What it found out.
+
+        Raises:
+            TimeoutError: it did not answer in time.
+            RuntimeError: it failed; its last words.
+        """
+        header = json.dumps({"workload": result.workload.to_json(), "seed": seed}).encode() + b"\n"
+        try:
+            out, errors = self.process.communicate(header + result.module.to_bytes(), limit)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"the winner must be timed within {limit:g} s, but was not") from None
+        if self.process.returncode:
+            words = errors.decode(errors="replace").strip().splitlines()[-1:] or ["nothing"]
+            raise RuntimeError(f"the winner's process ended with {self.process.returncode} and said {words[0]}")
+        return dict(json.loads(out))
+
+    def close(self) -> None:
+        """Kills it; one that the driver holds is left behind."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, 9)
 
 
-def lost(device: Device) -> bool:
-    """Whether the device does no more work for this process."""
+def measure(row: Row, target: str, pool: MeasurePool, trials: int, seed: int) -> dict[str, Any]:
+    """Tunes a row and times its winner."""
+    beside, begun = Beside(), time.perf_counter()
     try:
-        device.sync()
-    except DeviceLost:
-        return True
-    return False
+        result = search(row, target, pool, trials, seed)
+        found: dict[str, Any] = {"kind": row.kind, "flops": result.workload.flops, "trials": trials}
+        found |= {"tuning_seconds": time.perf_counter() - begun, "errors": result.errors}
+        if result.best is None:
+            return {**found, "problem": result.problem}
+        found |= {"algorithm": result.algorithm, "sketch": str(result.trace), "seconds": result.best_seconds}
+        return {**found, **beside.compare(result, seed)}
+    finally:
+        beside.close()
 
 
 def means(rows: dict[str, dict[str, Any]]) -> dict[str, float]:
@@ -101,45 +105,42 @@ def means(rows: dict[str, dict[str, Any]]) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measures until the time is up; 1 where a row failed."""
+    """Measures until the time is up; 1 where a row failed, 2 where there is no GPU."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0, help="after which no row is begun")
     parser.add_argument("--trials", type=int, default=48, help="measured candidates a row")
     parser.add_argument("--rows", help="comma-separated names; default: all")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, help="folder of gpu.json; $OUT by default, or that of all results")
     options = parser.parse_args(arguments)
     names = [row.name for row in ROWS]
     wanted = options.rows.split(",") if options.rows else names
     if unknown := [name for name in wanted if name not in names]:
         sys.stderr.write(f"`--rows` must be among {', '.join(names)}, but got {unknown[0]!r}\n")
         return 2
-    try:
-        device = CudaDevice()
-    except RunError as error:
-        sys.stderr.write(f"{error}\n")
+    if why := missing_device():
+        sys.stderr.write(f"{why}\n")
         return 2
+    folder = options.output or (Path(os.environ["OUT"]) if os.environ.get("OUT") else results.FOLDER)
+    device = devices()[0]
+    target = f"cuda:{own_arch(device.target.removeprefix('cuda:'))}"
+    document: dict[str, Any] = {"device": device.name, "arch": target.removeprefix("cuda:"), "wanted": wanted}
+    document["date"] = datetime.now(UTC).date().isoformat()
     begun, rows, failed = time.perf_counter(), {}, False
-    document = {"device": device.name, "arch": device.arch, "date": datetime.now(UTC).date().isoformat()}
-    for row in (r for r in ROWS if r.name in wanted):
-        if time.perf_counter() - begun > options.seconds:
-            sys.stderr.write(f"time is up before {row.name}\n")
-            break
-        try:
-            rows[row.name] = compare(row, device, options.trials, options.seed)
-        except Exception as error:  # time on a device is short: the other rows are measured, and the exit code tells
-            traceback.print_exception(error)
-            rows[row.name] = {"kind": row.kind, "problem": f"{type(error).__name__}: {error}"}
-            failed = True
-        results.save("gpu", {**document, "means": means(rows), "rows": {row.name: rows[row.name]}})
-        shown = {
-            key: value
-            for key, value in rows[row.name].items()
-            if key in ("warm", "ratio_warm", "ratio_cold", "problem")
-        }
-        sys.stderr.write(f"{row.name}: {shown}\n")
-        if failed and lost(device):
-            sys.stderr.write("the device takes no more work of this process\n")
-            break
+    with WaryPool(LocalPool(), TRIAL_SECONDS) as pool:
+        for row in (r for r in ROWS if r.name in wanted):
+            if time.perf_counter() - begun > options.seconds:
+                sys.stderr.write(f"time is up before {row.name}\n")
+                break
+            try:
+                found = measure(row, target, pool, options.trials, options.seed)
+            except Exception as error:  # time on a device is short: other rows are measured, and the exit code tells
+                traceback.print_exception(error)
+                found, failed = {"kind": row.kind, "problem": f"{type(error).__name__}: {error}"}, True
+            rows[row.name] = found
+            results.save("gpu", {**document, "means": means(rows), "rows": {row.name: found}}, folder)
+            shown = {k: v for k, v in found.items() if k in ("warm", "ratio_warm", "ratio_cold", "problem")}
+            sys.stderr.write(f"{row.name}: {shown}\n")
     sys.stdout.write("\n".join(f"{name}: {ratio:.2f}x" for name, ratio in means(rows).items()) + "\n")
     return int(failed)
 

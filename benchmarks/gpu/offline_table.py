@@ -11,7 +11,6 @@ COMPILED = (
     "candidates",
     "kernels",
     "a second",
-    "target",
     "candidates a second",
     "ms a candidate",
 )
@@ -37,7 +36,6 @@ def offline(document: dict[str, Any]) -> str:
             row["candidates"],
             row["kernels"],
             f"{row['per_second']:.1f}",
-            row.get("target", ""),
             f"{row['candidates_per_second']:.1f}",
             _spent(row["milliseconds"]),
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from search_space import workloads
+from search_space import te, te_json, workloads
 from search_space.workloads import Workload
 
 
@@ -24,10 +24,19 @@ class Row:
     make: Callable[[], Workload]
 
 
+def product(m: int, n: int, k: int, dtype: str = "float32") -> Workload:
+    """A product of matrices; of float16 ones in float16, too, as PyTorch's are, though added up in float32."""
+    plain = workloads.matmul(m, n, k, dtype=dtype, constant_b=False)
+    if dtype != "float16":
+        return plain
+    layer = te.placeholder(plain.output.shape, plain.output.dtype, "product")
+    rounded = te.compute(layer.shape, lambda i, j: layer[i, j].astype(dtype), name="rounded")
+    return workloads.fused(plain.to_json(), te_json.to_json([layer, rounded]))
+
+
 def _matmul(m: int, n: int, k: int, dtype: str = "float32") -> Row:
     kind = "fp16" if dtype == "float16" else "fp32"
-    name = f"matmul_{m}x{n}x{k}_{kind}"
-    return Row(name, kind, lambda: workloads.matmul(m, n, k, dtype=dtype, constant_b=False))
+    return Row(f"matmul_{m}x{n}x{k}_{kind}", kind, lambda: product(m, n, k, dtype))
 
 
 def convolution(batch: int, size: int, ins: int, outs: int, kernel: int, stride: int = 1, **ending: object) -> Workload:

@@ -1,6 +1,7 @@
 """`python -m benchmarks.gpu.wheels [--python 3.12]` fills `.gpu_wheels/` with what a machine with PyTorch still lacks.
 
-There `make test-gpu` needs no registry. NVRTC, NumPy and the like come with PyTorch.
+There `make test-gpu` needs no registry. NVRTC, NumPy and the like come with PyTorch. `modules` in it holds what the
+ladder loads, compiled here.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.gpu.ladder.rungs import pack
+
 FOLDER = Path(".gpu_wheels")
 MOST_BYTES = 50 << 20
 PACKAGES = (
-    *("cuda-bindings>=13.0,<14", "cuda-core>=1.0,<2", "cuda-pathfinder"),
+    *("cuda-bindings==13.5.0", "cuda-core==1.2.2", "cuda-pathfinder"),
     *("annotated-types", "pydantic", "pydantic-core", "typing-extensions", "typing-inspection"),
     *("lightgbm>=4.5", "ml_dtypes>=0.5", "orjson>=3.10", "threadpoolctl>=3.5", "PyYAML>=6.0"),
-    *("pytest>=8.3", "pytest-timeout>=2.3", "pluggy", "iniconfig", "pygments", "packaging"),
+    *("pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "execnet"),
+    *("pluggy", "iniconfig", "pygments", "packaging"),
     *("hypothesis>=6.100", "sortedcontainers"),
 )
 PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (34, 28, 27, 24, 17)), "manylinux2014_x86_64")
@@ -28,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Downloads the wheels; 2 where they come to more than they may."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.wheels", description=__doc__)
     parser.add_argument("--python", default="3.12", help="version of the interpreter there")
+    parser.add_argument("--arch", default="sm_90a", help="of the GPU there, for which the ladder is compiled")
     options = parser.parse_args(arguments)
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
@@ -35,11 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", options.python]
     subprocess.run([*command, *platforms, "--dest", str(FOLDER), *PACKAGES], check=True)
-    size = sum(wheel.stat().st_size for wheel in FOLDER.iterdir())
+    modules = pack(FOLDER / "modules", options.arch)
+    wheels = list(FOLDER.glob("*.whl"))
+    size = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())
     if size > MOST_BYTES:
-        sys.stderr.write(f"wheels must come to at most {MOST_BYTES} bytes, but got {size}\n")
+        sys.stderr.write(f"they must come to at most {MOST_BYTES} bytes, but got {size}\n")
         return 2
-    sys.stdout.write(f"{len(list(FOLDER.iterdir()))} wheels, {size / 2**20:.1f} MiB, are in {FOLDER}\n")
+    sys.stdout.write(f"{len(wheels)} wheels and {len(modules)} modules, {size / 2**20:.1f} MiB, are in {FOLDER}\n")
     return 0
 
 

@@ -40,6 +40,8 @@ BLOCK_SECONDS = 0.5e-9
 """From the start of one block to that of the next, somewhere on the device."""
 STEP_CYCLES = 60.0
 """What a step costs besides, in barriers and in starting its copies."""
+DRAIN_CYCLES = 60.0
+"""From the end of the last product of a step that warpgroups wait for to the first of the next, besides."""
 FLIGHT_BYTES = 32768.0
 """Bytes on their way to one multiprocessor that keep the memory busy."""
 MOST_IN_FLIGHT = 128.0
@@ -67,14 +69,33 @@ class _Kernel:
     Attributes:
         nests: of its statements.
         shared: bytes of shared memory of a block; registers: 32-bit ones of a thread's arrays.
-        steps: how often a block waits for copies; waiting: cycles each time.
+        steps: how often a block waits for copies.
+        stages: steps whose tiles are there at once; 0: none waits.
+        by_groups: whether warpgroups multiply, whose products of two steps go on at once where there are more stages
+            than two.
     """
 
     nests: tuple[int, ...]
     shared: Value
     registers: Value
     steps: Value
-    waiting: float
+    stages: int
+    by_groups: bool
+
+    def waiting(self, step: Value) -> Value:
+        """Cycles of a step of a block that it waits in, where it would work for so many if it had all it needs.
+
+        Copies are asked for some steps ahead, so in each of these steps a part of the way to memory remains.
+        """
+        tape = step.tape
+        if self.stages < 2:
+            return tape.const(LATENCY_CYCLES if self.stages else 0.0)
+        overlapping = self.by_groups and self.stages > 2
+        ahead = self.stages - 2 if overlapping else self.stages - 1
+        late = (tape.const(LATENCY_CYCLES / ahead) - step).most(0)
+        if overlapping:  # products of the step before go on at the barrier
+            return late
+        return late + STEP_CYCLES + (DRAIN_CYCLES if self.by_groups else 0.0)
 
 
 def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
@@ -176,11 +197,12 @@ def gpu_seconds(
             slowest = slowest.most(part)
         slowest = slowest.most(blocks * (BLOCK_SECONDS * hertz))
         cycles = slowest + (tape.total(parts) - slowest).most(0) * HINDERED
-        if not kernel.waiting:  # a block loads and then computes: while the next ones load, where there are some
+        if not kernel.stages:  # a block loads and then computes: while the next ones load, where there are some
             cycles = cycles + (parts[0] + parts[1]).least(parts[2].most(parts[3])) / blocks.ceildiv(gpu.sms)
         together = blocks.ceildiv(gpu.sms).least(resident)  # blocks of a multiprocessor, which work while one waits
-        waits = waves * kernel.steps * kernel.waiting
-        alone = cycles / hardware.cores / together + waits
+        working = cycles / hardware.cores / together
+        waits = waves * kernel.steps * kernel.waiting(working / (waves * kernel.steps))
+        alone = working + waits
         waiting = (alone - cycles / hardware.cores).most(waits / 4) + LATENCY_CYCLES
         whole = cycles / hertz + waiting / hardware.clock_hz + gpu.launch_seconds
         seconds = seconds + whole
@@ -234,15 +256,15 @@ def _kernels(program: LoopProgram, nests: Sequence[Nest], gpu: GpuLimits) -> lis
             for i, nest in enumerate(nests)
             if len(bodies) == 1 or any(loop.var in loops for loop in nest.statement.loops)
         )
-        steps, waiting = tape.const(1), 0.0
+        steps, stages = tape.const(1), 0
         for node in walk_stmt(body):
             if isinstance(node, For) and node.kind == "serial" and _copies_in(node.body):
                 steps = steps * columns(node.extent)
-                waiting = STEP_CYCLES if dict(node.pragmas).get(PIPELINE, 1) > 1 else LATENCY_CYCLES
+                stages = int(dict(node.pragmas).get(PIPELINE, 1))
                 break
-        out.append(
-            _Kernel(mine, columns(shared_bytes(body)), tape.total(_registers(body, nests[0], gpu)), steps, waiting)
-        )
+        by_groups = any(_by_groups(nests[i].statement) for i in mine)
+        held = tape.total(_registers(body, nests[0], gpu))
+        out.append(_Kernel(mine, columns(shared_bytes(body)), held, steps, stages, by_groups))
     return out
 
 

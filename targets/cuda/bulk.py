@@ -31,6 +31,11 @@ from targets.cuda.warpgroups import LINE_BYTES, LINES, PRODUCTS
 
 BEGIN, EXPECT, COPY, ARRIVE = "bulk_begin", "bulk_expect", "bulk_copy", "bulk_arrive"
 """Mbarriers begin; `bulk_expect:n` awaits n bytes; a box is asked for; all threads wait until they have arrived."""
+FENCES = ("bulk_fence_begin", "bulk_fence_proxy")
+"""By which mbarriers that have begun are seen by the copy unit: begun as such, and through memory."""
+CONVERGE = "bulk_converge"
+"""The threads of each warp, which come from a wait or a branch of one of them at different times, go on together."""
+_NAMES = frozenset((BEGIN, EXPECT, COPY, ARRIVE, CONVERGE, *FENCES))
 UNIT_BYTES = 16
 """Of which rows of an array must be multiples."""
 MOST_ROWS, MOST_DIMENSIONS = 256, 5
@@ -40,7 +45,7 @@ _MOST_POINTS = 1 << 23
 
 def is_bulk(stmt: Stmt) -> bool:
     """Whether a statement concerns copies by the unit."""
-    return isinstance(stmt, Intrinsic) and stmt.name.partition(":")[0] in (BEGIN, EXPECT, COPY, ARRIVE)
+    return isinstance(stmt, Intrinsic) and stmt.name.partition(":")[0] in _NAMES
 
 
 def is_copy(stmt: Stmt) -> bool:
@@ -305,8 +310,8 @@ class Ring:
         indices = (step % stages, step // stages % 2)
         return Operand(self.buffer.name, indices, indices)
 
-    def begun(self) -> Stmt:
-        return Intrinsic(BEGIN, self.slot(const(0)), ())
+    def begun(self) -> list[Stmt]:
+        return [Intrinsic(name, self.slot(const(0)), ()) for name in (BEGIN, *FENCES)]
 
     def started(self, copies: Sequence[Intrinsic], step: Expr) -> list[Stmt]:
         """The copies of a step's tiles, their bytes awaited before."""
@@ -314,8 +319,8 @@ class Ring:
         awaited = Intrinsic(f"{EXPECT}:{self.nbytes}", slot, (), predicate=copies[0].predicate)
         return [awaited, *(replace(c, inputs=(*c.inputs, slot)) for c in copies)]
 
-    def arrived(self, step: Expr) -> Stmt:
-        return Intrinsic(ARRIVE, self.slot(step), ())
+    def arrived(self, step: Expr) -> list[Stmt]:
+        return [Intrinsic(name, self.slot(step), ()) for name in (ARRIVE, CONVERGE)]
 
 
 __all__ = ["Ring", "TensorMap", "bulk_copies", "is_bulk", "is_copy", "tensor_maps", "unasked"]

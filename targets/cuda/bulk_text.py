@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from search_space.ir.expr import const
 from search_space.ir.stmt import Intrinsic, Operand
-from targets.cuda.bulk import ARRIVE, BEGIN, COPY, EXPECT, MOST_DIMENSIONS, box_of
+from targets.cuda.bulk import ARRIVE, BEGIN, CONVERGE, COPY, EXPECT, FENCES, MOST_DIMENSIONS, box_of
 from targets.cuda.emit import INTRINSIC_EMITTERS, KernelText
 from targets.cuda.prelude import PARTS
 
@@ -15,9 +17,9 @@ __device__ __forceinline__ void begin_arrivals(long long* slots, int count) {
   for (int i = 0; i < count; ++i)
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"((unsigned)__cvta_generic_to_shared(slots + i))
                  : "memory");
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+__device__ __forceinline__ void fence_begin() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void fence_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void expect_bytes(long long* slot, unsigned bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"((unsigned)__cvta_generic_to_shared(slot)),
                "r"(bytes) : "memory");
@@ -30,6 +32,7 @@ __device__ __forceinline__ void await_bytes(long long* slot, unsigned parity) {
   while (!done);
 }
 """
+_FENCE_FUNCTIONS = ("fence_begin", "fence_proxy")
 
 
 def _function(dimensions: int) -> str:
@@ -68,6 +71,14 @@ def _begin(text: KernelText, call: Intrinsic) -> None:
     _by_one(text, call, [f"begin_arrivals({_slot(text, call.output)}, {count});"])
 
 
+def _fence(function: str, text: KernelText, call: Intrinsic) -> None:
+    _by_one(text, call, [f"{function}();"])
+
+
+def _converge(text: KernelText, call: Intrinsic) -> None:
+    text.line("__syncwarp();")
+
+
 def _expect(text: KernelText, call: Intrinsic) -> None:
     _by_one(text, call, [f"expect_bytes({_slot(text, call.output)}, {call.name.partition(':')[2]});"])
 
@@ -100,8 +111,10 @@ def register() -> None:
     PARTS["one_thread("] = _MBARRIERS
     for dimensions in range(2, MOST_DIMENSIONS + 1):
         PARTS[f"copy_box{dimensions}("] = _function(dimensions)
-    for name, emitter in ((BEGIN, _begin), (EXPECT, _expect), (COPY, _copy), (ARRIVE, _arrive)):
-        INTRINSIC_EMITTERS[name] = emitter
+    for name, function in zip(FENCES, _FENCE_FUNCTIONS, strict=True):
+        INTRINSIC_EMITTERS[name] = partial(_fence, function)
+    emitters = ((BEGIN, _begin), (EXPECT, _expect), (COPY, _copy), (ARRIVE, _arrive), (CONVERGE, _converge))
+    INTRINSIC_EMITTERS.update(emitters)
 
 
 register()

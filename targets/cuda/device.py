@@ -9,8 +9,18 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from targets.base import RunError
-from targets.cuda.driver import missing_device, missing_packages
+from targets.cuda.driver import library, missing_device, missing_packages
+from targets.cuda.packed import Arguments, Map, encode
 from targets.cuda.telemetry import telemetry
+
+_HARMLESS = (
+    *("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_HANDLE", "CUDA_ERROR_NOT_FOUND", "CUDA_ERROR_NOT_SUPPORTED"),
+    *("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_NO_BINARY_FOR_GPU"),
+    "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+)
+"""What the driver says of a call that it refuses; the device works on."""
+_BUS_BYTES = 16
+"""Of a PCI bus id, the zero at its end included."""
 
 
 class DeviceLost(RunError):
@@ -73,15 +83,20 @@ class Device(Protocol):
             facts: `dtype`, `shape`, `strides` (bytes, the last dimension's left out), `box` and `swizzle` (bytes).
         """
 
-    def launch(
+    def prepared(
         self,
         kernel: Any,
         grid: Sequence[int],
         block: Sequence[int],
         dynamic_shared_bytes: int,
         arguments: Sequence[Any],
-    ) -> None:
-        """Queues a launch; its arguments are memory, and tensor maps behind it."""
+    ) -> Callable[[], None]:
+        """What queues a launch, as often as wanted; its arguments are memory, and tensor maps behind it.
+
+        Raises (when it is called):
+            RunError: the device refuses it, as it has too few registers or too little shared memory for a block.
+            DeviceLost: a kernel before it failed.
+        """
 
     def recorded(self, start: Callable[[], None]) -> Callable[[], None]:
         """What queues the launches of `start` at once, as often as wanted. Kernels and memory must outlive it."""
@@ -108,19 +123,6 @@ def encoded(device: Device, maps: Sequence[Mapping[str, Any]], arguments: Sequen
     return [device.tensor_map(arguments[facts["argument"]], facts) for facts in maps]
 
 
-class _Array:
-    """Device memory as an array of 16-bit elements, for `cuda.core`."""
-
-    def __init__(self, address: int, facts: Mapping[str, Any]) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": tuple(facts["shape"]),
-            "typestr": "<u2",
-            "data": (address, False),
-            "strides": (*facts["strides"], 2),
-            "version": 3,
-        }
-
-
 class CudaDevice:
     """A GPU through `cuda.core` and, for copies and attributes, the driver's binding.
 
@@ -143,7 +145,8 @@ class CudaDevice:
         self._timed = core.EventOptions(timing_enabled=True)
         self.name = str(self._device.name)
         self.arch = f"sm_{self._device.arch}"
-        self._bus = str(self._device.pci_bus_id)  # numbers are those of the devices that this process may see
+        # by which others mean the same GPU: numbers are those of the devices that this process may see
+        self._bus = self._value(driver.cuDeviceGetPCIBusId(_BUS_BYTES, number)).partition(b"\0")[0].decode()
         self.l2_bytes = int(self._device.properties.l2_cache_size)
 
     @property
@@ -162,7 +165,7 @@ class CudaDevice:
             raise DeviceMemoryError(f"device memory must hold {size} bytes more, but {error}") from error
 
     def part(self, memory: Any, start: int) -> Any:
-        return int(memory.handle) + start  # `launch` takes integers for addresses
+        return int(memory.handle) + start
 
     def upload(self, memory: Any, array: NDArray[Any]) -> None:
         assert array.flags.c_contiguous
@@ -198,35 +201,21 @@ class CudaDevice:
             )
         return kernel
 
-    def tensor_map(self, memory: Any, facts: Mapping[str, Any]) -> Any:
-        try:
-            from cuda.core._tensor_map import TensorMapDataType, TensorMapSwizzle
-            from cuda.core.utils import StridedMemoryView
-        except ImportError as error:
-            raise RunError(f"tensor maps need cuda-core 1.2 or later, but {error}") from error
-        view = StridedMemoryView.from_cuda_array_interface(_Array(int(getattr(memory, "handle", memory)), facts), -1)
-        try:
-            return view.as_tensor_map(
-                tuple(facts["box"]),
-                data_type=TensorMapDataType[facts["dtype"].upper()],
-                swizzle=TensorMapSwizzle[f"SWIZZLE_{facts['swizzle']}B"],
-            )
-        except Exception as error:
-            raise RunError(f"an array must have a tensor map, but the driver says of {facts}: {error}") from error
+    def tensor_map(self, memory: Any, facts: Mapping[str, Any]) -> Map:
+        return encode(library(), _address(memory), facts)
 
-    def launch(
+    def prepared(
         self,
         kernel: Any,
         grid: Sequence[int],
         block: Sequence[int],
         dynamic_shared_bytes: int,
         arguments: Sequence[Any],
-    ) -> None:
-        config = self._core.LaunchConfig(grid=tuple(grid), block=tuple(block), shmem_size=dynamic_shared_bytes)
-        try:
-            self._core.launch(self._stream, config, kernel, *arguments)
-        except Exception as error:
-            raise DeviceLost(f"a launch must be accepted, but the driver says: {error}") from error
+    ) -> Callable[[], None]:
+        packed = Arguments([a if isinstance(a, Map) else _address(a) for a in arguments])
+        function, stream = self._driver.CUfunction(int(kernel.handle)), self._driver.CUstream(self.stream)
+        given = (function, *grid, *block, dynamic_shared_bytes, stream, packed.address, 0)
+        return _Launch(self, given, (kernel, packed, tuple(arguments)))
 
     def recorded(self, start: Callable[[], None]) -> Callable[[], None]:
         self.sync()
@@ -238,7 +227,7 @@ class CudaDevice:
             finally:
                 builder.close()
             graph.upload(self._stream)
-        except DeviceLost:
+        except RunError:
             raise
         except Exception as error:
             raise DeviceLost(f"launches must be recorded, but the driver says: {error}") from error
@@ -269,9 +258,41 @@ class CudaDevice:
     def telemetry(self) -> dict[str, float]:
         return telemetry(self._bus)
 
+    def _value(self, answer: tuple[Any, ...]) -> Any:
+        """What a call of the driver returned, if it succeeded."""
+        self._checked(answer)
+        return answer[1]
+
+    def queue(self, given: tuple[Any, ...]) -> None:
+        """Queues a launch as `cuLaunchKernel` takes it."""
+        self._checked(self._driver.cuLaunchKernel(*given))
+
     def _checked(self, answer: tuple[Any, ...]) -> None:
-        if answer[0] != self._driver.CUresult.CUDA_SUCCESS:
-            raise DeviceLost(f"a call of the driver must succeed, but it says {answer[0].name}")
+        """Raises RunError where the driver refused a call; DeviceLost where it tells that a kernel failed."""
+        status = answer[0]
+        if status != self._driver.CUresult.CUDA_SUCCESS:
+            error = RunError if status.name in _HARMLESS else DeviceLost
+            raise error(f"a call of the driver must succeed, but it says {status.name}")
+
+
+class _Launch:
+    """Queues a kernel with arguments that were packed before.
+
+    Args:
+        given: to `cuLaunchKernel`.
+        kept: what must live as long.
+    """
+
+    def __init__(self, device: CudaDevice, given: tuple[Any, ...], kept: tuple[Any, ...]) -> None:
+        self._device, self._given, self._kept = device, given, kept
+
+    def __call__(self) -> None:
+        self._device.queue(self._given)
+
+
+def _address(memory: Any) -> int:
+    """Of memory on the device, which is an allocation or a part of one."""
+    return int(getattr(memory, "handle", memory))
 
 
 @cache

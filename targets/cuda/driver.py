@@ -6,8 +6,6 @@ import ctypes
 from dataclasses import dataclass
 from functools import cache
 
-from targets.base import RunError
-
 NETWORK_SCHEMA = "autotune.cuda/2"
 """Of the manifest of a network on a GPU."""
 _LIBRARY = "libcuda.so.1"
@@ -20,12 +18,21 @@ def missing_packages(error: ImportError) -> str:
     return f"target cuda must have the packages of the extra `gpu` (pip install 'autotune-tensor[gpu]'), but {error}"
 
 
+def library() -> ctypes.CDLL:
+    """The driver.
+
+    Raises:
+        OSError: there is none.
+    """
+    return ctypes.CDLL(_LIBRARY)
+
+
 @cache
 def missing_device() -> str:
     """Why no kernel can be run here, as a sentence; empty where there is a GPU."""
     rule = "target cuda must run on a machine with an NVIDIA GPU"
     try:
-        driver = ctypes.CDLL(_LIBRARY)
+        driver = library()
     except OSError:
         return (
             f"{rule}, but this one has no driver ({_LIBRARY}); `autotune lower` prints and compiles kernels without one"
@@ -41,6 +48,13 @@ def missing_device() -> str:
             f"target cuda must run with a driver of CUDA {CUDA} (580 or newer), but this machine's is of CUDA {theirs}"
         )
     return "" if count.value else f"{rule}, but its driver finds none"
+
+
+def driver_version() -> str:
+    """Of the CUDA that the driver, which is there (`missing_device`), is made for, such as 13.0."""
+    version = ctypes.c_int(0)
+    _checked(library().cuDriverGetVersion(ctypes.byref(version)))
+    return f"{version.value // 1000}.{version.value % 1000 // 10}"
 
 
 @dataclass(frozen=True)
@@ -60,7 +74,7 @@ class Device:
 
 def devices() -> list[Device]:
     """The GPUs of this machine, which has some (`missing_device`), in the driver's order."""
-    driver, count = ctypes.CDLL(_LIBRARY), ctypes.c_int(0)
+    driver, count = library(), ctypes.c_int(0)
     _checked(driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)))
     return [_device(driver, number) for number in range(count.value)]
 
@@ -82,6 +96,8 @@ def _arch_of(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
 
 def _checked(status: int) -> None:
     if status:
+        from targets.base import RunError  # what else is here must say what is missing where no package is installed
+
         raise RunError(f"the driver must tell what a GPU is, but it says error {status}")
 
 
@@ -91,7 +107,7 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 @cache
 def device_arch() -> str:
     """Architecture of the first GPU of this machine, which has one (`missing_device`), such as sm_90."""
-    driver, device = ctypes.CDLL(_LIBRARY), ctypes.c_int(0)
+    driver, device = library(), ctypes.c_int(0)
     _checked(driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0))
     return _arch_of(driver, device)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,18 +44,15 @@ class CudaKernel(Kernel):
 
     def ready(
         self, launches: Sequence[tuple[Any, Mapping[str, Any]]], memory: Mapping[str, Any]
-    ) -> list[tuple[Any, Mapping[str, Any], list[Any]]]:
-        """The launches of a program with their arguments: buffers by name, tensor maps of them."""
+    ) -> list[Callable[[], None]]:
+        """What queues the launches of a program, whose arguments are buffers by name and tensor maps of them."""
         out = []
         for kernel, facts in launches:
             arguments = [memory[name] for name in facts["arguments"]]
-            out.append((kernel, facts, [*arguments, *encoded(self.device, facts["tensor_maps"], arguments)]))
+            arguments += encoded(self.device, facts["tensor_maps"], arguments)
+            shape = (facts["grid"], facts["block"], facts["dynamic_shared_bytes"])
+            out.append(self.device.prepared(kernel, *shape, arguments))
         return out
-
-    def start(self, ready: Sequence[tuple[Any, Mapping[str, Any], list[Any]]]) -> None:
-        """Queues launches."""
-        for kernel, facts, arguments in ready:
-            self.device.launch(kernel, facts["grid"], facts["block"], facts["dynamic_shared_bytes"], arguments)
 
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> CudaBound:
         self.check(inputs)
@@ -97,7 +94,7 @@ class CudaBound(Bound):
         self._pack(given)
         self._launches = kernel.ready(kernel.launches, self.memory)
         # nothing it holds leads back here: memory is to be free when nobody uses it any more, not when cycles are found
-        self._stopwatch = Stopwatch(self.device, partial(kernel.start, self._launches), len(kernel.launches), cold)
+        self._stopwatch = Stopwatch(self.device, partial(start_all, self._launches), len(kernel.launches), cold)
 
     def _workspace(self, program: Mapping[str, Any]) -> dict[str, Any]:
         return {name: self.device.allocate(size) for name, size in program["workspace"]}
@@ -111,7 +108,7 @@ class CudaBound(Bound):
             for name in parameter.packed_from:
                 memory[name] = self.device.allocate(given[name].nbytes)
                 self.device.upload(memory[name], np.ascontiguousarray(given[name]))
-            self.kernel.start(self.kernel.ready(launches, memory))
+            start_all(self.kernel.ready(launches, memory))
             self.device.sync()
 
     def _upload(self, parameters: Sequence[Parameter], given: Mapping[str, NDArray[Any]]) -> None:
@@ -125,7 +122,7 @@ class CudaBound(Bound):
 
     def start(self) -> None:
         """Queues one execution."""
-        self.kernel.start(self._launches)
+        start_all(self._launches)
 
     def run(self, threads: int | None = None) -> NDArray[Any]:
         self._upload_outputs()
@@ -165,6 +162,12 @@ class CudaBound(Bound):
         keys = ("registers", "shared_bytes", "spill_bytes")
         most = {key: float(max(k[key] for k in kernels)) for key in keys}
         return {**most, "kernels": float(len(kernels)), **self.device.telemetry()}
+
+
+def start_all(launches: Sequence[Callable[[], None]]) -> None:
+    """Queues launches, one after another."""
+    for launch in launches:
+        launch()
 
 
 def _array(parameter: Parameter, data: NDArray[np.uint8]) -> NDArray[Any]:

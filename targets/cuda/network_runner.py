@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 from targets.base import Parameter
 from targets.cuda.device import Device, encoded
+from targets.cuda.kernel import start_all
 from targets.cuda.stopwatch import Stopwatch
 
 Launches = Sequence[Mapping[str, Any]]
@@ -53,7 +54,7 @@ class NetworkRunner:
         self._given = [device.allocate(_bytes(p)) for p in inputs]
         self._made = [device.allocate(_bytes(p)) for p in outputs]
         device.upload(self._memory["weights"], weights)
-        _each(self._prepared(manifest["packing"]))
+        start_all(self._prepared(manifest["packing"]))
         self._steps = [self._prepared(launches) for launches in manifest["launches"]]
         for given in self._given:
             device.fill(given, 0)  # what is looked up by an input that nobody gave is there
@@ -84,7 +85,7 @@ class NetworkRunner:
 
     def profile(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each step, launched one by one: (iterations, steps)."""
-        parts = [partial(_each, launches) for launches in self._steps]
+        parts = [partial(start_all, launches) for launches in self._steps]
         watch = self._watch()
         laps = [watch.laps(parts) for _ in range(iterations)]
         return np.array(laps).reshape(iterations, len(parts))
@@ -100,7 +101,7 @@ class NetworkRunner:
 
     def _start(self) -> None:
         for launches in self._steps:
-            _each(launches)
+            start_all(launches)
 
     def _prepared(self, launches: Launches) -> list[Callable[[], None]]:
         return [self._launch(facts) for facts in launches]
@@ -111,17 +112,12 @@ class NetworkRunner:
             self._kernels[key] = self.device.kernel(self._modules[facts["module"]], facts["name"], shared)
         kernel, arguments = self._kernels[key], [self._place(*place) for place in facts["arguments"]]
         arguments += encoded(self.device, facts.get("tensor_maps", ()), arguments)
-        return lambda: self.device.launch(kernel, facts["grid"], facts["block"], shared, arguments)
+        return self.device.prepared(kernel, facts["grid"], facts["block"], shared, arguments)
 
     def _place(self, space: str, number: int, beyond: int) -> Any:
         if space in ("input", "output"):
             return self.device.part((self._given if space == "input" else self._made)[number], beyond)
         return self.device.part(self._memory[space], number + beyond)
-
-
-def _each(launches: Sequence[Callable[[], None]]) -> None:
-    for launch in launches:
-        launch()
 
 
 def _bytes(parameter: Parameter) -> int:

@@ -104,11 +104,11 @@ class _Filling:
         return [*out, _group(seq(*(s for s in fills if not is_copy(s))), name)] if self.grouped else out
 
     def arrived(self, step: Expr) -> list[Stmt]:
-        return [] if self.ring is None else [self.ring.arrived(step)]
+        return [] if self.ring is None else self.ring.arrived(step)
 
     def around(self, stmt: Stmt) -> Stmt:
         """The statement with its mbarriers."""
-        return stmt if self.ring is None else Allocate(self.ring.buffer, seq(self.ring.begun(), stmt))
+        return stmt if self.ring is None else Allocate(self.ring.buffer, seq(*self.ring.begun(), stmt))
 
 
 def _divided(parts: Sequence[Stmt], names: set[str]) -> tuple[list[Stmt], list[Stmt]]:

@@ -32,7 +32,8 @@ _LAST: WeakKeyDictionary[Device, float] = WeakKeyDictionary()
 IDLE_SECONDS, WAKE_SECONDS = 1.0, 0.05
 """After so long with nothing to do a GPU may have lowered its clock, and is kept busy for so long before it is timed.
 
-A search builds for seconds between two batches; the first candidates of a batch would seem slow, and be given up.
+A search builds for seconds between two batches; the first candidates of a batch would seem slow, and be given up. So is
+the device that a process times for the first time.
 """
 
 
@@ -103,7 +104,7 @@ class Stopwatch:
 
     def _wake(self) -> None:
         """Brings up the clock of a device that has had nothing to do."""
-        if time.monotonic() - _LAST.get(self.device, math.inf) > IDLE_SECONDS:
+        if time.monotonic() - _LAST.get(self.device, -math.inf) > IDLE_SECONDS:
             self._lead(WAKE_SECONDS)
 
     def _filled(self) -> Any:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.gpu import __main__ as module
-from benchmarks.gpu.__main__ import main, means
+from benchmarks.gpu.__main__ import Beside, main, means
 from benchmarks.gpu.peer import torch_calls
-from benchmarks.gpu.rows import ROWS, TARGETS, Row
+from benchmarks.gpu.rows import ROWS, TARGETS, Row, product
 from benchmarks.gpu.table import beside_torch
+from benchmarks.gpu.wary import WaryPool
+from measure.errors import ErrorClass
+from measure.pool import MeasurePool, Trial, TrialResult
 from search_space import workloads
-from search_space.space import generate
+from search_space.space import generate, program_of
 from search_space.workloads import Workload
-from targets.cuda.device import DeviceLost
+from targets.cuda.driver import Device
+from targets.cuda.emulator import emulate
 from targets.cuda.hardware import GPUS
+from targets.cuda.kernels import device_program
+from tests.gpu.candidates import legal
 
 
 def test_rows_have_names_of_their_own_and_sketches() -> None:
@@ -76,37 +86,126 @@ def test_the_table_tells_ratios_and_what_was_not_measured() -> None:
     assert set(TARGETS) == {row.kind for row in ROWS}
 
 
+def test_products_of_float16_are_written_as_such(tmp_path: Path) -> None:
+    """As PyTorch writes them; warpgroups and the copy unit still make them, and the text rounds."""
+    workload = product(64, 72, 136, "float16")
+    assert workload.output.dtype == "float16" and product(64, 72, 136).output.dtype == "float32"
+    sketches = [
+        s for s in generate(workload, GPUS["sm_90a"], ["direct"]).sketches if s.name.startswith("direct:wgmma64")
+    ]
+    assert {s.name.partition("/")[2] for s in sketches} >= {"2", "3", "bulk2", "bulk3"}
+    given = workload.make_inputs(0)
+    named = dict(zip((spec.name for spec in workload.inputs), given, strict=True))
+    for sketch in sketches[:1]:
+        program = program_of(workload, "direct", sketch.trace(legal(sketch, 1)[0]))
+        limits = GPUS["sm_90a"].gpu
+        assert limits is not None
+        out = emulate(device_program(program, limits), named)[workload.output.name]
+        rtol, atol = workload.tolerance
+        np.testing.assert_allclose(out.astype(np.float64), workload.reference(*given).astype(np.float64), rtol, atol)
+    pytest.importorskip("torch", reason="needs torch")
+    (call,) = torch_calls(workload, given, "cpu").values()
+    assert call().numpy().dtype == np.float16
+
+
 def test_rows_that_are_not_there_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--rows", "matmul_7"]) == 2
     assert "`--rows` must be among matmul_1024x1024x1024_fp32, " in capsys.readouterr().err
 
 
 def test_without_a_gpu_there_is_a_sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("targets.cuda.device.missing_device", lambda: "there is no GPU here")
+    monkeypatch.setattr(module, "missing_device", lambda: "there is no GPU here")
     assert main([]) == 2
     assert capsys.readouterr().err == "there is no GPU here\n"
 
 
-@pytest.mark.parametrize(("broken", "measured"), [(False, 2), (True, 1)])
-def test_a_row_that_fails_leaves_the_others_unless_the_device_is_lost(
-    broken: bool, measured: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+# ---------------------------------------------------------------------- what hangs or fails
+class Measuring(MeasurePool):
+    """Answers each trial at once, those of two sketches with a time-out; what it was given."""
+
+    def __init__(self, hanging: frozenset[str]) -> None:
+        self.hanging, self.given = hanging, []
+        self._done: list[TrialResult] = []
+        self.closed = False
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        for trial in trials:
+            hangs = trial.algorithm in self.hanging
+            error = {"error": ErrorClass.run_timeout, "message": "too long"} if hangs else {"error": ErrorClass.crash}
+            self._done.append(TrialResult(trial, len(self.given), **{"message": "gone", **error}))
+            self.given.append(trial)
+
+    def results(self, timeout: float | None = None) -> list[TrialResult]:
+        found, self._done = self._done, []
+        return found
+
+    def cancel(self) -> None:
+        self._done = []
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def outstanding(self) -> int:
+        return len(self._done)
+
+
+def _trial(algorithm: str, number: int, name: str = "split") -> Trial:
+    return Trial({}, algorithm, ({"kind": name, "factors": [number, 2]},), "cuda", workload_key="w", trace_key="t")
+
+
+def test_a_sketch_that_hangs_twice_gets_no_more_of_the_device() -> None:
+    inner = Measuring(frozenset({"slow"}))
+    with WaryPool(inner, 1.5) as pool:
+        for number in range(3):
+            found = pool.run([_trial("slow", number), _trial("fine", number), _trial("slow", number, "fuse")])
+            assert [r.index % 3 for r in found] == [0, 1, 2] and [r.trial.algorithm for r in found][1] == "fine"
+        assert [r.error for r in found] == [ErrorClass.run_timeout, ErrorClass.crash, ErrorClass.run_timeout]
+        assert found[0].message == "its sketch ran out of time 2 times, and is given up"
+        assert {t.run_timeout for t in inner.given} == {1.5} and pool.outstanding == 0
+    assert [t.algorithm for t in inner.given].count("slow") == 4 and inner.closed
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import time; time.sleep(60)", "TimeoutError: the winner must be timed within 2 s"),
+        ("import os; os.kill(os.getpid(), 9)", "RuntimeError: the winner's process ended with -9"),
+        (
+            "import sys; sys.exit('DeviceLost: a fault')",
+            "RuntimeError: the winner's process ended with 1 and said DeviceL",
+        ),
+        ("print('{\"ratio_warm\": 2.0}')", ""),
+    ],
+    ids=["hangs", "dies", "fails", "answers"],
+)
+def test_a_winner_is_timed_in_a_process_that_may_end_any_way(
+    code: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Gpu:
-        name, arch = "GPU", "sm_90"
+    (tmp_path / "stand_in.py").write_text(f"{code}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(module, "BESIDE", "stand_in")
+    beside = Beside()
+    winner = SimpleNamespace(workload=SMALL[0], module=SimpleNamespace(to_bytes=lambda: b"module"))
+    try:
+        assert beside.compare(winner, 0, 2.0) == {"ratio_warm": 2.0} and not said  # type: ignore[arg-type]
+    except (TimeoutError, RuntimeError) as error:
+        assert said and f"{type(error).__name__}: {error}".startswith(said)
+    beside.close()
+    assert beside.process.wait(5) is not None
 
-        def sync(self) -> None:
-            if broken:
-                raise DeviceLost("a kernel must run to its end")
 
-    def compare(row: Row, *rest: object) -> dict[str, Any]:
+def test_a_row_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def measured(row: Row, *rest: object) -> dict[str, Any]:
         if row is ROWS[0]:
-            raise DeviceLost("said the driver")
-        return {"kind": row.kind, "ratio_warm": 2.0}
+            raise TimeoutError("the winner must be timed within 60 s, but was not")
+        return {"kind": row.kind, "ratio_warm": 2.0, "ratio_cold": 2.0}
 
-    saved: dict[str, Any] = {}
-    monkeypatch.setattr(module, "CudaDevice", Gpu)
-    monkeypatch.setattr(module, "compare", compare)
-    monkeypatch.setattr(module.results, "save", lambda name, document: saved.update(document["rows"]))
+    monkeypatch.setattr(module, "missing_device", lambda: "")
+    monkeypatch.setattr(module, "devices", lambda: [Device("cuda:sm_90", "a GPU", 1 << 30)])
+    monkeypatch.setattr(module, "measure", measured)
+    monkeypatch.setenv("OUT", str(tmp_path))
     assert main(["--rows", f"{ROWS[0].name},{ROWS[1].name}"]) == 1
-    assert len(saved) == measured and saved[ROWS[0].name]["problem"] == "DeviceLost: said the driver"
-    assert ("takes no more work" in capsys.readouterr().err) == broken
+    saved = json.loads((tmp_path / "gpu.json").read_text())
+    assert saved["rows"][ROWS[0].name]["problem"].startswith("TimeoutError: the winner") and saved["arch"] == "sm_90a"
+    assert saved["rows"][ROWS[1].name]["ratio_warm"] == 2.0 and saved["means"][f"{ROWS[1].kind}_warm"] == 2.0

@@ -62,13 +62,13 @@ def test_table_says_what_is_reached() -> None:
         "population": 2048,
         "rows": {
             "a": {"work": "compiled", "what": "pools", **row},
-            "b": {"work": "compiled", "what": "all", "target": 20, **row},
+            "b": {"work": "compiled", "what": "all", **row},
             "c": {"work": "scored", "what": "conv", "target": 15_000, "per_second": 30_000, **scores},
         },
     }
     lines = offline(document).splitlines()
     shown = "lowering 10.0, kernels 2.0, text 5.0, NVRTC 100.0 (to PTX 70.0; all of a workload in one program 80.0)"
     assert lines[0] == "One core, processor time, NVRTC 13.5, sm_90, 2026-11-22."
-    assert lines[4] == f"| pools | 6 | 9 | 12.3 |  | 8.2 | {shown} |"
-    assert lines[5] == f"| all | 6 | 9 | 12.3 | 20 | 8.2 | {shown} |"
+    assert lines[4] == f"| pools | 6 | 9 | 12.3 | 8.2 | {shown} |"
+    assert lines[5] == f"| all | 6 | 9 | 12.3 | 8.2 | {shown} |"
     assert lines[-1] == "| conv | 8 | 2,048 | 30,000 | 15,000 | 2.0x | 3,000,000 | 100 | 7.0 |"

@@ -7,6 +7,7 @@ here awaits one thread, which says how many bytes shall arrive in a phase; the n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from search_space.ir.expr import Expr
 from search_space.ir.stmt import Intrinsic, Operand
-from targets.cuda.bulk import ARRIVE, BEGIN, COPY, EXPECT, box_of
+from targets.cuda.bulk import ARRIVE, BEGIN, CONVERGE, COPY, EXPECT, FENCES, box_of
 from targets.cuda.emulator.emulator import INTRINSICS, Launch
 from targets.cuda.emulator.memory import DeviceMemory, Mask, SharedMemory
 from targets.cuda.emulator.races import CopyError, DivergenceError
@@ -27,11 +28,15 @@ class Slot:
 
     Attributes:
         began: number of barriers before it was made.
+        fences: that made it seen by the copy unit.
+        waited: number of barriers before its last phase was waited for.
         phase: that is not complete; awaited: its bytes, None before a thread has said how many.
         copies: of the phase: memory, elements, values.
     """
 
     began: int
+    fences: set[str] = field(default_factory=set)
+    waited: int = 0
     phase: int = 0
     awaited: int | None = None
     asked: int = 0
@@ -72,15 +77,43 @@ def _begin(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     count = launch.memory[call.output.buffer].extents[0]
     if call.output.buffer in launch.slots:
         raise CopyError(f"mbarriers must begin once, but {call.output.buffer} begin again")
+    launch.converged = False
     launch.slots[call.output.buffer] = [Slot(launch.clock.now) for _ in range(count)]
 
 
-def _expect(launch: Launch, call: Intrinsic, mask: Mask) -> None:
-    """The one thread arrives; a phase that no wait has seen complete yet cannot be followed by another."""
+def _fence(fence: str, launch: Launch, call: Intrinsic, mask: Mask) -> None:
+    """Of the one thread, which made them: what it did before is seen."""
     _together(launch, call.name, mask)
+    if call.output.buffer not in launch.slots:
+        raise CopyError(f"mbarriers must be begun before they are fenced, but {call.output.buffer} are not")
+    for slot in launch.slots[call.output.buffer]:
+        slot.fences.add(fence)
+    launch.converged = False
+
+
+def _converge(launch: Launch, call: Intrinsic, mask: Mask) -> None:
+    _together(launch, call.name, mask)
+    launch.converged = True
+
+
+def _expect(launch: Launch, call: Intrinsic, mask: Mask) -> None:
+    """The one thread arrives; a phase that no wait has seen complete yet cannot be followed by another.
+
+    Nor may it be while threads of other warps, which may be any time behind, still wait for it: they would wait for
+    ever where another phase of the same parity is over meanwhile.
+    """
+    _together(launch, call.name, mask)
+    launch.converged = False
     if _skipped(launch, call):
         return
     slot, parity, name = _slot(launch, call, call.output)
+    if missing := [fence for fence in FENCES if fence not in slot.fences]:
+        raise CopyError(f"an mbarrier must be fenced before bytes are awaited, but {name} has no {missing[0]}")
+    if slot.waited == launch.clock.now:
+        raise CopyError(
+            f"a phase must be behind all threads when the next one begins, but no barrier is behind the wait for "
+            f"phase {slot.phase - 1} of {name}"
+        )
     if slot.awaited is not None or slot.phase % 2 != parity:
         raise CopyError(f"a phase must be waited for before the next one, but {name} is in phase {slot.phase}")
     slot.awaited = int(call.name.partition(":")[2])
@@ -89,6 +122,7 @@ def _expect(launch: Launch, call: Intrinsic, mask: Mask) -> None:
 def _copy(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     """Boxes of the source, as its tensor map has it, for the rows of 128 bytes of the tile."""
     _together(launch, call.name, mask)
+    launch.converged = False
     if _skipped(launch, call):
         return
     given, operand = call.inputs
@@ -152,6 +186,7 @@ def swizzled(rows: int, line: int) -> NDArray[np.int64]:
 def _arrive(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     """All threads wait; a phase of the other parity is over, and so no reason to wait."""
     _together(launch, call.name, mask)
+    launch.converged = False
     slot, parity, name = _slot(launch, call, call.output)
     if slot.began == launch.clock.now:
         raise CopyError(f"mbarriers must be waited for behind a barrier after they began, but {name} has none")
@@ -168,6 +203,8 @@ def _arrive(launch: Launch, call: Intrinsic, mask: Mask) -> None:
         memory.shadow.lands(at)
     slot.copies, slot.asked, slot.awaited = [], 0, None
     slot.phase += 1
+    slot.waited = launch.clock.now
 
 
-INTRINSICS |= {BEGIN: _begin, EXPECT: _expect, COPY: _copy, ARRIVE: _arrive}
+INTRINSICS |= {BEGIN: _begin, EXPECT: _expect, COPY: _copy, ARRIVE: _arrive, CONVERGE: _converge}
+INTRINSICS |= {fence: partial(_fence, fence) for fence in FENCES}

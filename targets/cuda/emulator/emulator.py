@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from targets.cuda.emulator.bulk import Slot
 
 Arrays = dict[str, NDArray[Any]]
+GRID, BLOCK, THREADS = (2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024
+SHARED_BYTES = 227 << 10
+"""Of a block at most."""
 LANES = 1 << 14
 """Threads that run side by side, as far as there are as many: whole blocks."""
 INTRINSICS: dict[str, Callable[[Launch, Intrinsic, Mask], None]] = {}  # by name, or what stands before the colon
@@ -85,8 +88,42 @@ def _shaped(buffer: Buffer, flat: NDArray[Any]) -> NDArray[Any]:
     return np.lib.stride_tricks.as_strided(flat, shape_of(buffer), strides)
 
 
+def require_launchable(kernel: DeviceKernel) -> None:
+    """Holds a launch against what every device of compute capability 8.0 to 9.0 takes (CUDA's programming guide).
+
+    Raises:
+        RunError: the driver would refuse it.
+    """
+    for what, given, most in (("blocks", kernel.grid, GRID), ("threads", kernel.block, BLOCK)):
+        for axis, size, limit in zip("xyz", given, most, strict=True):
+            if not 1 <= size <= limit:
+                raise RunError(f"{what} along {axis} must be 1 to {limit}, but {kernel.name} has {size}")
+    if kernel.threads > THREADS:
+        raise RunError(f"a block must have at most {THREADS} threads, but {kernel.name} has {kernel.threads}")
+    if kernel.shared_bytes > SHARED_BYTES:
+        raise RunError(
+            f"a block must take at most {SHARED_BYTES} bytes of shared memory, but {kernel.name} takes "
+            f"{kernel.shared_bytes}"
+        )
+
+
+def require_converged(launch: Launch, name: str) -> None:
+    """Holds an instruction that whole warps run (`.aligned` in PTX) against threads that may be elsewhere.
+
+    Raises:
+        DivergenceError: one of a warp waited or worked alone, with nothing behind by which they meet again.
+    """
+    if not launch.converged:
+        raise DivergenceError(f"the threads of a warp must run {name} together, but may have come apart before")
+
+
 def launch(kernel: DeviceKernel, arrays: Arrays, rng: np.random.Generator) -> None:
-    """Runs one kernel on flat arrays, blocks in random order, as many side by side as `LANES` holds."""
+    """Runs one kernel on flat arrays, blocks in random order, as many side by side as `LANES` holds.
+
+    Raises:
+        RunError: no device takes it; and what `emulate` says.
+    """
+    require_launchable(kernel)
     clock = Clock()
     order = rng.permutation(kernel.blocks)
     shadows = {
@@ -109,6 +146,7 @@ class Launch:
         sums: buffers that warpgroups add products to.
         tiles: elements of shared memory that products still read, with the group of these.
         slots: mbarriers by name of their buffer.
+        converged: whether the threads of each warp are known to be at the same place.
     """
 
     def __init__(
@@ -127,7 +165,7 @@ class Launch:
         for buffer, _ in kernel.shared:
             self.memory[buffer.name] = SharedMemory(buffer, self.lanes, clock, kernel.block)
         self.env: dict[str, Any] = {}
-        self.copying = False
+        self.copying, self.converged = False, True
         self.sums = {n.output.buffer for n in walk_stmt(kernel.body) if isinstance(n, Intrinsic) and n.name in PRODUCTS}
         self.tiles: list[tuple[int, Shadow, NDArray[np.int64]]] = []
         self.slots: dict[str, list[Slot]] = {}
@@ -160,6 +198,7 @@ class Launch:
                     f"a barrier must be reached by all threads of a block, but {self.kernel.name} has one in a branch"
                 )
             self.clock.now += 1
+            self.converged = True
             if stmt.pending is not None:
                 self.clock.arrived = self.clock.group - 1 - stmt.pending
             if stmt.proxy:
@@ -239,6 +278,7 @@ def _warp_reduce(launch: Launch, call: Intrinsic, mask: Mask) -> None:
     """The butterfly of shuffles that devices run, lane by lane the same sums."""
     if mask is not None and not mask.all():
         raise DivergenceError(f"{call.name} must be reached by all threads of a warp, but is in a branch")
+    require_converged(launch, call.name)
     reducer, lanes = warp_reduce(call.name)
     memory = launch.memory[call.output.buffer]
     at = tuple(launch.value(i, mask) for i in call.output.indices)
@@ -267,4 +307,4 @@ def _coordinates(kind: str, dim: tuple[int, int, int], linear: NDArray[np.int64]
     return {f"{kind}.x": linear % x, f"{kind}.y": linear // x % y, f"{kind}.z": linear // (x * y)}
 
 
-__all__ = ["INTRINSICS", "LANES", "Launch", "both", "emulate", "launch"]
+__all__ = ["INTRINSICS", "LANES", "Launch", "both", "emulate", "launch", "require_converged", "require_launchable"]

@@ -15,7 +15,7 @@ from search_space.ir.expr import const, dtype_bytes
 from search_space.ir.regroup import Regrouping
 from search_space.ir.stmt import Buffer, Intrinsic, Operand
 from search_space.warpgroup_intrinsics import DEPTH, ROWS, THREADS, WGMMAS, Wgmma
-from targets.cuda.emulator.emulator import INTRINSICS, Launch
+from targets.cuda.emulator.emulator import INTRINSICS, Launch, require_converged
 from targets.cuda.emulator.memory import Index, Lanes, Mask, PrivateMemory, SharedMemory
 from targets.cuda.emulator.races import Clock, DivergenceError, RaceError
 from targets.cuda.emulator.warps import elements_of
@@ -53,6 +53,7 @@ def _together(launch: Launch, name: str, mask: Mask) -> None:
     """Raises DivergenceError where threads of a warpgroup are missing."""
     if mask is not None and not mask.all():
         raise DivergenceError(f"{name} must be reached by all threads of a warpgroup, but is in a branch")
+    require_converged(launch, name)
     if launch.kernel.block[0] != THREADS:
         raise DivergenceError(f"{name} needs {THREADS} threads along threadIdx.x, but got {launch.kernel.block[0]}")
 

@@ -16,7 +16,7 @@ from search_space.operators.arithmetic import factor
 from search_space.schedule.intrinsics import Fragment, TensorIntrin
 from search_space.warp_intrinsics import MMAS, Mma
 from targets.cuda.crossing import WARP
-from targets.cuda.emulator.emulator import INTRINSICS, Launch
+from targets.cuda.emulator.emulator import INTRINSICS, Launch, require_converged
 from targets.cuda.emulator.memory import Mask
 from targets.cuda.emulator.races import DivergenceError
 from targets.cuda.warps import WORD, registers
@@ -39,6 +39,7 @@ def _together(launch: Launch, name: str, mask: Mask) -> None:
     """Raises DivergenceError where lanes are missing."""
     if mask is not None and not mask.all():
         raise DivergenceError(f"{name} must be reached by all threads of a warp, but is in a branch")
+    require_converged(launch, name)
     if launch.kernel.block[0] != WARP:
         raise DivergenceError(f"{name} needs {WARP} threads along threadIdx.x, but got {launch.kernel.block[0]}")
 

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,16 @@ class FakeDevice:
         assert all(0 < n <= 1 << 32 for n in facts["shape"]) and all(0 < n <= 256 for n in facts["box"])
         assert facts["box"][-1] * 2 <= facts["swizzle"] == 128
         return memory.ctypes.data, facts
+
+    def prepared(
+        self,
+        kernel: DeviceKernel,
+        grid: Sequence[int],
+        block: Sequence[int],
+        dynamic_shared_bytes: int,
+        arguments: Sequence[NDArray[np.uint8]],
+    ) -> Callable[[], None]:
+        return partial(self.launch, kernel, grid, block, dynamic_shared_bytes, arguments)
 
     def launch(
         self,

@@ -42,7 +42,23 @@ static unsigned char tile_memory[1 << 18] __attribute__((aligned(1024)));
 #define __device__
 #define __forceinline__ static inline
 static unsigned long long __cvta_generic_to_shared(const void* p) { return (const unsigned char*)p - tile_memory; }
-template <class T, int N> struct alignas(sizeof(T) * N) Vec { T x[N]; };
+// addresses that a device would fault on; the compiler is kept from concluding that there are none
+static bool misaligned;
+static void aligned(const void* p, unsigned bytes) {
+  uintptr_t place = (uintptr_t)p;
+  asm volatile("" : "+r"(place));
+  misaligned |= place % bytes != 0;
+}
+template <class T, int N> struct alignas(sizeof(T) * N) Vec {
+  T x[N];
+  Vec() : x{} {}
+  Vec(const Vec& from) { *this = from; }
+  Vec& operator=(const Vec& from) {
+    aligned(this, sizeof(T) * N), aligned(&from, sizeof(T) * N);
+    memcpy(x, from.x, sizeof x);
+    return *this;
+  }
+};
 template <class T> static T floor_div(T a, T b) {
   T q = a / b;
   return q - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0);
@@ -85,6 +101,8 @@ template <class T> static T __shfl_xor_sync(unsigned, T value, int other) {
   return value;
 }
 template <int N> static void copy_async(void* to, const void* from, bool inside) {
+  aligned(to, N);
+  if (inside) aligned(from, N);
   if (inside) memcpy(to, from, N); else memset(to, 0, N);
 }
 static void end_of_copies() {}
@@ -93,6 +111,7 @@ template <int N> static void copies_but() {}
 static const void* rows[1024];
 template <int N, bool turned> static void load_matrices(int* out, const void* from) {
   int me = current, first = me & ~31, lane = me & 31;
+  if (lane < 8 * N) aligned(from, 16);
   rows[me] = from;
   __syncthreads();
   for (int m = 0; m < N; ++m) for (int half = 0; half < 2; ++half) {
@@ -229,6 +248,9 @@ static void await_bytes(long long* slot, unsigned parity) {
   phase.number = next;
 }
 static void proxy_fence() {}
+static void fence_begin() {}
+static void fence_proxy() {}
+static void __syncwarp() {}
 static void wgmma_fence() {}
 static void wgmma_commit() {}
 template <int N> static void wgmma_wait() {}
@@ -265,7 +287,7 @@ extern "C" int run(void (*kernel)(void**), void** args, const unsigned* g, const
       left -= finished;
     }
   }
-  return stuck ? 2 : 0;
+  return stuck ? 2 : misaligned ? 3 : 0;
 }
 """
 
@@ -308,7 +330,9 @@ class HostPrograms:
             pointers = (ctypes.c_void_p * len(places))(*places)
             grid, block = ((ctypes.c_uint * 3)(*dim) for dim in (kernel.grid, kernel.block))
             function = ctypes.cast(getattr(self._library, f"{kernel.name}_entry"), ctypes.c_void_p)
-            assert self._library.run(function, pointers, grid, block) == 0, f"{kernel.name} diverges at a barrier"
+            status = self._library.run(function, pointers, grid, block)
+            # 1: threads diverge at a barrier; 2: bytes are awaited that nobody copies; 3: a misaligned access
+            assert status == 0, f"{kernel.name}: {status}"
 
 
 _MMA = re.compile(

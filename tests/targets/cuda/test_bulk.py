@@ -13,14 +13,14 @@ import pytest
 from costmodel.features.extractor import FeatureExtractor
 from search_space import workloads
 from search_space.ir.expr import const
-from search_space.ir.stmt import Barrier, For, Intrinsic, LoopProgram, Stmt, walk_stmt, with_pitches
+from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, LoopProgram, Seq, Stmt, walk_stmt, with_pitches
 from search_space.lower.blocks import BULK, PIPELINE
 from search_space.schedule.steps import Pragma
 from search_space.schedule.trace import Trace
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets.base import Module, NetworkPlan, Place, Step
-from targets.cuda.bulk import ARRIVE, BEGIN, COPY, EXPECT, is_bulk
+from targets.cuda.bulk import ARRIVE, BEGIN, CONVERGE, COPY, EXPECT, FENCES, is_bulk
 from targets.cuda.emit import emit_program
 from targets.cuda.emulator import CopyError, DivergenceError, RaceError, bulk, emulate
 from targets.cuda.emulator.races import exchanged
@@ -159,6 +159,17 @@ def test_the_estimate_knows_that_no_thread_copies() -> None:
     assert (after <= before).all() and (after < before)[~widest].any()
 
 
+@pytest.mark.parametrize("how", ["", BULK])
+def test_the_estimate_charges_two_stages_for_products_that_drain_at_every_step(how: str) -> None:
+    """With three, those of a step go on while the next step's begin; a fourth hides no more of long steps."""
+    workload = workloads.matmul(m=4096, n=4096, k=4096, dtype="float16")
+    found = {s.name: s for s in generate(workload, HOPPER, ["direct"]).sketches}
+    two, three, four = (found[f"direct:wgmma256/{how}{stages}"] for stages in (2, 3, 4))
+    rows = legal(four, 30)  # whose tiles take the most memory; of small ones more blocks are there at once with two
+    seconds = [FeatureExtractor(s.program, s.columns, HOPPER).roofline(s.expand(rows)) for s in (two, three, four)]
+    assert seconds[2].min() <= seconds[1].min() < seconds[0].min()
+
+
 # ---------------------------------------------------------------------- what is forgotten
 def _late(stmt: Stmt) -> Stmt | None:
     """Waits for the other phase, which is over."""
@@ -197,7 +208,7 @@ def _no_barrier(stmt: Stmt) -> Stmt | None:
         (_uncounted(-128), "awaits 32640 of 32768 bytes"),
         (_uncounted(128), "awaits 32896 of 32768 bytes"),
         (_endless, "bytes must be awaited|leaves|awaits"),
-        (_no_barrier, "no barrier in between|still multiplies|behind a barrier"),
+        (_no_barrier, "no barrier in between|still multiplies|behind a barrier|be behind all threads"),
         (without("wgmma_wait"), "still multiplies|must not be read before|no barrier in between"),
     ],
     ids=["begin", "expect", "copy", "arrive", "phase", "fewer", "more", "endless", "barrier", "wait"],
@@ -207,6 +218,55 @@ def test_what_is_left_out_is_found(change: Callable[[Stmt], Stmt | None], said: 
     for mutant in mutants(program, change):
         with pytest.raises((CopyError, RaceError), match=said):
             emulate(mutant, given)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (FENCES[0], "must be fenced before bytes are awaited, but .* has no bulk_fence_begin"),
+        (FENCES[1], "must be fenced before bytes are awaited, but .* has no bulk_fence_proxy"),
+        (CONVERGE, "threads of a warp must run wgmma_fence together, but may have come apart"),
+    ],
+)
+def test_fences_and_meeting_points_that_are_left_out_are_found(name: str, said: str, stages: int) -> None:
+    for mutant in mutants(product(stages), without(name)):
+        with pytest.raises((CopyError, DivergenceError), match=said):
+            emulate(mutant, named(MATMUL))
+
+
+def test_a_phase_that_begins_while_others_may_still_wait_is_found() -> None:
+    """Nobody reads the tile, so nothing but the mbarrier tells that a warp is left behind."""
+    program = product(2)
+    (kernel,) = program.kernels
+    ring = next(n for n in walk_stmt(kernel.body) if isinstance(n, Intrinsic) and n.name == ARRIVE)
+
+    def again(stmt: Stmt) -> Stmt | None:
+        return stmt if isinstance(stmt, Intrinsic) and is_bulk(stmt) and stmt.predicate is None else None
+
+    bulks = [n for n in walk_stmt(kernel.body) if again(n) is not None and n.name not in (ARRIVE, CONVERGE)]  # type: ignore[union-attr]
+    waiting = replace(ring, output=next(n for n in bulks if n.name.startswith(EXPECT)).output)  # type: ignore[union-attr]
+    asked = [n for n in bulks if n.name not in (BEGIN, *FENCES)]  # type: ignore[union-attr]
+    slot, parity = waiting.output.indices
+    later = replace(waiting.output, indices=(slot, (parity + 1) % 2))
+    renewed = [
+        replace(n, output=later) if n.name.startswith(EXPECT) else replace(n, inputs=(n.inputs[0], later))  # type: ignore[union-attr]
+        for n in asked
+    ]
+    begun = [n for n in bulks if n.name in (BEGIN, *FENCES)]  # type: ignore[union-attr]
+
+    def body(*between: Stmt) -> Stmt:
+        stmts = [*begun, Barrier(), *asked, waiting, *between, *renewed, replace(waiting, output=later)]
+        out: Stmt = Seq(tuple(stmts))
+        for node in reversed(
+            [n for n in walk_stmt(kernel.body) if isinstance(n, Allocate) and n.buffer.scope == "shared"]
+        ):
+            out = replace(node, body=out)
+        return out
+
+    emulate(with_body(program, kernel, body(Barrier())), named(MATMUL))
+    with pytest.raises(CopyError, match="a phase must be behind all threads when the next one begins"):
+        emulate(with_body(program, kernel, body()), named(MATMUL))
 
 
 def test_a_wait_in_a_branch_is_found() -> None:

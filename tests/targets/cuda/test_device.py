@@ -6,6 +6,8 @@ import ctypes
 
 import pytest
 
+from targets.cuda.packed import _DTYPES, _SWIZZLES, MAP_ALIGNMENT, Arguments, Map
+
 core = pytest.importorskip("cuda.core", reason="no cuda-core: the extra `gpu` is not installed")
 
 
@@ -19,7 +21,6 @@ core = pytest.importorskip("cuda.core", reason="no cuda-core: the extra `gpu` is
         (core.Kernel, ["handle"]),
         (core.graph.GraphBuilder, ["begin_building", "end_building", "complete", "close"]),
         (core.graph.Graph, ["upload", "launch"]),
-        (core.utils.StridedMemoryView, ["from_cuda_array_interface", "as_tensor_map"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -27,26 +28,22 @@ def test_what_is_called_exists(owner: type, names: list[str]) -> None:
     assert [name for name in names if not hasattr(owner, name)] == []
 
 
-def test_integers_are_passed_as_addresses() -> None:
-    """Arguments of launches lie within larger allocations: see `CudaDevice.part`."""
-    from cuda.core._kernel_arg_handler import ParamHolder
-
-    wanted = [0x7F1234567890, 1 << 40, 256]
-    holder = ParamHolder(tuple(wanted))
-    places = (ctypes.c_void_p * len(wanted)).from_address(holder.ptr)
-    assert [ctypes.c_uint64.from_address(place).value for place in places] == wanted
-
-
-def test_a_launch_takes_three_sizes() -> None:
-    config = core.LaunchConfig(grid=(4, 2, 1), block=(32, 4, 1), shmem_size=65536)
-    assert (config.grid, config.block, config.shmem_size) == ((4, 2, 1), (32, 4, 1), 65536)
+def test_arguments_are_packed_as_launches_take_them() -> None:
+    """A pointer to each; maps lie where the driver may write them."""
+    maps = [Map() for _ in range(7)]
+    assert {m.address % MAP_ALIGNMENT for m in maps} == {0} and len({m.address for m in maps}) == 7
+    wanted: list[int | Map] = [0x7F1234567890, maps[0], 1 << 40, 256]
+    packed = Arguments(wanted)
+    places = (ctypes.c_void_p * len(wanted)).from_address(packed.address)
+    assert places[1] == maps[0].address
+    words = [ctypes.c_uint64.from_address(places[i]).value for i in (0, 2, 3)]
+    assert words == [0x7F1234567890, 1 << 40, 256]
 
 
-def test_tensor_maps_have_the_names_that_are_used() -> None:
-    """The enumerations are the driver's; launches take what `as_tensor_map` gives."""
+def test_numbers_of_tensor_maps_are_the_drivers() -> None:
     from cuda.bindings import driver
-    from cuda.core import _tensor_map as maps
 
-    for name in ("FLOAT16", "BFLOAT16"):
-        assert maps.TensorMapDataType[name] == getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
-    assert maps.TensorMapSwizzle["SWIZZLE_128B"] == driver.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B
+    for name in ("FLOAT16", "BFLOAT16", "FLOAT32"):
+        assert _DTYPES[name.lower()] == getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}")
+    for width in (32, 64, 128):
+        assert _SWIZZLES[width] == getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{width}B")

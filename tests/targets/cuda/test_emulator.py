@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -158,3 +161,22 @@ def test_memory_of_a_thread_is_its_own_and_undefined_at_first() -> None:
     mine = buffer("mine", 2, scope="local")
     body = loop("t", 64, "threadIdx.x", Allocate(mine, Store("y", (T,), at("mine", 1))))
     assert np.isnan(output(made(body, X, Y), ONES)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"block": (2048, 1, 1)}, "threads along x must be 1 to 1024"),
+        ({"block": (1, 1, 128)}, "threads along z must be 1 to 64"),
+        ({"block": (64, 32, 1)}, "must have at most 1024 threads, but kernel_0 has 2048"),
+        ({"grid": (1, 1 << 16, 1)}, "blocks along y must be 1 to 65535"),
+        ({"shared": ((buffer("tile", 60000, scope="shared"), 0),)}, "at most 232448 bytes of shared memory"),
+    ],
+    ids=["x", "z", "block", "grid", "shared"],
+)
+def test_launches_that_every_device_refuses_are_found(change: dict[str, Any], said: str) -> None:
+    program = matmul_program(4, 4, 4)
+    made_of = device_program(program, LIMITS)
+    (kernel,) = made_of.kernels
+    with pytest.raises(RunError, match=said):
+        emulate(replace(made_of, kernels=(replace(kernel, **change),)), inputs(program))

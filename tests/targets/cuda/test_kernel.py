@@ -16,7 +16,7 @@ from search_space.space import generate, program_of
 from targets.base import Module, RunError
 from targets.cuda.device import DeviceLost
 from targets.cuda.kernel import CudaKernel
-from targets.cuda.stopwatch import LEAD_SECONDS, MOST_RUNS, WAKE_SECONDS
+from targets.cuda.stopwatch import LEAD_BYTES, LEAD_SECONDS, MOST_RUNS, WAKE_SECONDS, Stopwatch
 from targets.cuda.target import CudaTarget
 from tests.golden.cases import HARDWARE
 from tests.gpu.candidates import legal
@@ -27,7 +27,11 @@ TARGET = CudaTarget()
 
 
 def loaded(program: LoopProgram) -> tuple[CudaKernel, FakeDevice]:
+    """A kernel on a device that has just been timed."""
     device = FakeDevice(TARGET.device_program(program))
+    Stopwatch(device, lambda: None, 0, cold=True).time(1)
+    device.queue.clear()
+    device.live -= LEAD_BYTES
     module = Module.from_bytes(TARGET.build(program).to_bytes())
     return CudaKernel(module, device), device
 
@@ -114,7 +118,8 @@ def test_a_device_that_was_idle_is_kept_busy_first(monkeypatch: pytest.MonkeyPat
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     program = matmul_program(4, 4, 4)
-    kernel, device = loaded(program)
+    device = FakeDevice(TARGET.device_program(program))  # which nobody has timed
+    kernel = CudaKernel(Module.from_bytes(TARGET.build(program).to_bytes()), device)
     bound = kernel.bind(list(inputs(program).values()), copies=2)
     fills = []
     for idle in (0.0, 0.5, 2.0, 0.5):
@@ -122,7 +127,7 @@ def test_a_device_that_was_idle_is_kept_busy_first(monkeypatch: pytest.MonkeyPat
         device.queue.clear()
         bound.time(1)
         fills.append(device.queue.count("fill"))
-    assert fills[0] == fills[1] == fills[3] == 1 and fills[2] * LEAD_SECONDS >= WAKE_SECONDS
+    assert fills[1] == fills[3] == 1 and min(fills[0], fills[2]) * LEAD_SECONDS >= WAKE_SECONDS
 
 
 def test_long_runs_are_timed_once() -> None:

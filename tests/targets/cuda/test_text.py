@@ -9,9 +9,11 @@ import pytest
 
 from search_space import workloads
 from search_space.dtypes import numpy_dtype
+from search_space.ir.expr import var
+from search_space.ir.stmt import Store
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
-from targets.cuda.emit import emit_program
+from targets.cuda.emit import KernelText, emit_program
 from targets.cuda.kernels import device_program
 from targets.cuda.program import DeviceProgram
 from tests.golden.cases import HARDWARE
@@ -19,7 +21,7 @@ from tests.gpu.candidates import legal
 from tests.gpu.machines import H200
 from tests.operators.cases import SMALL
 from tests.targets.cuda.on_host import HostPrograms
-from tests.targets.cuda.programs import LIMITS
+from tests.targets.cuda.programs import LIMITS, at, buffer, loop, made
 
 SOME: tuple[Workload, ...] = (
     *SMALL[::3],
@@ -94,3 +96,20 @@ def test_text_of_prologues_packs_constants(tmp_path: Path) -> None:
     program = device_program(program_of(workload, sketch.algorithm, sketch.trace(row)), LIMITS)
     assert program.prologues
     checked(workload, program, HostPrograms([program], tmp_path))
+
+
+def test_vectors_that_begin_elsewhere_than_at_their_size_are_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A device faults on them, where hosts do not."""
+    at_one = var("t") * 4 + var("v") + 1
+    copy = loop("v", 4, "vectorize", Store("y", (at_one,), at("x", at_one)))
+    program = made(loop("t", 8, "threadIdx.x", copy), buffer("x", 40), buffer("y", 40))
+    arrays = {"x": np.arange(40, dtype=np.float32), "y": np.zeros(40, np.float32)}
+    right = HostPrograms([program], tmp_path).run(program, dict(arrays))
+    np.testing.assert_array_equal(right["y"][1:33], arrays["x"][1:33])
+    monkeypatch.setattr(KernelText, "width", lambda text, name, indices, loop: 4)
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(AssertionError, match="kernel_0: 3"):
+        HostPrograms([program], other).run(program, dict(arrays))

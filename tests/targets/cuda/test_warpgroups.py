@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +34,7 @@ from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import compile_cubin, compile_ptx
 from targets.cuda.program import DeviceProgram
 from targets.cuda.target import get_target
+from targets.cuda.warpgroup_text import DESCRIPTOR
 from targets.cuda.warpgroups import COMMIT, FENCE, WAIT, encode, lower_warpgroups
 from tests.gpu.candidates import legal
 from tests.gpu.test_warpgroup import HOPPER, SMALL, sketches
@@ -113,6 +117,49 @@ def test_descriptors_find_elements_where_stores_put_them(across: bool) -> None:
         i, j = (row + k, column + x) if across else (row + x, column + k)
         place = (j // 64 * rows + i) * 64 + j % 64
         np.testing.assert_array_equal((found - begin) // 2, exchanged(place))
+
+
+def _canonical(x: int, k: int, across: bool, leading: int, stride: int) -> int:
+    """Byte of an element by CUTLASS's canonical layouts of 16-bit elements (T = 8 of them), Swizzle<3, 4, 3> on top.
+
+    K-major ((8, m), (T, 2)) : ((8 T, SBO), (1, T)); MN-major ((T, 8, m), (8, k)) : ((1, T, LBO), (8 T, SBO)).
+    """
+    if across:
+        place = 2 * (x % 8 + x // 8 % 8 * 8) + x // 64 * leading + 2 * 64 * (k % 8) + k // 8 * stride
+    else:
+        place = 2 * 64 * (x % 8) + x // 8 * stride + 2 * (k % 8) + 2 * 8 * (k // 8)
+    return place ^ (place >> 7 & 7) << 4
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_descriptors_mean_the_canonical_layouts(across: bool) -> None:
+    """Bits as the PTX ISA numbers them, put together here by themselves."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        begin, leading, stride = (int(rng.integers(1, 64)) * 1024 for _ in range(3))
+        bits = begin // 16 | leading // 16 << 16 | stride // 16 << 32 | 1 << 62
+        assert encode(begin, leading, stride) == bits
+        (found,) = decode(np.array([bits]), 128, across)
+        for x, k in rng.integers((0, 0), (128, 16), (20, 2)).tolist():
+            assert found[x, k] == begin + _canonical(x, k, across, leading, stride)
+
+
+def test_the_texts_descriptors_are_those_bits(tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("running cuda text on the host needs g++")
+    head = "#define __device__\n#define __forceinline__\n"
+    head += "static unsigned long long __cvta_generic_to_shared(const void* p) { return (unsigned long long)p; }\n"
+    entry = 'extern "C" Tile bits(Tile at, unsigned l, unsigned s) { return matrix_descriptor((void*)at, l, s); }\n'
+    (tmp_path / "bits.cpp").write_text(head + DESCRIPTOR + entry)
+    command = [compiler, "-shared", "-fPIC", str(tmp_path / "bits.cpp"), "-o", str(tmp_path / "bits.so")]
+    subprocess.run(command, check=True)
+    bits = ctypes.CDLL(str(tmp_path / "bits.so")).bits
+    bits.restype, bits.argtypes = ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        begin, leading, stride = (int(n) * 16 for n in rng.integers(1, 1 << 14, 3))
+        assert bits(begin, leading, stride) == begin // 16 | leading // 16 << 16 | stride // 16 << 32 | 1 << 62
 
 
 def test_exchanging_parts_is_its_own_reverse_and_spreads_columns_over_banks() -> None:

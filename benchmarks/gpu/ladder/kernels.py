@@ -1,0 +1,191 @@
+"""Kernels written by hand, each about one thing a GPU does, and the modules that they are compiled to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from targets.base import Module, Parameter
+
+BLOCKS, THREADS = 64, 256
+SHARED_FLOATS = 96 << 8
+"""96 KiB: twice what a kernel has without asking."""
+TILE, ROWS, COLUMNS = 64, 100, 120
+"""Side of a box that the copy unit moves; the array, which ends within boxes."""
+
+_HEAD = 'extern "C" __global__ void __launch_bounds__({threads}) {name}({parameters}) {{\n{body}}}\n'
+_INDEX = "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A kernel in CUDA C++.
+
+    Attributes:
+        inputs, output: name, shape and dtype of arrays.
+        body: of the function; what it calls of the prelude comes along.
+        blocks, threads: along x.
+        shared: bytes that a launch asks for.
+        maps: of arrays that the copy unit reads, as `Device.tensor_map` has them, with `argument` and `name`.
+    """
+
+    name: str
+    inputs: tuple[Parameter, ...]
+    output: Parameter
+    body: str
+    blocks: int = BLOCKS
+    threads: int = THREADS
+    shared: int = 0
+    maps: tuple[Mapping[str, Any], ...] = ()
+
+    def text(self) -> str:
+        from targets.cuda import bulk_text  # noqa: F401  (its functions are in the prelude then)
+        from targets.cuda.prelude import prelude
+        from targets.cuda.values import C_TYPES
+
+        parameters = [f"const {C_TYPES[p.dtype]}* __restrict__ {p.name}" for p in self.inputs]
+        parameters.append(f"{C_TYPES[self.output.dtype]}* __restrict__ {self.output.name}")
+        parameters += [f"const __grid_constant__ TensorMap {each['name']}" for each in self.maps]
+        function = _HEAD.format(threads=self.threads, name=self.name, parameters=", ".join(parameters), body=self.body)
+        return prelude(function) + function
+
+    def module(self, arch: str) -> Module:
+        """Machine code for `arch`.
+
+        Raises:
+            BuildError: NVRTC is missing or does not take the text.
+        """
+        from targets.cuda.nvrtc import compile_cubin, version
+
+        compiled = compile_cubin(self.text(), arch)
+        launch = {
+            "name": self.name,
+            "grid": [self.blocks, 1, 1],
+            "block": [self.threads, 1, 1],
+            "arguments": [p.name for p in (*self.inputs, self.output)],
+            "tensor_maps": [{k: v for k, v in each.items() if k != "name"} for each in self.maps],
+            "dynamic_shared_bytes": self.shared,
+            "barriers": 0,
+            **asdict(compiled.resources[self.name]),
+        }
+        launches: dict[str, Any] = {"kernels": [launch], "workspace": []}
+        facts = {"arch": arch, "nvrtc": version(), "notes": [], "launches": launches, "prologues": []}
+        arrays = (*self.inputs, self.output)
+        return Module(self.name, f"cuda:{arch}", compiled.cubin, "", arrays, (self.output.name,), self.inputs, facts)
+
+
+def _floats(name: str, *shape: int) -> Parameter:
+    return Parameter(name, shape, "float32")
+
+
+def copied(nbytes: int) -> Written:
+    """Asynchronous copies of so many bytes each; the part of every third thread, which copies nothing, gets zeros."""
+    floats = nbytes // 4
+    count = THREADS * floats
+    body = (
+        f"  __shared__ __align__(16) float tile[{count}];\n"
+        f"  const float* from = x + blockIdx.x * {count} + threadIdx.x * {floats};\n"
+        f"  copy_async<{nbytes}>(tile + threadIdx.x * {floats}, from, threadIdx.x % 3 != 0);\n"
+        "  end_of_copies();\n  copies_but<0>();\n  __syncthreads();\n"
+        f"  for (int i = threadIdx.x; i < {count}; i += {THREADS})\n"
+        f"    out[blockIdx.x * {count} + i] = tile[{count - 1} - i];\n"
+    )
+    shape = (BLOCKS, count)
+    return Written(f"copy_async_{nbytes}", (_floats("x", *shape),), _floats("out", *shape), body)
+
+
+def streamed(floats: int) -> Written:
+    """A plain copy of an array, as fast as memory is."""
+    body = (
+        "  const long long step = (long long)gridDim.x * blockDim.x;\n"
+        "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; "
+        f"i < {floats // 4}; i += step)\n"
+        "    ((Vec<float, 4>*)out)[i] = ((const Vec<float, 4>*)x)[i];\n"
+    )
+    return Written("stream", (_floats("x", floats),), _floats("out", floats), body, blocks=1056, threads=512)
+
+
+AXPY = Written(
+    "axpy",
+    (_floats("x", BLOCKS * THREADS), _floats("y", BLOCKS * THREADS)),
+    _floats("out", BLOCKS * THREADS),
+    _INDEX + "  out[i] = 3.0f * x[i] + y[i];\n",
+)
+SUMS = Written(
+    "sums",
+    (_floats("x", BLOCKS, THREADS),),
+    _floats("out", BLOCKS),
+    _INDEX
+    + f"  __shared__ float parts[{THREADS // 32}];\n"
+    + "  float sum = x[i];\n"
+    + "  for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);\n"
+    + "  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;\n"
+    + "  __syncthreads();\n"
+    + "  if (threadIdx.x == 0) {\n"
+    + f"    for (int w = 1; w < {THREADS // 32}; ++w) sum += parts[w];\n"
+    + "    out[blockIdx.x] = sum;\n  }\n",
+)
+SHARED = Written(
+    "shared_memory_96k",
+    (_floats("x", BLOCKS, SHARED_FLOATS),),
+    _floats("out", BLOCKS, SHARED_FLOATS),
+    "  extern __shared__ __align__(16) float memory[];\n"
+    f"  const float* from = x + blockIdx.x * {SHARED_FLOATS};\n"
+    f"  for (int i = threadIdx.x; i < {SHARED_FLOATS}; i += {THREADS}) memory[i] = from[i];\n"
+    "  __syncthreads();\n"
+    f"  for (int i = threadIdx.x; i < {SHARED_FLOATS}; i += {THREADS})\n"
+    f"    out[blockIdx.x * {SHARED_FLOATS} + i] = memory[{SHARED_FLOATS - 1} - i];\n",
+    shared=4 * SHARED_FLOATS,
+)
+COPY_ASYNC = tuple(copied(nbytes) for nbytes in (4, 8, 16))
+_BOXES = (-(-ROWS // TILE), -(-COLUMNS // TILE))
+MAP: Mapping[str, Any] = {
+    "name": "boxes",
+    "argument": 0,
+    "dtype": "float16",
+    "shape": (ROWS, COLUMNS),
+    "strides": (2 * COLUMNS,),
+    "box": (TILE, TILE),
+    "swizzle": 128,
+}
+BULK_COPY = Written(
+    "bulk_copy",
+    (Parameter("x", (ROWS, COLUMNS), "float16"),),
+    Parameter("out", (*_BOXES, TILE * TILE), "float16"),
+    "  extern __shared__ __align__(1024) unsigned char tile_memory[];\n"
+    "  half_t* tile = (half_t*)tile_memory;\n"
+    f"  long long* slot = (long long*)(tile_memory + {2 * TILE * TILE});\n"
+    "  if (one_thread()) begin_arrivals(slot, 1);\n"
+    "  __syncthreads();\n"
+    f"  const int row = blockIdx.x / {_BOXES[1]} * {TILE}, column = blockIdx.x % {_BOXES[1]} * {TILE};\n"
+    "  if (one_thread()) {\n"
+    f"    expect_bytes(slot, {2 * TILE * TILE});\n"
+    "    copy_box2(tile, boxes, slot, column, row);\n"
+    "  }\n"
+    "  await_bytes(slot, 0);\n"
+    f"  for (int i = threadIdx.x; i < {TILE * TILE}; i += {THREADS}) out[blockIdx.x * {TILE * TILE} + i] = tile[i];\n",
+    blocks=_BOXES[0] * _BOXES[1],
+    shared=2 * TILE * TILE + 16,
+    maps=(MAP,),
+)
+
+
+def boxes_of(array: Any) -> Any:
+    """What `bulk_copy` puts out: (boxes down, boxes across, elements) as they lie in swizzled rows of 128 bytes."""
+    import numpy as np
+
+    padded = np.zeros((_BOXES[0] * TILE, _BOXES[1] * TILE), array.dtype)
+    padded[:ROWS, :COLUMNS] = array
+    out = np.empty((*_BOXES, TILE, TILE), array.dtype)
+    for row in range(TILE):
+        for part in range(8):  # of 16 bytes, whose place is its number and the row's, bit by bit unequal
+            place = (part ^ row % 8) * 8
+            found = padded[row::TILE, part * 8 :].reshape(_BOXES[0], -1)
+            for across in range(_BOXES[1]):
+                out[:, across, row, place : place + 8] = found[:, across * TILE : across * TILE + 8]
+    return out.reshape(*_BOXES, TILE * TILE)
+
+
+def modules_of(kernels: Sequence[Written], arch: str) -> dict[str, Module]:
+    return {kernel.name: kernel.module(arch) for kernel in kernels}

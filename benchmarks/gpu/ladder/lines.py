@@ -1,0 +1,30 @@
+"""Lines of a file of JSON, each written at once, so that whatever happens next does not take it along."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+FILE = "ladder.jsonl"
+
+
+def append(folder: Path, name: str, status: str, begun: float, **facts: Any) -> dict[str, Any]:
+    """Adds a line: what was tried, what came of it, after how many seconds, and what else is known."""
+    line = {"rung": name, "status": status, "took": round(time.perf_counter() - begun, 3), **facts}
+    data = (json.dumps(line, default=str) + "\n").encode()
+    handle = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(handle, data)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    return line
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """All lines."""
+    path = folder / FILE
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

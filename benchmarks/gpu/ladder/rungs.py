@@ -1,0 +1,258 @@
+"""The rungs, lowest first: what each needs compiled, and what it tries on the device."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.gpu.ladder import kernels
+from benchmarks.gpu.ladder.kernels import Written, streamed
+from search_space import workloads
+from search_space.space import Sketch, generate, program_of
+from search_space.workloads import Workload
+from targets.base import BuildError, Module
+from targets.cuda.hardware import GPUS, own_arch
+
+if TYPE_CHECKING:
+    from targets.cuda.device import CudaDevice
+    from targets.cuda.kernel import CudaBound
+
+Facts = dict[str, Any]
+ENCODED, REPLAYS = 50, 10
+STREAM_BYTES = 256 << 20
+LARGER = 64
+"""Times as much as one kernel does another does, and takes longer; of the arrays that are timed."""
+ROOT = Path(__file__).resolve().parents[3]
+SOURCES = ("benchmarks/gpu/ladder", "search_space", "targets/cuda")
+
+
+class WrongResult(Exception):
+    """A kernel ran to its end, and computed something else."""
+
+
+class NotHere(Exception):
+    """A device of this architecture does not have what a rung is about."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One thing to try.
+
+    Attributes:
+        name: of it, and of its module.
+        make: what it needs compiled, for an architecture; None: nothing.
+        climb: tries it, with the module; what it found out. Raises WrongResult, NotHere, or what the driver makes it.
+    """
+
+    name: str
+    make: Callable[[str], Module] | None
+    climb: Callable[[CudaDevice, Module | None], Facts]
+
+
+def _bound(device: CudaDevice, module: Module | None, inputs: Sequence[NDArray[Any]]) -> CudaBound:
+    from targets.cuda.kernel import CudaKernel
+
+    assert module is not None
+    return CudaKernel(module, device).bind(inputs)
+
+
+def _held(found: NDArray[Any], wanted: NDArray[Any], tolerance: tuple[float, float] = (0.0, 0.0)) -> Facts:
+    """Raises WrongResult where elements are not what they must be, with the first: it tells layouts from rounding."""
+    found, wanted = found.astype(np.float64), np.asarray(wanted, np.float64).reshape(found.shape)
+    apart = np.abs(found - wanted)
+    wrong = ~(apart <= tolerance[1] + tolerance[0] * np.abs(wanted))
+    if wrong.any():
+        first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise WrongResult(
+            f"{int(wrong.sum())} of {wrong.size} elements are wrong, the first at {first}: {found[first]:g} instead of "
+            f"{wanted[first]:g}"
+        )
+    return {"error": float(apart.max(initial=0.0))}
+
+
+# ---------------------------------------------------------------------- by hand
+def _by_hand(written: Written, wanted: Callable[..., NDArray[Any]]) -> Rung:
+    def climb(device: CudaDevice, module: Module | None) -> Facts:
+        rng = np.random.default_rng(0)
+        inputs = [rng.integers(-64, 64, p.shape).astype(p.dtype) for p in written.inputs]
+        return _held(_bound(device, module, inputs).run(), wanted(*inputs))
+
+    return Rung(written.name, written.module, climb)
+
+
+def _copied(nbytes: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def wanted(x: NDArray[Any]) -> NDArray[Any]:
+        parts = x.reshape(len(x), -1, nbytes // 4).copy()
+        parts[:, ::3] = 0
+        return parts.reshape(len(x), -1)[:, ::-1]
+
+    return wanted
+
+
+def _arch(device: CudaDevice) -> str:
+    return own_arch(device.arch)
+
+
+def _tensor_maps(device: CudaDevice, module: Module | None) -> Facts:
+    """Maps of many arrays, of which the driver wants what the copy unit does; nothing is launched."""
+    from targets.cuda.packed import MAP_ALIGNMENT
+
+    _hopper(device)
+    memory, different = device.allocate(1 << 20), set()
+    for i in range(ENCODED):
+        facts = {**kernels.MAP, "shape": (8 + i, 64 + 8 * i), "strides": (2 * (64 + 8 * i),)}
+        found = device.tensor_map(device.part(memory, 16 * i), facts)
+        if found.address % MAP_ALIGNMENT:
+            raise WrongResult(f"a map must lie at a multiple of {MAP_ALIGNMENT} bytes, but lies at {found.address:#x}")
+        different.add(found.bytes)
+    if len(different) != ENCODED:
+        raise WrongResult(f"{ENCODED} arrays must have different maps, but have {len(different)}")
+    return {"maps": ENCODED}
+
+
+def _hopper(device: CudaDevice) -> None:
+    if not device.arch.startswith("sm_9"):
+        raise NotHere(f"there is no copy unit in {device.arch}")
+
+
+# ---------------------------------------------------------------------- by schedules
+def _first_legal(sketch: Sketch, rng: np.random.Generator) -> NDArray[np.int32]:
+    rows = np.stack([rng.integers(len(group.table), size=4096) for group in sketch.groups], 1).astype(np.int32)
+    return np.asarray(rows[sketch.legal(rows)][0])
+
+
+def module_of(workload: Workload, sketch_name: str, arch: str) -> Module:
+    """A candidate of a sketch, the same on every machine.
+
+    Raises:
+        NotHere: the architecture has no such sketch.
+    """
+    from targets.cuda.target import CudaTarget
+
+    found = [s for s in generate(workload, GPUS[arch], ["direct"]).sketches if s.name == sketch_name]
+    if not found:
+        raise NotHere(f"{arch} has no sketch {sketch_name}")
+    (sketch,) = found
+    trace = sketch.trace(_first_legal(sketch, np.random.default_rng(0)))
+    return CudaTarget(arch, f"cuda:{arch}").build(program_of(workload, "direct", trace))
+
+
+def _scheduled(name: str, workload: Workload, sketch: str, again: bool = False) -> Rung:
+    """Args: again: whether its launches are recorded, and replayed on other numbers."""
+
+    def climb(device: CudaDevice, module: Module | None) -> Facts:
+        given = workload.make_inputs(0)
+        bound = _bound(device, module, given)
+        facts = _held(bound.run(), workload.reference(*given), workload.tolerance)
+        if again:
+            replay = device.recorded(bound.start)
+            for seed in range(1, REPLAYS):
+                given = workload.make_inputs(seed)
+                bound.feed(given, 0)
+                replay()
+                facts = _held(bound.fetch(), workload.reference(*given), workload.tolerance)
+        return {**facts, **bound.metrics()}
+
+    return Rung(name, lambda arch: module_of(workload, sketch, arch), climb)
+
+
+def _timing(device: CudaDevice, module: Module | None) -> Facts:
+    """Memory is neither slower nor faster than it can be, and more work takes longer."""
+    from targets.cuda.stopwatch import Stopwatch
+
+    del module
+    memory = [device.allocate(STREAM_BYTES) for _ in range(2)]
+    whole = Stopwatch(device, lambda: device.fill(memory[0], 1), 1, cold=False)
+    part = Stopwatch(device, lambda: device.fill(device_part, 1), 1, cold=False)
+    device_part = device.allocate(STREAM_BYTES // LARGER)
+    seconds = {name: np.sort(watch.time(32)) for name, watch in (("whole", whole), ("part", part))}
+    median = {name: float(np.median(s)) for name, s in seconds.items()}
+    rate = STREAM_BYTES / median["whole"]
+    facts = {
+        "write_gb_per_second": rate / 1e9,
+        "seconds": median,
+        "spread": {name: float((s[-4] - s[3]) / s[16]) for name, s in seconds.items()},
+        **device.telemetry(),
+    }
+    peak = GPUS[own_arch(device.arch)].bandwidth if own_arch(device.arch) in GPUS else np.inf
+    if not 1e10 < rate < 1.2 * peak or not median["part"] < median["whole"]:
+        raise WrongResult(
+            f"memory must be written at 10 to {1.2e-9 * peak:g} GB/s, the more the longer, but got {facts}"
+        )
+    return facts
+
+
+_WHOLE = workloads.matmul(256, 512, 640, dtype="float16", constant_b=False)
+_TENSOR = {
+    "float16": workloads.matmul(192, 160, 256, dtype="float16", constant_b=False),
+    "bfloat16": workloads.matmul(192, 160, 256, dtype="bfloat16", constant_b=False),
+    "tfloat32": workloads.matmul(192, 160, 256, dtype="tfloat32", constant_b=False),
+    "int8": workloads.matmul(192, 160, 256, dtype="int8"),
+}
+_STREAM = streamed(STREAM_BYTES // 8)
+RUNGS: tuple[Rung, ...] = (
+    _by_hand(kernels.AXPY, lambda x, y: 3 * x + y),
+    _by_hand(kernels.SUMS, lambda x: x.sum(1)),
+    _by_hand(kernels.SHARED, lambda x: x[:, ::-1]),
+    *(_by_hand(each, _copied(n)) for each, n in zip(kernels.COPY_ASYNC, (4, 8, 16), strict=True)),
+    _scheduled("product_float32", workloads.matmul(130, 96, 77, constant_b=False), "direct:columns/double"),
+    *(_scheduled(f"mma_{dtype}", workload, "direct:tensor/2") for dtype, workload in _TENSOR.items()),
+    Rung("tensor_maps", None, _tensor_maps),
+    _by_hand(kernels.BULK_COPY, kernels.boxes_of),
+    *(_scheduled(f"wgmma_n{n}", _WHOLE, f"direct:wgmma{n}/2") for n in (64, 128, 256)),
+    *(_scheduled(f"bulk_wgmma_{stages}_stages", _WHOLE, f"direct:wgmma128/bulk{stages}") for stages in (2, 3, 4)),
+    _scheduled("replayed_maps", _WHOLE, "direct:wgmma64/bulk3", again=True),
+    _by_hand(_STREAM, lambda x: x),
+    Rung("timing", None, _timing),
+)
+"""Those before them hold those after them up: where one breaks, what is above it need not be looked at."""
+
+
+def sources_digest() -> str:
+    """Of what modules are made from."""
+    digest = hashlib.sha256()
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def pack(folder: Path, arch: str) -> Mapping[str, int]:
+    """Writes the modules of all rungs, so that a device compiles nothing for them; bytes of each.
+
+    Raises:
+        BuildError: NVRTC is missing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = {}
+    for rung in RUNGS:
+        if rung.make is not None:
+            data = rung.make(arch).to_bytes()
+            (folder / f"{rung.name}.module").write_bytes(data)
+            sizes[rung.name] = len(data)
+    (folder / "sources").write_text(sources_digest())
+    return sizes
+
+
+def module_for(rung: Rung, folder: Path, device: CudaDevice) -> Module | None:
+    """The packed module of a rung or, where there is none for this device, one compiled here.
+
+    Raises:
+        BuildError: it cannot be.
+    """
+    if rung.make is None:
+        return None
+    path, arch = folder / f"{rung.name}.module", own_arch(device.arch)
+    if path.exists():
+        found = Module.from_bytes(path.read_bytes())
+        if found.metadata["arch"] == arch:
+            return found
+    if arch not in GPUS:
+        raise BuildError(f"`arch` must be one of {', '.join(GPUS)}, but this machine's GPU is {arch}")
+    return rung.make(arch)

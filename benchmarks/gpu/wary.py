@@ -1,0 +1,84 @@
+"""A pool for a device whose time is short: trials get little of it, and sketches that hang twice get no more."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from measure.errors import ErrorClass
+from measure.pool import MeasurePool, Trial, TrialResult
+
+MOST_HANGS = 2
+
+
+class WaryPool(MeasurePool):
+    """Hands trials on to another pool, which is closed with it.
+
+    Args:
+        pool: that measures.
+        seconds: of a trial's checks and timing.
+        most: time-outs of one sketch of a workload after which its trials fail without being measured.
+    """
+
+    def __init__(self, pool: MeasurePool, seconds: float, most: int = MOST_HANGS) -> None:
+        self.pool, self.seconds, self.most = pool, seconds, most
+        self.hangs: Counter[tuple[str, str]] = Counter()
+        self._places: dict[int, int] = {}
+        self._submitted = self._handed_on = 0
+        self._dropped: list[TrialResult] = []
+
+    def warm_up(self, threads: int) -> None:
+        self.pool.warm_up(threads)
+
+    def submit(self, trials: Sequence[Trial]) -> None:
+        given = []
+        for trial in trials:
+            place, self._submitted = self._submitted, self._submitted + 1
+            hangs = self.hangs[_sketch_of(trial)]
+            if hangs >= self.most:
+                message = f"its sketch ran out of time {hangs} times, and is given up"
+                self._dropped.append(TrialResult(trial, place, error=ErrorClass.run_timeout, message=message))
+                continue
+            self._places[self._handed_on] = place
+            self._handed_on += 1
+            given.append(replace(trial, run_timeout=self.seconds))
+        self.pool.submit(given)
+
+    def results(self, timeout: float | None = None) -> list[TrialResult]:
+        if self._dropped:
+            found, self._dropped = self._dropped, []
+            return found
+        found = [replace(r, index=self._places.pop(r.index)) for r in self.pool.results(timeout)]
+        self.hangs.update(_sketch_of(r.trial) for r in found if r.error is ErrorClass.run_timeout)
+        return found
+
+    def cancel(self) -> None:
+        self._dropped.clear()
+        self.pool.cancel()
+
+    def close(self) -> None:
+        self._dropped.clear()
+        self.pool.close()
+
+    @property
+    def outstanding(self) -> int:
+        return self.pool.outstanding + len(self._dropped)
+
+    @property
+    def capacity(self) -> int:
+        return self.pool.capacity
+
+
+def _sketch_of(trial: Trial) -> tuple[str, str]:
+    """The workload, and the trial's schedule with its numbers left out."""
+    return trial.workload_key, json.dumps([trial.algorithm, *map(_without_numbers, trial.trace)], sort_keys=True)
+
+
+def _without_numbers(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _without_numbers(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_numbers(v) for v in value]
+    return None if isinstance(value, int | float) else value

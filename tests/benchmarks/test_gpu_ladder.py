@@ -1,0 +1,159 @@
+"""Ladder, device tests and benchmark on a driver that is a fake: what hangs or fails takes nothing along."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu import all as everything
+from benchmarks.gpu.all import outcomes, summary
+from benchmarks.gpu.ladder import kernels
+from benchmarks.gpu.ladder.rungs import RUNGS, module_for, pack, sources_digest
+from targets.base import Module
+from tests.targets.cuda.fake_driver import build, environment
+
+ROOT = Path(__file__).resolve().parents[2]
+pytest.importorskip("cuda.bindings", reason="no cuda-bindings: the extra `gpu` is not installed")
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packed")
+    sizes = pack(folder, "sm_90a")
+    assert sizes.keys() == {r.name for r in RUNGS if r.make is not None} and sum(sizes.values()) < 4 << 20
+    assert (folder / "sources").read_text() == sources_digest()
+    return folder
+
+
+def ladder(driver: Path, folder: Path, modules: Path, behaviour: str, *words: str) -> tuple[int, dict[str, dict]]:
+    command = [sys.executable, "-m", "benchmarks.gpu.ladder", "--modules", str(modules), *words]
+    env = environment(driver, behaviour, OUT=str(folder))
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    lines = [json.loads(line) for line in (folder / "ladder.jsonl").read_text().splitlines()]
+    return done.returncode, {line["rung"]: line for line in lines}
+
+
+def test_a_rung_that_hangs_or_fails_is_a_line_and_the_others_are_tried(
+    driver: Path, modules: Path, tmp_path: Path
+) -> None:
+    wanted = "axpy,sums,shared_memory_96k,copy_async_4,tensor_maps"
+    behaviour = "hang=axpy,fault=sums,refuse=shared_memory_96k"
+    code, lines = ladder(driver, tmp_path, modules, behaviour, "--rungs", wanted, "--limit", "8")
+    assert code == 1 and lines["versions"]["driver"] == "13.5"
+    found = {name: (line["status"], line.get("why", "")) for name, line in lines.items()}
+    assert found["axpy"] == ("hung", "not done after 8 s")
+    assert found["sums"][0] == "failed" and "DeviceLost" in found["sums"][1] and "ILLEGAL" in found["sums"][1]
+    assert found["shared_memory_96k"][0] == "failed" and "RunError" in found["shared_memory_96k"][1]
+    assert found["copy_async_4"][0] == "wrong" and "elements are wrong, the first at" in found["copy_async_4"][1]
+    assert found["tensor_maps"] == ("right", "") and lines["tensor_maps"]["maps"] == 50
+
+
+def test_without_a_gpu_it_says_so(driver: Path, modules: Path, tmp_path: Path) -> None:
+    code, lines = ladder(driver, tmp_path, modules, "none")
+    assert code == 2 and lines["versions"]["status"] == "no gpu" and "error 100" in lines["versions"]["why"]
+
+
+def test_modules_of_another_gpu_are_not_loaded(modules: Path) -> None:
+    class Gpu:
+        arch = "sm_80"
+
+    rung = RUNGS[0]
+    assert rung.make is not None
+    packed = Module.from_bytes((modules / f"{rung.name}.module").read_bytes())
+    own = module_for(rung, modules, Gpu())  # type: ignore[arg-type]
+    assert packed.metadata["arch"] == "sm_90a" and own is not None and own.metadata["arch"] == "sm_80"
+
+
+def test_boxes_are_laid_out_as_a_rule_of_the_manual_says() -> None:
+    """PTX ISA, 128-byte swizzle: bits 4 to 6 of an address are exchanged with its bits 7 to 9."""
+    x = np.arange(kernels.ROWS * kernels.COLUMNS, dtype=np.float32).reshape(kernels.ROWS, kernels.COLUMNS) + 1
+    found = kernels.boxes_of(x)
+    for row, column in ((0, 0), (3, 17), (63, 63), (64, 5), (99, 119), (71, 70)):
+        byte = row % 64 * 128 + column % 64 * 2
+        byte ^= (byte >> 7 & 7) << 4
+        assert found[row // 64, column // 64, byte // 2] == x[row, column]
+    assert (found != 0).sum() == x.size
+
+
+# ---------------------------------------------------------------------- all of it
+DEVICE_TESTS = """
+import os, time
+import pytest
+from targets.cuda.device import DeviceLost
+
+@pytest.mark.parametrize("i", range(4))
+def test_passes(i):
+    pass
+
+def test_hangs():
+    time.sleep(1000)
+
+def test_loses_the_device():
+    raise DeviceLost("a kernel must run to its end")
+
+def test_kills():
+    os.kill(os.getpid(), 9)
+
+@pytest.mark.parametrize("i", range(4))
+def test_still_passes(i):
+    pass
+"""
+
+
+def test_tests_survive_hangs_and_lost_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "test_some.py").write_text(DEVICE_TESTS)
+    monkeypatch.setattr(everything, "TEST_SECONDS", 3)
+    command = everything.test_command([str(tmp_path)], 2)
+    code = everything.stage("tests", command, tmp_path, 60)
+    found = outcomes((tmp_path / "tests.txt").read_text())
+    names = {test.rpartition("::")[2]: outcome for test, outcome in found.items()}
+    assert code == 1 and sum(outcome == "passed" for outcome in names.values()) == 8, (
+        tmp_path / "tests.txt"
+    ).read_text()
+    assert names["test_hangs"] == names["test_kills"] == "crashed"
+    assert names["test_loses_the_device"] in ("failed", "crashed")
+
+
+def test_the_summary_names_what_is_missing(tmp_path: Path) -> None:
+    rungs = [
+        {"rung": "axpy", "status": "right"},
+        {"rung": "sums", "status": "hung"},
+        {"rung": "x", "status": "skipped"},
+    ]
+    (tmp_path / "ladder.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rungs))
+    (tmp_path / "tests.txt").write_text(
+        "1 worker [3 items]\n[gw0] [ 50%] PASSED t.py::one\n[gw1] [ 90%] FAILED t.py::two[a b]\n"
+    )
+    rows = {"m": {"kind": "fp32", "ratio_warm": 1.0}, "n": {"kind": "fp32", "problem": "TimeoutError"}}
+    (tmp_path / "gpu.json").write_text(json.dumps({"rows": rows, "wanted": ["m", "n", "o"]}))
+    found = summary(tmp_path, {"ladder": 1, "tests": None, "benchmark": 0})
+    assert found["missing"] == [
+        "rung sums: hung",
+        "test t.py::two[a b]: failed",
+        "row n: TimeoutError",
+        "row o: not reached",
+        "1 of 3 tests: not reached",
+        "ladder: ended with 1",
+        "tests: ran out of its time",
+    ]
+
+
+def test_a_plain_interpreter_says_that_there_is_no_gpu(tmp_path: Path, driver: Path) -> None:
+    """With no package at all: what is asked first needs none."""
+    command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); "]
+    command[-1] += f"from benchmarks.gpu.all import main; sys.exit(main(['--output', {str(tmp_path)!r}]))"
+    done = subprocess.run(command, env=environment(driver, "none"), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.startswith("no GPU: target cuda must run on a machine with"), (
+        done.stderr
+    )
+    assert json.loads((tmp_path / "ladder.jsonl").read_text())["packages"]["numpy"] == ""
