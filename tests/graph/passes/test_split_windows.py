@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.graph.evaluate import evaluate
@@ -100,6 +100,7 @@ def test_others_stay(graph: Graph) -> None:
     assert [n.op for n in split_windows(graph).nodes] == [n.op for n in graph.nodes]
 
 
+@settings(deadline=None)
 @given(
     op=st.sampled_from(["conv2d", "depthwise_conv2d"]),
     extents=st.tuples(st.integers(1, 7), st.integers(1, 7)),
