@@ -27,6 +27,8 @@ from measure.wire import pack, unpack
 WORKER = "measure.worker"
 """Module whose `main` a process runs, where no other is asked for."""
 _TAIL_BYTES = 2000
+HELD_SECONDS = 10.0
+"""After which a killed process that has not ended is left behind."""
 
 
 class Child:
@@ -74,10 +76,16 @@ class Child:
             return None
 
     def kill(self) -> int:
-        """Ends the process, however stuck it is, and returns its exit code (negative: a signal)."""
+        """Ends the process, however stuck it is, and returns its exit code (negative: a signal).
+
+        One that a driver does not let go, as for a kernel that never ends, is left behind, and counts as killed.
+        """
         self.connection.close()
         self._process.kill()
-        return self._process.wait()
+        try:
+            return self._process.wait(HELD_SECONDS)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL
 
     def reap(self) -> int:
         """Exit code of a process that has closed its end of the socket."""

@@ -10,6 +10,7 @@ import argparse
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from benchmarks.gpu.ladder.rungs import pack
 FOLDER = Path(".gpu_wheels")
 MOST_BYTES = 50 << 20
 PACKAGES = (
-    *("cuda-bindings==13.5.0", "cuda-core==1.2.2", "cuda-pathfinder"),
+    "cuda-pathfinder",
     *("annotated-types", "pydantic", "pydantic-core", "typing-extensions", "typing-inspection"),
     *("lightgbm>=4.5", "ml_dtypes>=0.5", "orjson>=3.10", "threadpoolctl>=3.5", "PyYAML>=6.0"),
     *("pytest>=8.3", "pytest-timeout>=2.3", "pytest-xdist>=3.6", "execnet"),
@@ -26,6 +27,12 @@ PACKAGES = (
     *("hypothesis>=6.100", "sortedcontainers"),
 )
 PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (34, 28, 27, 24, 17)), "manylinux2014_x86_64")
+
+
+def pinned() -> list[str]:
+    """The exact versions of the extra `gpu`, but for NVRTC, which comes with PyTorch."""
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    return [p for p in project["optional-dependencies"]["gpu"] if not p.startswith("nvidia-cuda-nvrtc")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -39,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     platforms = [word for platform in PLATFORMS for word in ("--platform", platform)]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary=:all:", "--implementation", "cp", "--python-version", options.python]
-    subprocess.run([*command, *platforms, "--dest", str(FOLDER), *PACKAGES], check=True)
+    subprocess.run([*command, *platforms, "--dest", str(FOLDER), *pinned(), *PACKAGES], check=True)
     modules = pack(FOLDER / "modules", options.arch)
     wheels = list(FOLDER.glob("*.whl"))
     size = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())

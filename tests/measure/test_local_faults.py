@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -144,3 +145,21 @@ def test_the_victim_of_an_earlier_kernel_is_tried_again_before_it_is_blamed(pool
 def test_many_crashes_in_a_row(pool):
     results = pool.run([trial(run="segfault", number=place) for place in range(4)] + [trial()])
     assert [result.error for result in results] == [ErrorClass.crash] * 4 + [ErrorClass.ok]
+
+
+def test_a_killed_process_that_its_driver_holds_is_left_behind(
+    pool: LocalPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel that never ends may keep its process in the driver: the next trial gets another one all the same."""
+    held: list[float | None] = []
+
+    def wait(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        held.append(timeout)
+        raise subprocess.TimeoutExpired("worker", timeout or 0.0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess.Popen, "wait", wait)
+        (hung,) = pool.run([trial(run="hang", options=QUICK)])
+    assert hung.error is ErrorClass.run_timeout and held and None not in held
+    (fine,) = pool.run([trial()])
+    assert fine.ok
