@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.gpu import all as everything
 from benchmarks.gpu.all import outcomes, summary
-from benchmarks.gpu.ladder import kernels
-from benchmarks.gpu.ladder.rungs import RUNGS, module_for, pack, sources_digest
+from benchmarks.gpu.ladder import kernels, rungs
+from benchmarks.gpu.ladder.rungs import RUNGS, WrongResult, module_for, pack, sources_digest
 from targets.base import Module
+from targets.cuda.program import TensorMap
+from tests.targets.cuda import on_host
+from tests.targets.cuda.fake_device import FakeDevice, RecordingTarget
 from tests.targets.cuda.fake_driver import build, environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,6 +89,57 @@ def test_boxes_are_laid_out_as_a_rule_of_the_manual_says() -> None:
         byte ^= (byte >> 7 & 7) << 4
         assert found[row // 64, column // 64, byte // 2] == x[row, column]
     assert (found != 0).sum() == x.size
+
+
+# ---------------------------------------------------------------------- what rungs expect
+class HostDevice(FakeDevice):
+    """Runs kernels by their text, on the host."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        super().__init__({})
+        self.library = library
+
+    def kernel(self, module: bytes, name: str, dynamic_shared_bytes: int) -> Any:
+        assert name.encode() in module
+        return name
+
+    def prepared(self, kernel: Any, grid: Any, block: Any, dynamic_shared_bytes: int, arguments: Any) -> Any:
+        maps = {
+            i: on_host.host_map(_described(a[1]), arguments[a[1]["argument"]])
+            for i, a in enumerate(arguments)
+            if isinstance(a, tuple)
+        }
+        places = [maps[i].ctypes.data if i in maps else a.ctypes.data for i, a in enumerate(arguments)]
+        return lambda maps=maps: on_host.run(self.library, kernel, grid, block, places)
+
+
+def _described(facts: Mapping[str, Any]) -> TensorMap:
+    return TensorMap("x", facts["dtype"], tuple(facts["shape"]), tuple(facts["strides"]), tuple(facts["box"]))
+
+
+def test_kernels_by_hand_are_right_where_a_device_is(tmp_path: Path) -> None:
+    """Their text runs on the host: what a rung expects is what its kernel computes."""
+    some = {r.name: r for r in RUNGS}
+    written = [kernels.AXPY, kernels.SUMS, kernels.SHARED, *kernels.COPY_ASYNC, kernels.BULK_COPY]
+    device = HostDevice(on_host.compiled([(w.function(), w.name) for w in written], tmp_path))
+    for each in written:
+        module = each.module("sm_90a")
+        assert some[each.name].climb(device, module)["error"] == 0.0, each.name  # type: ignore[arg-type]
+        module.metadata["launches"]["kernels"][0]["grid"] = [1, 1, 1]  # blocks are left out, and so are their elements
+        with pytest.raises(WrongResult):
+            some[each.name].climb(device, module)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["product_float32", "mma_tfloat32", "mma_int8", "wgmma_n64", "replayed_maps"])
+def test_scheduled_kernels_are_right_where_a_device_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = RecordingTarget("sm_90a", "cuda:sm_90a")
+    monkeypatch.setattr("targets.cuda.target.CudaTarget", lambda arch, name: target)
+    monkeypatch.setattr(rungs, "REPLAYS", 2)
+    rung = next(r for r in RUNGS if r.name == name)
+    assert rung.make is not None
+    module = rung.make("sm_90a")
+    facts = rung.climb(FakeDevice(target.built), module)  # type: ignore[arg-type]
+    assert facts["error"] < 1.0 and facts["registers"] > 8
 
 
 # ---------------------------------------------------------------------- all of it

@@ -9,13 +9,13 @@ from typing import Any
 from targets.base import Module, Parameter
 
 BLOCKS, THREADS = 64, 256
-SHARED_FLOATS = 96 << 8
-"""96 KiB: twice what a kernel has without asking."""
+SHARED_BLOCKS, SHARED_FLOATS = 16, 96 << 8
+"""96 KiB a block: twice what a kernel has without asking."""
 TILE, ROWS, COLUMNS = 64, 100, 120
 """Side of a box that the copy unit moves; the array, which ends within boxes."""
 
 _HEAD = 'extern "C" __global__ void __launch_bounds__({threads}) {name}({parameters}) {{\n{body}}}\n'
-_INDEX = "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+_INDEX = f"  const int i = blockIdx.x * {THREADS} + threadIdx.x;\n"
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,21 @@ class Written:
     maps: tuple[Mapping[str, Any], ...] = ()
 
     def text(self) -> str:
+        """The function, with what it calls of the prelude."""
         from targets.cuda import bulk_text  # noqa: F401  (its functions are in the prelude then)
         from targets.cuda.prelude import prelude
+
+        function = self.function()
+        return prelude(function) + function
+
+    def function(self) -> str:
+        """The function alone."""
         from targets.cuda.values import C_TYPES
 
         parameters = [f"const {C_TYPES[p.dtype]}* __restrict__ {p.name}" for p in self.inputs]
         parameters.append(f"{C_TYPES[self.output.dtype]}* __restrict__ {self.output.name}")
         parameters += [f"const __grid_constant__ TensorMap {each['name']}" for each in self.maps]
-        function = _HEAD.format(threads=self.threads, name=self.name, parameters=", ".join(parameters), body=self.body)
-        return prelude(function) + function
+        return _HEAD.format(threads=self.threads, name=self.name, parameters=", ".join(parameters), body=self.body)
 
     def module(self, arch: str) -> Module:
         """Machine code for `arch`.
@@ -97,13 +103,13 @@ def copied(nbytes: int) -> Written:
 
 def streamed(floats: int) -> Written:
     """A plain copy of an array, as fast as memory is."""
+    blocks, threads = 1056, 512
     body = (
-        "  const long long step = (long long)gridDim.x * blockDim.x;\n"
-        "  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; "
-        f"i < {floats // 4}; i += step)\n"
+        f"  for (long long i = (long long)blockIdx.x * {threads} + threadIdx.x; i < {floats // 4}; "
+        f"i += {blocks * threads})\n"
         "    ((Vec<float, 4>*)out)[i] = ((const Vec<float, 4>*)x)[i];\n"
     )
-    return Written("stream", (_floats("x", floats),), _floats("out", floats), body, blocks=1056, threads=512)
+    return Written("stream", (_floats("x", floats),), _floats("out", floats), body, blocks, threads)
 
 
 AXPY = Written(
@@ -128,14 +134,16 @@ SUMS = Written(
 )
 SHARED = Written(
     "shared_memory_96k",
-    (_floats("x", BLOCKS, SHARED_FLOATS),),
-    _floats("out", BLOCKS, SHARED_FLOATS),
-    "  extern __shared__ __align__(16) float memory[];\n"
+    (_floats("x", SHARED_BLOCKS, SHARED_FLOATS),),
+    _floats("out", SHARED_BLOCKS, SHARED_FLOATS),
+    "  extern __shared__ __align__(16) unsigned char shared_memory[];\n"
+    "  float* memory = (float*)shared_memory;\n"
     f"  const float* from = x + blockIdx.x * {SHARED_FLOATS};\n"
     f"  for (int i = threadIdx.x; i < {SHARED_FLOATS}; i += {THREADS}) memory[i] = from[i];\n"
     "  __syncthreads();\n"
     f"  for (int i = threadIdx.x; i < {SHARED_FLOATS}; i += {THREADS})\n"
     f"    out[blockIdx.x * {SHARED_FLOATS} + i] = memory[{SHARED_FLOATS - 1} - i];\n",
+    blocks=SHARED_BLOCKS,
     shared=4 * SHARED_FLOATS,
 )
 COPY_ASYNC = tuple(copied(nbytes) for nbytes in (4, 8, 16))
@@ -163,6 +171,7 @@ BULK_COPY = Written(
     f"    expect_bytes(slot, {2 * TILE * TILE});\n"
     "    copy_box2(tile, boxes, slot, column, row);\n"
     "  }\n"
+    "  __syncthreads();\n"
     "  await_bytes(slot, 0);\n"
     f"  for (int i = threadIdx.x; i < {TILE * TILE}; i += {THREADS}) out[blockIdx.x * {TILE * TILE} + i] = tile[i];\n",
     blocks=_BOXES[0] * _BOXES[1],

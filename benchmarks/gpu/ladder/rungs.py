@@ -188,7 +188,7 @@ def _timing(device: CudaDevice, module: Module | None) -> Facts:
     return facts
 
 
-_WHOLE = workloads.matmul(256, 512, 640, dtype="float16", constant_b=False)
+_WHOLE = workloads.matmul(128, 256, 640, dtype="float16", constant_b=False)
 _TENSOR = {
     "float16": workloads.matmul(192, 160, 256, dtype="float16", constant_b=False),
     "bfloat16": workloads.matmul(192, 160, 256, dtype="bfloat16", constant_b=False),

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from search_space.warpgroup_intrinsics import WGMMAS
 from targets.cuda import bulk_text, warp_text, warpgroup_text  # noqa: F401  (makes the instructions known)
-from targets.cuda.emit import KernelText, dynamic_shared_bytes
+from targets.cuda.emit import KernelText
 from targets.cuda.prelude import PARTS
-from targets.cuda.program import DeviceKernel, DeviceProgram, TensorMap, buffer_bytes
+from targets.cuda.program import DeviceProgram, TensorMap, buffer_bytes
 
 PRELUDE = r"""
 #include <cmath>
@@ -301,16 +301,8 @@ class HostPrograms:
     """
 
     def __init__(self, programs: Sequence[DeviceProgram], folder: Path) -> None:
-        compiler = shutil.which("g++")
-        if compiler is None:
-            pytest.skip("running cuda text on the host needs g++")
         kernels = [k for p in programs for each in (*p.prologues, p) for k in each.kernels]
-        source = folder / "kernels.cpp"
-        source.write_text(PRELUDE + _tiles() + "\n".join(map(_entry, kernels)))
-        library = folder / "kernels.so"
-        command = [compiler, "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-shared", "-fPIC"]
-        subprocess.run([*command, str(source), "-o", str(library)], check=True)
-        self._library = ctypes.CDLL(str(library))
+        self._library = compiled([(KernelText(k).function(), k.name) for k in kernels], folder)
 
     def run(self, program: DeviceProgram, arrays: dict[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
         """Runs a program on arrays by name, those of its outputs included, which it writes."""
@@ -325,14 +317,31 @@ class HostPrograms:
             if buffer.name not in memory:
                 memory[buffer.name] = np.full(buffer_bytes(buffer), 0xFF, np.uint8)
         for kernel in program.kernels:
-            maps = [_host_map(each, memory[each.buffer]) for each in kernel.maps]
+            maps = [host_map(each, memory[each.buffer]) for each in kernel.maps]
             places = [*(memory[b.name].ctypes.data for b in kernel.params), *(m.ctypes.data for m in maps)]
-            pointers = (ctypes.c_void_p * len(places))(*places)
-            grid, block = ((ctypes.c_uint * 3)(*dim) for dim in (kernel.grid, kernel.block))
-            function = ctypes.cast(getattr(self._library, f"{kernel.name}_entry"), ctypes.c_void_p)
-            status = self._library.run(function, pointers, grid, block)
-            # 1: threads diverge at a barrier; 2: bytes are awaited that nobody copies; 3: a misaligned access
-            assert status == 0, f"{kernel.name}: {status}"
+            run(self._library, kernel.name, kernel.grid, kernel.block, places)
+
+
+def compiled(texts: Sequence[tuple[str, str]], folder: Path) -> ctypes.CDLL:
+    """Kernels, each a text and its name, compiled together in a folder."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("running cuda text on the host needs g++")
+    source, library = folder / "kernels.cpp", folder / "kernels.so"
+    source.write_text(PRELUDE + _tiles() + "\n".join(entry(text, name) for text, name in texts))
+    command = [compiler, "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-shared", "-fPIC"]
+    subprocess.run([*command, str(source), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def run(library: ctypes.CDLL, name: str, grid: Sequence[int], block: Sequence[int], places: Sequence[int]) -> None:
+    """Runs a kernel, whose arguments lie at `places`."""
+    pointers = (ctypes.c_void_p * len(places))(*places)
+    dims = [(ctypes.c_uint * 3)(*dim) for dim in (grid, block)]
+    function = ctypes.cast(getattr(library, f"{name}_entry"), ctypes.c_void_p)
+    status = library.run(function, pointers, *dims)
+    # 1: threads diverge at a barrier; 2: bytes are awaited that nobody copies; 3: a misaligned access
+    assert status == 0, f"{name}: {status}"
 
 
 _MMA = re.compile(
@@ -351,7 +360,7 @@ def _tiles() -> str:
     return "".join(own)
 
 
-def _host_map(described: TensorMap, array: NDArray[np.generic]) -> NDArray[np.int64]:
+def host_map(described: TensorMap, array: NDArray[np.generic]) -> NDArray[np.int64]:
     """The prelude's own tensor map: address, dimensions, and of each its extent, stride and box, in elements."""
     strides = (*(s // 2 for s in described.strides), 1)
     sides = [[*side, *[0] * (5 - len(side))] for side in (described.shape, strides, described.box)]
@@ -365,15 +374,13 @@ def _called(found: re.Match[str]) -> str:
     return f"mma<{_TYPES[left]}, {_TYPES[right]}>({arguments});"
 
 
-def _entry(kernel: DeviceKernel) -> str:
-    """The kernel's text, and a function that calls it with pointers from a table."""
-    text = _MMA.sub(_called, KernelText(kernel).function())
-    if dynamic_shared_bytes(kernel):
-        text = re.sub(r"extern __shared__ .*;", "", text)
+def entry(text: str, name: str) -> str:
+    """A kernel's text, and a function that calls it with pointers from a table."""
+    text = re.sub(r"extern __shared__ .*;", "", _MMA.sub(_called, text))
     header = text[: text.index("{")]
-    params = header[header.index(f"{kernel.name}(") + len(kernel.name) + 1 : header.rindex(")")].split(", ")
+    params = header[header.index(f"{name}(") + len(name) + 1 : header.rindex(")")].split(", ")
     casts = [
         f"({p[: p.index('*') + 1]})table[{i}]" if "*" in p else f"*(const TensorMap*)table[{i}]"
         for i, p in enumerate(params)
     ]
-    return f'{text}\nextern "C" void {kernel.name}_entry(void** table) {{ {kernel.name}({", ".join(casts)}); }}\n'
+    return f'{text}\nextern "C" void {name}_entry(void** table) {{ {name}({", ".join(casts)}); }}\n'
