@@ -223,15 +223,15 @@ def sources_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def pack(folder: Path, arch: str) -> Mapping[str, int]:
-    """Writes the modules of all rungs, so that a device compiles nothing for them; bytes of each.
+def pack(folder: Path, arch: str, rungs: Sequence[Rung] = RUNGS) -> Mapping[str, int]:
+    """Writes the modules of rungs, so that a device compiles nothing for them; bytes of each.
 
     Raises:
         BuildError: NVRTC is missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sizes = {}
-    for rung in RUNGS:
+    for rung in rungs:
         if rung.make is not None:
             data = rung.make(arch).to_bytes()
             (folder / f"{rung.name}.module").write_bytes(data)
@@ -241,15 +241,15 @@ def pack(folder: Path, arch: str) -> Mapping[str, int]:
 
 
 def module_for(rung: Rung, folder: Path, device: CudaDevice) -> Module | None:
-    """The packed module of a rung or, where there is none for this device, one compiled here.
+    """The packed module of a rung or, where there is none for this device and these sources, one compiled here.
 
     Raises:
         BuildError: it cannot be.
     """
     if rung.make is None:
         return None
-    path, arch = folder / f"{rung.name}.module", own_arch(device.arch)
-    if path.exists():
+    path, sources, arch = folder / f"{rung.name}.module", folder / "sources", own_arch(device.arch)
+    if path.exists() and sources.exists() and sources.read_text() == sources_digest():
         found = Module.from_bytes(path.read_bytes())
         if found.metadata["arch"] == arch:
             return found
