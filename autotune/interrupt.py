@@ -34,6 +34,10 @@ class Interrupt:
         if self._active:
             signal.signal(signal.SIGINT, self._before)
 
+    def pressed(self) -> bool:
+        """Whether Ctrl-C was pressed, for those who ask now and then."""
+        return self.requested
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             raise KeyboardInterrupt

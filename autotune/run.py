@@ -12,6 +12,7 @@ from autotune import folder as run_folder
 from autotune import schedulers
 from autotune.callbacks import Callback
 from autotune.config import ConfigError, RunConfig
+from autotune.interrupt import Interrupt
 from autotune.loop import run_rounds
 from autotune.pools import check_runnable, make_pool
 from autotune.result import TuneResult
@@ -218,13 +219,20 @@ def _scheduler(config: RunConfig) -> TaskScheduler:
 def _references(
     tasks: Sequence[Task], settings: Settings, say: Callable[[str], None]
 ) -> tuple[Sequence[float | None], str | None]:
-    """Seconds of each task on ONNX Runtime, while nothing else of ours runs; or why there are none."""
+    """Seconds of each task on ONNX Runtime, while nothing else of ours runs; or why there are none.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, which is noted and looked at: raised anywhere, it may come where it is lost.
+    """
     from autotune.graph.reference import ReferenceFailure, onnxruntime_seconds
 
-    say(f"timing {'the same layers' if len(tasks) > 1 else 'the same layer'} on ONNX Runtime")
+    workloads = [task.workload for task in tasks]
     try:
-        with alone():
-            return onnxruntime_seconds([task.workload for task in tasks], settings.threads, settings.cache), None
+        with Interrupt() as interrupt:
+            say(f"timing {'the same layers' if len(tasks) > 1 else 'the same layer'} on ONNX Runtime")
+            with alone(stop=interrupt.pressed):
+                seconds = onnxruntime_seconds(workloads, settings.threads, settings.cache, stop=interrupt.pressed)
+                return seconds, None
     except ReferenceFailure as error:
         return [None] * len(tasks), f"no reference timings: {error}"
 

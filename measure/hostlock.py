@@ -7,7 +7,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from measure.patience import Patience
 
 log = logging.getLogger(__name__)
 
+_PATIENCE = 0.25
+"""Seconds after which a wait for the machine looks whether it is to stop."""
 _MODES = {"build": fcntl.LOCK_SH, "time": fcntl.LOCK_EX}
 
 
@@ -74,15 +76,21 @@ class HostLock:
 
 
 @contextmanager
-def alone(timeout: float = 600.0) -> Iterator[None]:
+def alone(timeout: float = 600.0, stop: Callable[[], bool] | None = None) -> Iterator[None]:
     """Nothing else of this package builds or times on this host, until the block ends; it is waited for.
 
     Args:
         timeout: seconds after which the block is entered all the same, which is told.
+        stop: asked while it waits; true: the wait ends with KeyboardInterrupt.
     """
-    lock = HostLock()
+    lock, end = HostLock(), time.monotonic() + timeout
     try:
-        if not lock.acquire("time", timeout):
+        while not (held := lock.acquire("time", min(_PATIENCE, max(0.0, end - time.monotonic())))):
+            if stop is not None and stop():
+                raise KeyboardInterrupt
+            if time.monotonic() >= end:
+                break
+        if not held:
             log.warning("other programs build or time on this host for %g s already: timings are disturbed", timeout)
         yield
     finally:

@@ -10,7 +10,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,10 @@ from measure.host import cores_for, last_level_cache_bytes, worker_environment
 from search_space.workloads import Workload
 
 _ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ("-m", "autotune.graph.reference")
+"""What the process that times runs."""
+_PATIENCE = 0.25
+"""Seconds after which a wait for timings looks whether it is to stop."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -54,6 +59,7 @@ def onnxruntime_seconds(
     cache: str = "warm",
     policy: ReferencePolicy | None = None,
     timeout: float = 600.0,
+    stop: Callable[[], bool] | None = None,
 ) -> list[float | None]:
     """Median seconds of each workload on ONNX Runtime, constant weights, the fastest of its variants.
 
@@ -66,6 +72,7 @@ def onnxruntime_seconds(
         cache: `warm`, or `network`: every execution on other weights, so that they are cold.
         policy: how long to time.
         timeout: seconds for all of it.
+        stop: asked meanwhile; true: it ends with KeyboardInterrupt.
 
     Returns:
         Seconds; None where onnxruntime is missing or does not have the operator.
@@ -89,30 +96,39 @@ def onnxruntime_seconds(
         "cache": cache,
         "policy": asdict(policy),
     }
-    answers = [json.loads(line) for line in _ask(json.dumps(request), timeout).splitlines()]
+    answers = [json.loads(line) for line in _ask(json.dumps(request), timeout, stop).splitlines()]
     return [answer["seconds"] for answer in answers]
 
 
-def _ask(request: str, timeout: float) -> str:
-    command = [sys.executable, "-m", "autotune.graph.reference"]
-    try:
-        done = subprocess.run(
-            command,
-            input=request,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            env=worker_environment([str(_ROOT)]),
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ReferenceFailure(
-            f"`timeout` must cover all reference timings, but got timeout={timeout} seconds"
-        ) from error
-    if done.returncode:
-        last = (done.stderr.strip() or "no message").splitlines()[-1]
-        raise ReferenceFailure(f"the process that times ONNX Runtime ended with code {done.returncode}: {last}")
-    return done.stdout
+def _ask(request: str, timeout: float, stop: Callable[[], bool] | None) -> str:
+    """What a process of its own answers. Ctrl-C is the caller's, who says by `stop` that it was pressed."""
+    command = [sys.executable, *PROGRAM]
+    pipe, end = subprocess.PIPE, time.monotonic() + timeout
+    environment = worker_environment([str(_ROOT)])
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
+    ) as process:
+        given: str | None = request
+        try:
+            while True:
+                try:
+                    out, errors = process.communicate(given, max(0.0, min(_PATIENCE, end - time.monotonic())))
+                    break
+                except subprocess.TimeoutExpired as error:
+                    given = None  # it has been sent
+                    if stop is not None and stop():
+                        raise KeyboardInterrupt from None
+                    if time.monotonic() >= end:
+                        raise ReferenceFailure(
+                            f"`timeout` must cover all reference timings, but got timeout={timeout} seconds"
+                        ) from error
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        last = (errors.strip() or "no message").splitlines()[-1]
+        raise ReferenceFailure(f"the process that times ONNX Runtime ended with code {process.returncode}: {last}")
+    return out
 
 
 def serve(request: dict[str, Any]) -> list[dict[str, Any]]:

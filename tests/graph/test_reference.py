@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Sequence
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,7 +101,7 @@ def test_seconds_of_a_process_of_its_own(cache: str) -> None:
 
 
 def test_nothing_is_started_for_no_workload(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference.subprocess, "run", None)
+    monkeypatch.setattr(reference.subprocess, "Popen", None)
     assert onnxruntime_seconds([], 2) == []
 
 
@@ -114,12 +114,22 @@ def test_missing_package_gives_none_and_says_what_to_install(
 
 
 def test_dead_process_is_an_error_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(command: Sequence[str], **options: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(list(command), -9, "", "first\nIllegal instruction")
-
-    monkeypatch.setattr(reference.subprocess, "run", run)
+    code = (
+        "import os, sys; sys.stderr.write('first\\nIllegal instruction'); sys.stderr.flush(); os.kill(os.getpid(), 9)"
+    )
+    monkeypatch.setattr(reference, "PROGRAM", ("-c", code))
     with pytest.raises(ReferenceFailure, match="code -9: Illegal instruction"):
         onnxruntime_seconds([SMALL], 2)
+
+
+def test_it_stops_when_it_is_asked_to_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    place = tmp_path / "pid"
+    code = f"import os, time; open({str(place)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    monkeypatch.setattr(reference, "PROGRAM", ("-c", code))
+    with pytest.raises(KeyboardInterrupt):
+        onnxruntime_seconds([SMALL], 2, stop=lambda: place.exists() and bool(place.read_text()))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(place.read_text()), 0)
 
 
 def test_time_out_is_an_error_that_says_how_long() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from measure import patience
 from measure.hostlock import HostLock, alone
 from measure.patience import Patience, telling
@@ -62,3 +64,15 @@ def test_another_program_that_times_is_waited_for_with_a_word(monkeypatch, caplo
     with alone(timeout=5.0):
         assert not other_may_build()
     assert len(caplog.records) == 2
+
+
+def test_a_wait_for_the_machine_ends_when_it_is_asked_to():
+    other = HostLock()
+    assert other.acquire("time", 5.0)
+    try:
+        with pytest.raises(KeyboardInterrupt), alone(stop=lambda: True):
+            raise AssertionError("the machine is another's")
+    finally:
+        other.close()
+    with alone(stop=lambda: True):
+        pass
