@@ -36,14 +36,22 @@ class Calibration:
     observed: Mapping[str, Observed]
 
     def format(self, names: Sequence[str], method: str = "mse", signed: bool = False) -> Format:
-        """One format for several values; see `choose_format`."""
+        """One format for several values; see `choose_format`.
+
+        Raises:
+            ValueError: a value that is not finite.
+        """
         found = [self.observed[name] for name in names]
+        for name, seen in zip(names, found, strict=True):
+            if not np.isfinite(seen.low + seen.high):
+                ends = f"{seen.low}..{seen.high}"
+                raise ValueError(f"values must be finite on the inputs of the calibration, but got {name!r} in {ends}")
         sample = np.concatenate([o.sample for o in found])
         return choose_format(sample, min(o.low for o in found), max(o.high for o in found), method, signed)
 
 
 def calibrate(graph: Graph, feeds: Iterable[Feeds], seed: int = 0) -> Calibration:
-    """Evaluates the graph on each of `feeds`.
+    """Evaluates the graph on each of `feeds`. Values that stay in floats need not be finite, as masks are not.
 
     Args:
         graph: in floats.
@@ -51,7 +59,7 @@ def calibrate(graph: Graph, feeds: Iterable[Feeds], seed: int = 0) -> Calibratio
         seed: of the samples.
 
     Raises:
-        ValueError: no feeds, or a value that is not finite.
+        ValueError: no feeds.
     """
     rng = np.random.default_rng(seed)
     parts: dict[str, list[Observed]] = {}
@@ -59,16 +67,14 @@ def calibrate(graph: Graph, feeds: Iterable[Feeds], seed: int = 0) -> Calibratio
         values = evaluate(graph, feed)
         for name in [*graph.inputs, *graph.constants, *(node.name for node in graph.nodes)]:
             if values[name].dtype.kind == "f" and values[name].size:
-                parts.setdefault(name, []).append(_observe(name, values[name], rng))
+                parts.setdefault(name, []).append(_observe(values[name], rng))
     if not parts:
         raise ValueError("`feeds` must hold at least one set of inputs, but got none")
     return Calibration({name: _together(found) for name, found in parts.items()})
 
 
-def _observe(name: str, array: Array, rng: np.random.Generator) -> Observed:
+def _observe(array: Array, rng: np.random.Generator) -> Observed:
     low, high = float(array.min()), float(array.max())
-    if not np.isfinite(low + high):
-        raise ValueError(f"values must be finite on the inputs of the calibration, but got {name!r} in {low}..{high}")
     flat = array.reshape(-1)
     if flat.size > SAMPLE:
         flat = np.concatenate([flat[rng.integers(0, flat.size, SAMPLE - 2)], [low, high]])
