@@ -15,7 +15,7 @@ from measure.patience import Patience
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = 0.25
+PATIENCE = 0.25
 """Seconds after which a wait for the machine looks whether it is to stop."""
 _MODES = {"build": fcntl.LOCK_SH, "time": fcntl.LOCK_EX}
 
@@ -85,7 +85,7 @@ def alone(timeout: float = 600.0, stop: Callable[[], bool] | None = None) -> Ite
     """
     lock, end = HostLock(), time.monotonic() + timeout
     try:
-        while not (held := lock.acquire("time", min(_PATIENCE, max(0.0, end - time.monotonic())))):
+        while not (held := lock.acquire("time", min(PATIENCE, max(0.0, end - time.monotonic())))):
             if stop is not None and stop():
                 raise KeyboardInterrupt
             if time.monotonic() >= end:

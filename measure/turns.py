@@ -22,7 +22,7 @@ from measure.child import Child, Death
 from measure.errors import ErrorClass, OutcomeError, PoolError, TrialFailure
 from measure.examination import Examination, References
 from measure.host import cores_for
-from measure.hostlock import HostLock
+from measure.hostlock import PATIENCE, HostLock
 from measure.interface import Bound, Executor, Task
 from measure.pool import Trial, TrialResult
 from measure.settings import LocalSettings
@@ -30,8 +30,6 @@ from measure.timing import counted, rotation_copies
 
 _SHARE = 1 / 40
 """Of the time-out of one kernel, that a round has for each kernel besides."""
-_PATIENCE = 0.25
-"""Seconds after which a wait for the machine looks whether it is to stop."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class TurnTimer:
         """
         found: list[TrialResult] = []
         for first in range(0, len(trials), self.turns.group):
-            while not self._lock.acquire("time", _PATIENCE):  # others build or time
+            while not self._lock.acquire("time", PATIENCE):  # others build or time
                 if stop():
                     return found
             if stop():

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from measure.host import cores_for, last_level_cache_bytes, worker_environment
+from measure.hostlock import PATIENCE
 from search_space.workloads import Workload
 
 _ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ("-m", "autotune.graph.reference")
 """What the process that times runs."""
-_PATIENCE = 0.25
-"""Seconds after which a wait for timings looks whether it is to stop."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -112,7 +111,7 @@ def _ask(request: str, timeout: float, stop: Callable[[], bool] | None) -> str:
         try:
             while True:
                 try:
-                    out, errors = process.communicate(given, max(0.0, min(_PATIENCE, end - time.monotonic())))
+                    out, errors = process.communicate(given, max(0.0, min(PATIENCE, end - time.monotonic())))
                     break
                 except subprocess.TimeoutExpired as error:
                     given = None  # it has been sent

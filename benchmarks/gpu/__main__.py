@@ -42,7 +42,7 @@ BESIDE = "benchmarks.gpu.beside"
 def search(row: Row, target: str, pool: MeasurePool, trials: int, seed: int) -> TuneResult:
     """The best candidate of a row."""
     workload = row.make()
-    settings = Settings(target, trials, seed, max(16, trials // 3), run_timeout=TRIAL_SECONDS, finalists=0)
+    settings = Settings(target, trials, seed, max(16, trials // 3), finalists=0)
     (result,) = run_rounds([prepare(Task(row.name, workload), settings)], pool)
     return result
 

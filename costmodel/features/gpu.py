@@ -41,7 +41,7 @@ BLOCK_SECONDS = 0.5e-9
 STEP_CYCLES = 60.0
 """What a step costs besides, in barriers and in starting its copies."""
 DRAIN_CYCLES = 60.0
-"""From the end of the last product of a step that warpgroups wait for to the first of the next, besides."""
+"""From the last product of a step that warpgroups wait for to the first of the next, besides; an assumption."""
 FLIGHT_BYTES = 32768.0
 """Bytes on their way to one multiprocessor that keep the memory busy."""
 MOST_IN_FLIGHT = 128.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -194,7 +194,3 @@ def boxes_of(array: Any) -> Any:
             for across in range(_BOXES[1]):
                 out[:, across, row, place : place + 8] = found[:, across * TILE : across * TILE + 8]
     return out.reshape(*_BOXES, TILE * TILE)
-
-
-def modules_of(kernels: Sequence[Written], arch: str) -> dict[str, Module]:
-    return {kernel.name: kernel.module(arch) for kernel in kernels}

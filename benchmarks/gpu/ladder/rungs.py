@@ -95,10 +95,6 @@ def _copied(nbytes: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return wanted
 
 
-def _arch(device: CudaDevice) -> str:
-    return own_arch(device.arch)
-
-
 def _tensor_maps(device: CudaDevice, module: Module | None) -> Facts:
     """Maps of many arrays, of which the driver wants what the copy unit does; nothing is launched."""
     from targets.cuda.packed import MAP_ALIGNMENT
@@ -167,10 +163,9 @@ def _timing(device: CudaDevice, module: Module | None) -> Facts:
     from targets.cuda.stopwatch import Stopwatch
 
     del module
-    memory = [device.allocate(STREAM_BYTES) for _ in range(2)]
-    whole = Stopwatch(device, lambda: device.fill(memory[0], 1), 1, cold=False)
-    part = Stopwatch(device, lambda: device.fill(device_part, 1), 1, cold=False)
-    device_part = device.allocate(STREAM_BYTES // LARGER)
+    memory, less = device.allocate(STREAM_BYTES), device.allocate(STREAM_BYTES // LARGER)
+    whole = Stopwatch(device, lambda: device.fill(memory, 1), 1, cold=False)
+    part = Stopwatch(device, lambda: device.fill(less, 1), 1, cold=False)
     seconds = {name: np.sort(watch.time(32)) for name, watch in (("whole", whole), ("part", part))}
     median = {name: float(np.median(s)) for name, s in seconds.items()}
     rate = STREAM_BYTES / median["whole"]

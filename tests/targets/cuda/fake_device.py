@@ -135,15 +135,8 @@ class FakeDevice:
         assert facts["box"][-1] * 2 <= facts["swizzle"] == 128
         return memory.ctypes.data, facts
 
-    def prepared(
-        self,
-        kernel: DeviceKernel,
-        grid: Sequence[int],
-        block: Sequence[int],
-        dynamic_shared_bytes: int,
-        arguments: Sequence[NDArray[np.uint8]],
-    ) -> Callable[[], None]:
-        return partial(self.launch, kernel, grid, block, dynamic_shared_bytes, arguments)
+    def prepared(self, *launch: Any) -> Callable[[], None]:
+        return partial(self.launch, *launch)
 
     def launch(
         self,

@@ -241,19 +241,20 @@ def test_a_phase_that_begins_while_others_may_still_wait_is_found() -> None:
     (kernel,) = program.kernels
     ring = next(n for n in walk_stmt(kernel.body) if isinstance(n, Intrinsic) and n.name == ARRIVE)
 
-    def again(stmt: Stmt) -> Stmt | None:
-        return stmt if isinstance(stmt, Intrinsic) and is_bulk(stmt) and stmt.predicate is None else None
-
-    bulks = [n for n in walk_stmt(kernel.body) if again(n) is not None and n.name not in (ARRIVE, CONVERGE)]  # type: ignore[union-attr]
-    waiting = replace(ring, output=next(n for n in bulks if n.name.startswith(EXPECT)).output)  # type: ignore[union-attr]
-    asked = [n for n in bulks if n.name not in (BEGIN, *FENCES)]  # type: ignore[union-attr]
+    bulks = [
+        n
+        for n in walk_stmt(kernel.body)
+        if isinstance(n, Intrinsic) and is_bulk(n) and n.predicate is None and n.name not in (ARRIVE, CONVERGE)
+    ]
+    begun = [n for n in bulks if n.name in (BEGIN, *FENCES)]
+    asked = [n for n in bulks if n not in begun]
+    waiting = replace(ring, output=next(n.output for n in asked if n.name.startswith(EXPECT)))
     slot, parity = waiting.output.indices
     later = replace(waiting.output, indices=(slot, (parity + 1) % 2))
     renewed = [
-        replace(n, output=later) if n.name.startswith(EXPECT) else replace(n, inputs=(n.inputs[0], later))  # type: ignore[union-attr]
+        replace(n, output=later) if n.name.startswith(EXPECT) else replace(n, inputs=(n.inputs[0], later))
         for n in asked
     ]
-    begun = [n for n in bulks if n.name in (BEGIN, *FENCES)]  # type: ignore[union-attr]
 
     def body(*between: Stmt) -> Stmt:
         stmts = [*begun, Barrier(), *asked, waiting, *between, *renewed, replace(waiting, output=later)]
