@@ -9,20 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autotune.executable import load as load
+    from autotune.executable.loading import load as load
     from autotune.handwritten import build as build
     from autotune.handwritten import lower as lower
-    from autotune.result import TuneResult as TuneResult
-    from autotune.tuner import tune as tune
+    from autotune.tuning.result import TuneResult as TuneResult
+    from autotune.tuning.tuner import tune as tune
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "TuneResult": "autotune.result",
+    "TuneResult": "autotune.tuning.result",
     "build": "autotune.handwritten",
-    "load": "autotune.executable",
+    "load": "autotune.executable.loading",
     "lower": "autotune.handwritten",
-    "tune": "autotune.tuner",
+    "tune": "autotune.tuning.tuner",
 }
 
 __all__ = ["TuneResult", "__version__", "build", "load", "lower", "tune"]

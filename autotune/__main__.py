@@ -1,6 +1,6 @@
 """`python -m autotune`: the command line."""
 
-from autotune.cli import main
+from autotune.cli.app import main
 
 if __name__ == "__main__":
     main()

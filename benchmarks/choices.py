@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.guide import Guide
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler
+from autotune.tuning.scorer import ModelScorer
 from autotune.units import share
 from benchmarks import results
 from benchmarks.markdown import table
@@ -89,9 +89,9 @@ class Candidates:
 
     def __init__(self, space: SearchSpace, count: int, seed: int) -> None:
         rng, frame = np.random.default_rng(seed), Frame(space)
-        guide = Guide(space, RooflineModel(), np.random.default_rng([seed, 1]), noise=0)
+        scorer = ModelScorer(space, RooflineModel(), np.random.default_rng([seed, 1]), noise=0)
         drawn = LegalSampler(frame, Seen(), rng).spread(np.full(len(space.sketches), DRAWN, np.int64))
-        scores = frame.score(drawn, guide)
+        scores = frame.score(drawn, scorer)
         noisy = np.argsort(-(scores + SPREAD * rng.standard_normal(len(scores))))
         chosen = list(dict.fromkeys([*np.argsort(-scores, kind="stable")[:FIRST], *noisy[:count]]))[:count]
         self.estimates: NDArray[np.float64] = np.exp(-scores[chosen])

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from autotune.callbacks import Callback, Progress
-from autotune.loop import run_rounds
-from autotune.task import Task
-from autotune.tuner import prepare
-from autotune.tuning import Settings
+from autotune.tuning.callbacks import Callback, Progress
+from autotune.tuning.loop import run_rounds
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.tuner import prepare
 from measure.database import Database
 from measure.fleet.pool import FleetPool
 from measure.fleet.simulated import SimulatedProvider

@@ -19,10 +19,10 @@ import onnx
 import yaml
 
 from autotune.config import RunConfig, check_config
-from autotune.deploy import FOLDER, compare
-from autotune.network import make_feeds
-from autotune.run import run
-from autotune.subject import network_of, settings_of
+from autotune.network.build import make_feeds
+from autotune.network.deploy import FOLDER, compare
+from autotune.run.resolve import network_of, settings_of
+from autotune.run.run import run
 from benchmarks import results, tables
 from benchmarks.ort_arena import Arena, measure_arena
 

@@ -22,12 +22,12 @@ import numpy as np
 from autotune.config import check_config
 from autotune.graph.importer import load_model
 from autotune.graph.ir import Array
-from autotune.graph.network_process import NetworkProcess, interleaved, of_turns
 from autotune.graph.quantise import CALIBRATION_INPUTS, TEST_INPUTS, Feeds, random_feeds
 from autotune.graph.quantise.accuracy import added
 from autotune.graph.quantise.formats import decibels
-from autotune.network import load_network
-from autotune.subject import settings_of
+from autotune.network.load import load_network
+from autotune.network.process import NetworkProcess, interleaved, of_turns
+from autotune.run.resolve import settings_of
 from benchmarks import results, tables
 from benchmarks.rows import pick
 from benchmarks.survey.exports import EXPORTERS

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.config import check_config
-from autotune.deploy import limits_of
-from autotune.loop import run_rounds, state_of
-from autotune.pools import make_pool
+from autotune.network.deploy import limits_of
+from autotune.run.resolve import network_of, settings_of
 from autotune.schedulers import SCHEDULERS, TaskScheduler, TaskState
-from autotune.subject import network_of, settings_of
-from autotune.tuner import prepare
+from autotune.tuning.loop import run_rounds, state_of
+from autotune.tuning.pools import make_pool
+from autotune.tuning.tuner import prepare
 from benchmarks import results, tables
 
 NETWORKS = ("resnet50",)

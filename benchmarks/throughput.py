@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from autotune.guide import Guide
 from autotune.search import moves
 from autotune.search.population import Frame, Population, Seen
 from autotune.search.sampling import LegalSampler
+from autotune.tuning.scorer import ModelScorer
 from benchmarks import results, tables
 from costmodel.features import FeatureExtractor
 from costmodel.models.lightgbm_model import LightGBMModel
@@ -80,15 +80,15 @@ class Bench:
         self.space, self.frame = space, Frame(space)
         self.model = LightGBMModel(seed=seed)
         self.rng = np.random.default_rng(seed)
-        self.guide = Guide(space, self.model, np.random.default_rng([seed, 1]))
+        self.scorer = ModelScorer(space, self.model, np.random.default_rng([seed, 1]))
 
     def learn(self, programs: int = MEASURED) -> None:
         """Fits the trees; from here on they score instead of the roofline."""
         population = self.draw(programs, Seen())
         noise = np.exp(0.3 * self.rng.standard_normal(len(population)))
-        seconds = np.exp(-self.frame.score(population, self.guide)) * noise
-        self.guide.observe(self.frame.candidates(population), seconds.tolist())
-        self.guide.refit()
+        seconds = np.exp(-self.frame.score(population, self.scorer)) * noise
+        self.scorer.observe(self.frame.candidates(population), seconds.tolist())
+        self.scorer.refit()
 
     def draw(self, count: int, seen: Seen) -> Population:
         """About `count` random candidates, evenly over the sketches: distinct, legal, not seen."""
@@ -102,7 +102,7 @@ class Bench:
         drawn = self.draw(count, seen)
         seen.add(self.frame.keys(drawn))
         clock.stop("made")
-        self.frame.score(drawn, self.guide)
+        self.frame.score(drawn, self.scorer)
         clock.stop("scored")
         return {"candidates": len(drawn), **clock.seconds}
 
@@ -122,7 +122,7 @@ class Bench:
         clock.stop("told apart")
         children = children.take(self.frame.legal(children))
         clock.stop("checked")
-        self.frame.score(children, self.guide)
+        self.frame.score(children, self.scorer)
         clock.stop("scored")
         del clock.seconds["start"]
         return {"candidates": len(children), **clock.seconds}

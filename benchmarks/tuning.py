@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.tuner import tune
+from autotune.tuning.tuner import tune
 from measure.record import Record
 from search_space.workloads import Workload
 

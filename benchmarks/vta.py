@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from autotune.result import TuneResult
-from autotune.roofline import Standing, draw
-from autotune.tuner import tune
+from autotune.report.roofline import Standing, draw
+from autotune.tuning.result import TuneResult
+from autotune.tuning.tuner import tune
 from benchmarks import results, tables
 from benchmarks.rows import pick
 from search_space import workloads

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from autotune import search
-from autotune.guide import Guide
+from autotune.tuning.scorer import ModelScorer
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models import registry as models
 from search_space import workloads
@@ -40,8 +40,8 @@ def measure(candidate):
 # %% [markdown]
 # ## The loop
 #
-# The guide scores candidates: by the roofline and some noise until it has seen eight, by the cost model from then on.
-# Two strategies go the same way; `random` never asks the guide, so its rounds show what the model is worth anywhere
+# The scorer scores candidates: by the roofline and some noise until it has seen eight, by the cost model from then on.
+# Two strategies go the same way; `random` never asks the scorer, so its rounds show what the model is worth anywhere
 # in the space.
 
 # %%
@@ -50,16 +50,16 @@ ROUNDS, BATCH = 4, 10
 
 def run(name, seed=0, **options):
     """Rounds of (beliefs, seconds, sketches), each (BATCH,)."""
-    guide = Guide(space, models.make("lightgbm", {}, seed), np.random.default_rng([seed, 1]))
-    strategy = search.get(name)(space, guide, np.random.default_rng([seed, 2]), **options)
+    scorer = ModelScorer(space, models.make("lightgbm", {}, seed), np.random.default_rng([seed, 1]))
+    strategy = search.get(name)(space, scorer, np.random.default_rng([seed, 2]), **options)
     rounds = []
     for _ in range(ROUNDS):
         asked = strategy.ask(BATCH)
-        beliefs = guide.score(asked)
+        beliefs = scorer.score(asked)
         seconds = np.array([measure(one) for one in asked])
         strategy.tell(asked, seconds)
-        guide.observe(asked, seconds)
-        guide.refit()
+        scorer.observe(asked, seconds)
+        scorer.refit()
         rounds.append((beliefs, seconds, np.array([one.sketch for one in asked])))
     return rounds
 

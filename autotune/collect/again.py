@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.interrupt import Interrupt
-from autotune.tuning import TaskTuning
+from autotune.tuning.interrupt import Interrupt
+from autotune.tuning.task_tuning import TaskTuning
 from measure.database import Database
 from measure.host import describe_host
 from measure.record import Record

@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune import folder as run_folder
-from autotune.callbacks import Callback
 from autotune.collect.again import Again, time_again
 from autotune.collect.items import Item, collect_of, items_of
-from autotune.config import ConfigError, RunConfig
-from autotune.guide import Guide
-from autotune.loop import run_rounds
-from autotune.pools import check_runnable, make_pool
+from autotune.config import ConfigError, RunConfig, errors_at
+from autotune.run import folder as run_folder
+from autotune.run.resolve import settings_of
 from autotune.schedulers import TaskScheduler, TaskState
 from autotune.search.base import Candidate
-from autotune.subject import blamed, settings_of
-from autotune.task import Task
-from autotune.tuner import known, prepare
-from autotune.tuning import Settings, TaskTuning
+from autotune.tuning.callbacks import Callback
+from autotune.tuning.loop import run_rounds
+from autotune.tuning.pools import check_runnable, make_pool
+from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings, TaskTuning
+from autotune.tuning.tuner import known, prepare
 from costmodel.dataset import Dataset, DatasetError, TaskData
 from costmodel.dataset.build import build, machine_of
 from costmodel.dataset.dataset import task_from_json, task_to_json
@@ -115,7 +115,7 @@ def collect(
     check_runnable(config.measure.pool, [settings.target], where)
     end = None if minutes is None else time.monotonic() + 60 * minutes
     folder = run_folder.make_folder(config)
-    with blamed(f"{where}:measure.pool"):
+    with errors_at(f"{where}:measure.pool"):
         pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
     with run_folder.claimed(folder), Database(config.records_path) as database:
         database.check_compatible(settings.target)
@@ -178,7 +178,7 @@ def tunings_of(
             name = item.name if strategy == RANDOM else f"{item.name} ({strategy})"
             tuning = prepare(Task(name, item.workload), how, (), space)
             if strategy == RANDOM:
-                tuning.guide = _Unguided(space, RandomModel(), settings.generator(item.workload.key, "unguided"))
+                tuning.scorer = _Unscored(space, RandomModel(), settings.generator(item.workload.key, "unguided"))
             tuning.replay(own)
             halves.append(tuning)
     return halves
@@ -211,14 +211,14 @@ def _again(items: Sequence[Item], tunings: Sequence[TaskTuning], database: Datab
     ]
 
 
-class _Unguided(Guide):
-    """Guide of what is drawn at random: it learns nothing, as nobody asks it, and needs no features for that."""
+class _Unscored(ModelScorer):
+    """ModelScorer of what is drawn at random: it learns nothing, as nobody asks it, and needs no features for that."""
 
     def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
-        """See `Guide.observe`."""
+        """See `ModelScorer.observe`."""
 
     def refit(self) -> None:
-        """See `Guide.refit`."""
+        """See `ModelScorer.refit`."""
 
 
 def tasks_beside(records: Path) -> list[TaskData]:

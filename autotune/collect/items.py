@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autotune.collect.random_programs import random_workload
-from autotune.config import CollectConfig, ConfigError, RunConfig, SourceConfig
+from autotune.config import CollectConfig, ConfigError, RunConfig, SourceConfig, errors_at
 from autotune.naming import nearest
-from autotune.subject import blamed, network_of, workload_of
-from autotune.task import Task
+from autotune.run.resolve import network_of, workload_of
+from autotune.tuning.task import Task
 from search_space.workloads import Workload
 
 
@@ -77,7 +77,7 @@ def _items(source: SourceConfig, config: RunConfig, programs: int, where: str, n
         tasks = _chosen(_network_tasks(source, config, name, where), source, where)
         return [Item(task.name, task.workload, programs, {name: task.weight}) for task in tasks]
     if source.workload is not None:
-        with blamed(f"{where}.workload"):
+        with errors_at(f"{where}.workload"):
             workload = workload_of(source.workload)
             workload.tensors(workload.algorithms[0])  # states what is wrong with impossible sizes
         return [Item(_shape_name(workload), workload, programs)]

@@ -18,7 +18,7 @@ from autotune.config import RunConfig
 from measure.host import describe_host
 
 if TYPE_CHECKING:
-    from autotune.tuning import TaskTuning
+    from autotune.tuning.task_tuning import TaskTuning
 
 DATABASE = "mlflow.db"
 """The embedded store: a file beside the run folders."""

@@ -68,7 +68,7 @@ class MLflowStore(Store):
         self._uri = uri
         self._known: dict[str, str] = {}  # key → id
         self._asked: set[str] = set()  # beginnings of the keys that were looked for
-        with self._blamed():
+        with self._store_errors():
             file = database_file(uri)
             if file is not None:
                 make_whole(file, _migrated)
@@ -90,7 +90,7 @@ class MLflowStore(Store):
         parent: str | None,
     ) -> str:
         """See `Store`."""
-        with self._blamed():
+        with self._store_errors():
             if (found := self._found(key)) is not None:
                 self.set_status(found, "RUNNING", None)
                 self.log_parameters(found, parameters)
@@ -103,7 +103,7 @@ class MLflowStore(Store):
 
     def log_parameters(self, run: str, parameters: Mapping[str, str]) -> None:
         """See `Store`."""
-        with self._blamed():
+        with self._store_errors():
             there = self._client.get_run(run).data.params
             cut = {name: value[:_VALUE] for name, value in parameters.items()}
             changed = [RunTag(f"resumed.{n}", v) for n, v in cut.items() if n in there and there[n] != v]
@@ -113,25 +113,25 @@ class MLflowStore(Store):
 
     def log_metrics(self, run: str, points: Sequence[Point]) -> None:
         """See `Store`."""
-        with self._blamed():
+        with self._store_errors():
             for part in _parts(points, _METRICS):
                 metrics = [Metric(point.name, point.value, point.time_ms, point.step) for point in part]
                 self._client.log_batch(run, metrics=metrics)
 
     def log_tags(self, run: str, tags: Mapping[str, str]) -> None:
         """See `Store`."""
-        with self._blamed():
+        with self._store_errors():
             for part in _parts(list(tags.items()), _BATCH):
                 self._client.log_batch(run, tags=[RunTag(name, value) for name, value in part])
 
     def log_file(self, run: str, path: Path, folder: str) -> None:
         """See `Store`."""
-        with self._blamed():
+        with self._store_errors():
             self._client.log_artifact(run, str(path), folder or None)
 
     def log_model(self, run: str, path: Path, kind: str) -> None:
         """See `Store`; `mlflow.pyfunc.load_model("runs:/ID/cost_model")` gives what predicts."""
-        with self._blamed(), tempfile.TemporaryDirectory(prefix="autotune-model-") as place:
+        with self._store_errors(), tempfile.TemporaryDirectory(prefix="autotune-model-") as place:
             data = write_folder(Path(place) / "data", path, kind)
             made = Path(place) / "cost_model"
             mlflow.pyfunc.save_model(
@@ -144,7 +144,7 @@ class MLflowStore(Store):
 
     def register_model(self, run: str, name: str) -> str:
         """See `Store`; `mlflow.pyfunc.load_model("models:/NAME/VERSION")` gives what predicts."""
-        with self._blamed():
+        with self._store_errors():
             with suppress(MlflowException):  # there is one of that name; if it is something else, the next call says so
                 self._client.create_registered_model(name)
             known = self._client.search_model_versions(f"name = '{name}' and run_id = '{run}'")
@@ -155,14 +155,14 @@ class MLflowStore(Store):
 
     def log_input(self, run: str, data: Input) -> None:
         """See `Store`."""
-        with self._blamed():
+        with self._store_errors():
             dataset = Dataset(data.name, data.digest, "local", json.dumps({"uri": data.source}))
             tags = [InputTag("mlflow.data.context", data.context)]
             self._client.log_inputs(run, datasets=[DatasetInput(dataset, tags)])
 
     def set_status(self, run: str, status: str, time_ms: int | None) -> None:
         """See `Store`."""
-        with self._blamed():
+        with self._store_errors():
             if time_ms is None:
                 self._client.update_run(run, status)
             else:
@@ -200,7 +200,7 @@ class MLflowStore(Store):
             return str(found.experiment_id)  # another run was faster
 
     @contextmanager
-    def _blamed(self) -> Iterator[None]:
+    def _store_errors(self) -> Iterator[None]:
         """Turns a store's failure into one sentence."""
         try:
             yield

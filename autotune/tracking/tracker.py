@@ -13,18 +13,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from autotune.callbacks import Callback, Progress
 from autotune.config import ConfigError, RunConfig
 from autotune.naming import file_name
 from autotune.tracking import facts, registry
 from autotune.tracking.launch import Uploads, wait
 from autotune.tracking.spool import EVENTS, SpoolError, Writer, pending, read_state, spool_for, spools, store_of
+from autotune.tuning.callbacks import Callback, Progress
 from costmodel.models.errors import ModelError
 from measure.record import Record
 
 if TYPE_CHECKING:
-    from autotune.result import TuneResult
-    from autotune.tuning import TaskTuning
+    from autotune.tuning.result import TuneResult
+    from autotune.tuning.task_tuning import TaskTuning
 
 LIVE_AFTER = 300.0
 """Seconds of an operator's run after which uploading begins: MLflow's import then costs less than a hundredth of it."""
@@ -173,12 +173,12 @@ class SpoolTracker(Tracker):
         if self._writer is None:
             return
         for tuning in self._tunings:
-            if not tuning.guide.fitted:
+            if not tuning.scorer.fitted:
                 continue
             path = self._writer.folder / "cost_model" / f"{file_name(tuning.task.name)}.txt"
             try:
                 path.parent.mkdir(exist_ok=True)
-                tuning.guide.model.save(path)
+                tuning.scorer.model.save(path)
             except (OSError, ModelError) as error:
                 self._stop(error)
                 return

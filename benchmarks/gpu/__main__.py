@@ -20,11 +20,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autotune.loop import run_rounds
-from autotune.result import TuneResult
-from autotune.task import Task
-from autotune.tuner import prepare
-from autotune.tuning import Settings
+from autotune.tuning.loop import run_rounds
+from autotune.tuning.result import TuneResult
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.tuner import prepare
 from benchmarks import results
 from benchmarks.gpu.rows import ROWS, Row
 from benchmarks.gpu.wary import WaryPool

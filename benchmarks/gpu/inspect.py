@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.guide import Guide
 from autotune.search.base import Candidate
 from autotune.search.evolution import Evolution
+from autotune.tuning.scorer import ModelScorer
 from benchmarks.gpu import rows
 from benchmarks.gpu.machine_code import MATH, TENSOR, Bound, MissingDisassembler, bound, disassemble, disassembler
 from costmodel.models.lightgbm_model import LightGBMModel
@@ -78,9 +78,9 @@ class Inspected:
 
 def first(space: SearchSpace, seed: int) -> Candidate:
     """The candidate that an evolutionary search on the roofline finds best."""
-    guide = Guide(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]), noise=0.0)
-    found = Evolution(space, guide, np.random.default_rng(seed), generations=GENERATIONS).ask(16)
-    return found[int(np.argmax(guide.score(found)))]
+    scorer = ModelScorer(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]), noise=0.0)
+    found = Evolution(space, scorer, np.random.default_rng(seed), generations=GENERATIONS).ask(16)
+    return found[int(np.argmax(scorer.score(found)))]
 
 
 def inspected(target: CudaTarget, space: SearchSpace, candidate: Candidate, program: str) -> Iterator[Inspected]:

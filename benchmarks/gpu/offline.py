@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autotune.guide import Guide
 from autotune.search.evolution import Evolution
 from autotune.search.population import Seen
+from autotune.tuning.scorer import ModelScorer
 from benchmarks import results, table
 from benchmarks.gpu.offline_table import offline
 from benchmarks.gpu.rows import convolution
@@ -131,10 +131,10 @@ def timed(work: Callable[[], T], repeat: int = 1) -> tuple[T, float]:
 def compiled(workload: Workload, target: CudaTarget, count: int, seed: int) -> Compilation:
     """Compiles what an evolutionary search asks for first."""
     space = generate(workload, target.hardware)
-    guide = Guide(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]))
+    scorer = ModelScorer(space, LightGBMModel(seed=seed), np.random.default_rng([seed, 1]))
     found = Compilation()
     devices: list[DeviceProgram] = []
-    for place, candidate in enumerate(Evolution(space, guide, np.random.default_rng(seed)).ask(count)):
+    for place, candidate in enumerate(Evolution(space, scorer, np.random.default_rng(seed)).ask(count)):
         sketch = space.sketches[candidate.sketch]
         trace = sketch.trace(candidate.choices)
         program, seconds = timed(lambda s=sketch, t=trace: program_of(workload, s.algorithm, t))
@@ -169,8 +169,8 @@ def scored(space: SearchSpace, repeat: int, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
     sketches = range(len(space.sketches))
     drawn = [bench.frame.of(sketch, bench.frame.uniform(sketch, POPULATION, rng)) for sketch in sketches]
-    bench.frame.score(population, bench.guide)  # code is compiled on first use
-    scoring = [timed(lambda: bench.frame.score(population, bench.guide))[1] for _ in range(repeat)]
+    bench.frame.score(population, bench.scorer)  # code is compiled on first use
+    scoring = [timed(lambda: bench.frame.score(population, bench.scorer))[1] for _ in range(repeat)]
     checking = [timed(lambda: [bench.frame.legal(each) for each in drawn])[1] for _ in range(repeat)]
     return {
         "candidates": len(population),

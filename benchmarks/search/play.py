@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune import search
-from autotune.guide import Guide
-from autotune.models import make_model
 from autotune.search.base import SearchStrategy
-from autotune.tuning import Settings
+from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.task_tuning import Settings
 from benchmarks.search.replay import ReplayTable
 from benchmarks.search.uniform import UniformSearch
 from costmodel.models import registry
+from costmodel.models.registry import make as make_model
 
 UNIFORM = "uniform"
 """Name of the baseline: random search, uniform over the legal space."""
@@ -65,7 +65,7 @@ class Played:
     Attributes:
         seconds: latencies in the order of asking, (trials,); NaN for a failure. It ends at the best candidate of the
             table, or where the trials or the candidates are used up.
-        rank_accuracy: of the model before each round, see `Guide`, (rounds,).
+        rank_accuracy: of the model before each round, see `ModelScorer`, (rounds,).
         wall: seconds of processor time that the search took.
     """
 
@@ -92,7 +92,7 @@ def play(table: ReplayTable, method: Method, seed: int, trials: int, batch: int 
     """
     start = time.process_time()
     settings = Settings(target=table.target, trials=trials, seed=seed, batch=batch, threads=table.threads)
-    strategy, guide = _make(table, method, settings)
+    strategy, scorer = _make(table, method, settings)
     measured: list[NDArray[np.float64]] = []
     ranked: list[float] = []
     left = min(trials, len(table.seconds))
@@ -106,16 +106,16 @@ def play(table: ReplayTable, method: Method, seed: int, trials: int, batch: int 
         if np.nanmin(seconds, initial=np.inf) <= table.best:
             break
         strategy.tell(asked, seconds)
-        if guide is not None:
-            guide.observe(asked, seconds.tolist())
-            ranked.append(guide.rank_accuracy)
-            guide.refit()
+        if scorer is not None:
+            scorer.observe(asked, seconds.tolist())
+            ranked.append(scorer.rank_accuracy)
+            scorer.refit()
     found = np.concatenate(measured) if measured else np.empty(0)
     at = np.flatnonzero(found <= table.best)
     return Played(found[: int(at[0]) + 1] if len(at) else found, np.array(ranked), time.process_time() - start)
 
 
-def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[SearchStrategy, Guide | None]:
+def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[SearchStrategy, ModelScorer | None]:
     key = table.workload.key
     kind: Callable[..., SearchStrategy] = UniformSearch if method.strategy == UNIFORM else search.get(method.strategy)
     draws = settings.generator(key, "search")
@@ -126,8 +126,8 @@ def _make(table: ReplayTable, method: Method, settings: Settings) -> tuple[Searc
         options["prior"] = False
     model = make_model(method.model, options, settings.seed)
     noise = {} if method.estimate else {"noise": DROWNED}
-    guide = Guide(table.space, model, settings.generator(key, "guide"), extractor=table.extractor, **noise)
-    return kind(table.space, guide, draws, **method.strategy_options), guide
+    scorer = ModelScorer(table.space, model, settings.generator(key, "guide"), extractor=table.extractor, **noise)
+    return kind(table.space, scorer, draws, **method.strategy_options), scorer
 
 
 def _no_score(sketch: int, choices: NDArray[np.int32]) -> NDArray[np.float64]:

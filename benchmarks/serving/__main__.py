@@ -18,10 +18,11 @@ import numpy as np
 import onnx
 
 from autotune.config import RunConfig, check_config
-from autotune.deploy import FOLDER, limits_of
-from autotune.network import Schedules, make_feeds, write_network
-from autotune.run import run
-from autotune.subject import network_of, settings_of
+from autotune.network.build import make_feeds, write_network
+from autotune.network.deploy import FOLDER, limits_of
+from autotune.network.schedules import Schedules
+from autotune.run.resolve import network_of, settings_of
+from autotune.run.run import run
 from benchmarks import results
 from benchmarks.peers.base import PeerError, PeerProcess
 from benchmarks.rows import pick

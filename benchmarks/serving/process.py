@@ -30,7 +30,7 @@ class Ours:
     """An executable of ours, called by all."""
 
     def __init__(self, source: str, threads: int, cores: int) -> None:
-        from autotune.executable import load
+        from autotune.executable.loading import load
 
         self._network = load(source, threads)
 

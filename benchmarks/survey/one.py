@@ -14,23 +14,25 @@ from typing import Any, Self
 import numpy as np
 import onnx
 
-from autotune.bound import bound_seconds
 from autotune.config import RunConfig, check_config
-from autotune.deploy import FOLDER, limits_of
-from autotune.executable import Executable, load
+from autotune.executable.loading import Executable, load
 from autotune.graph.errors import ModelError
 from autotune.graph.float64 import evaluate_in_float64
 from autotune.graph.importer import load_model
 from autotune.graph.ir import Array
-from autotune.graph.network_process import NetworkProcess, RuntimeFailure, interleaved, of_turns
 from autotune.graph.onnx_nodes import NodeError
-from autotune.judge import Check, errors_of, judged
-from autotune.network import TOLERANCE, Network, load_network, make_feeds, write_network
-from autotune.network_timing import Timing
-from autotune.run import run
-from autotune.schedules import Schedules
-from autotune.subject import settings_of
-from autotune.tuning import Settings
+from autotune.network.bound import bound_seconds
+from autotune.network.build import make_feeds, write_network
+from autotune.network.check import TOLERANCE
+from autotune.network.comparison import Check, errors_of, judged
+from autotune.network.deploy import FOLDER, limits_of
+from autotune.network.load import Network, load_network
+from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved, of_turns
+from autotune.network.schedules import Schedules
+from autotune.network.timing import Timing
+from autotune.run.resolve import settings_of
+from autotune.run.run import run
+from autotune.tuning.task_tuning import Settings
 from benchmarks.survey.process import Facts, within
 from measure.host import cores_for
 from measure.hostlock import alone

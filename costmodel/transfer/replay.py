@@ -1,7 +1,7 @@
 """Searches replayed on what was measured of a task: an ask outside of it is not possible.
 
-A round is chosen as `autotune.guide` and the strategies choose one, from the measured programs that are left: by score,
-and some at random.
+A round is chosen as `autotune.tuning.scorer` and the strategies choose one, from the measured programs that are
+left: by score, and some at random.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def test_paths_and_commands_exist(page: Path) -> None:
 
 def test_the_readme_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import autotune
-    from autotune.tuner import tune
+    from autotune.tuning.tuner import tune
 
     monkeypatch.setattr(
         autotune, "tune", lambda *args, **options: tune(*args, **{**options, "trials": 4}), raising=False

@@ -121,7 +121,7 @@ def test_no_module_is_too_long() -> None:
         ("search_space", "search_space/te.py", "import llvmlite", ["llvmlite"]),
         ("targets", "targets/new/emit.py", "from targets.cpu import emit", ["targets.cpu.emit"]),
         ("targets", "targets/registry.py", "from targets.cpu import target", []),
-        ("autotune", "autotune/cli.py", "import typer, measure.pool", []),
+        ("autotune", "autotune/cli/app.py", "import typer, measure.pool", []),
     ],
 )
 def test_a_crossing_is_found(layer: str, module: str, source: str, expected: list[str]) -> None:

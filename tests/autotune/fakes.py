@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from autotune.guide import Guide
 from autotune.search import get
-from autotune.task import Task
-from autotune.tuning import Settings, TaskTuning
+from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings, TaskTuning
 from costmodel.models.base import CostModel
 from measure.errors import ErrorClass
 from measure.pool import MeasurePool, Trial, TrialResult
@@ -269,6 +269,6 @@ def tuning(
 ) -> TaskTuning:
     """A task on a fake space."""
     settings = Settings(trials=trials, batch=batch, seed=seed, **{"finalists": 0, **options})
-    guide = Guide(of, FakeModel(), settings.generator(name, "guide"), extractor=FakeExtractor)
-    strategy = get(settings.strategy)(of, guide, settings.generator(name, "search"))
-    return TaskTuning(Task(name, of.workload), of, settings, strategy, guide, {"cores": 2})
+    scorer = ModelScorer(of, FakeModel(), settings.generator(name, "guide"), extractor=FakeExtractor)
+    strategy = get(settings.strategy)(of, scorer, settings.generator(name, "search"))
+    return TaskTuning(Task(name, of.workload), of, settings, strategy, scorer, {"cores": 2})

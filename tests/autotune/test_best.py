@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from autotune import run as runner
-from autotune.callbacks import Callback
 from autotune.config import check_config
-from autotune.html_report.data import load
-from autotune.report import print_results, unsteady_sentence
+from autotune.report.html.data import load
+from autotune.report.terminal import print_results, unsteady_sentence
+from autotune.run import run as runner
 from autotune.tracking import spool
 from autotune.tracking.launch import Uploads
 from autotune.tracking.uploader import Upload
+from autotune.tuning.callbacks import Callback
 from autotune.units import latency
 from measure.pool import TrialResult
 from tests.autotune import fakes

@@ -2,9 +2,9 @@
 
 import pytest
 
-from autotune.bound import bound_seconds
-from autotune.selection import Limits
-from autotune.task import Task
+from autotune.network.bound import bound_seconds
+from autotune.network.selection import Limits
+from autotune.tuning.task import Task
 from search_space import workloads
 from search_space.hardware import Hardware
 

@@ -12,27 +12,20 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-import autotune.judge
-import autotune.network
-from autotune.executable import Executable
+import autotune.network.check
+import autotune.network.comparison
+from autotune.executable.loading import Executable
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import HANDLERS, load_model
 from autotune.graph.importer.registry import Call
 from autotune.graph.ir import Array, Builder, Graph, TensorType
 from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.quantise import Options, quantise_with_report, random_feeds
-from autotune.judge import relative_error
-from autotune.network import (
-    TOLERANCE,
-    Network,
-    Quantisation,
-    check_network,
-    error_of,
-    load_network,
-    rounded_values,
-)
-from autotune.schedules import Schedules
-from autotune.tuning import Settings
+from autotune.network.check import TOLERANCE, check_network, error_of, rounded_values
+from autotune.network.comparison import relative_error
+from autotune.network.load import Network, Quantisation, load_network
+from autotune.network.schedules import Schedules
+from autotune.tuning.task_tuning import Settings
 from tests.autotune.test_network import two_layers
 from tests.graph.nets import conv
 
@@ -42,7 +35,7 @@ SCHEDULES = Schedules({}, SETTINGS)
 Change = Callable[[Array], Array]
 
 
-def checked(network: Network) -> autotune.judge.Check:
+def checked(network: Network) -> autotune.network.comparison.Check:
     return check_network(network, SCHEDULES, SETTINGS)
 
 
@@ -53,13 +46,13 @@ def with_constant(graph: Graph, name: str, change: Change) -> Graph:
 
 def compile_changed(monkeypatch: pytest.MonkeyPatch, name: str, change: Change) -> None:
     """From here on executables have another constant of that name."""
-    compile_network = autotune.network.compile_network
+    compile_network = autotune.network.check.compile_network
 
     def changed(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
         graph = with_constant(network.graph, name, change)
         return compile_network(Network(network.name, network.model, graph, ()), schedules, folder, settings)
 
-    monkeypatch.setattr(autotune.network, "compile_network", changed)
+    monkeypatch.setattr(autotune.network.check, "compile_network", changed)
 
 
 @pytest.fixture(scope="module")
@@ -203,13 +196,13 @@ def test_tiny_outputs_that_are_right_pass(tiny: Network) -> None:
 
 def with_another_judge(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """From here on the first reference is wrong by a factor."""
-    outputs = autotune.network._reference_outputs
+    outputs = autotune.network.check._reference_outputs
 
     def wrong(*arguments: Any) -> tuple[str, dict[str, Array]]:
         name, found = outputs(*arguments)
         return name, {key: array * np.float32(factor) for key, array in found.items()}
 
-    monkeypatch.setattr(autotune.network, "_reference_outputs", wrong)
+    monkeypatch.setattr(autotune.network.check, "_reference_outputs", wrong)
 
 
 @pytest.mark.parametrize("which", ["floats", "tiny"])
@@ -252,7 +245,7 @@ def test_without_float64_the_first_reference_stands(tiny: Network, monkeypatch: 
     def refuse(*_: Any) -> dict[str, Array]:
         raise NodeError("Nothing node 'n' cannot be computed by NumPy: no such thing")
 
-    monkeypatch.setattr(autotune.judge, "evaluate_in_float64", refuse)
+    monkeypatch.setattr(autotune.network.comparison, "evaluate_in_float64", refuse)
     with_another_judge(monkeypatch, 1.002)
     check = checked(tiny)
     assert check.reference == "onnxruntime" and check.max_error > TOLERANCE
@@ -266,5 +259,5 @@ def test_relative_error_of_what_is_not_finite() -> None:
     for place, value in ((0, 1.0), (1, np.inf), (2, 0.0), (3, np.nan)):
         found = wanted.copy()
         found[place] = value
-        assert autotune.judge.Check("", {"y": relative_error(found, wanted)}).max_error == np.inf
+        assert autotune.network.comparison.Check("", {"y": relative_error(found, wanted)}).max_error == np.inf
     assert relative_error(np.zeros((2, 1)), np.zeros((1, 2))) == np.inf

@@ -17,9 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune import __version__
-from autotune.cli import app
-from autotune.finals import is_final
-from autotune.folder import write_text
+from autotune.cli.app import app
+from autotune.run.folder import write_text
+from autotune.tuning.finals import is_final
 from measure.database import Database
 from search_space.hardware import Hardware
 from targets import registry
@@ -231,7 +231,7 @@ def test_ctrl_c_keeps_what_is_finished_and_says_how_to_go_on(folder, monkeypatch
         if done == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("autotune.run.make_pool", lambda *_: fakes.HashPool(press))
+    monkeypatch.setattr("autotune.run.run.make_pool", lambda *_: fakes.HashPool(press))
     monkeypatch.setattr(sys, "argv", ["autotune", "run", "small.yaml"])
     done = call("run", "small.yaml")
     assert done.exit_code == 130
@@ -245,7 +245,7 @@ def test_a_full_disk_is_one_sentence_that_says_how_to_go_on(folder, monkeypatch,
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device", *([] if place is None else [place]))
 
-    monkeypatch.setattr("autotune.run.run", full)
+    monkeypatch.setattr("autotune.run.run.run", full)
     monkeypatch.setattr("sys.argv", ["autotune", "run", "small.yaml"])
     done = call("run", "small.yaml")
     assert done.exit_code == 2
@@ -264,8 +264,8 @@ def test_what_is_written_is_whole_or_not_there(tmp_path, monkeypatch):
 
 
 def test_a_second_run_keeps_the_records_of_the_first(folder, monkeypatch):
-    monkeypatch.setattr("autotune.run.make_pool", lambda *_: fakes.HashPool())
-    monkeypatch.setattr("autotune.run._references", lambda tasks, *_: ([None] * len(tasks), None))
+    monkeypatch.setattr("autotune.run.run.make_pool", lambda *_: fakes.HashPool())
+    monkeypatch.setattr("autotune.run.run._references", lambda tasks, *_: ([None] * len(tasks), None))
     assert call("run", "small.yaml", "--quiet").exit_code == 0
     again = call("run", "small.yaml", "--seed", "1")
     assert again.exit_code == 0 and "records.1.jsonl" in again.stdout

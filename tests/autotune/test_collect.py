@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from autotune.cli import app
+from autotune.cli.app import app
 from autotune.collect import again, collection, items
 from autotune.collect.collection import tasks_beside
 from autotune.collect.random_programs import MOST_ELEMENTS, OPERATIONS, random_workload
 from autotune.config import ConfigError, check_config
+from autotune.run.resolve import network_of
 from autotune.search.base import NoLegalSchedule
-from autotune.subject import network_of
 from costmodel.dataset import Dataset, DatasetError, Split
 from costmodel.dataset.build import build
 from measure.database import Database

@@ -14,17 +14,17 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
-from autotune.compile import Schedule, compile_graph
-from autotune.executable import Executable, ExecutableError
+from autotune.executable.compile import Schedule, compile_graph
+from autotune.executable.loading import Executable, ExecutableError
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.passes import optimise
 from autotune.graph.passes.split_windows import split_windows
-from autotune.stages import by_roofline
-from autotune.task import Task
-from autotune.tuning import Settings
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.untimed import by_roofline
 from measure.host import worker_environment
 from search_space.schedule.steps import Relayout
 from search_space.schedule.trace import Trace

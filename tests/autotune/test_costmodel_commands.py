@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from autotune.cli import app
+from autotune.cli.app import app
 from autotune.lab import folder as folders
 from autotune.lab.hyperparameters import folds_of, tune
 from costmodel.dataset import Part, split_by_network

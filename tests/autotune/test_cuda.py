@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from autotune.cli import app
+from autotune.cli.app import app
 from targets.cuda.target import CudaTarget
 
 CONFIG = "workload: {operator: matmul, m: 48, n: 64, k: 32}\ntarget: cuda\ntrials: 4\n"

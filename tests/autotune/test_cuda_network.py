@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.compile import Chosen, Compiler, Schedule
-from autotune.cuda_executable import CudaExecutable
+from autotune.executable.compile import Chosen, Compiler, Schedule
+from autotune.executable.cuda import CudaExecutable
+from autotune.executable.manifest import MANIFEST, ExecutableError
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.quantise import Options, quantise_with_report
 from autotune.graph.views import locate
 from autotune.graph.zoo import bert_base
-from autotune.manifest import MANIFEST, ExecutableError
-from autotune.network import load_network
+from autotune.network.load import load_network
 from measure.host import worker_environment
 from search_space.ir.stmt import Allocate, walk_stmt
 from search_space.space import Sketch, generate
@@ -194,7 +194,7 @@ def test_torn_folders_are_refused(network: CudaExecutable, target: RecordingTarg
 def test_another_gpu_or_none_is_refused(network: CudaExecutable, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ExecutableError, match="its kernels are for sm_90, and this GPU is sm_80"):
         CudaExecutable(network.folder, FakeDevice({}, "sm_80"))
-    monkeypatch.setattr("autotune.cuda_executable.first_device", CudaDevice)
+    monkeypatch.setattr("autotune.executable.cuda.first_device", CudaDevice)
     monkeypatch.setattr("targets.cuda.device.missing_device", lambda: "this machine has no GPU")
     with pytest.raises(ExecutableError, match="must be loaded on the GPU it is for, but this machine has no GPU"):
         autotune.load(network.folder)
@@ -254,7 +254,7 @@ def test_machine_code_of_a_network(tmp_path: Path) -> None:
 
 
 def test_a_process_that_only_runs_imports_numpy_alone() -> None:
-    code = "import sys; before = set(sys.modules); import autotune.cuda_executable; print(*set(sys.modules) - before)"
+    code = "import sys; before = set(sys.modules); import autotune.executable.cuda; print(*set(sys.modules) - before)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(autotune.__file__).parents[1],

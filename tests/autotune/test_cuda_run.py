@@ -12,10 +12,10 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
-from autotune import deploy
-from autotune.cli import app
+from autotune.cli.app import app
 from autotune.config import load_config
-from autotune.graph.network_process import NetworkProcess, serve
+from autotune.network import deploy
+from autotune.network.process import NetworkProcess, serve
 from targets.cuda.target import CudaTarget
 from tests.autotune.fakes import HashPool
 from tests.autotune.test_network import two_layers
@@ -43,8 +43,8 @@ class InProcess(NetworkProcess):
 @pytest.fixture
 def config(target: RecordingTarget, uncompiled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of a small network; trials are answered in no time."""
-    monkeypatch.setattr("autotune.run.make_pool", lambda *spec: HashPool())
-    monkeypatch.setattr("autotune.network_timing.NetworkProcess", InProcess)
+    monkeypatch.setattr("autotune.run.run.make_pool", lambda *spec: HashPool())
+    monkeypatch.setattr("autotune.network.timing.NetworkProcess", InProcess)
     monkeypatch.setattr(deploy, "TURNS", 1)
     two_layers(tmp_path / "two.onnx", shape=(1, 16, 4, 4))
     path = tmp_path / "two.yaml"
@@ -61,7 +61,7 @@ def test_a_run_ends_with_an_executable_that_is_checked_and_timed(
     device = FakeDevice(target.built)
     device.kernel_seconds = 0.02
     monkeypatch.setattr(RecordingTarget, "unavailable", lambda self: "")
-    monkeypatch.setattr("autotune.cuda_executable.first_device", lambda: device)
+    monkeypatch.setattr("autotune.executable.cuda.first_device", lambda: device)
     result = CliRunner().invoke(app, ["run", str(config)])
     assert result.exit_code == 0, result.output
     out = load_config(config).folder
@@ -97,7 +97,7 @@ def test_without_a_gpu_a_run_ends_before_the_model_is_read(monkeypatch: pytest.M
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(CudaTarget, "unavailable", lambda self: ABSENT)
-    monkeypatch.setattr("autotune.run.network_of", read)
+    monkeypatch.setattr("autotune.run.run.network_of", read)
     result = CliRunner().invoke(app, ["run", str(CONFIGS / "resnet50_cuda.yaml")])
     assert result.exit_code == 2 and f"resnet50_cuda.yaml:target: {ABSENT}" in result.output
     assert not list(tmp_path.iterdir())

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from autotune import devices
-from autotune.cli import app
+from autotune.cli.app import app
+from autotune.run import devices
 from targets.cpu import figures
 from targets.cuda.driver import Device, missing_device
 from tests.targets.test_probe import KNOWN

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.executable import Executable, ExecutableError
+from autotune.executable.loading import Executable, ExecutableError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from search_space import workloads

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.guide import Guide
+from autotune.tuning.scorer import ModelScorer
 from costmodel.features import FeatureExtractor
 from costmodel.models import registry
 from costmodel.models.base import UncertainModel
@@ -55,10 +55,10 @@ def test_deviations_are_added_to_the_scores():
     choices = np.random.default_rng(0).integers(0, [len(g.table) for g in sketch.groups], (50, len(sketch.groups)))
     features = FeatureExtractor(sketch.program, sketch.columns, space.hardware)(sketch.expand(choices))
     for exploration in (0.0, 2.5):
-        guide = Guide(space, Sure(), np.random.default_rng(0), exploration=exploration)
-        guide.fitted = True
+        scorer = ModelScorer(space, Sure(), np.random.default_rng(0), exploration=exploration)
+        scorer.fitted = True
         expected = features[:, 0, 0].astype(np.float64) + exploration * features[:, 0, 1]
-        np.testing.assert_allclose(guide(0, choices.astype(np.int32)), expected)
+        np.testing.assert_allclose(scorer(0, choices.astype(np.int32)), expected)
 
 
 def test_exploration_changes_the_search_of_an_uncertain_model():

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from autotune.cli import app
-from autotune.finals import is_final
+from autotune.cli.app import app
+from autotune.tuning.finals import is_final
 from measure.database import Database
 from measure.record import Record
 
@@ -24,7 +24,7 @@ CONFIG = "workload: {operator: matmul, m: 24, n: 32, k: 16}\ntrials: 24\nsearch:
 pytestmark = pytest.mark.timeout(300)  # each starts processes, which takes its time where there are many others
 LIMITED = (
     "import resource, sys; size = int(sys.argv.pop(1)); resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))\n"
-    "from autotune.cli import main; main()"
+    "from autotune.cli.app import main; main()"
 )
 
 

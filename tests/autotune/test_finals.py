@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.finals import ROUNDS, by_algorithm, finalists, is_final, standings
-from autotune.loop import run_rounds
+from autotune.tuning.finals import ROUNDS, by_algorithm, finalists, is_final, standings
+from autotune.tuning.loop import run_rounds
 from measure.errors import ErrorClass
 from measure.pool import Trial, TrialResult
 from measure.record import Record

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from autotune.interrupt import Interrupt
-from autotune.loop import run_rounds
+from autotune.tuning.interrupt import Interrupt
+from autotune.tuning.loop import run_rounds
 from measure.database import Database
 from measure.fleet.endpoint import EndpointLost
 from measure.fleet.pool import FleetPool

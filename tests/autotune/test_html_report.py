@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from autotune.cli import app
-from autotune.finals import FINALS
-from autotune.html_report import charts
-from autotune.html_report.data import load
-from autotune.html_report.markup import Markup, element
-from autotune.html_report.page import page
+from autotune.cli.app import app
+from autotune.report.html import charts
+from autotune.report.html.data import load
+from autotune.report.html.markup import Markup, element
+from autotune.report.html.page import page
+from autotune.tuning.finals import FINALS
 from measure.database import Database
 from measure.errors import ErrorClass
 from measure.record import Record

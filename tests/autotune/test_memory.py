@@ -6,8 +6,8 @@ import gc
 import tracemalloc
 from dataclasses import dataclass
 
-from autotune.callbacks import Callback
-from autotune.loop import run_rounds
+from autotune.tuning.callbacks import Callback
+from autotune.tuning.loop import run_rounds
 from measure.database import Database
 from tests.autotune import fakes
 

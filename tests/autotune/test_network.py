@@ -13,16 +13,18 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner, Result
 
 import autotune
-from autotune import deploy
-from autotune.cli import app
+from autotune.cli.app import app
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import load_model
 from autotune.graph.ir import Graph
 from autotune.graph.passes import PASSES
-from autotune.judge import relative_error
-from autotune.network import load_network, tasks_of, with_checkpoints
-from autotune.selection import Limits, extra_bytes, select
-from autotune.task import Task
+from autotune.network import deploy
+from autotune.network.check import with_checkpoints
+from autotune.network.comparison import relative_error
+from autotune.network.load import load_network
+from autotune.network.selection import Limits, extra_bytes, select
+from autotune.network.tasks import tasks_of
+from autotune.tuning.task import Task
 from measure.errors import ErrorClass
 from measure.record import Record
 from search_space import workloads

@@ -12,11 +12,11 @@ import yaml
 from typer.testing import CliRunner
 
 import autotune
-from autotune.callbacks import Callback
-from autotune.cli import app
-from autotune.result import AllTrialsFailed
+from autotune.cli.app import app
 from autotune.search.base import SearchStrategy
 from autotune.search.random import RandomSearch
+from autotune.tuning.callbacks import Callback
+from autotune.tuning.result import AllTrialsFailed
 from measure.database import Database
 from measure.errors import ErrorClass
 from measure.local import LocalPool
@@ -272,7 +272,7 @@ def command(here: Path, document: dict[str, Any]) -> Any:
 
 
 def test_a_run_takes_both_by_file_and_fails_where_no_trial_works(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.run.make_pool", lambda *_: fakes.HashPool())
+    monkeypatch.setattr("autotune.run.run.make_pool", lambda *_: fakes.HashPool())
     named = {
         "name": "own",
         "workload": {"operator": "mine.py:CENTRED", "rows": 8},
@@ -287,7 +287,7 @@ def test_a_run_takes_both_by_file_and_fails_where_no_trial_works(here: Path, mon
     assert wrong.exit_code == 2
     assert "`mine.py:CENTRED` must have arguments among rows, columns, but got 'rowz'" in " ".join(wrong.output.split())
 
-    monkeypatch.setattr("autotune.run.make_pool", lambda *_: FailingPool())
+    monkeypatch.setattr("autotune.run.run.make_pool", lambda *_: FailingPool())
     failed = command(here, {**named, "name": "failed"})
     told = " ".join(failed.output.split())
     assert failed.exit_code == 2 and "none among 3 (3 instantiation); the first failure is instantiation:" in told

@@ -14,7 +14,7 @@ from autotune.config import ConfigError, check_config
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import load_model
 from autotune.graph.ir import GraphError
-from autotune.network import load_network
+from autotune.network.load import load_network
 from targets import registry
 from tests.autotune.test_network import SHAPE, call, two_layers
 from tests.graph.helpers import save

@@ -12,9 +12,10 @@ from onnx import helper
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.onnx_model import inferred
 from autotune.graph.partition import partition
-from autotune.network import check_network, load_network
-from autotune.schedules import Schedules
-from autotune.tuning import Settings
+from autotune.network.check import check_network
+from autotune.network.load import load_network
+from autotune.network.schedules import Schedules
+from autotune.tuning.task_tuning import Settings
 from tests.graph.onnx_models import model_from
 
 LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 import autotune
-from autotune.folder import draw_curves, set_aside, summary, write_json
-from autotune.loop import run_rounds
-from autotune.report import print_results
+from autotune.report.terminal import print_results
+from autotune.run.folder import draw_curves, set_aside, summary, write_json
+from autotune.tuning.loop import run_rounds
 from autotune.units import latency
 from measure.pool import Trial, TrialResult
 from measure.record import Record

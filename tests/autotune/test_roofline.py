@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import autotune
-from autotune.roofline import draw, single_threaded, standing, without_threads
+from autotune.report.roofline import draw, single_threaded, standing, without_threads
 from search_space import workloads
 from search_space.schedule.steps import Annotate, Split
 from search_space.schedule.trace import Trace

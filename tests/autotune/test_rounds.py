@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.callbacks import Callback
-from autotune.interrupt import Interrupt
-from autotune.loop import run_rounds
 from autotune.schedulers import Gradient
+from autotune.tuning.callbacks import Callback
+from autotune.tuning.interrupt import Interrupt
+from autotune.tuning.loop import run_rounds
 from measure.database import Database
 from measure.errors import ErrorClass, PoolError
 from measure.pool import TrialResult

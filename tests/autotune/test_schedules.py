@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from autotune import schedules
 from autotune.config import ConfigError
-from autotune.schedules import FEWEST, Schedules
-from autotune.selection import Limits
-from autotune.tuning import Settings
+from autotune.network import schedules
+from autotune.network.schedules import FEWEST, Schedules
+from autotune.network.selection import Limits
+from autotune.tuning.task_tuning import Settings
 from search_space.workloads import Workload
 from targets import registry
 

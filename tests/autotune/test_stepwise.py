@@ -14,8 +14,10 @@ import onnx
 import pytest
 
 import autotune
-import autotune.network
-from autotune.executable import ExecutableError
+import autotune.network.check
+from autotune.executable.loading import ExecutableError
+from autotune.executable.manifest import write_manifest
+from autotune.executable.stepwise import StepwiseExecutable
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Graph, GraphError
@@ -25,11 +27,11 @@ from autotune.graph.passes import optimise
 from autotune.graph.quantise import quantise_with_report
 from autotune.graph.zoo import network as zoo
 from autotune.graph.zoo import resnet18
-from autotune.manifest import write_manifest
-from autotune.network import Network, Quantisation, check_network, compile_network, load_network, make_feeds
-from autotune.schedules import Schedules
-from autotune.stepwise import StepwiseExecutable
-from autotune.tuning import Settings
+from autotune.network.build import compile_network, make_feeds
+from autotune.network.check import check_network
+from autotune.network.load import Network, Quantisation, load_network
+from autotune.network.schedules import Schedules
+from autotune.tuning.task_tuning import Settings
 from measure.database import Database
 from measure.errors import RecordError
 from tests.autotune.test_network import call
@@ -158,14 +160,14 @@ def test_the_check_sees_one_number_that_is_one_off(
     layer = next(node for node in network.graph.nodes if node.op == "conv2d_blocked")
     name = layer.inputs[1 if dtype == "int8" else 2]
     assert network.graph.type(name).dtype == dtype
-    compile_whole = autotune.network.compile_network
+    compile_whole = autotune.network.check.compile_network
 
     def changed(network: Network, schedules: Schedules, place: Path, settings: Settings) -> object:
         constants = {**network.graph.constants, name: network.graph.constants[name] + np.ones((), dtype)}
         graph = Graph(network.graph.name, network.graph.inputs, constants, network.graph.nodes, network.graph.outputs)
         return compile_whole(replace(network, graph=graph), schedules, place, settings)
 
-    monkeypatch.setattr(autotune.network, "compile_network", changed)
+    monkeypatch.setattr(autotune.network.check, "compile_network", changed)
     assert check_network(network, untuned(), SETTINGS).max_error == 1
 
 

@@ -8,9 +8,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from autotune import strict_yaml
-from autotune.cli import app
-from autotune.config import ConfigError, load_config, parse_overrides
+from autotune.cli.app import app
+from autotune.config import ConfigError, load_config, parse_overrides, strict_yaml
 from search_space import strict_json
 
 MATMUL = "workload: {operator: matmul, m: 8, n: 8, k: 8}\ntrials: 1\n"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from autotune.cli import app
-from autotune.sweep import Point, front
+from autotune.cli.app import app
+from autotune.run.sweep import Point, front
 
 CONFIG = """\
 name: small

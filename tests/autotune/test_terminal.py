@@ -61,13 +61,13 @@ def test_a_command_whose_reader_is_gone_ends_without_a_word(folder, arguments):
 def test_a_pipe_of_another_process_is_an_error_like_any(folder, monkeypatch):
     from typer.testing import CliRunner
 
-    from autotune.cli import app
+    from autotune.cli.app import app
 
     def broken(*arguments, **options):
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("autotune.run.run", broken)
+    monkeypatch.setattr("autotune.run.run.run", broken)
     done = CliRunner().invoke(app, ["run", "small.yaml"])
     assert done.exit_code == 2 and "Broken pipe" in done.stderr
 
@@ -143,7 +143,7 @@ def test_a_closed_port_is_waited_for_with_a_word(folder):
 
 def test_the_shell_completes_commands(folder):
     environment = {"_AUTOTUNE_COMPLETE": "complete_bash", "COMP_WORDS": "autotune lo", "COMP_CWORD": "1"}
-    code = "import sys; sys.argv[0] = 'autotune'; from autotune.cli import main; main()"
+    code = "import sys; sys.argv[0] = 'autotune'; from autotune.cli.app import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT), **environment}, capture_output=True
     )

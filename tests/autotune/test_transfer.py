@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import autotune
 from autotune.config import ConfigError, check_config
-from autotune.loop import run_rounds
+from autotune.run.resolve import settings_of
 from autotune.search.evolution import Evolution
-from autotune.subject import settings_of
-from autotune.tuning import TaskTuning
+from autotune.tuning.loop import run_rounds
+from autotune.tuning.task_tuning import TaskTuning
 from costmodel.dataset import Dataset
 from costmodel.transfer import Options, Source, Transfer, TransferError
 from costmodel.transfer.base import Base
@@ -60,7 +60,7 @@ def searched(seed: int, truth: float | None = None, guard: bool = True, trials: 
     strategy = cast(Evolution, task.strategy)
     strategy.options = replace(strategy.options, population=256, first_sample=1024)
     if truth is not None:
-        task.guide.transfer = Transfer(Oracle(truth), "oracle", "a test", Guard() if guard else None)
+        task.scorer.transfer = Transfer(Oracle(truth), "oracle", "a test", Guard() if guard else None)
     run_rounds([task], FakePool(of))
     return task
 
@@ -104,20 +104,20 @@ def test_a_source_that_says_nothing_costs_little() -> None:
 def test_records_are_resumed_with_what_they_say_of_the_source() -> None:
     done = searched(3, -1.0)
     again = tuning(space(), TRIALS, BATCH, 3)
-    again.guide.transfer = Transfer(Oracle(-1.0), "oracle", "a test", Guard())
+    again.scorer.transfer = Transfer(Oracle(-1.0), "oracle", "a test", Guard())
     again.replay(list(done.records))
-    assert not again.guide.transfer.active and again.guide.transfer.guard is not None
-    assert again.guide.transfer.guard.rounds[0].source_accuracy < 0.5
+    assert not again.scorer.transfer.active and again.scorer.transfer.guard is not None
+    assert again.scorer.transfer.guard.rounds[0].source_accuracy < 0.5
 
 
 def test_a_resumed_search_judges_its_source_as_it_did_before() -> None:
     done = searched(5, 1.0, trials=3 * BATCH)
     again = tuning(space(), TRIALS, BATCH, 5)
-    again.guide.transfer = Transfer(Oracle(1.0), "oracle", "a test", Guard())
+    again.scorer.transfer = Transfer(Oracle(1.0), "oracle", "a test", Guard())
     again.replay(list(done.records))
-    assert done.guide.transfer is not None and done.guide.transfer.guard is not None
-    resumed = again.guide.transfer.guard
-    assert resumed is not None and resumed.rounds == done.guide.transfer.guard.rounds and len(resumed.rounds) == 3
+    assert done.scorer.transfer is not None and done.scorer.transfer.guard is not None
+    resumed = again.scorer.transfer.guard
+    assert resumed is not None and resumed.rounds == done.scorer.transfer.guard.rounds and len(resumed.rounds) == 3
     assert not any(np.isnan(round_.wins) for round_ in resumed.rounds)
     run_rounds([again], FakePool(space()))
     assert [r.provenance.split()[1] for r in again.records[::BATCH]] == [f"round={n}" for n in range(6)]

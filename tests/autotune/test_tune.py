@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import autotune
-from autotune.progress import LiveProgress
+from autotune.report.progress import LiveProgress
 from autotune.search import NoLegalSchedule
 from measure.errors import RecordError
 from search_space import workloads
@@ -61,7 +61,7 @@ def test_wrong_names_are_told(options, message):
 
 
 def test_no_legal_schedule_is_raised(monkeypatch):
-    monkeypatch.setattr("autotune.tuner.generate", lambda *_: fakes.barren())
+    monkeypatch.setattr("autotune.tuning.tuner.generate", lambda *_: fakes.barren())
     with pytest.raises(NoLegalSchedule, match="registers failed for"):
         autotune.tune(WORKLOAD, trials=4, pool=fakes.HashPool())
 

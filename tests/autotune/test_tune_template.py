@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import autotune
-from autotune.cli import app
-from autotune.front import memory_front
-from autotune.knob_guide import KnobGuide
+from autotune.cli.app import app
+from autotune.report.front import memory_front
+from autotune.tuning.knob_scorer import KnobScorer
 from costmodel.features import NAMES, SECONDS
 from costmodel.features.knobs import KnobFeatures
 from costmodel.models.lightgbm_model import LightGBMModel
@@ -114,7 +114,7 @@ def test_knob_features_of_other_spaces_tell_sketches_apart():
 def test_a_guide_by_knobs_learns_the_order_of_candidates(loops):
     space = get("conv2d.cpu")(PADDED).space(registry.get("cpu").hardware)
     rng = np.random.default_rng(0)
-    guide = KnobGuide(space, LightGBMModel(), rng, loops=loops)
+    scorer = KnobScorer(space, LightGBMModel(), rng, loops=loops)
     from autotune.search import Candidate
 
     def seconds(sketch, choices):
@@ -124,21 +124,21 @@ def test_a_guide_by_knobs_learns_the_order_of_candidates(loops):
 
     for sketch, of in enumerate(space.sketches):
         choices = np.stack([rng.integers(len(g.table), size=24) for g in of.groups], axis=1).astype(np.int32)
-        guide.observe([Candidate(sketch, tuple(c)) for c in choices.tolist()], seconds(sketch, choices).tolist())
-    guide.refit()
+        scorer.observe([Candidate(sketch, tuple(c)) for c in choices.tolist()], seconds(sketch, choices).tolist())
+    scorer.refit()
     right = []
     for sketch in (0, 5):
         groups = space.sketches[sketch].groups
         choices = np.stack([rng.integers(len(g.table), size=64) for g in groups], axis=1).astype(np.int32)
-        right.append(np.corrcoef(guide(sketch, choices), -seconds(sketch, choices))[0, 1])
+        right.append(np.corrcoef(scorer(sketch, choices), -seconds(sketch, choices))[0, 1])
     assert min(right) > 0.8
 
 
 def test_features_of_knobs_alone_leave_the_loops_out():
     space = get("conv2d.cpu")(CONV).space(registry.get("cpu").hardware)
-    guide = KnobGuide(space, RooflineModel(), np.random.default_rng(0))
+    scorer = KnobScorer(space, RooflineModel(), np.random.default_rng(0))
     columns = space.sketches[0].expand(np.zeros((3, len(space.sketches[0].groups)), np.int32))
-    found = guide._extractor(0)(columns)
+    found = scorer._extractor(0)(columns)
     assert found.shape == (3, 1, len(NAMES) + len(KnobFeatures(space).names))
     assert (found[:, 0, SECONDS] == 1).all() and np.count_nonzero(found[:, 0, : len(NAMES)]) == 3
 

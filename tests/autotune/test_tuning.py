@@ -10,12 +10,12 @@ import signal
 import numpy as np
 import pytest
 
-from autotune.callbacks import Callback
-from autotune.loop import run_rounds
 from autotune.search import Candidate
-from autotune.task import Task
-from autotune.tuner import known, prepare
-from autotune.tuning import Settings
+from autotune.tuning.callbacks import Callback
+from autotune.tuning.loop import run_rounds
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.tuner import known, prepare
 from costmodel.features import FeatureExtractor
 from costmodel.metrics import pairwise_accuracy
 from measure.database import Database
@@ -82,7 +82,7 @@ def test_failures_are_counted_and_taught():
     failed = sum(not record.ok for record in result.records)
     assert result.errors == {"wrong_output": failed} and failed > 0
     assert len(result.records) == 40 and result.best.ok
-    throughput = task.guide.model.fits[-1]
+    throughput = task.scorer.model.fits[-1]
     assert throughput.max() == 1 and (throughput == 0).any()
 
 
@@ -171,7 +171,7 @@ def test_a_resumed_run_knows_what_was_learnt(tmp_path):
         run(space, database=database, trials=32)
         task = fakes.tuning(space, trials=40)
         task.replay(known(database, space.workload, task.settings))
-    assert task.guide.fitted and len(task.strategy.measured) == 32
+    assert task.scorer.fitted and len(task.strategy.measured) == 32
     assert task.best_seconds == min(record.seconds for record in task.records)
 
 
@@ -264,12 +264,12 @@ def test_the_guide_goes_by_the_roofline_until_there_is_data():
     task = fakes.tuning(fakes.space())
     choices = np.zeros((4, 5), np.int32)
     choices[:, 0] = [0, 39, 5, 20]
-    task.guide.noise = 0.0
-    assert np.argsort(-task.guide(0, choices)).tolist() == [0, 2, 3, 1]
-    assert task.guide.scored == 0
-    task.guide.observe([], [])
-    task.guide.refit()
-    assert not task.guide.fitted
+    task.scorer.noise = 0.0
+    assert np.argsort(-task.scorer(0, choices)).tolist() == [0, 2, 3, 1]
+    assert task.scorer.scored == 0
+    task.scorer.observe([], [])
+    task.scorer.refit()
+    assert not task.scorer.fitted
 
 
 def test_records_say_what_the_search_thought_of_their_trials():
@@ -288,20 +288,20 @@ def test_records_say_what_the_search_thought_of_their_trials():
         part = records[16 * number : 16 * (number + 1)]
         candidates = [told._candidate_of(record) for record in part]
         scores = np.array([record.score for record in part])
-        np.testing.assert_allclose(scores, told.guide.score(candidates), rtol=1e-8)
+        np.testing.assert_allclose(scores, told.scorer.score(candidates), rtol=1e-8)
         assert [seen[record.order] for record in part] == scores.tolist()
         speed = 1 / np.array([record.seconds for record in part])
         if number:
             assert pairwise_accuracy(scores, speed) == pytest.approx(accuracies[number])
         else:
-            estimate = [told.guide._extractor(c.sketch).roofline(np.array([c.choices]).T + 1.0) for c in candidates]
+            estimate = [told.scorer._extractor(c.sketch).roofline(np.array([c.choices]).T + 1.0) for c in candidates]
             np.testing.assert_allclose(np.exp(-scores), np.ravel(estimate), rtol=1e-8)
-        told.guide.observe(candidates, [record.seconds for record in part])
-        told.guide.refit()
+        told.scorer.observe(candidates, [record.seconds for record in part])
+        told.scorer.refit()
 
 
 def test_asking_the_guide_for_scores_changes_nothing():
-    asked, other = (fakes.tuning(fakes.space()).guide for _ in range(2))
+    asked, other = (fakes.tuning(fakes.space()).scorer for _ in range(2))
     candidates = [
         Candidate(2, ()),
         Candidate(0, (1, 2, 3, 4, 5)),
@@ -320,9 +320,9 @@ def test_the_first_order_takes_weights_for_as_cold_as_they_are_timed(cache, cold
     tuning = prepare(task, Settings(cache=cache), algorithms=["direct"])
     sketch = tuning.space.sketches[0]
     choices = np.zeros((1, len(sketch.groups)), np.int32)
-    tuning.guide.noise = 0.0
+    tuning.scorer.noise = 0.0
     extractor = FeatureExtractor(sketch.program, sketch.columns, tuning.space.hardware, cold)
     other = FeatureExtractor(sketch.program, sketch.columns, tuning.space.hardware, not cold)
     columns = sketch.expand(choices)
-    assert tuning.guide(0, choices) == pytest.approx(-np.log(extractor.roofline(columns)))
+    assert tuning.scorer(0, choices) == pytest.approx(-np.log(extractor.roofline(columns)))
     assert extractor.roofline(columns) != pytest.approx(other.roofline(columns), rel=1e-3)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from autotune.tables import Column, fitted
+from autotune.report.tables import Column, fitted
 from autotune.units import latency, scale_of, share
 
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}

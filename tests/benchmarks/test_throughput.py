@@ -43,7 +43,7 @@ def test_only_new_and_legal_children_count(bench: Bench, monkeypatch: pytest.Mon
 
     def remember(population: Population, scorer: object) -> np.ndarray:
         scored.append(population)
-        return score(population, bench.guide)
+        return score(population, bench.scorer)
 
     monkeypatch.setattr(bench.frame, "score", remember)
     found = bench.mutated(parents)
@@ -67,7 +67,7 @@ def test_rates_are_medians_over_runs() -> None:
 def test_rows_are_of_both_scorers_on_both_kinds_of_candidates(bench: Bench) -> None:
     rows = measure(bench, [512], 1)
     assert list(rows) == [f"{scorer}_{kind}_512" for scorer in TARGETS for kind in ("sampled", "mutated")]
-    assert bench.guide.fitted and all(row["per_second"] > 0 for row in rows.values())
+    assert bench.scorer.fitted and all(row["per_second"] > 0 for row in rows.values())
     learned, plain = rows["lightgbm_sampled_512"], rows["roofline_sampled_512"]
     assert learned["trees"] == 100 and learned["feature_rows"] >= 2
     assert "trees" not in plain and plain["candidates"] > 400

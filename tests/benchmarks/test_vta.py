@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.tuner import tune
+from autotune.tuning.tuner import tune
 from benchmarks import results, tables, vta
 from targets.vta.hardware import PYNQ
 from targets.vta.reference_conv import Conv2d, Knobs

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.folder import write_best
+from autotune.run.folder import write_best
 from measure.errors import ErrorClass
 from measure.executor import KernelExecutor
 from measure.pool import Trial

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from autotune.config import check_config
-from autotune.subject import settings_of
-from autotune.tuner import tune
+from autotune.run.resolve import settings_of
+from autotune.tuning.tuner import tune
 from costmodel.models import registry, text
 from costmodel.models.base import CostModel, UncertainModel, need_fit
 from costmodel.models.errors import ModelError

@@ -15,9 +15,10 @@ from onnx import helper
 from autotune.graph.errors import ModelError
 from autotune.graph.ir import GraphError
 from autotune.graph.onnx_model import inferred
-from autotune.network import compile_network, load_network
-from autotune.schedules import Schedules
-from autotune.tuning import Settings
+from autotune.network.build import compile_network
+from autotune.network.load import load_network
+from autotune.network.schedules import Schedules
+from autotune.tuning.task_tuning import Settings
 from tests.fuzz.verdicts import Refused, Wrong
 from tests.graph.onnx_models import Array, runtime
 

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.graph.importer import load_model
 from autotune.graph.zoo import bert_base
-from autotune.network import load_network
+from autotune.network.load import load_network
 from search_space.space import generate, program_of
 from targets.cuda.emit import emit_program
 from targets.cuda.nvrtc import compile_cubin

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from autotune.stages import by_roofline
-from autotune.task import Task
-from autotune.tuning import Settings
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.untimed import by_roofline
 from search_space import te, workloads
 from search_space.ir.stmt import For, LoopProgram, walk_stmt
 from search_space.space import generate, program_of

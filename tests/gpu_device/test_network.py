@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.compile import Compiler
+from autotune.executable.compile import Compiler
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
 from targets.cuda.driver import missing_device

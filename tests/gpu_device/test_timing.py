@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.compile import Compiler
+from autotune.executable.compile import Compiler
 from search_space import workloads
 from search_space.space import generate, program_of
 from targets.cuda.driver import missing_device

@@ -17,8 +17,10 @@ from autotune.graph.ops import find
 from autotune.graph.ops.recurrent import CELLS
 from autotune.graph.passes import optimise
 from autotune.graph.views import free, locate
-from autotune.network import Schedules, check_network, load_network
-from autotune.tuning import Settings
+from autotune.network.check import check_network
+from autotune.network.load import load_network
+from autotune.network.schedules import Schedules
+from autotune.tuning.task_tuning import Settings
 from search_space.operators import evaluation
 from tests.graph.onnx_models import imported, reference, runtime
 

@@ -12,9 +12,10 @@ from autotune.graph.ir import TensorType
 from autotune.graph.onnx_model import inferred
 from autotune.graph.ops import find
 from autotune.graph.zoo import bert_base
-from autotune.network import check_network, load_network
-from autotune.schedules import Schedules
-from autotune.tuning import Settings
+from autotune.network.check import check_network
+from autotune.network.load import load_network
+from autotune.network.schedules import Schedules
+from autotune.tuning.task_tuning import Settings
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry

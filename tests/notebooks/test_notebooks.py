@@ -12,7 +12,7 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
-from autotune.sweep import Point, draw
+from autotune.run.sweep import Point, draw
 from tests.notebooks import program
 
 pytestmark = pytest.mark.xdist_group("notebooks")  # one process imports what they need, and forks

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.stages import by_roofline
-from autotune.task import Task
-from autotune.tuning import Settings
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.untimed import by_roofline
 from search_space import te
 from search_space.space import generate, program_of
 from search_space.workloads import Workload

@@ -11,9 +11,9 @@ import pytest
 
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler
-from autotune.stages import FEW_SPILLS, by_roofline
-from autotune.task import Task
-from autotune.tuning import Settings
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.untimed import FEW_SPILLS, by_roofline
 from measure.errors import ErrorClass, TrialFailure
 from measure.executor import KernelExecutor
 from measure.pool import Trial

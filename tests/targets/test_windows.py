@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.stages import by_roofline
-from autotune.task import Task
-from autotune.tuning import Settings
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.untimed import by_roofline
 from costmodel.features import FeatureExtractor
 from costmodel.features.groups import NAMES
 from costmodel.features.roofline import PERMUTED

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from autotune.cli import app
+from autotune.cli.app import app
 from autotune.lab import folder as folders
 from autotune.lab import tracked
 from autotune.tracking.store import StoreError

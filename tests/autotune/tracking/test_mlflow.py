@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from autotune.cli import app
+from autotune.cli.app import app
 from autotune.tracking.browser import serve
 from autotune.tracking.launch import Uploads
 from autotune.tracking.spool import State, pending, read_state, spools, write_state
@@ -130,7 +130,7 @@ def test_a_driver_that_is_killed_and_resumed_is_one_run(mlflow_database, tmp_pat
     assert parent.info.status == "KILLED" and not pending(spools(run)[0])
     with Database(run / "records.jsonl", readonly=True) as database:
         known = len(database)
-    monkeypatch.setattr("autotune.run._references", lambda *given: ([None], None))
+    monkeypatch.setattr("autotune.run.run._references", lambda *given: ([None], None))
     monkeypatch.setattr(Uploads, "prepare", lambda self: None)  # the rest is for the foreground
     again = call("run", "small.yaml", "--resume", "--quiet", "--trials", known + 6, "--track", "mlflow")
     assert again.exit_code == 0, again.output
@@ -208,7 +208,7 @@ def test_a_server_that_is_away_and_back_gets_everything_and_shows_it(
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     address, run = f"http://127.0.0.1:{port}", tmp_path / "away/small"
-    monkeypatch.setattr("autotune.run._references", lambda *given: ([None], None))
+    monkeypatch.setattr("autotune.run.run._references", lambda *given: ([None], None))
     options = ["--track", "mlflow", "--tracking-uri", address, "--output", run]
     done = call("run", "small.yaml", *options, "--set", "tracking.live_after_s=0")
     assert done.exit_code == 0 and "6/6 trials" in done.output  # nobody is there, and the run does not care

@@ -15,16 +15,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from autotune import run as runner
-from autotune.callbacks import Callback, Progress
 from autotune.config import ConfigError, check_config
-from autotune.guide import Guide
 from autotune.lab import folder as folders
+from autotune.run import run as runner
 from autotune.tracking import facts, spool
 from autotune.tracking.launch import Uploads
 from autotune.tracking.model import write_folder
 from autotune.tracking.tracker import SpoolTracker, Tracker, tracker_of
 from autotune.tracking.uploader import Upload
+from autotune.tuning.callbacks import Callback, Progress
+from autotune.tuning.scorer import ModelScorer
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models import registry as models
 from measure.database import Database
@@ -211,7 +211,7 @@ def test_an_exception_is_told(local, tmp_path, monkeypatch):
     def broken(*arguments):
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr("autotune.folder.draw_curves", broken)
+    monkeypatch.setattr("autotune.run.folder.draw_curves", broken)
     with pytest.raises(RuntimeError, match="no ink"):
         runner.run(config_for(tmp_path / "run", f"replay:{local[0] / 'records.jsonl'}", trials=9), "small.yaml")
     parent, child = world_of(tmp_path / "run").runs.values()
@@ -338,16 +338,18 @@ def test_rank_accuracy_is_that_of_the_scores_before_the_fit():
         def __init__(self, sketch, score):
             self.sketch, self.choices = sketch, (score,)
 
-    guide = Guide(Space(), Model(), np.random.default_rng(0), extractor=lambda *given: lambda rows: rows[:, :, None])
+    scorer = ModelScorer(
+        Space(), Model(), np.random.default_rng(0), extractor=lambda *given: lambda rows: rows[:, :, None]
+    )
     scores, seconds = [3, 1, 4, 2], [1.0, math.nan, 2.0, 4.0]
     candidates = [Candidate(place % 2, score) for place, score in enumerate(scores)]
-    guide.observe(candidates, seconds)
-    assert math.isnan(guide.rank_accuracy)  # nothing was learned yet
-    guide.fitted = True
-    guide.observe(candidates, seconds)
-    assert guide.rank_accuracy == pairwise_accuracy(np.array(scores), np.array([1.0, 0.0, 0.5, 0.25])) == 5 / 6
-    guide.observe(candidates[:1], seconds[:1])
-    assert math.isnan(guide.rank_accuracy)
+    scorer.observe(candidates, seconds)
+    assert math.isnan(scorer.rank_accuracy)  # nothing was learned yet
+    scorer.fitted = True
+    scorer.observe(candidates, seconds)
+    assert scorer.rank_accuracy == pairwise_accuracy(np.array(scores), np.array([1.0, 0.0, 0.5, 0.25])) == 5 / 6
+    scorer.observe(candidates[:1], seconds[:1])
+    assert math.isnan(scorer.rank_accuracy)
 
 
 def test_what_a_round_costs_the_driver(tmp_path):
@@ -372,7 +374,7 @@ def test_what_a_round_costs_the_driver(tmp_path):
 
 
 def test_neither_the_driver_nor_a_worker_imports_mlflow():
-    code = "import autotune.run, autotune.tracking.tracker, autotune.tracking.uploader, measure.worker, sys"
+    code = "import autotune.run.run, autotune.tracking.tracker, autotune.tracking.uploader, measure.worker, sys"
     found = f"{code}; print('mlflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.loop import run_rounds
 from autotune.search import STRATEGIES
-from autotune.task import Task
-from autotune.tuner import prepare
-from autotune.tuning import Settings
+from autotune.tuning.loop import run_rounds
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.tuner import prepare
 from benchmarks.search.play import UNIFORM, Method, _make, play
 from benchmarks.search.restrict import legal_rows
 from benchmarks.search.uniform import UniformSearch
@@ -58,8 +58,8 @@ def test_without_the_estimate_the_first_round_does_not_go_by_it(table):
         for known in (True, False)
     }
     assert firsts[True] < 0.8 * firsts[False]
-    _, guide = _make(table, Method("evolution", "lightgbm", estimate=False), Settings())
-    assert not guide.model.prior and _make(table, Method("evolution", "lightgbm"), Settings())[1].model.prior
+    _, scorer = _make(table, Method("evolution", "lightgbm", estimate=False), Settings())
+    assert not scorer.model.prior and _make(table, Method("evolution", "lightgbm"), Settings())[1].model.prior
     assert _make(table, Method("evolution", "random", estimate=False), Settings())[1] is not None
     assert Method("evolution", "lightgbm", estimate=False).name == "evolution + lightgbm, no estimate"
 

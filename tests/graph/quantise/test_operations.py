@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.compile import Schedule
+from autotune.executable.compile import Schedule
 from autotune.graph.ir import Array, Builder, GraphError, TensorType, type_of
 from autotune.graph.ops import find
 from autotune.graph.quantise.formats import Format
-from autotune.stages import by_roofline
-from autotune.task import Task
-from autotune.tuning import Settings
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.untimed import by_roofline
 from search_space.operators import evaluation
 from search_space.space import program_of
 from search_space.workloads import Workload

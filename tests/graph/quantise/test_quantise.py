@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.compile import compile_graph
+from autotune.executable.compile import compile_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, GraphError, TensorType
 from autotune.graph.partition import partition

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.compile import compile_graph
+from autotune.executable.compile import compile_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Array, Builder, Graph, GraphError, TensorType, type_of
 from autotune.graph.ops import find

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from autotune.config import load_config
-from autotune.run import run
+from autotune.run.run import run
 from measure.database import Database
 from measure.errors import ErrorClass, PoolError
 from measure.ray.pool import RayPool, ray_pool

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import autotune
-from autotune.cli import app
+from autotune.cli.app import app
 from autotune.search.base import NoLegalSchedule
 from measure.errors import ErrorClass
 from measure.executor import KernelExecutor

@@ -1,0 +1,187 @@
+"""`autotune dataset`: datasets made of records, looked at, merged and split. What it needs is imported when it runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.errors import bad_input
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from costmodel.dataset.stats import TaskStats
+
+app = typer.Typer(no_args_is_help=True, help="Datasets of measured programs: build, stats, merge, split.")
+
+Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dataset, or: shipped.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")]
+
+
+class Kind(StrEnum):
+    """How a dataset is split."""
+
+    within = "within"
+    task = "task"
+    target = "target"
+    network = "network"
+
+
+@app.command()
+def build(
+    records: Annotated[list[Path], typer.Argument(metavar="RECORDS", help="Records files; more than one will do.")],
+    output: Output,
+) -> None:
+    """Makes a dataset of records, with what `autotune collect` wrote beside them."""
+    with bad_input():
+        from autotune.collect.collection import tasks_beside
+        from costmodel.dataset.build import build as of_records
+        from costmodel.dataset.build import merge as of_datasets
+        from costmodel.dataset.stats import stats as figures
+        from measure.database import Database
+
+        parts = []
+        for path in records:
+            with Database(path, readonly=True) as database:
+                parts.append(of_records(database, tasks_beside(path)))
+        data = of_datasets(parts)
+        data.write(output)
+        _show(figures(data), each=False)
+
+
+@app.command()
+def stats(
+    folder: Folder,
+    each: Annotated[bool, typer.Option("--tasks", help="A row for each task, too.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures of every task here.")
+    ] = None,
+) -> None:
+    """Shows what a dataset holds."""
+    with bad_input():
+        from autotune.run.folder import write_json
+        from costmodel.dataset import Dataset
+        from costmodel.dataset.dataset import place_of
+        from costmodel.dataset.stats import stats as figures
+        from costmodel.dataset.stats import to_json
+
+        found = figures(Dataset.open(folder))
+        if json_file is not None:
+            write_json(to_json(found), json_file)
+        _show(found, each)
+        files = sorted(place_of(folder).glob("*.parquet"))
+        sizes = ", ".join(f"{path.name} {path.stat().st_size / 1e3:.0f} kB" for path in files)
+        typer.echo(f"{sum(path.stat().st_size for path in files) / 1e6:.2f} MB: {sizes}")
+
+
+@app.command()
+def merge(
+    folders: Annotated[list[Path], typer.Argument(metavar="DATASET", help="Folders of datasets; two or more.")],
+    output: Output,
+) -> None:
+    """Makes one dataset of several; each program is in it once."""
+    with bad_input():
+        from costmodel.dataset import Dataset
+        from costmodel.dataset.build import merge as of_datasets
+        from costmodel.dataset.stats import stats as figures
+
+        data = of_datasets([Dataset.open(folder) for folder in folders])
+        data.write(output)
+        _show(figures(data), each=False)
+
+
+@app.command()
+def split(
+    folder: Folder,
+    by: Annotated[
+        Kind, typer.Option(help="within: programs of every task; task: workloads; target and network: those held out.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="JSON file to write.")],
+    share: Annotated[float, typer.Option(help="Of programs (within) or workloads (task) that are tested on.")] = 0.2,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw of programs or workloads.")] = 0,
+    hold_out: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Target or network to test on; again for more.")
+    ] = None,
+) -> None:
+    """Writes which tasks of a dataset to learn from and which to be judged on."""
+    with bad_input():
+        from autotune.config import ConfigError
+        from autotune.run.folder import write_json
+        from costmodel.dataset import Dataset
+        from costmodel.dataset import split as splits
+
+        if hold_out and by in (Kind.within, Kind.task):
+            raise ConfigError(f"`--hold-out` must go with `--by` target or network, but got --by {by}")
+        data, names = Dataset.open(folder), hold_out or []
+        if by is Kind.within:
+            made = splits.split_within(data, share, seed)
+        elif by is Kind.task:
+            made = splits.split_by_task(data, share, seed)
+        elif by is Kind.target:
+            made = splits.split_by_target(data, names)
+        else:
+            made = splits.split_by_network(data, names)
+        write_json(made.to_json(), output)
+        for title, parts in (("train", made.train(data)), ("test", made.test(data))):
+            typer.echo(f"{title:5} {len(parts):4} tasks, {sum(len(part.rows) for part in parts):6} programs")
+
+
+def summary_tables(found: Sequence[TaskStats]) -> list[Table]:
+    """What a dataset holds by target and by network."""
+    by_target: dict[tuple[str, str], list[TaskStats]] = {}
+    by_network: dict[tuple[str, str], list[TaskStats]] = {}
+    for one in found:
+        by_target.setdefault((one.target, one.machine or "simulated"), []).append(one)
+        for name in one.networks or ("(no network)",):
+            by_network.setdefault((one.target, name), []).append(one)
+    targets = _table("target", "machine", "tasks", "programs", "valid", "random", "search", "failures")
+    for (target, machine), group in by_target.items():
+        failures = sum((Counter(one.errors) for one in group), Counter[str]())
+        told = ", ".join(f"{error} {count}" for error, count in failures.most_common()) or "none"
+        targets.add_row(target, machine, *_counts(group), told)
+    networks = _table("target", "network", "tasks", "programs", "valid", "random", "search", "least valid of a task")
+    for (target, name), group in by_network.items():
+        networks.add_row(target, name, *_counts(group), str(min(one.valid for one in group)))
+    return [targets, networks]
+
+
+def task_table(found: Sequence[TaskStats]) -> Table:
+    """What a dataset holds, a row for each task."""
+    from autotune.units import latency
+
+    table = _table("target", "task", "sketches", "programs", "valid", "random", "best", "median", "GFLOP/s")
+    for one in found:
+        figures = (latency(one.best), latency(one.median), f"{one.gflops:.1f}")
+        counts = map(str, (one.sketches, one.programs, one.valid, one.random))
+        table.add_row(one.target, one.name, *counts, *figures)
+    return table
+
+
+def _counts(group: Sequence[TaskStats]) -> list[str]:
+    valid, random = sum(one.valid for one in group), sum(one.random for one in group)
+    return [str(n) for n in (len(group), sum(one.programs for one in group), valid, random, valid - random)]
+
+
+def _show(found: Sequence[TaskStats], each: bool) -> None:
+    from rich.console import Console
+
+    console = Console()
+    console.width = max(console.width, 140)
+    tables = [*summary_tables(found), *([task_table(found)] if each else [])]
+    for table in tables:
+        console.print(table)
+
+
+def _table(*titles: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    texts = ("target", "machine", "task", "network", "failures")
+    for title in titles:
+        table.add_column(title, justify="left" if title in texts else "right", no_wrap=title != "failures")
+    return table

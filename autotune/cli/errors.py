@@ -1,0 +1,78 @@
+"""How commands end: one clear sentence where the input is to blame."""
+
+from __future__ import annotations
+
+import errno
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import typer
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def bad_input(again: str = "") -> Iterator[None]:
+    """Ends the program with one clear sentence where the input is to blame, or a disk that is full, or Ctrl-C.
+
+    Args:
+        again: how to go on once there is room, or after Ctrl-C.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not again:
+            raise
+        typer.echo(f"stopped; every finished trial is kept. {again}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except OSError as error:
+        if nobody_reads(error):
+            raise
+        full = error.errno in NO_ROOM
+        place = error.filename or ("a file must have room" if full else "")
+        sentence = f"{place}: {error.strerror}" if place else str(error)
+        fail(f"{sentence}. {again}" if full and again else sentence)
+    except Exception as error:
+        if not isinstance(error, _reported()):
+            raise
+        fail(f"{error}. {again}" if again and isinstance(error, _full()) else str(error))
+
+
+def nobody_reads(error: Exception) -> bool:
+    """Whether an error says that the reader of our output is gone, as `head` is: such a program ends without a word.
+
+    Click ends it so where the error gets there. Another process's pipe may break, too, which is an error like any.
+    """
+    if not isinstance(error, BrokenPipeError):
+        return False
+    poll = select.poll()
+    for descriptor in (1, 2):
+        poll.register(descriptor, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def fail(sentence: str) -> NoReturn:
+    """Ends the program as bad input does."""
+    typer.echo(sentence, err=True)
+    raise typer.Exit(BAD_INPUT)
+
+
+def _full() -> type[Exception]:
+    from measure.errors import FullError
+
+    return FullError
+
+
+def _reported() -> tuple[type[Exception], ...]:
+    from autotune.config import ConfigError
+    from autotune.executable.manifest import ExecutableError
+    from autotune.tracking.store import StoreError
+    from costmodel.dataset.errors import DatasetError
+    from costmodel.models.errors import ModelError
+    from measure.errors import MeasureError
+
+    return (ConfigError, MeasureError, ExecutableError, StoreError, DatasetError, ModelError)

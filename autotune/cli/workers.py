@@ -1,0 +1,125 @@
+"""`autotune worker` and `autotune tracker`: devices for runs elsewhere. What they need is imported when they run."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autotune.cli.errors import nobody_reads
+from measure.errors import MeasureError
+
+if TYPE_CHECKING:
+    from measure.rpc.service import Listen
+
+BAD_INPUT = 2
+
+Token = Annotated[Path, typer.Option(metavar="FILE", help="File with the token that clients must have.")]
+Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM of the server's certificate: encrypts.")]
+CertificateKey = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM of the certificate's key.")]
+
+
+def worker(
+    token_file: Token,
+    target: Annotated[str, typer.Option(help="What to serve: a name of targets.registry.")] = "cpu",
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0: any free one.")] = "127.0.0.1:0",
+    key: Annotated[str, typer.Option(help="By which runs ask for this device.")] = "",
+    tracker: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Register at this tracker.")] = None,
+    announce: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where clients reach this device, if not where it listens.")
+    ] = None,
+    tls_cert: Certificate = None,
+    tls_key: CertificateKey = None,
+    tls_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM that signs the tracker's.")] = None,
+    memory_mb: Annotated[int | None, typer.Option(min=1, help="Most address space of a kernel's process.")] = None,
+    executor: Annotated[str | None, typer.Option(hidden=True)] = None,
+    host_lock: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Serves a device of this machine to runs elsewhere, until it is told to end."""
+    with _reported(MeasureError, ValueError, OSError):
+        from measure.fleet.local import LocalDevice
+        from measure.rpc.serve import serve_device
+        from measure.rpc.settings import RpcSettings, check_key, check_place, read_certificates
+        from measure.settings import LocalSettings
+
+        wanted = _listen(listen, token_file, tls_cert, tls_key)
+        ca = None if tls_ca is None else read_certificates(tls_ca, "tls-ca")
+        for place, name in ((tracker, "tracker"), (announce, "announce")):
+            if place is not None:
+                check_place(place, name)
+        given = {"executor": executor, "host_lock": host_lock, "memory_bytes": memory_mb and memory_mb << 20}
+        local = LocalSettings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        device = LocalDevice(target, local)
+        name = check_key(key) if key else ""
+        served = serve_device(device, wanted, name, tracker, announce, RpcSettings(wanted.token, ca), say=_say)
+    _serve(served)
+
+
+def tracker(
+    token_file: Token,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0: any free one.")] = "127.0.0.1:0",
+    lease: Annotated[float, typer.Option(help="Seconds after which silent workers and clients are forgotten.")] = 10.0,
+    tls_cert: Certificate = None,
+    tls_key: CertificateKey = None,
+) -> None:
+    """Gives out the devices of workers by key and priority, until it is told to end."""
+    with _reported(MeasureError, ValueError, OSError):
+        from measure.rpc.serve import serve_tracker
+
+        if not lease > 0:
+            raise ValueError(f"`lease` must be positive, but got lease={lease}")
+        served = serve_tracker(_listen(listen, token_file, tls_cert, tls_key), lease, say=_say)
+    _serve(served)
+
+
+def _listen(place: str, token_file: Path, certificate: Path | None, key: Path | None) -> Listen:
+    import logging
+
+    from measure.rpc.service import Listen
+    from measure.rpc.settings import check_place, read_certificates, read_token
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    check_place(place, "listen", any_port=True)
+    token = read_token(token_file)
+    if token_file.stat().st_mode & 0o044:
+        _warn(f"others on this machine can read {token_file}; chmod 600 keeps the token to yourself")
+    if (certificate is None) != (key is None):
+        raise ValueError("`--tls-cert` and `--tls-key` must be given together, but got one of them")
+    if certificate is None and place.rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
+        _warn("token and code will travel unencrypted; --tls-cert and --tls-key encrypt them")
+    pair = [
+        None if path is None else read_certificates(path, name)
+        for path, name in ((certificate, "tls-cert"), (key, "tls-key"))
+    ]
+    return Listen(place, token, *pair)
+
+
+def _say(line: str) -> None:
+    """One line that a script may wait for."""
+    print(line, flush=True)
+
+
+def _warn(sentence: str) -> None:
+    typer.echo(f"warning: {sentence}", err=True)
+
+
+def _serve(coroutine: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
+    with _reported(MeasureError):
+        asyncio.run(coroutine)
+
+
+@contextmanager
+def _reported(*kinds: type[Exception]) -> Iterator[None]:
+    """Ends the program with one clear sentence where these exceptions say what is wrong."""
+    try:
+        yield
+    except kinds as error:
+        if nobody_reads(error):
+            raise
+        typer.echo(str(error), err=True)
+        raise typer.Exit(BAD_INPUT) from None

@@ -1,0 +1,305 @@
+"""Configuration of a run: a closed set of keys, validated once and passed down frozen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from autotune.naming import LONGEST, NAME
+
+Option = bool | int | float | str
+
+
+DEFAULT_MODEL = "lightgbm_lambdarank"
+"""Of programs of many tasks."""
+
+
+class Section(BaseModel):
+    """Part of a configuration: frozen, no unknown keys, no conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class WorkloadConfig(BaseModel):
+    """An operator and its sizes, by the names of `search_space.workloads`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    operator: str = Field(
+        description="A function of search_space.workloads, or an operator of one's own: FILE.py:NAME or module:NAME; "
+        "its arguments stand beside it."
+    )
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Sizes by name."""
+        return dict(self.model_extra or {})
+
+
+class SearchConfig(Section):
+    """How candidates are proposed."""
+
+    strategy: str = Field(
+        default="evolution",
+        description="A name of autotune.search.STRATEGIES, or a strategy of one's own: FILE.py:Class or module:Class.",
+    )
+    batch: int = Field(default=32, ge=1, le=4096, description="Trials of a round.")
+    algorithms: list[str] | None = Field(
+        default=None, min_length=1, description="Algorithms to choose from, such as direct and im2col; null: all."
+    )
+    scheduler: str = Field(
+        default="gradient", description="gradient or round_robin: how tasks of a model share the trials."
+    )
+    finalists: int = Field(
+        default=3, ge=0, le=64, description="Fastest candidates of a task that are timed again at the end; 0: none."
+    )
+    patience: int | None = Field(
+        default=None, ge=1, description="Rounds without a gain after which a task is left alone; null: never."
+    )
+    template: str | None = Field(
+        default=None,
+        description="A name of search_space.template.TEMPLATES that schedules the workload; null: sketch rules do.",
+    )
+    options: dict[str, Option] = Field(default_factory=dict, description="Options of the strategy.")
+
+
+class TransferConfig(Section):
+    """What the search is told of other tasks, see docs/cost_model_lab.md."""
+
+    source: str = Field(description="A dataset's folder, a records file, or what `autotune costmodel train` wrote.")
+    method: str = Field(
+        default="auto",
+        description="kriging, residual, continued, fine_tune, joint; auto: kriging on trees, or residual.",
+    )
+    options: dict[str, Option] = Field(default_factory=dict, description="Options of the method.")
+    model: str = Field(
+        default=DEFAULT_MODEL, description="Of the source's programs: a name of costmodel.models.registry."
+    )
+    model_options: dict[str, Option] = Field(default_factory=dict, description="Options of that model.")
+    align: str = Field(
+        default="none", description="none, machine, centred or quantile: how features of unlike tasks are compared."
+    )
+    similarity: str = Field(default="all", description="operator, sizes, programs or all: by what tasks are alike.")
+    tasks: int | None = Field(
+        default=None, ge=1, description="So many of the nearest tasks are learned from; null: all, alike."
+    )
+    guard: bool = Field(default=True, description="Whether a source that misleads is dropped.")
+
+
+class CostModelConfig(Section):
+    """What candidates are judged by before they are measured."""
+
+    name: str = Field(
+        default="lightgbm",
+        description="A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class.",
+    )
+    features: Literal["loops", "knobs", "both"] = Field(
+        default="loops", description="What the model sees: the program's loops, the values of decisions, or both."
+    )
+    options: dict[str, Option] = Field(default_factory=dict, description="Options of the model.")
+    transfer: TransferConfig | None = Field(
+        default=None, description="What is known from other tasks, workloads or machines; null: nothing."
+    )
+    exploration: float = Field(
+        default=0.0,
+        ge=0,
+        description="Standard deviations that are added to a score (upper confidence bound); for random_forest, "
+        "gaussian_process and ensemble.",
+    )
+
+
+class MeasureConfig(Section):
+    """How candidates are measured."""
+
+    pool: str = Field(
+        default="local",
+        description="local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE to answer from a records file; see "
+        "docs/measurement.md.",
+    )
+    token_file: str | None = Field(default=None, description="File with the token of RPC workers and trackers.")
+    tls_ca: str | None = Field(
+        default=None, description="PEM file of certificates that sign those of RPC servers; null: no encryption."
+    )
+    cache: Literal["warm", "network"] = Field(
+        default="warm", description="State of the caches: all warm, or weights cold as within a network."
+    )
+    timeout_s: float = Field(default=10.0, gt=0, description="Seconds for check and timing of a trial.")
+    build_timeout_s: float = Field(default=15.0, gt=0, description="Seconds for the build of a trial.")
+    threads: int | None = Field(default=None, ge=1, description="Threads of a kernel; null: one a core.")
+
+
+class QuantisationConfig(Section):
+    """How a network is quantised."""
+
+    method: Literal["mse", "max", "percentile"] = Field(
+        default="mse", description="How scales of activations are chosen from what the calibration saw."
+    )
+    per_channel: bool = Field(default=True, description="Whether weights have a scale for each output channel.")
+    first: bool = Field(default=True, description="Whether the first layer is quantised, too.")
+    last: bool = Field(default=True, description="Whether the last layer is quantised, too.")
+    floats: list[str] = Field(default_factory=list, description="Names of further layers that stay in floats.")
+    least_decibels: float = Field(
+        default=25.0,
+        ge=0,
+        le=200,
+        description="Signal to noise that a layer's output must keep in int8; layers below it stay in floats.",
+    )
+    inputs: int = Field(default=4, ge=1, le=4096, description="Random sets of inputs to calibrate on.")
+    data: str | None = Field(
+        default=None, description="An .npz file of sets of inputs to calibrate on in place of random ones."
+    )
+
+
+class NetworkConfig(Section):
+    """What is made of a model."""
+
+    shapes: dict[str, list[int]] = Field(
+        default_factory=dict, description="Shapes of inputs whose dimensions the model leaves open."
+    )
+    passes: list[str] | None = Field(
+        default=None, description="Names of autotune.graph.passes.PASSES, in order; null: all."
+    )
+    substitutions: Literal["search"] | None = Field(
+        default=None, description="search: after the passes, see docs/substitutions.md; null: passes alone."
+    )
+    max_algorithm_error: float | None = Field(
+        default=None, ge=0, description="Largest relative error of an algorithm, such as Winograd's; null: any."
+    )
+    max_extra_mb: float | None = Field(
+        default=None, ge=0, description="Megabytes by which transformed weights may exceed the weights; null: any."
+    )
+    quantise: Literal["int8", "shift8"] | None = Field(
+        default=None,
+        description="int8: layers work on bytes, see docs/quantisation.md; shift8: as accelerators that only shift "
+        "compute them; null: in floats, or shift8 where the target is an accelerator.",
+    )
+    quantisation: QuantisationConfig = QuantisationConfig()
+    tolerance: float = Field(
+        default=1e-4, gt=0, description="Largest error of an output, relative to its largest element."
+    )
+
+
+class SourceConfig(Section):
+    """Where tasks of a dataset come from: a network, random tensor programs, or one operator."""
+
+    network: str | None = Field(
+        default=None, description="A network, as `model` of a run; its tasks by our own passes."
+    )
+    random_programs: int | None = Field(
+        default=None, ge=1, le=1000, description="So many tensor programs drawn from the seed."
+    )
+    workload: WorkloadConfig | None = Field(default=None, description="An operator, as `workload` of a run.")
+    programs: int | None = Field(
+        default=None, ge=1, description="Programs to measure of each of these tasks; null: `collect.programs`."
+    )
+    tasks: int | None = Field(
+        default=None, ge=1, description="Most tasks of a network, spread evenly over it; null: all."
+    )
+    only: list[str] | None = Field(
+        default=None, min_length=1, description="Names of tasks of a network, as `autotune tasks` has them; null: all."
+    )
+    most_mflop: float | None = Field(
+        default=None, gt=0, description="Tasks of a network with more operations are left out; null: none."
+    )
+    rounds: int | None = Field(
+        default=None, ge=0, description="Bursts of each program, timed again in turns; null: those of the collection."
+    )
+    least_mflop: float | None = Field(
+        default=None, gt=0, description="Tasks of a network with fewer operations are left out; null: none."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        kinds = ("network", "random_programs", "workload")
+        if (found := sum(getattr(self, kind) is not None for kind in kinds)) != 1:
+            raise ValueError(f"a source of tasks must have one of {', '.join(kinds)}, but got {found} of them")
+        return self
+
+
+class CollectConfig(Section):
+    """What a dataset is collected from."""
+
+    sources: list[SourceConfig] = Field(min_length=1, description="Of tasks, in order.")
+    programs: int = Field(default=128, ge=1, description="Programs to measure of each task.")
+    random_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="Share of the programs of a task that are drawn at random; a search proposes the rest.",
+    )
+    rounds: int = Field(
+        default=0,
+        ge=0,
+        description="Bursts of each program in which those of a task are timed again in turns, once all are measured.",
+    )
+
+
+class TrackingConfig(Section):
+    """Where runs are tracked besides the run folder."""
+
+    backend: str | None = Field(
+        default=None,
+        description="mlflow, or none; null: what the environment variable AUTOTUNE_TRACKING says, else mlflow.",
+    )
+    uri: str | None = Field(
+        default=None,
+        description="sqlite:///FILE, or http[s]://HOST of a tracking server; null: what MLFLOW_TRACKING_URI says, else "
+        "mlflow.db beside the run folder.",
+    )
+    experiment: str | None = Field(default=None, min_length=1, description="That the run belongs to; null: its name.")
+    live_after_s: float | None = Field(
+        default=None,
+        ge=0,
+        description="Seconds of a run after which uploading begins; null: 0 for a model, 300 for an operator.",
+    )
+    wait_s: float = Field(
+        default=120.0, ge=0, description="Seconds that the end of a run waits at most until everything is uploaded."
+    )
+
+
+class RunConfig(Section):
+    """A tuning run."""
+
+    name: str = Field(pattern=NAME, max_length=LONGEST, description="Of the run; by default that of the file.")
+    model: str | None = Field(default=None, description="A network: a name of the onnx model zoo, or a file.")
+    workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
+    collect: CollectConfig | None = Field(
+        default=None, description="What to collect a dataset from, in place of both; for `autotune collect`."
+    )
+    target: str = Field(
+        default="cpu",
+        description="A name of targets.registry; an accelerator such as vta computes those layers of a model that it "
+        "can, and the CPU the rest.",
+    )
+    trials: int = Field(default=64, ge=1, description="Candidates to measure; the tasks of a model share them.")
+    seed: int = Field(default=0, ge=0, description="Of every random draw, and of the inputs.")
+    search: SearchConfig = SearchConfig()
+    cost_model: CostModelConfig = CostModelConfig()
+    measure: MeasureConfig = MeasureConfig()
+    network: NetworkConfig = NetworkConfig()
+    records: str | None = Field(
+        default=None, description="Records file to append to; null: records.jsonl in the run folder."
+    )
+    output: str | None = Field(default=None, description="The run folder; null: runs/<name>.")
+    tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> Self:
+        kinds = ("model", "workload", "collect")
+        if len(found := [kind for kind in kinds if getattr(self, kind) is not None]) != 1:
+            raise ValueError(f"a run must have one of {', '.join(kinds)}, but got {' and '.join(found) or 'none'}")
+        if self.search.template is not None and self.workload is None:
+            raise ValueError(f"`search.template` must stand beside a `workload`, but got a {found[0]}")
+        return self
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return Path(self.output or f"runs/{self.name}")
+
+    @property
+    def records_path(self) -> Path:
+        """The records file."""
+        return Path(self.records) if self.records else self.folder / "records.jsonl"

@@ -1,0 +1,250 @@
+"""From a partitioned graph and a schedule for each of its workloads to an executable: kernels, weights, memory plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.executable.loading import Loaded, load
+from autotune.executable.manifest import digest, listed, replace_file, write_manifest
+from autotune.graph.copies import executable_graph
+from autotune.graph.ir import Array, Graph
+from autotune.graph.memory_plan import Interval, lower_bound, plan
+from autotune.graph.partition import Group, partition
+from autotune.graph.views import dense, locate
+from search_space.ir.interp import numpy_dtype
+from search_space.ir.stmt import with_pitches
+from search_space.schedule.state import operations
+from search_space.schedule.trace import Trace
+from search_space.space import program_of
+from search_space.workloads import Workload
+from targets import registry
+from targets.base import BuildError, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a workload is computed: the algorithm and the concrete trace."""
+
+    algorithm: str
+    trace: Trace
+
+
+Chosen = Callable[[Workload], Schedule]
+
+
+def identifier(name: str) -> str:
+    """A C identifier of a network's name."""
+    found = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+    return f"n{found}" if found[:1].isdigit() else found
+
+
+class Compiler:
+    """Compiles one graph.
+
+    Args:
+        graph: what to compile; constants are weights.
+        chosen: workload → its schedule.
+        target: name of the target.
+        threads: that the network is meant to run on.
+    """
+
+    def __init__(self, graph: Graph, chosen: Chosen, target: str = "cpu", threads: int = 1) -> None:
+        self._target: Target = registry.get(target)
+        alignment = self._target.alignment
+        self.graph = executable_graph(graph, alignment)
+        self.groups = [g for g in partition(self.graph, alignment=alignment) if g.workload is not None]
+        self._locations = locate(self.graph, alignment=alignment)
+        self._chosen, self._threads = chosen, threads
+        self._name = identifier(graph.name)
+        self._modules: list[Module] = []
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._packers: dict[int, Packer | None] = {}
+        self._packings: dict[tuple[int, str, tuple[Place, ...]], Packing] = {}
+        self._packed_bytes = 0
+        self._blobs: dict[tuple[str, bytes], int] = {}
+        self._weights: list[Array] = []
+        self._weights_bytes = 0
+
+    @property
+    def workloads(self) -> list[Workload]:
+        """Of all steps, in their order."""
+        return [group.workload for group in self.groups if group.workload is not None]
+
+    def write(self, folder: Path) -> None:
+        """Writes to `folder` what the target links, weights and manifest.
+
+        Raises:
+            BuildError: a kernel that cannot be built.
+            RuntimeError: the linker failed.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        intervals = self._intervals()
+        memory = plan(intervals, self._target.spacing)
+        steps = [self._step(group, memory.offsets) for group in self.groups]
+        arena = self._spaced(memory.nbytes)
+        network = NetworkPlan(
+            self._name,
+            tuple(self._modules),
+            tuple(steps),
+            tuple(Parameter(name, kind.shape, kind.dtype) for name, kind in self.graph.inputs.items()),
+            tuple(
+                Parameter(name, self.graph.type(name).shape, self.graph.type(name).dtype) for name in self.graph.outputs
+            ),
+            self._weights_bytes,
+            arena,
+            tuple(self._packings.values()),
+            self._packed_bytes,
+        )
+        linked = self._target.link(network, folder)
+        blob = np.concatenate([np.zeros(0, np.uint8), *self._weights])
+        weights = folder / f"{self._name}.weights"
+        replace_file(weights, blob.data)
+        original = sum(array.nbytes for array in self.graph.constants.values())
+        manifest = {
+            "schema": linked["schema"],
+            "name": self._name,
+            "target": self._target.name,
+            "threads": self._threads,
+            "inputs": [listed(p) for p in network.inputs],
+            "outputs": [listed(p) for p in network.outputs],
+            **linked,
+            "weights": {
+                "file": weights.name,
+                "nbytes": int(blob.nbytes),
+                "sha256": digest(blob.data),
+                "original_nbytes": original,
+            },
+            "memory": {
+                "arena_bytes": arena,
+                "arena_lower_bound": lower_bound(intervals),
+                **linked["memory"],
+            },
+            "steps": [
+                {"title": group.title, "workload": group.workload.key, "kernel": self._modules[step.module].name}
+                for group, step in zip(self.groups, steps, strict=True)
+                if group.workload is not None
+            ],
+        }
+        write_manifest(manifest, folder)
+
+    def _root(self, name: str) -> str:
+        return self._locations[name].root
+
+    def _intervals(self) -> list[Interval]:
+        """Of every value that lives in the arena; outputs of the network are written where the caller wants them."""
+        given = {*self.graph.inputs, *self.graph.constants, *(self._root(name) for name in self.graph.outputs)}
+        written: dict[str, int] = {}
+        read: dict[str, int] = {}
+        for number, group in enumerate(self.groups):
+            written.setdefault(self._root(group.output), number)
+            for name in (*group.inputs, group.output):
+                read[self._root(name)] = number
+        return [
+            Interval(name, self.graph.type(name).nbytes, number, read[name])
+            for name, number in written.items()
+            if name not in given
+        ]
+
+    def _step(self, group: Group, offsets: Mapping[str, int]) -> Step:
+        assert group.workload is not None
+        schedule = self._chosen(group.workload)
+        number = self._module(group.workload, schedule, self._pitches(group, schedule.algorithm))
+        module, packer = self._modules[number], self._packers[number]
+        names = dict(zip((p.name for p in module.sources), group.inputs, strict=True))
+        constants: Mapping[str, Array] = {}
+        if packer is not None and any(p.constant or p.packed_from for p in module.parameters):
+            arrays = [
+                np.asarray(self.graph.constants[name])
+                if name in self.graph.constants
+                else np.zeros(source.shape, numpy_dtype(source.dtype))
+                for source, name in zip(module.sources, group.inputs, strict=True)
+            ]
+            constants = packer(arrays)
+        arguments = []
+        for parameter in module.parameters:
+            made_of = parameter.packed_from or ((parameter.name,) if parameter.constant else ())
+            computed = [names[source] for source in made_of if names[source] not in self.graph.constants]
+            if computed and parameter.packed_from:
+                raise BuildError(
+                    f"`{parameter.name}` of {group.workload.key} must be made of constants, "
+                    f"but {', '.join(computed)} is computed"
+                )
+            if parameter.name in constants and not computed:
+                arguments.append(Place("weights", self._weight(constants[parameter.name])))
+            elif parameter.name in module.outputs:
+                arguments.append(self._place(group.output, offsets))
+            elif parameter.packed_from:
+                sources = tuple(self._place(names[source], offsets) for source in parameter.packed_from)
+                arguments.append(self._packed(number, parameter, sources))
+            else:
+                arguments.append(self._place(names[parameter.name], offsets))
+        return Step(number, tuple(arguments), group.title)
+
+    def _pitches(self, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
+        """Strides of the kernel's activations that are not dense, by the workload's names."""
+        assert group.workload is not None
+        *inputs, output = group.workload.tensors(algorithm)
+        known = operations([output], inputs)
+        found = {}
+        for tensor, name in zip([*inputs, output], [*group.inputs, group.output], strict=True):
+            strides = self._locations[name].strides
+            if strides is not None and strides != dense(tensor.shape):
+                found[known[tensor.op]] = strides
+        return found
+
+    def _module(self, workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]]) -> int:
+        key = (workload.key, schedule.algorithm, schedule.trace.key, tuple(sorted(pitches.items())))
+        if key not in self._numbers:
+            number = self._numbers[key] = len(self._modules)
+            program = with_pitches(program_of(workload, schedule.algorithm, schedule.trace), pitches)
+            self._modules.append(self._target.build(program, f"{self._name}_kernel{number}"))
+            self._packers[number] = self._target.packer(self._modules[number])
+        return self._numbers[key]
+
+    def _packed(self, number: int, parameter: Parameter, sources: tuple[Place, ...]) -> Place:
+        """Where a constant will lie that is packed when the network is loaded; of the same sources it is made once."""
+        key = (number, parameter.name, sources)
+        if key not in self._packings:
+            result = Place("packed", self._packed_bytes)
+            self._packings[key] = Packing(number, parameter.name, sources, result)
+            nbytes = math.prod(parameter.shape) * numpy_dtype(parameter.dtype).itemsize
+            self._packed_bytes += self._spaced(nbytes)
+        return self._packings[key].result
+
+    def _spaced(self, nbytes: int) -> int:
+        return -(-nbytes // self._target.spacing) * self._target.spacing
+
+    def _place(self, name: str, offsets: Mapping[str, int]) -> Place:
+        root = self._root(name)
+        beyond = self._locations[name].offset * numpy_dtype(self.graph.type(name).dtype).itemsize
+        for number, output in enumerate(self.graph.outputs):
+            if root == self._root(output):
+                return Place("output", number, beyond)
+        if root in self.graph.inputs:
+            return Place("input", list(self.graph.inputs).index(root), beyond)
+        if root in self.graph.constants:
+            return Place("weights", self._weight(np.asarray(self.graph.constants[root])) + beyond)
+        return Place("arena", offsets[root] + beyond)
+
+    def _weight(self, array: Array) -> int:
+        """Where a constant lies; the same array lies there once."""
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        key = (digest(data.data), str(array.dtype).encode())
+        if key not in self._blobs:
+            self._blobs[key] = self._weights_bytes
+            room = self._spaced(max(data.nbytes, 1))
+            self._weights.append(np.concatenate([data, np.zeros(room - data.nbytes, np.uint8)]))
+            self._weights_bytes += room
+        return self._blobs[key]
+
+
+def compile_graph(graph: Graph, chosen: Chosen, folder: Path, target: str = "cpu", threads: int = 1) -> Loaded:
+    """Compiles a graph into `folder` and loads what is there; see `Compiler`."""
+    Compiler(graph, chosen, target, threads).write(folder)
+    return load(folder, threads)

@@ -1,0 +1,48 @@
+"""What a network must take at least on a machine, whatever the schedules: products at peak, weights from memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from autotune.network.selection import Limits, extra_bytes
+from autotune.tuning.result import peak_flops
+from autotune.tuning.task import Task
+from search_space.hardware import Hardware
+from search_space.ir.expr import dtype_bytes
+from search_space.operators import winograd
+from search_space.workloads import Workload
+
+
+def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limits: Limits | None = None) -> float:
+    """Seconds of a network in float32 that ran at the machine's peak, each task by the algorithm that is best for it.
+
+    Transforms and additions of Winograd's algorithms are not counted, so that it cannot be met where they are best.
+
+    Args:
+        tasks: of the network.
+        hardware: the machine's limits.
+        threads: that kernels run on.
+        limits: which algorithms there are; all by default.
+    """
+    limits, peak = limits or Limits(), peak_flops(hardware, threads)
+    total = 0.0
+    for task in tasks:
+        workload = task.workload
+        ways = (
+            max(workload.flops * _products(name) / peak, _constant_bytes(workload, name) / hardware.bandwidth)
+            for name in limits.allowed(workload)
+        )
+        total += task.weight * min(ways)
+    return total
+
+
+def _products(algorithm: str) -> float:
+    """Products of an algorithm as a share of those of the definition."""
+    tile = winograd.TILES.get(algorithm)
+    return 1.0 if tile is None else (tile + 2) ** 2 / (9 * tile**2)
+
+
+def _constant_bytes(workload: Workload, algorithm: str) -> int:
+    given = sum(prod(spec.shape) * dtype_bytes(spec.dtype) for spec in workload.inputs if spec.constant)
+    return given + extra_bytes(workload, algorithm)

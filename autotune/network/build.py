@@ -1,0 +1,45 @@
+"""From a network and the schedules of its tasks to an executable, and random inputs for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from autotune.executable.compile import Compiler
+from autotune.executable.loading import Loaded, load
+from autotune.executable.stepwise import compile_stepwise
+from autotune.graph.ir import Array
+from autotune.network.load import Network
+from autotune.network.schedules import Schedules
+from autotune.tuning.task_tuning import Settings
+from search_space.ir.interp import numpy_dtype
+
+
+def write_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> None:
+    """Writes the network's executable to `folder`; one of steps on several targets where an accelerator takes part."""
+    if network.device is not None:
+        compile_stepwise(network.graph, schedules, folder, settings.target, network.device, settings.threads)
+    else:
+        compiler = Compiler(network.graph, schedules, settings.target, settings.threads)
+        schedules.prepare(compiler.workloads)
+        compiler.write(folder)
+
+
+def compile_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Loaded:
+    """The network's executable, in `folder`."""
+    write_network(network, schedules, folder, settings)
+    return load(folder, settings.threads)
+
+
+def make_feeds(network: Network, seed: int) -> dict[str, Array]:
+    """Random inputs: standard normal; integers below 100, as token ids are; truth values."""
+    rng = np.random.default_rng(seed)
+    feeds: dict[str, Array] = {}
+    for name, kind in network.graph.inputs.items():
+        dtype = numpy_dtype(kind.dtype)
+        if dtype.kind == "f":
+            feeds[name] = rng.standard_normal(kind.shape).astype(dtype)
+        else:
+            feeds[name] = rng.integers(0, 2 if dtype.kind == "b" else 100, kind.shape).astype(dtype)
+    return feeds

@@ -1,0 +1,164 @@
+"""Checking a network's executable: its outputs and some values in between against a reference."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from autotune.graph.attention import with_attention
+from autotune.graph.copies import executable_graph
+from autotune.graph.evaluate import compute, evaluate
+from autotune.graph.importer import import_model
+from autotune.graph.ir import Array, Graph
+from autotune.graph.passes import optimise
+from autotune.network.build import compile_network, make_feeds
+from autotune.network.comparison import Check, errors_of, judged, relative_error
+from autotune.network.load import Network, searched
+from autotune.network.process import NetworkProcess, RuntimeFailure
+from autotune.network.schedules import Schedules
+from autotune.tuning.task_tuning import Settings
+from targets import registry
+
+TOLERANCE = 1e-4
+"""Largest difference from the reference, relative to the largest element of the tensor."""
+
+
+INTERMEDIATES = 3
+
+
+EXACT = ("clip", "concat", "copy", "dequantise", "max_pool2d", "pad", "relu", "reshape", "slice", "transpose")
+"""Operations that round no float: every order of computing them gives the same."""
+
+
+def with_checkpoints(model: onnx.ModelProto, count: int = INTERMEDIATES) -> tuple[onnx.ModelProto, list[str]]:
+    """The model with further outputs: what goes into a last softmax, and `count` values spread over the network."""
+    out = onnx.ModelProto()
+    out.CopyFrom(model)
+    given = {value.name for value in out.graph.output}
+    nodes = [node for node in out.graph.node if node.op_type not in ("Constant", "ConstantOfShape", "Shape")]
+    wanted = [node.input[0] for node in nodes if node.op_type == "Softmax" and node.output[0] in given]
+    floats = _float_values(out)
+    steps = [node.output[0] for node in nodes if node.op_type in ("Relu", "Add", "Sum", "Conv", "MatMul", "Clip")]
+    steps = [name for name in steps if name in floats and name not in given]
+    wanted += [steps[len(steps) * (i + 1) // (count + 1)] for i in range(count) if steps]
+    added = [name for name in dict.fromkeys(wanted) if name not in given and name in floats]
+    out.graph.output.extend(floats[name] for name in added)
+    return out, added
+
+
+def _float_values(model: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
+    known = {value.name: value for value in model.graph.value_info}
+    return {n: v for n, v in known.items() if v.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
+
+
+def check_network(
+    network: Network,
+    schedules: Schedules,
+    settings: Settings,
+    seed: int = 0,
+    tolerance: float = TOLERANCE,
+    say: Callable[[str], None] = lambda text: None,
+) -> Check:
+    """Compares outputs, the input of the softmax and some values in between with ONNX Runtime's.
+
+    The values in between are made outputs of the graph, which is compiled anew with the same schedules. Where ONNX
+    Runtime is missing the reference is our evaluation of the imported graph in NumPy. Where the two differ by more than
+    `tolerance`, either may be wrong, and the model in float64 decides. A quantised network is compared with the
+    evaluation of its own graph: integers are exact there, see `_check_quantised`.
+    """
+    if network.accuracy is not None:
+        return _check_quantised(network, schedules, settings, seed)
+    model, _ = with_checkpoints(network.model)
+    plain = import_model(model, seed=seed)
+    graph = optimise(plain)
+    if network.found is not None:
+        graph = searched(graph).graph
+    graph = with_attention(graph, registry.get(network.target).hardware)
+    probed = replace(network, model=model, graph=executable_graph(graph), tasks=())
+    feeds = make_feeds(network, seed)
+    with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
+        executable = compile_network(probed, schedules, Path(place) / "network", settings)
+        out = executable(*(feeds[p.name] for p in executable.inputs))
+        arrays = out if isinstance(out, tuple) else (out,)
+        reference, wanted = _reference_outputs(model, plain, feeds, settings.threads, Path(place))
+    found = dict(zip((value.name for value in model.graph.output), arrays, strict=True))
+    check = Check(reference, errors_of(found, wanted))
+    if check.max_error <= tolerance:
+        return check
+    say(f"{reference} differs: the model in float64 decides")
+    return judged(check, model, feeds, found, wanted)
+
+
+def _check_quantised(network: Network, schedules: Schedules, settings: Settings, seed: int) -> Check:
+    """Integers made of integers are exact, floats are within rounding, bytes that floats are rounded to one step off.
+
+    Such a byte may fall to either side where the float lies near a tie, and all that is computed of it with it. So
+    those bytes are outputs of the probed network, too, and the reference goes on from them as they are.
+    """
+    graph = network.graph
+    rounded = rounded_values(graph)
+    stored = [n.name for n in graph.nodes if n.type.dtype in ("uint8", "int8") and n.name not in graph.outputs]
+    added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]
+    names = list(dict.fromkeys([*graph.outputs, *added, *rounded]))
+    probed = executable_graph(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(names)))
+    feeds = make_feeds(network, seed)
+    with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
+        executable = compile_network(replace(network, graph=probed, tasks=()), schedules, Path(place), settings)
+        out = executable(*(feeds[p.name] for p in executable.inputs))
+        found = dict(zip(names, out if isinstance(out, tuple) else (out,), strict=True))
+    values = evaluate(graph, feeds, {name: found[name] for name in rounded})
+    return Check("numpy", {name: error_of(graph, name, found[name], values, rounded) for name in names})
+
+
+def rounded_values(graph: Graph) -> list[str]:
+    """Integers of a graph that are made of floats which are computed, and not merely moved or compared."""
+    computed: set[str] = set()
+    for node in graph.nodes:
+        if node.type.dtype.startswith("float") and (node.op not in EXACT or computed.intersection(node.inputs)):
+            computed.add(node.name)
+    return [n.name for n in graph.nodes if not n.type.dtype.startswith("float") and computed.intersection(n.inputs)]
+
+
+def error_of(graph: Graph, name: str, found: Array, values: Mapping[str, Array], rounded: Collection[str]) -> float:
+    """How wrong a value of a quantised network is.
+
+    Args:
+        graph: quantised.
+        name: of the value.
+        found: what the executable gives.
+        values: of the reference, those of `rounded` as the executable gives them.
+        rounded: names of the integers that are made of computed floats.
+
+    Returns:
+        The relative error of a float. Of an integer 0 where it is exact, else 1, whatever its size; of a byte that a
+        float is rounded to 0 up to one step, else its relative error.
+    """
+    node = graph.node(name)
+    if name in rounded and node is not None:
+        wanted = compute(node, values)
+        steps = int(np.max(np.abs(found.astype(np.int64) - wanted.astype(np.int64)), initial=0))
+        return 0.0 if node.op == "quantise" and steps <= 1 else relative_error(found, wanted)
+    if found.dtype.kind == "f":
+        return relative_error(found, values[name])
+    return 0.0 if np.array_equal(found, values[name]) else 1.0
+
+
+def _reference_outputs(
+    model: onnx.ModelProto, graph: Graph, feeds: Mapping[str, Array], threads: int, folder: Path
+) -> tuple[str, dict[str, Array]]:
+    file = folder / "model.onnx"
+    onnx.save(model, file)
+    try:
+        with NetworkProcess("onnxruntime", threads, model=str(file)) as process:
+            return "onnxruntime", process.infer(feeds, folder)
+    except RuntimeFailure as error:
+        if "No module named" not in str(error):
+            raise
+    values = evaluate(graph, feeds)
+    names = [value.name for value in model.graph.output]
+    return "numpy", {name: values[place] for name, place in zip(names, graph.outputs, strict=True)}

@@ -1,0 +1,274 @@
+"""The end of a network's run: its executable compiled, checked and timed, and the `network` part of the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.config import ConfigError, RunConfig
+from autotune.executable.loading import Loaded, load
+from autotune.executable.manifest import SCHEMAS, read_manifest
+from autotune.executable.stepwise import StepwiseExecutable
+from autotune.network.bound import bound_seconds
+from autotune.network.build import make_feeds, write_network
+from autotune.network.check import check_network
+from autotune.network.comparison import Check
+from autotune.network.load import Network
+from autotune.network.process import RuntimeFailure
+from autotune.network.schedules import Schedules
+from autotune.network.selection import Chosen, Limits, select
+from autotune.network.timing import Timing, time_network
+from autotune.run.resolve import network_of, settings_of, target_of
+from autotune.tuning.result import TuneResult, known
+from autotune.tuning.task_tuning import Settings
+from measure.database import Database
+from measure.hostlock import alone
+from measure.patience import telling
+from measure.recordlog import RecordLog
+from measure.steadiness import tell_if_busy
+from targets import registry
+
+FOLDER = "network"
+"""Where in a run folder the executable lies."""
+
+TIMED = 11
+"""How often steps are timed; medians are taken."""
+
+COMPARED = ("onnxruntime",)
+"""Runtimes that a run times beside its network, where they run on the same processor."""
+
+TURNS = 20
+"""How many turns each runtime takes when the executable is timed beside it."""
+
+
+def finish_network(
+    network: Network,
+    results: Sequence[TuneResult],
+    config: RunConfig,
+    settings: Settings,
+    folder: Path,
+    timed: bool = True,
+    say: Callable[[str], None] = lambda text: None,
+) -> tuple[dict[str, Any], list[str], str]:
+    """Compiles the best kernels of a run, checks the whole and times it.
+
+    Args:
+        network: what was tuned.
+        results: of its tasks.
+        config, settings: of the run.
+        folder: the run folder.
+        timed: whether to time, which a run on recorded answers cannot.
+        say: shows a sentence to the user.
+
+    Returns:
+        The `network` part of the summary, what the user should know of, and what is wrong with the executable: its
+        outputs are further from the reference's than the configuration allows; "" where they are not.
+    """
+    records = RecordLog(
+        record for result in results for kept in (result.records, result.others, result.finals) for record in kept
+    )
+    if network.found is not None:
+        say(f"substitutions: {network.found}")
+    say(f"compiling {network.name} from {len(network.tasks)} kernels")
+    best = select(network.tasks, records, limits_of(config))
+    schedules = Schedules(best, settings, limits_of(config), network.device)
+    write_network(network, schedules, folder / FOLDER, settings)
+    notes, wrong = [], ""
+    if schedules.untuned:
+        first = next((f"; {result.name}: {result.problem}" for result in results if result.problem), "")
+        notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by the roofline's choice{first}")
+    absent = registry.get(settings.target).unavailable()
+    check, timing, executable = None, None, None
+    if absent:  # another machine has measured
+        notes.append(f"the network was neither checked nor timed: {absent}")
+    else:
+        executable = load(folder / FOLDER, settings.threads)
+        check, wrong, note = _checked(network, schedules, settings, config, say)
+        notes += [note] if note else []
+    if timed and executable is not None:
+        timing = _timed(executable, network, settings, folder / FOLDER, say)
+        notes += [f"{name} was not timed: {why}" for name, why in timing.missing.items()]
+        notes += [timing.unsteady] if timing.unsteady else []
+    facts = read_manifest(folder / FOLDER, *SCHEMAS)
+    memory = {
+        "arena_bytes": facts["memory"]["arena_bytes"],
+        "weights_bytes": facts["weights"]["nbytes"],
+        "original_weights_bytes": facts["weights"]["original_nbytes"],
+    }
+    floats = network.accuracy is None and bool(results)
+    bound = bound_seconds(network.tasks, results[0].hardware, settings.threads, limits_of(config)) if floats else None
+    untuned = 0.0 if executable is None else _untuned_seconds(executable, network, best, settings.seed)
+    trials = sum(len(result.records) for result in results)
+    document = _document(network, best, untuned, trials, check, timing, config, memory, bound)
+    if timed and isinstance(executable, StepwiseExecutable):
+        document["targets"] = executable.seconds_by_target(TIMED)
+    return document, notes, wrong
+
+
+def _checked(
+    network: Network, schedules: Schedules, settings: Settings, config: RunConfig, say: Callable[[str], None]
+) -> tuple[Check | None, str, str]:
+    """The check, what is wrong with the network, and why it was not checked or who was wrong; "" where nothing is."""
+    say("checking it")
+    try:
+        check = check_network(network, schedules, settings, config.seed, config.network.tolerance, say)
+    except RuntimeFailure as error:
+        return None, "", f"the network was not checked: {error}"
+    if check.max_error <= config.network.tolerance:
+        return check, "", check.note
+    worst = max(check.errors, key=lambda name: check.errors[name])
+    wrong = (
+        f"{network.name} must agree with {check.reference} within network.tolerance="
+        f"{config.network.tolerance:g}, but {worst} differs by {check.max_error:.2g}"
+    )
+    return check, wrong, check.note
+
+
+def _timed(
+    executable: Loaded, network: Network, settings: Settings, folder: Path, say: Callable[[str], None]
+) -> Timing:
+    with alone():
+        if isinstance(executable, StepwiseExecutable):
+            return _time_steps(executable, network, settings.seed)
+        others = [name for name in registry.get(settings.target).peers if name in COMPARED]
+        return time_network(network, folder, settings, others, TURNS, say)
+
+
+def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> Timing:
+    """Of a network whose accelerator is simulated: nothing else runs what it would be compared with."""
+    feeds = make_feeds(network, seed)
+    executable(*(feeds[p.name] for p in executable.inputs))
+    took = [float(seconds) for seconds in executable.time(TIMED)]
+    return Timing({"autotune": float(np.median(took))}, {}, {}, {"autotune": took})
+
+
+def _untuned_seconds(executable: Loaded, network: Network, best: Chosen, seed: int) -> float:
+    """What the tasks without a working trial take within the network."""
+    places = [i for i, s in enumerate(executable.manifest["steps"]) if s.get("task", s["workload"]) not in best]
+    if not places:
+        return 0.0
+    feeds = make_feeds(network, seed)
+    executable(*(feeds[p.name] for p in executable.inputs))
+    return float(np.median(executable.profile(TIMED), axis=0)[places].sum())
+
+
+def limits_of(config: RunConfig) -> Limits:
+    """What a configuration demands of algorithms."""
+    keys, megabytes = config.network, config.network.max_extra_mb
+    extra = None if megabytes is None else int(megabytes * 1e6)
+    hardware = registry.get(target_of(config)).hardware
+    return Limits(config.search.algorithms, keys.max_algorithm_error, extra, hardware)
+
+
+def rebuild(
+    config: RunConfig, where: str, records: Path | None = None, output: Path | None = None
+) -> tuple[Path, list[str]]:
+    """The executable of a model from records alone.
+
+    Args:
+        config: of the run.
+        where: name of its file, for messages.
+        records: file of the records; that of the run folder by default.
+        output: folder to write; `network` in the run folder by default.
+
+    Returns:
+        The folder of the executable, and what the user should know of.
+
+    Raises:
+        ConfigError: a model that cannot be compiled, or records of which none is of its tasks.
+        MeasureError: records that cannot be read.
+    """
+    settings = settings_of(config, where)
+    path = records or config.records_path
+    if not path.exists():
+        raise ConfigError(f"`records` must be an existing file, but got {path}")
+    network = network_of(config, where)
+    with Database(path, readonly=True) as database:
+        found = RecordLog(r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target))
+    best = select(network.tasks, found, limits_of(config))
+    if not best:
+        raise ConfigError(
+            f"`records` must hold working trials of {network.name} on {config.target}, but {path} holds none"
+        )
+    schedules = Schedules(best, settings, limits_of(config), network.device)
+    folder = output or config.folder / FOLDER
+    with telling(f"compiling {network.name} from {len(network.tasks)} kernels"):
+        write_network(network, schedules, folder, settings)
+    missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
+    return folder, [f"without records, by the roofline's choice: {', '.join(missing)}"] if missing else []
+
+
+def compare(
+    config: RunConfig,
+    where: str,
+    folder: Path | None = None,
+    against: Sequence[str] = (),
+    turns: int = 20,
+    say: Callable[[str], None] = lambda text: None,
+) -> Timing:
+    """Times the executable of a model beside other runtimes.
+
+    Args:
+        config: of the run.
+        where: name of its file, for messages.
+        folder: of the executable; that of the run by default.
+        against: names of runtimes.
+        turns: that each takes.
+        say: shows a sentence to the user.
+
+    Raises:
+        ConfigError: an unknown runtime or model, or a target that is simulated.
+        ExecutableError: no executable in the folder.
+    """
+    settings = settings_of(config, where)
+    peers = registry.get(config.target).peers
+    if not peers:
+        raise ConfigError(
+            f"`target` must be one whose networks other runtimes are timed beside, but got {config.target}"
+        )
+    for name in against:
+        if name not in peers:
+            raise ConfigError(f"`--against` must be among {', '.join(peers)}, but got {name!r}")
+    place = folder or config.folder / FOLDER
+    tell_if_busy(say)
+    load(place)
+    network = network_of(config, where)
+    with alone():
+        return time_network(network, place, settings, against, turns, say)
+
+
+def _document(
+    network: Network,
+    best: Chosen,
+    untuned: float,
+    trials: int,
+    check: Check | None,
+    timing: Timing | None,
+    config: RunConfig,
+    memory: dict[str, int],
+    bound: float | None,
+) -> dict[str, Any]:
+    tuned = [task for task in network.tasks if task.workload.key in best]
+    tasks_seconds = untuned + sum(task.weight * best[task.workload.key][1] for task in tuned)
+    seconds = dict(timing.seconds) if timing else {}
+    ours = seconds.pop("autotune", None)
+    reference = min(seconds, key=lambda name: seconds[name], default=None)
+    return {
+        "name": network.name,
+        "seconds": ours,
+        "spread": None if timing is None else known(timing.spread("autotune")),
+        "reference": reference,
+        "reference_seconds": None if reference is None else seconds[reference],
+        "max_error": None if check is None else known(check.max_error),
+        "errors": None if check is None else dict(check.errors),
+        "accuracy": None if network.accuracy is None else network.accuracy.to_json(),
+        "substitutions": None if network.found is None else network.found.to_json(),
+        "tasks_seconds": tasks_seconds,
+        "bound_seconds": bound,
+        "trials": trials,
+        "seed": config.seed,
+        "memory": {**memory, "resident_bytes": dict(timing.memory) if timing else {}},
+    }

@@ -1,0 +1,267 @@
+"""Networks run and timed in processes of their own: our executable, or the same model on another runtime.
+
+A process reads JSON lines from its standard input and answers each with one: `{"open": {...}}`, then `{"infer": FILE}`,
+which answers with the outputs in an .npz file, `{"time": iterations}` with seconds, `{"memory": true}` with resident
+bytes. Two processes take turns, so that both see the machine in the same state; one that waits sleeps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from measure.host import cores_for, worker_environment
+
+Array = NDArray[Any]
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class RuntimeFailure(RuntimeError):
+    """A runtime that is missing, refuses the model, or whose process died."""
+
+
+class Runtime(Protocol):
+    """What a process serves."""
+
+    def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs by name."""
+
+    def time(self, iterations: int) -> Sequence[float]:
+        """Seconds of each inference on the inputs of the last `infer`."""
+
+
+class Ours:
+    """An executable of ours: `{"runtime": "autotune", "folder": ...}`."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        from autotune.executable.loading import load
+
+        self._network = load(facts["folder"], facts["threads"])
+
+    def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        out = self._network(*(arrays[p.name] for p in self._network.inputs))
+        outputs = out if isinstance(out, tuple) else (out,)
+        return dict(zip((p.name for p in self._network.outputs), outputs, strict=True))
+
+    def time(self, iterations: int) -> Sequence[float]:
+        return [float(s) for s in self._network.time(iterations)]
+
+
+class OnnxRuntime:
+    """ONNX Runtime, graph optimised in full: `{"runtime": "onnxruntime", "model": FILE}`."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = len(cores_for(facts["threads"]))
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        self._session = ort.InferenceSession(facts["model"], options, providers=["CPUExecutionProvider"])
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._given: dict[str, Array] = {}
+
+    def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        self._given = dict(arrays)
+        return dict(zip(self._names, self._session.run(None, self._given), strict=True))
+
+    def time(self, iterations: int) -> Sequence[float]:
+        return timed(lambda: self._session.run(None, self._given), iterations)
+
+
+class OpenVino:
+    """OpenVINO for latency: `{"runtime": "openvino", "model": FILE}`."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        import openvino
+
+        core = openvino.Core()
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": facts["threads"],
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+        self._model = core.compile_model(facts["model"], "CPU", settings)
+        self._request = self._model.create_infer_request()
+
+    def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        found = self._request.infer(dict(arrays))
+        return {port.get_any_name(): np.array(value) for port, value in found.items()}
+
+    def time(self, iterations: int) -> Sequence[float]:
+        return timed(self._request.infer, iterations)
+
+
+RUNTIMES: dict[str, Callable[[Mapping[str, Any]], Runtime]] = {
+    "autotune": Ours,
+    "onnxruntime": OnnxRuntime,
+    "openvino": OpenVino,
+}
+
+
+def timed(run: Callable[[], Any], iterations: int) -> list[float]:
+    """Wall seconds of each call."""
+    seconds = []
+    for _ in range(iterations):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+class NetworkProcess:
+    """A runtime with a model in a process of its own; a context manager.
+
+    Args:
+        runtime: a name of `RUNTIMES`.
+        threads: cores it may use.
+        facts: what it opens: `folder` of an executable, or `model`, an .onnx file.
+
+    Raises:
+        RuntimeFailure: it cannot open the model.
+    """
+
+    def __init__(self, runtime: str, threads: int, **facts: str) -> None:
+        self.runtime = runtime
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "autotune.network.process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=worker_environment([str(_ROOT)]),
+        )
+        try:
+            self._ask({"open": {"runtime": runtime, "threads": threads, **facts}})
+        except RuntimeFailure:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def infer(self, arrays: Mapping[str, Array], folder: Path) -> dict[str, Array]:
+        """Outputs by name; arrays travel through files in `folder`."""
+        given = folder / f"{self.runtime}_inputs.npz"
+        _save(given, arrays)
+        made = self._ask({"infer": str(given), "names": list(arrays)})
+        with np.load(made["file"], allow_pickle=False) as data:
+            return {name: data[str(i)] for i, name in enumerate(made["names"])}
+
+    def time(self, iterations: int) -> list[float]:
+        """Seconds of each of `iterations` inferences on the last inputs."""
+        return list(self._ask({"time": iterations})["seconds"])
+
+    def memory(self) -> int:
+        """Resident bytes of the process."""
+        return int(self._ask({"memory": True})["bytes"])
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            _, said = self._process.communicate()
+            last = (said.strip() or "no message").splitlines()[-1]
+            raise RuntimeFailure(f"the process of {self.runtime} must stay alive, but ended: {last}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise RuntimeFailure(f"{self.runtime} must run the model, but said: {answer['error']}")
+        return answer
+
+
+def interleaved(processes: Sequence[NetworkProcess], turns: int, seconds: float = 0.12) -> dict[str, list[float]]:
+    """Median seconds of each turn of each runtime; the runtimes take turns, one after the other.
+
+    A turn warms up for as long as it then measures: a core that was idle takes a while to come back to its full clock.
+
+    Args:
+        processes: that have inferred once.
+        turns: of each.
+        seconds: of inferences in a turn.
+    """
+    counts = {p.runtime: max(3, round(seconds / max(min(p.time(3)), 1e-6))) for p in processes}
+    found: dict[str, list[float]] = {process.runtime: [] for process in processes}
+    for _ in range(turns):
+        for process in processes:
+            time.sleep(0.1)  # in which idle threads of the last runtime stop spinning
+            count = counts[process.runtime]
+            found[process.runtime].append(float(np.median(process.time(2 * count)[count:])))
+    return found
+
+
+def of_turns(turns: Sequence[float]) -> float:
+    """What a runtime stands with: the median of the faster half of its turns."""
+    return float(np.median(sorted(turns)[: max(1, len(turns) // 2)]))
+
+
+def serve(request: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    """Answers one request."""
+    if "open" in request:
+        facts = request["open"]
+        state["runtime"] = RUNTIMES[facts["runtime"]](facts)
+        return {"open": True}
+    if "infer" in request:
+        with np.load(request["infer"], allow_pickle=False) as data:
+            arrays = {name: data[str(i)] for i, name in enumerate(request["names"])}
+        outputs = state["runtime"].infer(arrays)
+        file = request["infer"].replace("_inputs", "_outputs")
+        _save(file, outputs)
+        return {"file": file, "names": list(outputs)}
+    if "time" in request:
+        return {"seconds": list(state["runtime"].time(request["time"]))}
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return {"bytes": pages * os.sysconf("SC_PAGE_SIZE")}
+
+
+def _save(file: str | Path, arrays: Mapping[str, Array]) -> None:
+    """Arrays in order, under their numbers."""
+    numbered: dict[str, Any] = {str(number): array for number, array in enumerate(arrays.values())}
+    np.savez(file, **numbered)
+
+
+def main() -> None:
+    """Answers requests until there are no more."""
+    replies = os.dup(1)
+    os.dup2(2, 1)  # what a library prints must not mix with the answers
+    state: dict[str, Any] = {}
+    with os.fdopen(replies, "w") as stream:
+        for line in sys.stdin:
+            request = json.loads(line)
+            if "open" in request:
+                os.sched_setaffinity(0, cores_for(request["open"]["threads"]))
+            try:
+                answer = serve(request, state)
+            except Exception as error:  # told to the parent, which raises it as a RuntimeFailure
+                answer = {"error": (str(error).strip() or type(error).__name__).splitlines()[0]}
+            stream.write(json.dumps(answer) + "\n")
+            stream.flush()
+
+
+if __name__ == "__main__":
+    main()

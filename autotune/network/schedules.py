@@ -1,0 +1,161 @@
+"""Schedule of every kernel of a network: the fastest of its records, or the roofline's choice, made side by side."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from autotune.config import ConfigError
+from autotune.executable.compile import Schedule
+from autotune.graph.offload import is_offloaded, tuned_as
+from autotune.network.selection import Chosen, Limits
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.untimed import by_roofline
+from measure.child import Child
+from measure.host import allowed_cores, end_with
+from measure.wire import pack, unpack
+from measure.worker import GARBAGE
+from search_space.hardware import Hardware
+from search_space.schedule.trace import Trace
+from search_space.workloads import Workload
+from targets import registry
+
+FEWEST = 8
+"""Schedules for which it pays to start processes, which takes them a second."""
+
+_SETTINGS = ("target", "seed", "threads", "cache")
+"""All that the roofline's choice depends on."""
+
+
+class Schedules:
+    """Schedule of any workload: the fastest of its records, or what the roofline says where there are none.
+
+    Args:
+        best: as `select` gives them.
+        settings: of the run, for those without records.
+        limits: for those without records.
+        device: target of the workloads that an accelerator computes.
+
+    Attributes:
+        untuned: keys of the workloads asked for that have no records.
+    """
+
+    def __init__(
+        self, best: Chosen, settings: Settings, limits: Limits | None = None, device: str | None = None
+    ) -> None:
+        self._best, self._settings, self._limits, self._device = best, settings, limits or Limits(), device
+        self._made: dict[str, Schedule] = {}
+        self.untuned: set[str] = set()
+
+    def __call__(self, workload: Workload) -> Schedule:
+        workload = tuned_as(workload)
+        if workload.key in self._best:
+            return self._best[workload.key][0]
+        self.untuned.add(workload.key)
+        if workload.key not in self._made:
+            self._made[workload.key] = _choice(self._task(workload), self._settings, self._limits)
+        return self._made[workload.key]
+
+    def prepare(self, workloads: Sequence[Workload]) -> None:
+        """Makes the schedules of all workloads that have none; of many at once by a process on each core.
+
+        They are the same that `__call__` makes one by one.
+
+        Raises:
+            ConfigError: a workload without a legal candidate.
+            RuntimeError: a process ended, or met a bug.
+        """
+        known = {tuned.key: tuned for tuned in map(tuned_as, workloads)}
+        missing = [w for key, w in known.items() if key not in self._best and key not in self._made]
+        processes = len(allowed_cores())
+        if len(missing) < FEWEST or processes < 2:
+            return  # they are made when they are asked for
+        tasks = [self._task(workload) for workload in missing]
+        made = _side_by_side(tasks, self._settings, self._limits, processes)
+        self._made.update(zip([workload.key for workload in missing], made, strict=True))
+
+    def _task(self, workload: Workload) -> Task:
+        return Task(workload.operator, workload, target=self._device if is_offloaded(workload) else None)
+
+
+def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None = None) -> Schedule:
+    found = by_roofline(task, settings, limits.allowed(task.workload), hardware=hardware)
+    return Schedule(found.algorithm, found.trace)
+
+
+def _side_by_side(tasks: Sequence[Task], settings: Settings, limits: Limits, processes: int) -> list[Schedule]:
+    """The roofline's choices for tasks, each made by the process that is free; those of most operations first."""
+    targets = {settings.of(task).target for task in tasks}
+    options = {
+        "settings": {name: getattr(settings, name) for name in _SETTINGS},
+        "limits": asdict(replace(limits, hardware=None)),
+        "limited": None if limits.hardware is None else limits.hardware.to_json(),
+        "hardware": {name: registry.get(name).hardware.to_json() for name in targets},
+    }
+    found: dict[int, Schedule] = {}
+    todo = sorted(range(len(tasks)), key=lambda i: tasks[i].workload.flops)
+    children: list[Child] = []
+    working: dict[Connection[Any, Any], tuple[Child, int]] = {}
+
+    def give(child: Child) -> None:
+        if todo:
+            number = todo.pop()
+            child.send({"workload": tasks[number].workload.to_json(), "target": tasks[number].target})
+            working[child.connection] = child, number
+
+    try:
+        for _ in range(min(processes, len(tasks))):
+            children.append(Child({**options, "parent": os.getpid()}, __name__))
+            give(children[-1])
+        while working:
+            ready = wait(list(working))
+            for connection in [each for each in working if each in ready]:
+                child, number = working.pop(connection)
+                found[number] = _answer(child)
+                give(child)
+    finally:
+        for child in children:
+            child.close()
+    return [found[number] for number in range(len(tasks))]
+
+
+def _answer(child: Child) -> Schedule:
+    message = child.receive()
+    if message is None:
+        _, death = child.death()
+        raise RuntimeError(f"a process that chooses schedules must stay alive, but it {death.how}")
+    header, _ = message
+    if "refused" in header:
+        raise ConfigError(header["refused"])
+    return Schedule(header["algorithm"], Trace.from_json(header["trace"]))
+
+
+def main() -> None:
+    """Answers requests for schedules until the parent hangs up."""
+    options = json.loads(sys.argv[1])
+    end_with(options["parent"])
+    gc.set_threshold(GARBAGE)
+    connection: Connection[Any, Any] = Connection(options["descriptor"])
+    limited = options["limited"]
+    limits = Limits(**{**options["limits"], "hardware": None if limited is None else Hardware.from_json(limited)})
+    hardware = {name: Hardware.from_json(data) for name, data in options["hardware"].items()}
+    settings = Settings(**options["settings"])
+    while True:
+        try:
+            request, _ = unpack(connection.recv_bytes())
+        except EOFError:
+            return
+        task = Task("kernel", Workload.from_json(request["workload"]), target=request["target"])
+        try:
+            made = _choice(task, settings, limits, hardware[settings.of(task).target])
+        except ConfigError as error:
+            connection.send_bytes(pack({"refused": str(error)}))
+        else:
+            connection.send_bytes(pack({"algorithm": made.algorithm, "trace": made.trace.to_json()}))

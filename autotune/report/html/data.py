@@ -1,0 +1,346 @@
+"""Runs as a report shows them: read from run folders and records files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from autotune.config import ConfigError
+from autotune.run.folder import SCHEMA
+from autotune.tuning.finals import best_of, is_final
+from measure.database import records_in, summarised
+from measure.journal import Journal
+from measure.record import Record, is_whole
+from search_space.workloads import Workload
+
+log = logging.getLogger(__name__)
+
+PAUSE = 300.0
+"""Seconds without a result after which the clock of a run stands still: it was stopped and resumed."""
+
+
+class TaskKey(NamedTuple):
+    """What must be the same for latencies to compare; `measured` is "" where nothing was."""
+
+    workload: str
+    target: str
+    measured: str
+
+
+class Step(NamedTuple):
+    """The best latency after a number of trials."""
+
+    trials: int
+    clock: float  # seconds since the run's first trial began
+    seconds: float
+
+
+@dataclass
+class TaskData:
+    """One task of a run.
+
+    Attributes:
+        key: by which tasks of other runs are found.
+        name: shown; user text.
+        weight: how often the task occurs.
+        flops: operations of one execution; NaN where they are not known.
+        seconds: that the best candidate stands with, see `autotune.tuning.finals`; NaN where none worked.
+        spread: of what was timed of it, as a share; NaN likewise.
+        peak_share: share of the machine's peak in [0, 1]; NaN where it is not known.
+        algorithm: of the best candidate; "" likewise.
+        reference, reference_seconds: what else computed it, and how fast; NaN where nothing did.
+        metrics: what the target says of the best candidate.
+        records: trials by order, without traces; timings at the end of the run are not among them.
+        finals: those.
+        clocks: seconds since the beginning of the run at which each of `records` came in.
+    """
+
+    key: TaskKey
+    name: str
+    weight: int = 1
+    flops: float = math.nan
+    seconds: float = math.nan
+    spread: float = math.nan
+    peak_share: float = math.nan
+    algorithm: str = ""
+    reference: str = ""
+    reference_seconds: float = math.nan
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    finals: list[Record] = field(default_factory=list)
+    clocks: list[float] = field(default_factory=list)
+
+    @property
+    def gflops(self) -> float:
+        """1e9 operations a second; NaN where they are not known."""
+        return self.flops / self.seconds * 1e-9
+
+    @property
+    def failed(self) -> int:
+        """Trials that did not work."""
+        return sum(not record.ok for record in self.records)
+
+    @cached_property
+    def gains(self) -> list[Step]:
+        """The trials that were faster than all before them."""
+        found: list[Step] = []
+        for number, (record, clock) in enumerate(zip(self.records, self.clocks, strict=True), 1):
+            if record.ok and not (found and found[-1].seconds <= record.seconds):
+                found.append(Step(number, clock, record.seconds))
+        return found
+
+    @property
+    def steps(self) -> list[Step]:
+        """The best latency of the run: its gains, and at its end what the best candidate stands with."""
+        return _ended(self.gains, len(self.records), self.clocks[-1] if self.clocks else 0.0, self.seconds)
+
+    def trials_to(self, seconds: float) -> int | None:
+        """Trials until one took at most `seconds`; None where none did."""
+        return next((step.trials for step in self.gains if step.seconds <= seconds), None)
+
+
+@dataclass
+class RunData:
+    """One run.
+
+    Attributes:
+        name: shown; told apart from those of other runs by `page`.
+        path: that it was read from.
+        config: of the run; empty where only records are known.
+        hosts: descriptions of machines, and how many trials each measured.
+        tasks: in the order of the run.
+        network: that part of the summary; empty where there is none.
+        phases: wall seconds of the driver by phase; empty where they are not known.
+        clock: seconds from the beginning of the first trial to the last result, long pauses left out.
+        note: what the reader must know; "" where there is nothing.
+    """
+
+    name: str
+    path: Path
+    config: Mapping[str, Any] = field(default_factory=dict)
+    hosts: list[tuple[Mapping[str, Any], int]] = field(default_factory=list)
+    tasks: list[TaskData] = field(default_factory=list)
+    network: Mapping[str, Any] = field(default_factory=dict)
+    phases: Mapping[str, float] = field(default_factory=dict)
+    clock: float = 0.0
+    note: str = ""
+
+    @property
+    def records(self) -> list[Record]:
+        """Trials of all tasks, in the order in which they came in."""
+        return sorted((r for task in self.tasks for r in task.records), key=lambda record: record.time)
+
+    @property
+    def errors(self) -> Counter[str]:
+        """Trials by error class, those that worked left out."""
+        return Counter(str(r.error) for task in self.tasks for r in task.records if not r.ok)
+
+    @property
+    def seconds(self) -> float:
+        """Sum of the best latencies of all tasks, each as often as it occurs; NaN where one has none."""
+        return sum(task.weight * task.seconds for task in self.tasks) if self.tasks else math.nan
+
+    @property
+    def building(self) -> float:
+        """Seconds of all builds, side by side ones added up."""
+        return _sum(r.build_seconds for task in self.tasks for r in (*task.records, *task.finals))
+
+    @property
+    def running(self) -> float:
+        """Seconds of all checks and timings."""
+        return _sum(r.run_seconds for task in self.tasks for r in (*task.records, *task.finals))
+
+    def task(self, key: TaskKey) -> TaskData | None:
+        """The task of a key; None where the run has none."""
+        return next((task for task in self.tasks if task.key == key), None)
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The best latencies of all tasks, added up with their weights, from where each has a candidate that works."""
+        events = sorted(
+            (clock, place, record.seconds if record.ok else math.inf)
+            for place, task in enumerate(self.tasks)
+            for record, clock in zip(task.records, task.clocks, strict=True)
+        )
+        best = [math.inf] * len(self.tasks)
+        found: list[Step] = []
+        for number, (clock, place, seconds) in enumerate(events, 1):
+            if seconds < best[place]:
+                best[place] = seconds
+                whole = sum(task.weight * value for task, value in zip(self.tasks, best, strict=True))
+                if whole < math.inf:
+                    found.append(Step(number, clock, whole))
+        return _ended(found, len(events), self.clock, self.seconds)
+
+
+def load(path: Path) -> list[RunData]:
+    """Reads a run folder, or a records file, which is a run for each seed in it.
+
+    Raises:
+        ConfigError: neither of them, or a summary that cannot be read.
+        RecordError: records that cannot be read.
+    """
+    if path.is_dir():
+        return [_of_folder(path)]
+    if not path.exists():
+        raise ConfigError(f"a run must be a run folder or a records file, but {path} does not exist")
+    by_seed: dict[int, list[Record]] = {}
+    for record in _records(path):
+        by_seed.setdefault(record.seed, []).append(record)
+    if not by_seed:
+        raise ConfigError(f"a run must have records, but {path} holds none")
+    shown = path.parent.name if path.name == "records.jsonl" and path.parent.name else path.stem
+    return [
+        _of_records(RunData(shown if len(by_seed) == 1 else f"{shown} seed {seed}", path), records)
+        for seed, records in by_seed.items()
+    ]
+
+
+def _of_folder(folder: Path) -> RunData:
+    summary, file = folder / "summary.json", folder / "records.jsonl"
+    if not summary.exists():
+        if not file.exists():
+            raise ConfigError(f"a run must be a folder with summary.json or records.jsonl, but {folder} has neither")
+        run = RunData(folder.absolute().name, folder, note="The run has no summary: it goes on, or was stopped hard.")
+        return _of_records(run, _records(file))
+    document = _summary(summary)
+    config = document["config"]
+    run = RunData(str(config.get("name", folder.name)), folder, config, network=document.get("network") or {})
+    if config.get("records"):
+        file = Path(config["records"])
+    try:
+        known = [_of_summary(entry) for entry in document["tasks"]]
+        phases = [Counter(dict(entry.get("phases") or {})) for entry in document["tasks"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # whatever JSON there is
+        told = f"`tasks` must be those of {SCHEMA}, but one is not ({type(error).__name__}: {error})"
+        raise ConfigError(f"{summary}: {told}") from None
+    run.tasks = known
+    run.phases = sum(phases, Counter())
+    if not file.exists():
+        run.note = f"The records are missing: {file}."
+        run.hosts = [(document["host"], 0)]
+        return run
+    mine = {(task.key.workload, task.key.target): task for task in known}
+    records = [r for r in _records(file) if (r.workload_key, r.target) in mine]
+    return _of_records(run, [r for r in records if r.seed == config.get("seed", r.seed)], mine)
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except (ValueError, UnicodeDecodeError):
+        raise ConfigError(f"{path}: a summary must be a JSON document") from None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+        raise ConfigError(f"{path}: `schema` must be {SCHEMA!r}, but got schema={found!r}")
+    for name, kind in (("config", dict), ("tasks", list), ("host", dict)):
+        if not isinstance(document.get(name), kind):
+            raise ConfigError(f"{path}: `{name}` must be a JSON {kind.__name__}, but got {document.get(name)!r:.60}")
+    return document
+
+
+def _of_summary(entry: Mapping[str, Any]) -> TaskData:
+    workload = Workload.from_json(entry["workload"])
+    return TaskData(
+        TaskKey(workload.key, entry["target"], ""),
+        entry["name"],
+        entry["weight"],
+        float(workload.flops),
+        _number(entry["best_seconds"]),
+        _number(entry.get("spread")),
+        _number(entry["peak_share"]),
+        entry["algorithm"] or "",
+        entry["reference"] or "",
+        _number(entry["reference_seconds"]),
+        entry.get("metrics") or {},
+    )
+
+
+def _records(path: Path) -> list[Record]:
+    """Records of a file without what a report does not show."""
+    hosts: dict[str, Mapping[str, Any]] = {}
+    found: list[Record] = []
+    refused: list[str] = []
+    journal = Journal(path, is_whole, readonly=True)
+    try:
+        for _, _, record in records_in(journal, refused):
+            host = hosts.setdefault(json.dumps(record.host, sort_keys=True), record.host)
+            kept = record.latencies if is_final(record) else (record.seconds,) if record.ok else ()
+            found.append(replace(record, trace=(), latencies=kept, host=host))
+    finally:
+        journal.close()
+    for sentence in summarised(refused):
+        log.warning(sentence)
+    return found
+
+
+def _of_records(
+    run: RunData, records: Sequence[Record], known: Mapping[tuple[str, str], TaskData] | None = None
+) -> RunData:
+    """Puts the records into the tasks of a run, which are made of them where no summary names them."""
+    counts: dict[str, tuple[Mapping[str, Any], int]] = {}
+    tasks: dict[tuple[str, str, str], TaskData] = {}
+    last, clock = math.nan, 0.0
+    for record in sorted(records, key=lambda record: record.time):
+        begin = record.time - sum(t for t in (record.build_seconds, record.run_seconds) if t == t)
+        step = record.time - (begin if math.isnan(last) else last)
+        clock, last = clock + (step if step < PAUSE else 0.0), record.time
+        measured = f"{record.threads} thread{'s' * (record.threads > 1)}, {record.cache}"
+        place = (record.workload_key, record.target, "" if known else measured)
+        if place not in tasks:
+            tasks[place] = known[place[:2]] if known else TaskData(TaskKey(*place), _name(record), flops=_flops(record))
+            tasks[place].key = TaskKey(record.workload_key, record.target, measured)
+        task = tasks[place]
+        if is_final(record):
+            task.finals.append(record)
+        else:
+            task.records.append(record)
+            task.clocks.append(clock)
+        text = json.dumps(record.host, sort_keys=True)
+        counts[text] = (record.host, counts.get(text, (record.host, 0))[1] + 1)
+    run.clock = clock
+    run.hosts = sorted(counts.values(), key=lambda host: -host[1])
+    if known is None:
+        run.tasks = list(tasks.values())
+        for task in run.tasks:
+            if (best := best_of(task.records, task.finals)) is not None:
+                task.seconds, task.spread = best.seconds, best.spread
+                task.algorithm, task.metrics = best.record.algorithm, best.record.metrics
+    return run
+
+
+def _name(record: Record) -> str:
+    given = record.workload.get("args")
+    args = ", ".join(f"{name}={value}" for name, value in given.items()) if isinstance(given, Mapping) else ""
+    text = f"{record.workload.get('operator', '')}({args})"
+    return text if len(text) <= 90 else record.workload_key[:90]
+
+
+def _flops(record: Record) -> float:
+    """Operations of a record's workload; NaN where this version does not know it."""
+    try:
+        return float(Workload.from_json(dict(record.workload)).flops)
+    except ValueError:
+        return math.nan
+
+
+def _ended(gains: Sequence[Step], trials: int, clock: float, seconds: float) -> list[Step]:
+    """Gains, and what is best after all trials; where it is no other it is not repeated."""
+    if not gains or math.isnan(seconds) or gains[-1].seconds == seconds:
+        return list(gains)
+    return [*gains, Step(trials, clock, seconds)]
+
+
+def _sum(values: Any) -> float:
+    return float(sum(value for value in values if value == value))
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

@@ -1,0 +1,103 @@
+"""Live progress of a run on the terminal, or a line a round where there is none."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from autotune.tuning import callbacks
+from autotune.units import latency
+from measure.record import Record
+
+if TYPE_CHECKING:
+    from autotune.tuning.result import TuneResult
+
+
+class LiveProgress(callbacks.Callback):
+    """Trials, best GFLOP/s, share of the machine's peak, time left.
+
+    Args:
+        console: where to draw.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24 if console.width >= 120 else 8),
+            TextColumn("{task.completed}/{task.total} trials"),
+            TextColumn("{task.fields[best]}"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            transient=True,
+            auto_refresh=False,  # no thread that would wake up while a kernel is timed
+        )
+        self._live = console.is_terminal
+        self._task = self._bar.add_task("tuning", total=None, best="")
+        self._drawn = 0.0
+
+    def on_trial(self, progress: callbacks.Progress, record: Record) -> None:
+        """See `Callback`."""
+        if self._live:
+            self._draw(progress)
+
+    def on_round(self, progress: callbacks.Progress) -> None:
+        """See `Callback`."""
+        if self._live:
+            self._draw(progress)
+        else:
+            left = _remaining(progress)
+            wanted = "" if progress.task_total is None else f"/{progress.task_total}"
+            self._console.print(
+                f"{progress.trials}/{progress.total} trials  {progress.task}: "
+                f"{progress.task_trials}{wanted}  {_best(progress)}  {left}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def on_finals(self, progress: callbacks.Progress) -> None:
+        """See `Callback`."""
+        if self._live:
+            self._draw(progress)
+        else:
+            told = f"{progress.task}: {_best(progress)}, as the fastest were timed again"
+            self._console.print(told, highlight=False, soft_wrap=True)
+
+    def on_finish(self, results: Sequence[TuneResult]) -> None:
+        """See `Callback`."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Gives the terminal back; may be called twice."""
+        if self._bar.live.is_started:
+            self._bar.stop()
+
+    def _draw(self, progress: callbacks.Progress) -> None:
+        if not self._bar.live.is_started:
+            self._bar.start()
+        self._bar.update(
+            self._task,
+            completed=progress.trials,
+            total=progress.total,
+            description=progress.task,
+            best=_best(progress),
+        )
+        if time.monotonic() - self._drawn > 0.1:
+            self._bar.refresh()
+            self._drawn = time.monotonic()
+
+
+def _best(progress: callbacks.Progress) -> str:
+    if math.isnan(progress.gflops):
+        return "nothing works yet"
+    return f"best {latency(progress.best_seconds)}, {progress.gflops:.1f} GFLOP/s, {progress.peak_share:.0%} of peak"
+
+
+def _remaining(progress: callbacks.Progress) -> str:
+    left = progress.seconds / max(1, progress.trials) * (progress.total - progress.trials)
+    return f"about {left:.0f} s left" if left else "done"

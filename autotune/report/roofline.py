@@ -1,0 +1,104 @@
+"""Kernels of an accelerator under its roofline (Williams et al., CACM 2009), with and without virtual threads.
+
+Work by byte of DRAM traffic says whether the matrix unit or the memory port bounds a kernel. A kernel whose copies and
+products run one after the other stays below the roof; virtual threads let them overlap (latency hiding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autotune.tuning.result import TuneResult
+from search_space.hardware import Hardware
+from search_space.schedule.steps import Annotate, Split, Step
+from search_space.schedule.trace import Trace
+from search_space.space import program_of
+from targets import registry
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A kernel under the roof.
+
+    Attributes:
+        name: of the layer.
+        flops: operations of one execution.
+        dram_bytes: that one execution moves.
+        seconds: of one execution.
+        single_seconds: of the same schedule with one virtual thread wherever it has several; None where it has none.
+    """
+
+    name: str
+    flops: int
+    dram_bytes: float
+    seconds: float
+    single_seconds: float | None = None
+
+
+def standing(result: TuneResult) -> Standing | None:
+    """Where the best kernel of a task stands; None where its target says nothing of bytes, or nothing works.
+
+    The schedule without virtual threads is built and timed anew, on the target's simulator.
+    """
+    if result.best is None or "dram_bytes" not in result.best.metrics:
+        return None
+    moved, single = result.best.metrics["dram_bytes"], single_threaded(result)
+    return Standing(result.name, result.workload.flops, moved, result.best_seconds, single)
+
+
+def single_threaded(result: TuneResult) -> float | None:
+    """Seconds of the best schedule with one virtual thread wherever it has several; None where it has none.
+
+    Raises:
+        LookupError: a result without a best schedule.
+    """
+    trace = without_threads(result.trace)
+    if trace is None:
+        return None
+    assert result.best is not None
+    target = registry.get(result.target)
+    module = target.build(program_of(result.workload, result.best.algorithm, trace))
+    return float(target.load(module).bind(result.workload.make_inputs(result.seed)).time(1)[0])
+
+
+def without_threads(trace: Trace) -> Trace | None:
+    """The trace with every loop of virtual threads run once, tiles as they are; None where there is none."""
+    threads = {(s.stage, s.axis) for s in trace.steps if isinstance(s, Annotate) and s.kind == "vthread"}
+    steps: list[Step] = []
+    for step in trace.steps:
+        if isinstance(step, Split):
+            factors = tuple(
+                1 if (step.stage, f"{step.axis}.{place}") in threads else factor
+                for place, factor in enumerate(step.factors, 1)
+            )
+            step = replace(step, factors=factors)
+        steps.append(step)
+    changed = Trace(tuple(steps))
+    return None if changed == trace else changed
+
+
+def draw(standings: Sequence[Standing], hardware: Hardware, path: Path) -> None:
+    """Operations a second against operations a byte under the roof; hollow without virtual threads."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    intensities = [s.flops / s.dram_bytes for s in standings]
+    low, high = min(intensities) / 2, max(intensities) * 2
+    ridge = hardware.peak_flops / hardware.bandwidth
+    roof = [min(hardware.peak_flops, x * hardware.bandwidth) * 1e-9 for x in (low, max(low, min(ridge, high)), high)]
+    axes.plot([low, max(low, min(ridge, high)), high], roof, color="black", linewidth=1)
+    for found, x in zip(standings, intensities, strict=True):
+        top = found.flops / found.seconds * 1e-9
+        (mark,) = axes.plot(x, top, "o")
+        if found.single_seconds is not None:
+            below = found.flops / found.single_seconds * 1e-9
+            axes.plot([x, x], [below, top], color=mark.get_color(), linewidth=1)
+            axes.plot(x, below, "o", markerfacecolor="white", color=mark.get_color())
+        axes.annotate(found.name, (x, top), textcoords="offset points", xytext=(5, 4), fontsize="small")
+    axes.set(xlabel="operations a byte of DRAM traffic", ylabel="GOP/s", xscale="log", ylim=(0, None))
+    axes.set_title(f"{hardware.name}: with virtual threads, and without (hollow)", fontsize="medium")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,1 @@
+"""Runs of the command line: a configuration resolved to tasks, their tuning, and the run folder."""

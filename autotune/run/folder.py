@@ -1,0 +1,164 @@
+"""The run folder: records, summary, the best kernel of each task in every form, and the tuning curves."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.config import ConfigError, RunConfig
+from autotune.naming import file_name
+from autotune.tuning.result import TuneResult
+from autotune.units import latency
+from measure.host import describe_host
+from targets import registry
+
+SCHEMA = "autotune.summary/1"
+
+
+def make_folder(config: RunConfig) -> Path:
+    """The run folder, made and found writable.
+
+    Raises:
+        ConfigError: it cannot be written to.
+    """
+    folder = config.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable.{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ConfigError(f"`output` must be a folder to write to, but got {folder}: {error.strerror}") from None
+    return folder
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Keeps other runs out of a run folder; the system lets go of it when this process dies.
+
+    Raises:
+        ConfigError: another run is at work in it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"`output` must be the folder of one run at a time, but got {folder}, in use") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def set_aside(path: Path) -> Path | None:
+    """Moves the records of an earlier run out of the way; where to, or None where there are none."""
+    if not path.exists() or not path.stat().st_size:
+        return None
+    number = 1
+    while (aside := path.with_name(f"{path.stem}.{number}{path.suffix}")).exists():
+        number += 1
+    path.rename(aside)
+    return aside
+
+
+def summary(config: RunConfig, results: Sequence[TuneResult], references: Sequence[float | None]) -> dict[str, Any]:
+    """The document that `summary.json` and `--json` hold."""
+    tasks = []
+    hardware = {result.target: result.hardware.to_json() for result in results}
+    for result, seconds in zip(results, references, strict=True):
+        reference = None if seconds is None else "onnxruntime"
+        tasks.append({**result.summary(), "reference": reference, "reference_seconds": seconds})
+    return {
+        "schema": SCHEMA,
+        "config": config.model_dump(mode="json"),
+        "host": describe_host(),
+        "hardware": hardware,
+        "tasks": tasks,
+    }
+
+
+def write_json(document: Any, path: Path) -> None:
+    """Writes a file whole or not at all."""
+    write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", path)
+
+
+def write_processor(results: Sequence[TuneResult], folder: Path) -> None:
+    """Writes `processor.json`, what was probed of this host, where it is what the estimate went by."""
+    for target in {result.target for result in results}:
+        figures = registry.get(target).figures()
+        if figures is not None:
+            write_json(figures, folder / "processor.json")
+
+
+def write_text(text: str, path: Path) -> None:
+    """Writes a file whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text)
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def write_best(result: TuneResult, folder: Path) -> str | None:
+    """Writes schedule, program, LLVM IR, assembly, object, library and header of the best kernel of a task.
+
+    Returns:
+        What could not be written, in one sentence; None where everything was.
+    """
+    if result.best is None:
+        return None
+    place = folder / "best" / file_name(result.name)
+    place.mkdir(parents=True, exist_ok=True)
+    head = f"# {result.workload.key}\n# algorithm: {result.algorithm}, {latency(result.best_seconds)}\n"
+    (place / "schedule.txt").write_text(f"{head}{result.trace}\n")
+    (place / "program.txt").write_text(f"{result.program}\n")
+    target = registry.get(result.target)
+    try:
+        if result.module.llvm_ir:
+            (place / "kernel.ll").write_text(result.module.llvm_ir)
+        (place / "kernel.s").write_text(target.assembly(result.module))
+        target.export(result.module, place, "kernel")
+    except RuntimeError as error:  # BuildError, or a linker that refuses
+        return f"{result.name}: the best kernel could not be exported: {error}"
+    return None
+
+
+def draw_rooflines(results: Sequence[TuneResult], folder: Path) -> None:
+    """Draws the kernels of each target that counts its DRAM traffic under its roof, to `roofline.png`."""
+    from autotune.report.roofline import Standing, draw, standing
+
+    found: dict[str, list[Standing]] = {}
+    for result in results:
+        if (place := standing(result)) is not None:
+            found.setdefault(result.target, []).append(place)
+    for number, (target, standings) in enumerate(found.items()):
+        name = "roofline.png" if number == 0 else f"roofline{number}.png"
+        draw(standings, registry.get(target).hardware, folder / name)
+
+
+def draw_curves(results: Sequence[TuneResult], path: Path) -> None:
+    """Draws the best figure after each trial of every task; a dot at the end where the fastest were timed again."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    for result in results:
+        rates, trials = np.nan_to_num(result.workload.flops / result.curve * 1e-9), len(result.records)
+        at = np.minimum(np.arange(1, len(rates) + 1), max(trials, 1))
+        (line,) = axes.plot(at, rates, drawstyle="steps-post", label=result.name)
+        if len(rates) > trials:
+            axes.plot(at[-1:], rates[-1:], "o", markersize=4, color=line.get_color())
+    axes.set(xlabel="trials", ylabel="best GFLOP/s", xlim=(0, None), ylim=(0, None))
+    axes.grid(alpha=0.3)
+    if len(results) <= 12:
+        axes.legend(fontsize="small")
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,240 @@
+"""A run of the command line: configuration to tasks, tuning, reference timings and the run folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune import schedulers
+from autotune.config import ConfigError, RunConfig, errors_at
+from autotune.run import folder as run_folder
+from autotune.run.resolve import network_of, settings_of, space_of, tasks_of
+from autotune.schedulers import Gradient, TaskScheduler
+from autotune.tracking.tracker import Tracker, tracker_of
+from autotune.tuning.callbacks import Callback
+from autotune.tuning.interrupt import Interrupt
+from autotune.tuning.loop import run_rounds
+from autotune.tuning.pools import check_runnable, make_pool
+from autotune.tuning.result import TuneResult
+from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import Settings
+from autotune.tuning.tuner import known, prepare, source_of
+from measure.database import Database
+from measure.hostlock import alone
+from measure.patience import telling
+from measure.steadiness import tell_if_busy
+from targets import registry
+
+if TYPE_CHECKING:
+    from autotune.network.load import Network
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        results: of each task.
+        references: seconds of each task on ONNX Runtime; None where it was not timed.
+        document: the content of `summary.json`.
+        folder: the run folder.
+        notes: what the user should know of, a sentence each.
+        seconds: wall time of the run.
+        wrong: what is wrong with the executable of a network; "" where nothing is.
+        stopped: whether the user did so after the search.
+        untracked: what the tracking store has not got, and why; "" where it has everything, or is still being told.
+    """
+
+    results: Sequence[TuneResult]
+    references: Sequence[float | None]
+    document: dict[str, Any]
+    folder: Path
+    notes: Sequence[str]
+    seconds: float
+    wrong: str = ""
+    stopped: bool = False
+    untracked: str = ""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user stopped it early."""
+        return self.stopped or any(result.interrupted for result in self.results)
+
+    @property
+    def problems(self) -> list[str]:
+        """Tasks that have no legal schedule or none that works, and an executable that computes something else.
+
+        Within a network another schedule stands in for a task whose trials all failed, unless all of all tasks did.
+        """
+        replaced = "network" in self.document and any(result.best is not None for result in self.results)
+        lacking = [result for result in self.results if result.problem and not (replaced and result.records)]
+        return [*(f"{result.name}: {result.problem}" for result in lacking), *([self.wrong] if self.wrong else [])]
+
+
+def run(
+    config: RunConfig,
+    where: str,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    say: Callable[[str], None] = lambda text: None,
+    show: Callable[[Outcome], None] = lambda outcome: None,
+) -> Outcome:
+    """Runs a configuration; when it returns, the tracking store has everything, or `tracking.wait_s` has passed.
+
+    Args:
+        config: what to do.
+        where: name of its file, for messages.
+        resume: go on with the records that are there; otherwise those in the run folder are set aside.
+        callbacks: who is told of the progress.
+        say: shows a sentence to the user.
+        show: is given the outcome before the tracking store is waited for.
+
+    Raises:
+        ConfigError: something in the configuration cannot be done.
+        MeasureError: records that cannot be used, or a pool that cannot start.
+    """
+    if config.collect is not None:
+        raise ConfigError(f"{where}: a run must have `model` or `workload`, but got `collect`, see `autotune collect`")
+    tracker = tracker_of(config, where, say)
+    with tracker:
+        outcome = _run(config, where, resume, (*callbacks, tracker), say, tracker)
+        show(outcome)
+        return replace(outcome, untracked=tracker.settle())
+
+
+def _run(
+    config: RunConfig,
+    where: str,
+    resume: bool,
+    callbacks: Sequence[Callback],
+    say: Callable[[str], None],
+    tracker: Tracker,
+) -> Outcome:
+    start = time.perf_counter()
+    settings = settings_of(config, where)
+    check_runnable(config.measure.pool, (settings.target, config.target), where)
+    if config.measure.pool in ("local", "ray") and not registry.get(settings.target).simulated:
+        tell_if_busy(say)
+    network = None if config.model is None else network_of(config, where)
+    tasks = tasks_of(config, where) if network is None else list(network.tasks)
+    if network is not None:
+        settings = replace(settings, batch=round_size(settings.batch, settings.trials, len(tasks)))
+    with errors_at(f"{where}:cost_model.transfer"):
+        source = source_of(settings)
+    folder = run_folder.make_folder(config)
+    notes: list[str] = []
+    wrong = ""
+    with errors_at(f"{where}:measure.pool"):
+        pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
+    with pool, run_folder.claimed(folder), _records(config, resume, say) as database:
+        tracker.begin(folder, resume)
+        if resume:
+            database.check_compatible(*dict.fromkeys(settings.of(task).target for task in tasks))
+        with telling(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):
+            tunings = [
+                prepare(
+                    task,
+                    settings,
+                    known(database, task.workload, settings.of(task)) if resume else [],
+                    space_of(task, config, settings, where),
+                    _algorithms(task, config, network),
+                    source=source,
+                )
+                for task in tasks
+            ]
+        for tuning in tunings:
+            if tuning.failure is not None:
+                raise ConfigError(f"{where}: {tuning.task.name}: {tuning.failure}")
+        if network is None:
+            results = run_rounds(tunings, pool, database, callbacks)
+        else:
+            results = run_rounds(tunings, pool, database, callbacks, _scheduler(config), settings.trials)
+        notes += database.notes
+    interrupted = any(result.interrupted for result in results)
+    measured = config.measure.pool in ("local", "ray") and not interrupted  # by this host, or a cluster begun on it
+    stopped = False
+    if measured and network is None and registry.get(settings.target).peers:
+        try:
+            references, note = _references(tasks, settings, say)
+        except KeyboardInterrupt:  # what was searched is kept, and written as ever
+            stopped, references, note = True, [None] * len(tasks), "no reference timings: they were stopped"
+        notes += [note] if note else []
+    else:
+        references = [None] * len(tasks)
+    document = run_folder.summary(config, results, references)
+    if network is not None and not interrupted:
+        from autotune.network.deploy import finish_network
+
+        built, more, wrong = finish_network(network, results, config, settings, folder, measured, say)
+        document["network"] = built
+        notes += more
+    run_folder.write_json(document, folder / "summary.json")
+    run_folder.write_processor(results, folder)
+    for result in results:
+        note = run_folder.write_best(result, folder)
+        notes += [note] if note else []
+    run_folder.draw_curves(results, folder / "curve.png")
+    run_folder.draw_rooflines(results, folder)
+    note = tracker.finish(folder, document, interrupted or stopped, time.perf_counter() - start)
+    notes += [note] if note else []
+    return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong, stopped)
+
+
+def _records(config: RunConfig, resume: bool, say: Callable[[str], None]) -> Database:
+    """The records file, opened; what the run folder holds of an earlier run is set aside where it is not resumed."""
+    if not resume and config.records is None and (aside := run_folder.set_aside(config.records_path)):
+        say(f"records of an earlier run are kept as {aside}; --resume would have gone on with them")
+    return Database(config.records_path)
+
+
+def _algorithms(task: Task, config: RunConfig, network: Network | None) -> list[str] | None:
+    wanted = config.search.algorithms
+    if network is not None:
+        from autotune.network.deploy import limits_of
+
+        return limits_of(config).allowed(task.workload)
+    if wanted is None:
+        return None
+    with errors_at("search.algorithms"):
+        known_names = task.workload.algorithms
+        if unknown := [name for name in wanted if name not in known_names]:
+            raise ValueError(f"`algorithms` must be among {', '.join(known_names)}, but got {unknown[0]!r}")
+    return wanted
+
+
+def round_size(batch: int, trials: int, tasks: int) -> int:
+    """Trials of a round where `tasks` share `trials`: such that half of them are left after a round for each."""
+    return min(batch, max(4, trials // (2 * max(1, tasks))))
+
+
+def _scheduler(config: RunConfig) -> TaskScheduler:
+    if config.search.scheduler == "gradient":
+        return Gradient(patience=config.search.patience)
+    return schedulers.get(config.search.scheduler)()
+
+
+def _references(
+    tasks: Sequence[Task], settings: Settings, say: Callable[[str], None]
+) -> tuple[Sequence[float | None], str | None]:
+    """Seconds of each task on ONNX Runtime, while nothing else of ours runs; or why there are none.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, which is noted and looked at: raised anywhere, it may come where it is lost.
+    """
+    from autotune.graph.reference import ReferenceFailure, onnxruntime_seconds
+
+    workloads = [task.workload for task in tasks]
+    try:
+        with Interrupt() as interrupt:
+            say(f"timing {'the same layers' if len(tasks) > 1 else 'the same layer'} on ONNX Runtime")
+            with alone(stop=interrupt.pressed):
+                seconds = onnxruntime_seconds(workloads, settings.threads, settings.cache, stop=interrupt.pressed)
+                return seconds, None
+    except ReferenceFailure as error:
+        return [None] * len(tasks), f"no reference timings: {error}"
+
+
+__all__ = ["ConfigError", "Outcome", "run"]

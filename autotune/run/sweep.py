@@ -1,0 +1,229 @@
+"""Designs of an accelerator beside each other: each is tuned, and what it takes stands against its memory.
+
+`autotune sweep configs/vta_conv2d.yaml --vary log_inp_buffer=13,14,15 --vary log_acc_buffer=15,16,17`
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.config import ConfigError, RunConfig, errors_at
+from autotune.graph.offload import block_of
+from autotune.naming import nearest
+from autotune.run.folder import claimed
+from autotune.run.resolve import settings_of, tasks_of
+from autotune.tuning.loop import run_rounds
+from autotune.tuning.pools import make_pool
+from autotune.tuning.task import Task
+from autotune.tuning.tuner import known, prepare
+from autotune.units import latency
+from measure.database import Database
+from measure.pool import MeasurePool
+from search_space import strict_json
+from search_space.hardware import Hardware
+from search_space.workloads import Workload
+from targets import registry
+
+Variations = Mapping[str, Sequence[Any]]
+"""Field of a design → the values it is to have."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One design and what it came to.
+
+    Attributes:
+        values: of the fields that vary.
+        design: file of the whole design.
+        memory_bytes: of its buffers, all together.
+        seconds: weighted sum of the best of all tasks; NaN where there is none.
+        trials: that were measured.
+        problem: why there is none; empty where there is.
+        interrupted: whether the user stopped here.
+    """
+
+    values: Mapping[str, Any]
+    design: str
+    memory_bytes: int = 0
+    seconds: float = math.nan
+    trials: int = 0
+    problem: str = ""
+    interrupted: bool = False
+
+    @property
+    def name(self) -> str:
+        """The values, briefly."""
+        return ", ".join(f"{field}={value}" for field, value in self.values.items())
+
+
+def parse_variations(given: Sequence[str], configuration: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Fields and values of `--vary FIELD=VALUE,VALUE`.
+
+    Args:
+        given: one text a field.
+        configuration: fields that a design has.
+
+    Raises:
+        ConfigError: no field, one that designs do not have, or no values.
+    """
+    found: dict[str, list[Any]] = {}
+    for text in given:
+        field, equals, values = text.partition("=")
+        if not equals or not values:
+            raise ConfigError(f"`--vary` must be FIELD=VALUE,VALUE, but got {text!r}")
+        if field not in configuration:
+            hint = nearest(field, configuration)
+            raise ConfigError(f"`--vary` must name one of {', '.join(configuration)}, but got {field!r}{hint}")
+        try:
+            found[field] = [_number(value) for value in values.split(",")]
+        except ValueError:
+            raise ConfigError(f"`--vary` must give numbers, but got {text!r}") from None
+    if not found:
+        raise ConfigError("`--vary` must name at least one field, but got none")
+    return found
+
+
+def _number(text: str) -> float:
+    """A number as JSON has it, which is part of a file's name besides.
+
+    Raises:
+        ValueError: anything else.
+    """
+    value = strict_json.loads(text)
+    if not isinstance(value, int | float) or not abs(value) < 1 << 63:
+        raise ValueError(text)
+    return value
+
+
+def configuration_of(config: RunConfig, where: str) -> dict[str, Any]:
+    """Fields of the design that a run's target stands for.
+
+    Raises:
+        ConfigError: a target that is what it is.
+    """
+    with errors_at(f"{where}:target"):
+        fields = registry.get(config.target).configuration()
+        if fields is None:
+            raise ValueError(f"`target` must be an accelerator with a configuration, but got target={config.target!r}")
+    return dict(fields)
+
+
+def sweep(
+    config: RunConfig,
+    where: str,
+    variations: Variations,
+    folder: Path,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Point]:
+    """Tunes the tasks of a configuration on every design; records in `folder` are not measured again.
+
+    A combination that is no design, or that has no schedule, is a point with a problem.
+
+    Args:
+        config: its target is varied.
+        where: name of its file, for messages.
+        variations: fields and values; all combinations are designs.
+        folder: to write designs, records and the outcome to.
+        say: shows a sentence to the user.
+
+    Raises:
+        ConfigError: a configuration that cannot be run.
+    """
+    base = configuration_of(config, where)
+    family = config.target.partition(":")[0]
+    (folder / "designs").mkdir(parents=True, exist_ok=True)
+    points: list[Point] = []
+    with make_pool(config.measure.pool) as pool, claimed(folder), Database(folder / "records.jsonl") as database:
+        for values in _combinations(variations):
+            stem = "-".join(f"{field}={value}" for field, value in values.items())
+            file = folder / "designs" / f"{stem}.json"
+            file.write_text(json.dumps({**base, **values}, indent=2) + "\n")
+            point = Point(values, str(file))
+            try:
+                hardware = registry.get(f"{family}:{file}").hardware
+            except ValueError as error:
+                points.append(replace(point, problem=str(error)))
+                say(f"{point.name}: {error}")
+                continue
+            point = replace(point, memory_bytes=sum(size for _, size in hardware.memories))
+            varied = config.model_copy(update={"target": f"{family}:{file}"})
+            point = _tuned(point, varied, where, hardware, pool, database)
+            say(f"{point.name}: {point.problem or latency(point.seconds)}")
+            points.append(point)
+            if point.interrupted:
+                break
+    document = {"target": config.target, "points": [_plain(point) for point in points]}
+    (folder / "sweep.json").write_text(json.dumps(document, indent=2) + "\n")
+    draw(points, folder / "sweep.png")
+    return points
+
+
+def _combinations(variations: Variations) -> Iterator[dict[str, Any]]:
+    for values in itertools.product(*variations.values()):
+        yield dict(zip(variations, values, strict=True))
+
+
+def _tuned(
+    point: Point, config: RunConfig, where: str, hardware: Hardware, pool: MeasurePool, database: Database
+) -> Point:
+    """The point after tuning what the design computes."""
+    settings = settings_of(config, where)
+    tasks = [_in_blocks(task, hardware) for task in tasks_of(config, where)]
+    mine = [task for task in tasks if settings.of(task).target == config.target]
+    tunings = [prepare(t, settings, known(database, t.workload, settings.of(t))) for t in mine]
+    results = run_rounds(tunings, pool, database)
+    point = replace(
+        point,
+        seconds=sum(result.weight * result.best_seconds for result in results),
+        trials=sum(len(result.records) for result in results),
+        interrupted=any(result.interrupted for result in results),
+    )
+    missing = [result for result in results if result.best is None]
+    if missing and not point.interrupted:
+        return replace(point, problem=missing[0].problem or f"{missing[0].name} has no schedule that works")
+    return point
+
+
+def _in_blocks(task: Task, hardware: Hardware) -> Task:
+    """The task with its tensors in the design's blocks, where they are in blocks."""
+    workload, block = task.workload, block_of(hardware)
+    if block is None or "block" not in workload.args:
+        return task
+    with errors_at(task.name):
+        return replace(task, workload=Workload(workload.operator, {**workload.args, "block": list(block)}))
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """The points that none is better than in both memory and time, the smallest first."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda p: (p.memory_bytes, p.seconds)):
+        if point.seconds == point.seconds and (not found or point.seconds < found[-1].seconds):
+            found.append(point)
+    return found
+
+
+def draw(points: Sequence[Point], path: Path) -> None:
+    """Latency against memory, the best of each size joined."""
+    from matplotlib.figure import Figure  # without pyplot, whose backend is the caller's
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.scatter([p.memory_bytes / 1024 for p in points], [p.seconds * 1e3 for p in points], s=24, alpha=0.7)
+    best = front(points)
+    axes.plot([p.memory_bytes / 1024 for p in best], [p.seconds * 1e3 for p in best], drawstyle="steps-post", alpha=0.6)
+    for point in best:
+        axes.annotate(point.name, (point.memory_bytes / 1024, point.seconds * 1e3), fontsize="x-small", rotation=20)
+    axes.set(xlabel="buffers, KiB", ylabel="latency, ms", ylim=(0, None))
+    axes.set_xscale("log", base=2)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+
+
+def _plain(point: Point) -> dict[str, Any]:
+    return {**asdict(point), "seconds": None if math.isnan(point.seconds) else point.seconds}

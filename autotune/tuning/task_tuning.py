@@ -1,0 +1,385 @@
+"""The tuning of one task: propose a round of trials, take its results in, refit; resume from records."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
+from autotune.tuning.finals import FINALS, best_of_logs, finalists, is_final
+from autotune.tuning.result import TuneResult, failure_of
+from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.task import Task
+from costmodel.transfer import Options
+from measure.pool import Cache, Trial, TrialResult
+from measure.record import Record
+from measure.recordlog import RecordLog
+from search_space.space import SearchSpace
+
+_CHOICES = "choices="
+_TRANSFERRED = "transfer "
+_ROUND = re.compile(r" round=(\d+) ")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a task is tuned.
+
+    Attributes:
+        target: name of the target; tasks may have another one, see `of`.
+        trials: candidates to measure, those resumed included.
+        seed: of every random draw, and of the inputs.
+        batch: trials of a round.
+        strategy, strategy_options: see `autotune.search`.
+        cost_model, cost_model_options: see `costmodel.models`.
+        features: what the model sees: `loops`, `knobs` or `both`, see `autotune.tuning.knob_scorer`.
+        transfer: what the search is told of other tasks; None: nothing.
+        exploration: see `autotune.tuning.scorer.ModelScorer`.
+        threads: that a kernel runs on.
+        cache: state of the caches during timing, see `measure.pool.Cache`.
+        build_timeout, run_timeout: seconds.
+        finalists: fastest candidates that are timed again at the end, besides the trials, see `autotune.tuning.finals`.
+    """
+
+    target: str = "cpu"
+    trials: int = 64
+    seed: int = 0
+    batch: int = 32
+    strategy: str = "evolution"
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+    cost_model: str = "lightgbm"
+    cost_model_options: Mapping[str, Any] = field(default_factory=dict)
+    features: Literal["loops", "knobs", "both"] = "loops"
+    transfer: Options | None = None
+    exploration: float = 0.0
+    threads: int = 1
+    cache: Cache = "warm"
+    build_timeout: float = 15.0
+    run_timeout: float = 10.0
+    finalists: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "batch", "threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, but got {name}={getattr(self, name)}")
+        if self.finalists < 0:
+            raise ValueError(f"`finalists` must not be negative, but got finalists={self.finalists}")
+        if self.transfer is not None and self.features != "loops":
+            raise ValueError(
+                f"`features` must be loops where `transfer` is given, as knobs are those of one space, but got "
+                f"features={self.features!r}"
+            )
+        if self.seed < 0:
+            raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
+
+    def of(self, task: Task) -> Settings:
+        """The settings with which a task is tuned: on an accelerator of its own by one thread, with no caches."""
+        if task.target is None or task.target == self.target:
+            return self
+        return replace(self, target=task.target, threads=1, cache="warm")
+
+    def generator(self, task_key: str, use: str) -> np.random.Generator:
+        """Random numbers for one use in one task: the same whatever else is in the run."""
+        return np.random.default_rng([self.seed, zlib.crc32(task_key.encode()), zlib.crc32(use.encode())])
+
+
+class TaskTuning:
+    """State of one task in a run. Results are applied in the order in which their trials were asked for.
+
+    Args:
+        task: what to tune.
+        space: its search space.
+        settings: how.
+        strategy: proposes candidates; made on `scorer`.
+        scorer: knows the cost model.
+        host: description of the machine, for the records.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        space: SearchSpace,
+        settings: Settings,
+        strategy: SearchStrategy,
+        scorer: ModelScorer,
+        host: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.task, self.space, self.settings = task, space, settings
+        self.strategy, self.scorer, self.host = strategy, scorer, dict(host or {})
+        self.records = RecordLog()
+        self.others = RecordLog()  # of runs with other seeds: known, but none of this run's trials
+        self.finals: list[Record] = []  # timings of candidates that are known already
+        self.fastest = math.nan  # seconds of the fastest trial, which others are cut short against
+        self.history: list[float] = []  # the same after each round
+        self._standing: float | None = math.nan  # seconds of the best; None: to be found anew
+        self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
+        self.failure: NoLegalSchedule | None = None
+        self._workload = task.workload.to_json()
+        self._family = (task.workload.key, settings.target, settings.threads, settings.cache)
+        self._known: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
+        self._finalists: dict[str, Record] = {}  # trace key -> record
+        self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
+        self._scores: dict[str, float] = {}  # trace key -> what the scorer thought of it when it was proposed
+        self._exhausted = False
+        self._resumed = self._round = self._scored = 0
+        self._next = 0  # order of the next round's first trial
+        self._scoring_seconds = 0.0
+
+    @property
+    def total(self) -> int:
+        """Trials that this task will have."""
+        return len(self.records) if self._exhausted else self.settings.trials
+
+    @property
+    def best_seconds(self) -> float:
+        """Seconds that the best candidate stands with, see `autotune.tuning.finals`; NaN where nothing has worked."""
+        if self._standing is None:
+            best = best_of_logs(self.records, self.others, self.finals)
+            self._standing = math.nan if best is None else best.seconds
+        return self._standing
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to measure."""
+        return len(self.records) >= self.total
+
+    def replay(self, records: Sequence[Record]) -> None:
+        """Takes in what is in the records file, so that it is not measured again.
+
+        Records with this run's seed are its own: they count as trials, and new ones are numbered after them. Those of
+        other seeds, of runs that may be going on at this moment, are only known. Where the search is told of other
+        tasks, its own rounds are learned one by one, so that the source is judged again as it was then.
+        """
+        rounds: dict[int, list[tuple[Candidate, float]]] = {}
+        chosen: list[Candidate] = []
+        mine = [record for record in records if record.seed == self.settings.seed]
+        others = [record for record in records if record.seed != self.settings.seed]
+        for record in [*sorted(mine, key=lambda record: record.order), *others]:
+            own = record.seed == self.settings.seed
+            if own and not is_final(record):
+                self._next = max(self._next, record.order + 1)
+            if is_final(record):
+                self.finals.append(record)
+                self._standing = None
+            if is_final(record) or _digest(record.trace_key) in self._known:
+                continue
+            self._keep(record, own)
+            if own and len(self.records) % self.settings.batch == 0:
+                self.history.append(self.fastest)
+            candidate = self._candidate_of(record)
+            number = _round_of(record) if own else -1
+            self._round = max(self._round, number + 1)
+            if candidate is not None:
+                rounds.setdefault(number if self.scorer.transfer is not None else -1, []).append(
+                    (candidate, record.seconds)
+                )
+                if own and f" {_TRANSFERRED}{_CHOICES}" in record.provenance:
+                    chosen.append(candidate)
+        self._resumed = len(self.records)
+        self.scorer.recall(chosen)
+        for number in sorted(rounds):
+            self._learn(rounds[number])
+
+    def refuse(self, error: NoLegalSchedule) -> None:
+        """Takes in that there is nothing to measure."""
+        self._exhausted, self.failure = True, error
+
+    def propose(self, limit: int | None = None) -> list[Trial]:
+        """Trials of the next round; none where the task is done.
+
+        Args:
+            limit: most trials of the round, besides the limits of the settings.
+
+        Raises:
+            NoLegalSchedule: the space holds no legal candidate.
+        """
+        start, scoring = time.perf_counter(), self.scorer.seconds
+        trials: dict[str, Trial] = {}
+        wanted = min(self.settings.batch, self.settings.trials - len(self.records))
+        wanted = wanted if limit is None else min(wanted, limit)
+        try:
+            while len(trials) < wanted and not self._exhausted:
+                asked = self._ask(wanted - len(trials))
+                self._exhausted = not asked
+                self._sort_out(asked, trials)
+            self._scores = dict(zip(trials, self.scorer.score([self._proposed[key][0] for key in trials]), strict=True))
+        except NoLegalSchedule as error:
+            self.refuse(error)
+            raise
+        finally:
+            wall, inside = time.perf_counter() - start, self.scorer.seconds - scoring
+            self.phases["search"] += wall - inside
+            self.phases["model"] += inside
+        if self._exhausted and trials:
+            self._exhausted = False  # the next round finds out again, once these are measured
+        return list(trials.values())
+
+    def finalists(self, turn: int) -> list[Trial]:
+        """The fastest candidates, to be timed for the `turn`th time (from 0) at the end."""
+        count = self.settings.finalists
+        chosen = finalists((*self.records.fastest(count), *self.others.fastest(count)), count)
+        self._finalists = {record.trace_key: record for record in chosen}
+        timed = [record.trace_key for record in self.finals]
+        return [record.to_trial() for record in chosen if timed.count(record.trace_key) <= turn and len(chosen) > 1]
+
+    def final(self, result: TrialResult) -> Record:
+        """Takes in that a finalist was timed; the record of it."""
+        known = self._finalists[result.trial.trace_key]
+        record = Record.of(
+            result, time=time.time(), sketch=known.sketch, order=known.order, provenance=FINALS, host=self.host
+        )
+        self.finals.append(record)
+        self._standing = None
+        return record
+
+    def measures(self, trial: Trial) -> bool:
+        """Whether a trial measures a candidate of this task in the way that this task is tuned."""
+        return trial.family == self._family
+
+    def record(self, result: TrialResult) -> Record:
+        """Makes the record of a result as it comes in."""
+        candidate = self._proposed[result.trial.trace_key][0]
+        choices = ",".join(map(str, candidate.choices))
+        score = self._scores[result.trial.trace_key]
+        transferred = _TRANSFERRED if self.scorer.chosen_by_source(candidate) else ""
+        how = f"round={self._round} score={score:.9g} {transferred}{_CHOICES}{choices}"
+        return Record.of(
+            result,
+            time=time.time(),
+            sketch=self.space.sketches[candidate.sketch].name,
+            order=self._order(result),
+            provenance=f"{self.settings.strategy} {how}",
+            host=self.host,
+        )
+
+    def settle(self, records: Sequence[Record], measure_seconds: float) -> None:
+        """Applies the records of a round, in the order of asking, and refits the model."""
+        self.phases["measure"] += measure_seconds
+        told: list[tuple[Candidate, float]] = []
+        for record in sorted(records, key=lambda record: record.order):
+            self._keep(record)
+            told += [(c, record.seconds) for c in self._proposed[record.trace_key]]
+            self._next = max(self._next, record.order + 1)
+        self._proposed.clear()
+        self._round += 1
+        self.history.append(self.fastest)
+        self._learn(told, refit=not self.done)
+
+    def result(self, interrupted: bool = False) -> TuneResult:
+        """What the task has come to by now."""
+        interrupted = interrupted and not self.done
+        found = TuneResult(
+            name=self.task.name,
+            workload=self.task.workload,
+            target=self.settings.target,
+            hardware=self.space.hardware,
+            weight=self.task.weight,
+            threads=self.settings.threads,
+            cache=self.settings.cache,
+            seed=self.settings.seed,
+            records=self.records.copy(),
+            others=self.others.copy(),
+            finals=tuple(self.finals),
+            phases=dict(self.phases),
+            measured=len(self.records) - self._resumed,
+            scored=self._scored,
+            scoring_seconds=self._scoring_seconds,
+            interrupted=interrupted,
+            problem="" if self.failure is None else str(self.failure),
+            transfer=None if self.scorer.transfer is None else self.scorer.transfer.report(),
+        )
+        if found.problem or interrupted or found.best is not None:
+            return found
+        return replace(found, problem=failure_of(self.records, self.finals))
+
+    def _ask(self, n: int) -> list[Candidate]:
+        start, scored = time.perf_counter(), self.scorer.scored
+        asked = self.scorer.ask(self.strategy, n)
+        if self.scorer.scored > scored:
+            self._scored += self.scorer.scored - scored
+            self._scoring_seconds += time.perf_counter() - start
+        return asked
+
+    def _sort_out(self, asked: Sequence[Candidate], trials: dict[str, Trial]) -> None:
+        """Makes trials of candidates whose schedule is new; answers the others at once."""
+        repeated: list[tuple[Candidate, float]] = []
+        for candidate in asked:
+            sketch = self.space.sketches[candidate.sketch]
+            trace = sketch.trace(candidate.choices)
+            key = trace.key
+            if (seconds := self._known.get(_digest(key))) is not None:
+                repeated.append((candidate, seconds))
+                continue
+            self._proposed.setdefault(key, []).append(candidate)
+            if key not in trials:
+                trials[key] = Trial(
+                    self._workload,
+                    sketch.algorithm,
+                    trace.to_json(),
+                    workload_key=self.task.workload.key,
+                    trace_key=key,
+                    target=self.settings.target,
+                    threads=self.settings.threads,
+                    cache=self.settings.cache,
+                    seed=self.settings.seed,
+                    build_timeout=self.settings.build_timeout,
+                    run_timeout=self.settings.run_timeout,
+                    best_seconds=None if math.isnan(self.fastest) else self.fastest,
+                )
+        if repeated:
+            self.strategy.tell([c for c, _ in repeated], np.array([seconds for _, seconds in repeated]))
+
+    def _order(self, result: TrialResult) -> int:
+        return self._next + list(self._proposed).index(result.trial.trace_key)
+
+    def _keep(self, record: Record, own: bool = True) -> None:
+        (self.records if own else self.others).append(record)
+        self._standing = None
+        self._known[_digest(record.trace_key)] = record.seconds
+        if record.ok and not self.fastest <= record.seconds:
+            self.fastest = record.seconds
+
+    def _learn(self, told: Sequence[tuple[Candidate, float]], refit: bool = True) -> None:
+        start, before = time.perf_counter(), self.scorer.seconds
+        if told:
+            seconds = np.array([latency for _, latency in told])
+            self.strategy.tell([candidate for candidate, _ in told], seconds)
+            self.scorer.observe([candidate for candidate, _ in told], seconds.tolist())
+            if refit:
+                self.scorer.refit()
+        inside = self.scorer.seconds - before
+        self.phases["model"] += inside
+        self.phases["search"] += time.perf_counter() - start - inside
+
+    def _candidate_of(self, record: Record) -> Candidate | None:
+        """The candidate that a record came from; None where its choices make another schedule today."""
+        _, found, text = record.provenance.partition(_CHOICES)
+        places = [place for place, sketch in enumerate(self.space.sketches) if sketch.name == record.sketch]
+        if not found or not places:
+            return None
+        groups = self.space.sketches[places[0]].groups
+        choices = tuple(int(part) for part in text.split(",") if part.isdecimal())
+        fits = len(choices) == len(groups) and all(
+            choice < len(group.table) for choice, group in zip(choices, groups, strict=True)
+        )
+        if not fits or self.space.sketches[places[0]].trace(choices).key != record.trace_key:
+            return None
+        return Candidate(places[0], choices)
+
+
+def _round_of(record: Record) -> int:
+    """The round that proposed a record; -1 where that is not known."""
+    found = _ROUND.search(record.provenance)
+    return -1 if found is None else int(found[1])
+
+
+def _digest(trace_key: str) -> bytes:
+    return hashlib.blake2b(trace_key.encode(), digest_size=16).digest()
