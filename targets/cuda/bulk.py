@@ -1,11 +1,11 @@
-"""Tiles filled by the copy unit (`cp.async.bulk.tensor`): one thread asks for a box of an array, no thread moves it.
+"""Tiles filled by the Tensor Memory Accelerator (TMA, `cp.async.bulk.tensor`): one thread asks for a box of an array.
 
 A loop with the pragma `bulk` fills tiles by nests of stores. Those that copy a box of an array,
 
     for ...: tile[i, j] = select(y + i < rows and x + j < columns, source[y + i, x + j], 0)
 
 become one statement. What lies outside of the array the unit fills with zeros, and it lays rows out in the 128-byte
-swizzle that tensor cores read. All it is told of the array is in a tensor map, which launches hand over. A pipelined
+swizzle that tensor cores read. All it knows of the array is in a tensor map, which launches hand over. A pipelined
 loop gets an mbarrier for each of its tiles: whoever asks for the copies says how many bytes it shall await, and all
 threads wait for a phase of it, which ends when these bytes have arrived (PTX ISA, "Asynchronous copy", "mbarrier").
 """
@@ -32,7 +32,7 @@ from targets.cuda.warpgroups import LINE_BYTES, LINES, PRODUCTS
 BEGIN, EXPECT, COPY, ARRIVE = "bulk_begin", "bulk_expect", "bulk_copy", "bulk_arrive"
 """Mbarriers begin; `bulk_expect:n` awaits n bytes; a box is asked for; all threads wait until they have arrived."""
 FENCES = ("bulk_fence_begin", "bulk_fence_proxy")
-"""By which mbarriers that have begun are seen by the copy unit: begun as such, and through memory."""
+"""By which mbarriers that have begun are seen by the TMA unit: begun as such, and through memory."""
 CONVERGE = "bulk_converge"
 """The threads of each warp, which come from a wait or a branch of one of them at different times, go on together."""
 _NAMES = frozenset((BEGIN, EXPECT, COPY, ARRIVE, CONVERGE, *FENCES))
@@ -91,7 +91,7 @@ def tensor_maps(body: Stmt, params: Sequence[Buffer]) -> tuple[TensorMap, ...]:
 
 # ---------------------------------------------------------------------- boxes
 def bulk_copies(stmt: Stmt, arrays: Mapping[str, Buffer]) -> Stmt:
-    """The statement whose loops with the pragma `bulk` fill tiles of tensor cores by the copy unit.
+    """The statement whose loops with the pragma `bulk` fill tiles of tensor cores by the TMA unit.
 
     A nest that copies no box, or from an array whose rows the unit cannot address, stays as it is.
 
@@ -107,7 +107,7 @@ def bulk_copies(stmt: Stmt, arrays: Mapping[str, Buffer]) -> Stmt:
 
 
 def _addressable(array: Buffer) -> bool:
-    """Whether the copy unit can read an array."""
+    """Whether the TMA unit can read an array."""
     size = dtype_bytes(array.dtype)
     *outer, last = (int(s.value) for s in array.strides)
     fitting = size == 2 and 2 <= len(array.shape) <= MOST_DIMENSIONS and last == 1

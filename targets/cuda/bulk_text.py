@@ -1,4 +1,4 @@
-"""CUDA text of copies by the copy unit: `cp.async.bulk.tensor` and the mbarriers that await them."""
+"""CUDA text of copies by the TMA unit: `cp.async.bulk.tensor` and the mbarriers that await them."""
 
 from __future__ import annotations
 

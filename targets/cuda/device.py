@@ -77,7 +77,7 @@ class Device(Protocol):
         """A kernel of a module, which may ask for so much shared memory at its launch."""
 
     def tensor_map(self, memory: Any, facts: Mapping[str, Any]) -> Any:
-        """What the copy unit is told of an array in `memory`, as an argument of launches.
+        """The tensor map of an array in `memory`, as an argument of launches.
 
         Args:
             facts: `dtype`, `shape`, `strides` (bytes, the last dimension's left out), `box` and `swizzle` (bytes).

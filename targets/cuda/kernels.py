@@ -105,7 +105,7 @@ def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) 
     swizzled = {buffer.name for buffer, _ in shared if buffer.swizzled}
     if block != (1, 1, 1):
         both = {a.buffer for a in touched if not a.write} & written & known.keys()
-        # what the copy unit fills is separated by the mbarriers and barriers that stand there already
+        # what the TMA unit fills is separated by the mbarriers and barriers that stand there already
         by_unit = {n.output.buffer for n in walk_stmt(body) if isinstance(n, Intrinsic) and is_bulk(n)}
         body = insert_barriers(body, frozenset(buffer.name for buffer, _ in shared) - by_unit | both, block)
     if uses_warpgroups(body) and any(isinstance(n, Store) and n.buffer in swizzled for n in walk_stmt(body)):

@@ -37,7 +37,7 @@ class Map:
 
 
 def encode(library: Any, address: int, facts: Mapping[str, Any]) -> Map:
-    """What the copy unit is told of an array.
+    """The tensor map of an array.
 
     Args:
         library: the driver, as `ctypes` loads it.

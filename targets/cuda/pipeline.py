@@ -9,7 +9,7 @@ Products of warpgroups are asynchronous, too. With three tiles or more, those of
 step's begin: a step waits for those of the step before, whose tile is filled again after the next barrier, so n - 2
 steps ahead.
 
-Tiles that the copy unit fills (`bulk.py`) are asked for at the same places, by one thread. A step waits for their
+Tiles that the TMA unit fills (`bulk.py`) are asked for at the same places, by one thread. A step waits for their
 arrival behind its barrier, after the next have been asked for.
 
 Loops that are not pipelined are filled by such copies, too, between two barriers: they take no registers, and write
@@ -72,7 +72,7 @@ def _filled(loop: For) -> Stmt:
     fills, work = _divided(parts, {tile.name for tile in tiles})
     if loop.kind != "serial" or not fills or not work or not _filled_first(parts, fills, {t.name for t in tiles}):
         if any(map(unasked, parts)):
-            raise BuildError(f"tiles of the loop {loop.var} that the copy unit fills must be filled first in each step")
+            raise BuildError(f"tiles of the loop {loop.var} that the TMA unit fills must be filled first in each step")
         return loop
     filling, step = _Filling(fills, tiles, loop.var, 1), var(loop.var)
     there = [*filling.arrived(step), *([Barrier(pending=0)] if filling.grouped else [])]
@@ -83,7 +83,7 @@ def _filled(loop: For) -> Stmt:
 
 
 class _Filling:
-    """What fills the tiles of a loop: groups of asynchronous copies, the copy unit, or both.
+    """What fills the tiles of a loop: groups of asynchronous copies, the TMA unit, or both.
 
     Args:
         fills: the statements that do.

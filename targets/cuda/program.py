@@ -23,7 +23,7 @@ SWIZZLE_ALIGNMENT = 1024
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What the copy unit is told of an array; extents as in NumPy, the last dimension contiguous.
+    """The tensor map of an array; extents as in NumPy, the last dimension contiguous.
 
     Attributes:
         buffer: the array.
@@ -61,7 +61,7 @@ class DeviceKernel:
         writes: names of those that it writes.
         body: what every thread runs; holds the barriers.
         shared: its buffers in shared memory, and the byte where each begins.
-        maps: of arrays that it has copied by the copy unit; arguments behind the pointers.
+        maps: of arrays that it has copied by the TMA unit; arguments behind the pointers.
     """
 
     name: str

@@ -69,9 +69,9 @@ def telemetry(bus: str) -> dict[str, float]:
         "memory_mhz": ask("nvmlDeviceGetClockInfo", _MEMORY_CLOCK),
         "celsius": ask("nvmlDeviceGetTemperature", 0),
     }
-    told = {name: float(value) for name, value in found.items() if value is not None}
+    figures = {name: float(value) for name, value in found.items() if value is not None}
     if (milliwatts := ask("nvmlDeviceGetPowerUsage")) is not None:
-        told["watts"] = milliwatts * 1e-3
+        figures["watts"] = milliwatts * 1e-3
     if (reasons := ask("nvmlDeviceGetCurrentClocksThrottleReasons", kind=ctypes.c_ulonglong)) is not None:
-        told["slowed"] = float(bool(reasons & _SLOWED))
-    return told
+        figures["slowed"] = float(bool(reasons & _SLOWED))
+    return figures

@@ -147,8 +147,8 @@ class VtaHardware:
                     f"`{field.name}` must be at least {SLOWEST_RATE}, but got {field.name}={value}"
                 )
             if value > (most := FASTEST_CLOCK if field.name == "clock_hz" else MOST_CYCLES):
-                told = f"{value:g}" if value < 1e300 else "a number without end"
-                raise ConfigurationError(f"`{field.name}` must be at most {most:g}, but got {field.name}={told}")
+                shown = f"{value:g}" if value < 1e300 else "a number without end"
+                raise ConfigurationError(f"`{field.name}` must be at most {most:g}, but got {field.name}={shown}")
 
     @property
     def batch(self) -> int:

@@ -87,7 +87,7 @@ def test_the_table_tells_ratios_and_what_was_not_measured() -> None:
 
 
 def test_products_of_float16_are_written_as_such(tmp_path: Path) -> None:
-    """As PyTorch writes them; warpgroups and the copy unit still make them, and the text rounds."""
+    """As PyTorch writes them; warpgroups and the TMA unit still make them, and the text rounds."""
     workload = product(64, 72, 136, "float16")
     assert workload.output.dtype == "float16" and product(64, 72, 136).output.dtype == "float32"
     sketches = [

@@ -26,7 +26,7 @@ if missing_device():
 SOME: tuple[Workload, ...] = (
     workloads.matmul(256, 512, 640, dtype="float16"),
     workloads.matmul(197, 136, 333, dtype="bfloat16", constant_b=False),
-    workloads.matmul(197, 136, 328, dtype="bfloat16", constant_b=False),  # rows that the copy unit can address
+    workloads.matmul(197, 136, 328, dtype="bfloat16", constant_b=False),  # rows that the TMA unit can address
     workloads.batch_matmul(3, 70, 72, 200, dtype="float16"),
     workloads.conv2d(2, 14, 14, 136, 96, 1, 1, 0, dtype="float16"),
     workloads.matmul(120, 64, 72, dtype="tfloat32"),

@@ -12,7 +12,7 @@ BLOCKS, THREADS = 64, 256
 SHARED_BLOCKS, SHARED_FLOATS = 16, 96 << 8
 """96 KiB a block: twice what a kernel has without asking."""
 TILE, ROWS, COLUMNS = 64, 100, 120
-"""Side of a box that the copy unit moves; the array, which ends within boxes."""
+"""Side of a box that the TMA unit moves; the array, which ends within boxes."""
 
 _HEAD = 'extern "C" __global__ void __launch_bounds__({threads}) {name}({parameters}) {{\n{body}}}\n'
 _INDEX = f"  const int i = blockIdx.x * {THREADS} + threadIdx.x;\n"
@@ -27,7 +27,7 @@ class Written:
         body: of the function; what it calls of the prelude comes along.
         blocks, threads: along x.
         shared: bytes that a launch asks for.
-        maps: of arrays that the copy unit reads, as `Device.tensor_map` has them, with `argument` and `name`.
+        maps: of arrays that the TMA unit reads, as `Device.tensor_map` has them, with `argument` and `name`.
     """
 
     name: str

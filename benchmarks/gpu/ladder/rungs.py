@@ -96,7 +96,7 @@ def _copied(nbytes: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
 
 
 def _tensor_maps(device: CudaDevice, module: Module | None) -> Facts:
-    """Maps of many arrays, of which the driver wants what the copy unit does; nothing is launched."""
+    """Maps of many arrays, of which the driver wants what the TMA unit does; nothing is launched."""
     from targets.cuda.packed import MAP_ALIGNMENT
 
     _hopper(device)
@@ -114,7 +114,7 @@ def _tensor_maps(device: CudaDevice, module: Module | None) -> Facts:
 
 def _hopper(device: CudaDevice) -> None:
     if not device.arch.startswith("sm_9"):
-        raise NotHere(f"there is no copy unit in {device.arch}")
+        raise NotHere(f"there is no TMA unit in {device.arch}")
 
 
 # ---------------------------------------------------------------------- by schedules

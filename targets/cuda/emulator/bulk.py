@@ -1,4 +1,4 @@
-"""The copy unit in the emulator: boxes put where it would put their bytes, mbarriers with their phases and byte counts.
+"""The TMA unit in the emulator: boxes put where it would put their bytes, mbarriers with their phases and byte counts.
 
 A copy's bytes arrive when its phase is waited for. Until then nobody may use the elements that it fills. An mbarrier
 here awaits one thread, which says how many bytes shall arrive in a phase; the next phase begins when they have.
@@ -28,7 +28,7 @@ class Slot:
 
     Attributes:
         began: number of barriers before it was made.
-        fences: that made it seen by the copy unit.
+        fences: that made it seen by the TMA unit.
         waited: number of barriers before its last phase was waited for.
         phase: that is not complete; awaited: its bytes, None before a thread has said how many.
         copies: of the phase: memory, elements, values.

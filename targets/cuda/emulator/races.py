@@ -24,7 +24,7 @@ class DivergenceError(RuntimeError):
 
 
 class CopyError(RuntimeError):
-    """Copies by the copy unit that are not begun, awaited or waited for as they must be."""
+    """Copies by the TMA unit that are not begun, awaited or waited for as they must be."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Shadow:
         self.reader = np.full(size, _NOBODY, np.int64)
         self.read = np.zeros(size, np.int64)
         self.copied: NDArray[np.int64] | None = None  # group of the copy that fills an element
-        self.moving: NDArray[np.bool_] | None = None  # filled by the copy unit, and not waited for
+        self.moving: NDArray[np.bool_] | None = None  # filled by the TMA unit, and not waited for
         self.factors: NDArray[np.int64] | None = None  # group of the products that read an element by themselves
         self.fences = np.full(size if buffer.swizzled else 0, -1, np.int64)  # so many before an element was written
 
@@ -97,13 +97,13 @@ class Shadow:
         self.copied[elements] = self.clock.group
 
     def moves(self, elements: NDArray[np.int64]) -> None:
-        """Elements are filled by the copy unit from now on."""
+        """Elements are filled by the TMA unit from now on."""
         if self.moving is None:
             self.moving = np.zeros(self.writer.size, bool)
         self.moving[elements] = True
 
     def lands(self, elements: NDArray[np.int64]) -> None:
-        """What the copy unit fills has arrived, for all threads and tensor cores."""
+        """What the TMA unit fills has arrived, for all threads and tensor cores."""
         assert self.moving is not None
         self.moving[elements] = False
         self.writer[elements] = _NOBODY

@@ -191,7 +191,7 @@ template <int N, class T> static void wgmma(float* sums, unsigned long long a, u
     sums[i] += number(left) * number(right);
   }
 }
-// the copy unit: boxes by a map of our own, put into the swizzled tile when the phase of their mbarrier is waited for
+// the TMA unit: boxes by a map of our own, put into the swizzled tile when the phase of their mbarrier is waited for
 #define __grid_constant__
 struct TensorMap { const uint16_t* first; int64_t dimensions, shape[5], strides[5], box[5]; };
 struct Box { unsigned char* to; const TensorMap* map; int at[5]; };

@@ -1,4 +1,4 @@
-"""The copy unit: boxes found in loops, copies emulated by bytes and phases, what is forgotten found, their text."""
+"""The TMA unit: boxes found in loops, copies emulated by bytes and phases, what is forgotten found, their text."""
 
 from __future__ import annotations
 
