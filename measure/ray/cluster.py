@@ -29,6 +29,7 @@ _QUIET = {
     "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # else it prints 20 lines of its logs when a node goes
 }
 _LEAN = {
     "RAY_prestart_worker_first_driver": "0",  # actors get processes of their own anyway

@@ -74,7 +74,8 @@ class Node:
         before = {node["NodeID"] for node in ray.nodes()}
         options = ["--num-cpus=0", "--num-gpus=0", f"--resources={json.dumps(resources)}", "--min-worker-port=0"]
         options += ["--max-worker-port=0", f"--object-store-memory={80 << 20}", "--include-log-monitor=false"]
-        start = [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={address()}", "--block", *options]
+        ray_command = str(Path(sys.executable).with_name("ray"))
+        start = [ray_command, "start", f"--address={address()}", "--block", *options]
         self._process = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.id = until(lambda: [node["NodeID"] for node in ray.nodes() if node["NodeID"] not in before])[0]
 
