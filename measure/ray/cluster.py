@@ -38,7 +38,7 @@ _LEAN = {
 _PROBE = 5.0
 """Seconds for a cluster's host to answer."""
 
-_LONGEST = 25
+_LONGEST = 23
 """Bytes of the folder in which Ray's own may lie: paths of its sockets may have 107 in all."""
 
 
@@ -100,7 +100,7 @@ def _start(settings: RaySettings, folder: str) -> None:
             resources=local_resources(),
             object_store_memory=settings.object_store_bytes,
             include_dashboard=False,
-            _temp_dir=folder,
+            _temp_dir=os.path.join(folder, "r"),  # lets everybody read this one
         )
     except Exception as error:  # whatever Ray raises: its own processes may fail in many ways
         said = str(error).strip().partition("\n")[0]
