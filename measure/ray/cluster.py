@@ -100,7 +100,7 @@ def _start(settings: RaySettings, folder: str) -> None:
             resources=local_resources(),
             object_store_memory=settings.object_store_bytes,
             include_dashboard=False,
-            _temp_dir=os.path.join(folder, "r"),  # lets everybody read this one
+            _temp_dir=os.path.join(folder, "r"),  # Ray lets everybody read this one
         )
     except Exception as error:  # whatever Ray raises: its own processes may fail in many ways
         said = str(error).strip().partition("\n")[0]

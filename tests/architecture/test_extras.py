@@ -122,6 +122,7 @@ assert np.array_equal(autotune.load("run/network")(given), np.maximum(given[:, :
     ("extra", "arguments"),
     [
         ("tracking", "run configs/matmul.yaml --track mlflow --output RUN"),
+        ("tracking", "run configs/matmul.yaml --tracking-uri sqlite:///RUN.db --output RUN"),
         ("tracking", "ui --uri sqlite:///RUN.db"),
         ("ray", "run configs/matmul.yaml --pool ray --output RUN"),
         ("rpc", "run configs/vta_conv2d.yaml --pool rpc://127.0.0.1:1?key=a --output RUN"),
