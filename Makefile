@@ -33,8 +33,9 @@ test: $(READY) ## run every test
 fuzz: $(READY) ## hold random programs, ONNX graphs and VTA streams against other evaluators (at most 10 minutes)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-lint: $(READY) ## hold the style rules against the code
+lint: $(READY) ## hold the style rules against the code, and its layout
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 types: $(READY) ## check the types of the packages
 	$(BIN)/mypy
@@ -60,7 +61,7 @@ bench: $(PEERS) ## measure operators and networks beside their peers, search by 
 	$(BIN)/python -m benchmarks.models
 	$(MAKE) tables
 
-tables: $(READY) ## write the measured tables into README.md
+tables: $(READY) ## write the measured tables into docs/benchmarks.md
 	$(BIN)/python -m benchmarks.table
 
 gpu-wheels: $(READY) ## fetch what test-gpu needs on a machine with PyTorch and no registry (GPU_VERSION of its Python)
@@ -82,7 +83,7 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) must have venv and ensurepip; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test,reference]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all,test]'
 	@touch $@
 
 $(PEERS): $(READY)

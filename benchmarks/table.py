@@ -1,4 +1,4 @@
-"""Puts tables of `benchmarks/results` into README.md, between `<!-- table:NAME -->` and `<!-- /table -->`.
+"""Puts tables of `benchmarks/results` into docs/benchmarks.md, between `<!-- table:NAME -->` and `<!-- /table -->`.
 
 `python -m benchmarks.table [FILE] [--check]`: `--check` writes nothing; code 1 where one is stale.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks import results
 from benchmarks.tables import TABLES
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 _MARKED = re.compile(r"(<!-- table:(?P<name>[\w-]+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 
 
@@ -53,7 +53,7 @@ def _said(document: dict[str, object]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rewrites the file."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.table", description=__doc__)
-    parser.add_argument("file", nargs="?", type=Path, default=README)
+    parser.add_argument("file", nargs="?", type=Path, default=PAGE)
     parser.add_argument("--check", action="store_true", help="write nothing; code 1 where a table is stale")
     options = parser.parse_args(arguments)
     before = options.file.read_text()

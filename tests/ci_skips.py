@@ -15,7 +15,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 EXPECTED = re.compile(r"\bno (gpu|warpgroups)\b|avx|vnni|bf16|bfloat16|aarch64|x86|\bcores\b", re.IGNORECASE)
 """Reasons that no installation can cure: what the processor has not, and that there is no GPU.
 
-The extra `test` has every package that a test needs, and `.ci/run` every program.
+The extras `all` and `test` have every package that a test needs, and `.ci/run` every program.
 """
 
 

@@ -74,5 +74,6 @@ def _reported() -> tuple[type[Exception], ...]:
     from costmodel.dataset.errors import DatasetError
     from costmodel.models.errors import ModelError
     from measure.errors import MeasureError
+    from search_space.extras import MissingExtra
 
-    return (ConfigError, MeasureError, ExecutableError, StoreError, DatasetError, ModelError)
+    return (ConfigError, MeasureError, ExecutableError, StoreError, DatasetError, ModelError, MissingExtra)

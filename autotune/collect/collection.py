@@ -30,6 +30,7 @@ from costmodel.models.random_model import RandomModel
 from measure.database import Database
 from measure.host import describe_host
 from measure.record import Record
+from search_space.extras import require
 from search_space.space import generate
 from targets import registry
 
@@ -108,6 +109,7 @@ def collect(
         MeasureError: records that cannot be used, or a pool that cannot start.
         DatasetError: no dataset can be made of the records.
     """
+    require("collecting a dataset", "pyarrow")
     share = collect_of(config, where).random_share
     if config.search.strategy == RANDOM:
         raise ConfigError(f"{where}:search.strategy: a collection must have a guided strategy, but got {RANDOM!r}")

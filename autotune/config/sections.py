@@ -241,7 +241,8 @@ class TrackingConfig(Section):
 
     backend: str | None = Field(
         default=None,
-        description="mlflow, or none; null: what the environment variable AUTOTUNE_TRACKING says, else mlflow.",
+        description="mlflow, or none; null: what the environment variable AUTOTUNE_TRACKING says, else "
+        "mlflow where it is installed.",
     )
     uri: str | None = Field(
         default=None,

@@ -13,12 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from measure.host import cores_for, last_level_cache_bytes, worker_environment
 from measure.hostlock import PATIENCE
+from search_space.extras import missing
 from search_space.workloads import Workload
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -85,8 +85,8 @@ def onnxruntime_seconds(
         raise ValueError(f"`threads` must be at least 1, but got threads={threads}")
     if not workloads:
         return []
-    if find_spec("onnxruntime") is None:
-        _LOG.warning("no reference latencies: `pip install onnxruntime` for them")
+    if why := missing("reference latencies", "onnxruntime"):
+        _LOG.warning(why)
         return [None] * len(workloads)
     policy = policy or ReferencePolicy()
     request = {

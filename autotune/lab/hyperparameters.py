@@ -14,6 +14,7 @@ from costmodel.evaluate import Evaluation, evaluate, fitted, samples
 from costmodel.models import registry
 from costmodel.models.errors import ModelError
 from costmodel.models.tunable import Range, Tunable
+from search_space.extras import require
 
 METRICS: Mapping[str, Callable[[Evaluation], float]] = {
     "top1": lambda found: float(np.mean([one.best / one.found[1] for one in found.tasks])),
@@ -89,6 +90,7 @@ def tune(
     Raises:
         ModelError: no such model or metric, or nothing about it can be varied.
     """
+    require("tuning a model's options", "optuna")
     import optuna
 
     if metric not in METRICS:

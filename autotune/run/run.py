@@ -26,6 +26,7 @@ from measure.database import Database
 from measure.hostlock import alone
 from measure.patience import telling
 from measure.steadiness import tell_if_busy
+from search_space.extras import missing
 from targets import registry
 
 if TYPE_CHECKING:
@@ -176,8 +177,11 @@ def _run(
     for result in results:
         note = run_folder.write_best(result, folder)
         notes += [note] if note else []
-    run_folder.draw_curves(results, folder / "curve.png")
-    run_folder.draw_rooflines(results, folder)
+    if why := missing("curve.png", "matplotlib"):
+        notes.append(why)
+    else:
+        run_folder.draw_curves(results, folder / "curve.png")
+        run_folder.draw_rooflines(results, folder)
     note = tracker.finish(folder, document, interrupted or stopped, time.perf_counter() - start)
     notes += [note] if note else []
     return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong, stopped)

@@ -26,6 +26,7 @@ from autotune.units import latency
 from measure.database import Database
 from measure.pool import MeasurePool
 from search_space import strict_json
+from search_space.extras import missing
 from search_space.hardware import Hardware
 from search_space.workloads import Workload
 from targets import registry
@@ -160,7 +161,10 @@ def sweep(
                 break
     document = {"target": config.target, "points": [_plain(point) for point in points]}
     (folder / "sweep.json").write_text(json.dumps(document, indent=2) + "\n")
-    draw(points, folder / "sweep.png")
+    if why := missing("sweep.png", "matplotlib"):
+        say(why)
+    else:
+        draw(points, folder / "sweep.png")
     return points
 
 

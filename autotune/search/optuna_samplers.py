@@ -21,6 +21,7 @@ from autotune.search import moves
 from autotune.search.base import Bounds, Candidate
 from autotune.search.guided import GuidedOptions, GuidedSearch
 from autotune.search.population import Population, Seen
+from search_space.extras import require
 from search_space.schedule.errors import ScheduleError
 
 SKETCH = "sketch"
@@ -418,11 +419,8 @@ class Nsga2(_Positions):
 
 
 def _library() -> Any:
-    try:
-        import cmaes  # noqa: F401
-        import optuna
-    except ImportError as error:
-        raise ValueError(
-            f"`strategy` must have Optuna (pip install optuna cmaes) to be tpe, cmaes or nsga2, but: {error}"
-        ) from error
+    for module in ("optuna", "cmaes"):
+        require("the strategies tpe, cmaes and nsga2", module)
+    import optuna
+
     return optuna

@@ -22,6 +22,7 @@ from autotune.tracking.store import StoreError
 from autotune.tracking.uploader import only_uploader, run_folders, upload_run
 from autotune.tracking.view import links
 from measure.patience import telling
+from search_space.extras import require
 
 HOST = "127.0.0.1"
 
@@ -46,6 +47,7 @@ class Browser:
     """
 
     def __init__(self, uri: str, port: int = 0) -> None:
+        require("`autotune ui`", "mlflow")
         file = database_file(uri)
         artifacts = [] if file is None else ["--artifacts-destination", (file.parent / "mlartifacts").as_uri()]
         options = ["--backend-store-uri", uri, *artifacts, "--host", HOST, "--port", str(port), "--workers", "1"]

@@ -7,6 +7,7 @@ import os
 from difflib import get_close_matches
 
 from autotune.tracking.store import Store
+from search_space.extras import missing, require
 
 BACKENDS: dict[str, str | None] = {
     "none": None,
@@ -23,14 +24,27 @@ def chosen(name: str | None) -> str:
     """The backend of a configuration that says `name`.
 
     Raises:
+        MissingExtra: its packages are not installed.
         ValueError: no such backend; names the nearest one.
     """
-    name = name or os.environ.get(VARIABLE) or DEFAULT
+    name = said(name) or ("none" if untracked() else DEFAULT)
     if name not in BACKENDS:
         near = get_close_matches(name, BACKENDS, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, but got backend={name!r}{hint}")
+    if name == DEFAULT:
+        require("tracking by MLflow", "mlflow")
     return name
+
+
+def said(name: str | None) -> str | None:
+    """The backend that a configuration which says `name`, or else the environment, names; None: neither does."""
+    return name or os.environ.get(VARIABLE)
+
+
+def untracked() -> str:
+    """Why runs are not tracked where nobody says by what, or ""."""
+    return missing("tracking by MLflow", "mlflow")
 
 
 def get(name: str) -> type[Store]:

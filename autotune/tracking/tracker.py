@@ -69,6 +69,10 @@ def tracker_of(config: RunConfig, where: str, say: Callable[[str], None]) -> Tra
     try:
         backend = registry.chosen(config.tracking.backend)
         if registry.BACKENDS[backend] is None:
+            if not registry.said(config.tracking.backend):
+                if config.tracking.uri is not None:
+                    registry.chosen(registry.DEFAULT)  # says what is missing
+                say(f"the run is not tracked: {registry.untracked()}")
             return Tracker()
         return SpoolTracker(config, where, backend, facts.store_uri(config), say)
     except ValueError as error:

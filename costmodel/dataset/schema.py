@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costmodel.dataset.errors import DatasetError
+from search_space.extras import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,6 +82,7 @@ def write_tables(folder: Path, tables: Mapping[str, Mapping[str, object]]) -> No
         folder: of the dataset.
         tables: name -> columns by name.
     """
+    require("writing a dataset", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -100,6 +102,7 @@ def read_table(folder: Path, table: str) -> pa.Table:
     Raises:
         DatasetError: no such file, no Parquet, or another schema.
     """
+    require("reading a dataset", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -14,6 +14,7 @@ from typing import Any
 from costmodel.models.base import CostModel
 from costmodel.models.errors import ModelError
 from costmodel.models.saving import check_saving
+from search_space.extras import require
 from search_space.own import attribute, is_own, place_of
 
 MODELS: dict[str, str] = {
@@ -29,6 +30,8 @@ MODELS: dict[str, str] = {
     "roofline": "costmodel.models.roofline:RooflineModel",
     "random": "costmodel.models.random_model:RandomModel",
 }
+
+_BY_SKLEARN = ("ridge", "random_forest", "mlp", "gaussian_process")
 
 _OWN: dict[str, type[CostModel]] = {}  # `place_of` a name → class, of models outside the package that were asked for
 
@@ -78,6 +81,7 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
     Raises:
         ModelError: no such model, or an option that it does not have, or a value that it refuses, or what it learns
             cannot be saved.
+        MissingExtra: it is fitted by packages that are not installed.
     """
     kind = get(name)
     parameters = inspect.signature(kind).parameters
@@ -95,6 +99,8 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
         model: CostModel = kind(**{**seeded, **options})
     except ValueError as error:
         raise ModelError(f"{name}: {error}") from error
+    if name in _BY_SKLEARN:
+        require(f"the cost model {name}", "sklearn")
     if name not in MODELS:
         check_saving(name, kind, {**seeded, **options})
     return model

@@ -10,12 +10,11 @@ import atexit
 import logging
 import os
 import secrets
-import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ _QUIET = {
     "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "^",  # else it prints 20 lines of its logs when a node goes
 }
 _LEAN = {
     "RAY_prestart_worker_first_driver": "0",  # actors get processes of their own anyway
@@ -38,7 +38,7 @@ _LEAN = {
 _PROBE = 5.0
 """Seconds for a cluster's host to answer."""
 
-_LONGEST = 25
+_LONGEST = 23
 """Bytes of the folder in which Ray's own may lie: paths of its sockets may have 107 in all."""
 
 
@@ -50,38 +50,36 @@ def connect(address: str | None, settings: RaySettings) -> Callable[[], None]:
         settings: size of the object store.
 
     Returns:
-        What ends the connection, and the Ray that was started for it.
+        What ends the connection, and the Ray that was started for it; may be called twice.
 
     Raises:
         PoolError: Ray cannot be started or reached.
     """
-    import ray
+    with ExitStack() as connection:
+        folder = None if address else connection.enter_context(_folder())
+        connection.enter_context(_environment(_joining() if address else _starting()))
+        import ray  # reads the environment when it is imported
 
-    if ray.is_initialized():
-        return lambda: None
-    return _join(address) if address else _start(settings)
+        if ray.is_initialized():
+            return lambda: None
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        connection.callback(ray.shutdown, wait_for_processes=True)
+        if address:
+            _join(address)
+        else:
+            _start(settings, str(folder))
+        end = connection.pop_all().close
+    atexit.register(end)
+    return end
 
 
-def _join(address: str) -> Callable[[], None]:
-    import ray
-
+def _join(address: str) -> None:
     _probe(address)
-    changes = {**_QUIET, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token" if _user_has_token() else "disabled")}
-    leave = _environment(changes)
-    leave.__enter__()
-    _read_environment()
     try:
         _init(address)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        leave.__exit__(None, None, None)
         said = str(error).strip().partition("\n")[0]
         raise PoolError(f"a Ray cluster must answer at {address}, but: {said}") from error
-
-    def end() -> None:
-        ray.shutdown()
-        leave.__exit__(None, None, None)
-
-    return end
 
 
 def _probe(address: str) -> None:
@@ -94,82 +92,45 @@ def _probe(address: str) -> None:
             raise PoolError(f"a Ray cluster must answer at {address}, but: {error}") from None
 
 
-def _start(settings: RaySettings) -> Callable[[], None]:
-    import ray
-    from ray._private.node import Node
-    from ray._private.parameter import RayParams
-
-    base = tempfile.gettempdir()
-    folder = Path(tempfile.mkdtemp(prefix="at", dir=base if len(base) <= _LONGEST else "/tmp"))
-    changes = {
-        **_QUIET,
-        **_LEAN,
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": _token(),
-        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
-    }
-    leave = _environment(changes)
-    leave.__enter__()
-    _read_environment()
-    node: Any = None
-
-    def end() -> None:
-        atexit.unregister(end)
-        ray.shutdown()
-        if node is not None:
-            node.kill_all_processes(check_alive=False, allow_graceful=True, wait=True)
-        leave.__exit__(None, None, None)
-        shutil.rmtree(folder, ignore_errors=True)  # agents may still be writing their last lines
-
-    atexit.register(end)
+def _start(settings: RaySettings, folder: str) -> None:
     try:
-        # What `ray.init` would start, less the processes that show logs and scale clusters: it takes half the time.
-        node = Node(
-            RayParams(
-                num_cpus=len(allowed_cores()),
-                num_gpus=None,
-                resources=local_resources(),
-                object_store_memory=settings.object_store_bytes,
-                include_dashboard=False,
-                include_log_monitor=False,  # type: ignore[arg-type]
-                no_monitor=True,
-                min_worker_port=0,
-                max_worker_port=0,
-                temp_dir=str(folder),
-            ),
-            head=True,
-            shutdown_at_exit=False,  # it would set signal handlers, for which this may be the wrong thread
-            spawn_reaper=True,  # ends it should this process be killed
+        _init(
+            "local",
+            num_cpus=len(allowed_cores()),
+            resources=local_resources(),
+            object_store_memory=settings.object_store_bytes,
+            include_dashboard=False,
+            _temp_dir=os.path.join(folder, "r"),  # Ray lets everybody read this one
         )
-        _init(node.gcs_address)
     except Exception as error:  # whatever Ray raises: its own processes may fail in many ways
-        end()
         said = str(error).strip().partition("\n")[0]
         raise PoolError(f"Ray must start on this host, but: {said}") from error
-    return end
 
 
-def _init(address: str) -> None:
+def _init(address: str, **options: Any) -> None:
     import ray
-    from ray._private import worker
 
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    worker._worker_logs_enabled = False  # else it prints 20 lines of its logs when a node goes
     ray.init(
         address=address,
         namespace="autotune",
         log_to_driver=False,
         configure_logging=False,
         logging_level=logging.ERROR,
+        **options,
     )
 
 
-def _read_environment() -> None:
-    """Makes Ray read its settings and the token again: it has done so when it was imported, maybe long ago."""
-    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+def _joining() -> dict[str, str | None]:
+    """What a cluster that somebody else has started is joined with."""
+    token = any(name in os.environ for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
+    token = token or (Path.home() / ".ray" / "auth_token").is_file()
+    return {**_QUIET, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token" if token else "disabled")}
 
-    Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
+
+def _starting() -> dict[str, str | None]:
+    """What the processes of a Ray are started with; it wants a token where `RAY_AUTH_MODE` is not set."""
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+    return {**_QUIET, **_LEAN, "RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN": _token(), "PYTHONPATH": path}
 
 
 @cache
@@ -178,21 +139,27 @@ def _token() -> str:
     return secrets.token_hex(32)
 
 
-def _user_has_token() -> bool:
-    named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
-    return named or (Path.home() / ".ray" / "auth_token").is_file()
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Of Ray's files; agents may still be writing their last lines when it goes."""
+    base = tempfile.gettempdir()
+    place = base if len(base) <= _LONGEST else "/tmp"
+    return tempfile.TemporaryDirectory(prefix="at", dir=place, ignore_cleanup_errors=True)
 
 
 @contextmanager
-def _environment(changes: dict[str, str]) -> Iterator[None]:
-    """Environment variables that Ray's processes are to see, until the block ends."""
+def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Environment variables that Ray's processes are to see, None: not to see, until the block ends."""
     before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
+    _set(changes)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _set(before)
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

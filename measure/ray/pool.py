@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from typing import Self
 
 from measure.errors import PoolError
 from measure.fleet.pool import FleetPool
@@ -30,6 +31,11 @@ class RayPool(FleetPool):
         fleet: FleetSettings | None = None,
     ) -> None:
         super().__init__([RayProvider(address, settings, front)], fleet)
+
+    def __enter__(self) -> Self:
+        """Starts Ray, which takes seconds: the caller's preparations go on beside it."""
+        self._start()
+        return super().__enter__()
 
 
 def ray_pool(

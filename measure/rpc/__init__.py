@@ -2,5 +2,9 @@
 
 import os
 
+from search_space.extras import require
+
+require("measuring by RPC", "grpc")
+
 # Connections that are cut are told of by us, once and in a sentence; gRPC reads this when it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -6,6 +6,8 @@ import ctypes
 from dataclasses import dataclass
 from functools import cache
 
+from search_space.extras import sentence
+
 NETWORK_SCHEMA = "autotune.cuda/2"
 """Of the manifest of a network on a GPU."""
 _LIBRARY = "libcuda.so.1"
@@ -15,7 +17,7 @@ CUDA = 13
 
 def missing_packages(error: ImportError) -> str:
     """The sentence for packages that are not installed."""
-    return f"target cuda must have the packages of the extra `gpu` (pip install 'autotune-tensor[gpu]'), but {error}"
+    return sentence("target cuda", "gpu", error)
 
 
 def library() -> ctypes.CDLL:

@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from autotune.config import RunConfig
+from benchmarks import table
 from costmodel.models.base import CostModel
 from measure.errors import ErrorClass
 from measure.record import SCHEMA, Record
@@ -28,7 +29,7 @@ from tests.autotune import fakes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
 
 
 def code(page: Path) -> list[str]:
@@ -91,7 +92,17 @@ def test_paths_and_commands_exist(page: Path) -> None:
     assert {name for pair in made for name in pair if name} <= set(re.findall(r"make (\w+)", listed))
 
 
-def test_the_readme_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_the_tables_are_those_of_the_results() -> None:
+    assert table.main([str(DOCS / "benchmarks.md"), "--check"]) == 0
+
+
+def test_the_readme_and_its_continuation_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import autotune
     from autotune.tuning.tuner import tune
 
@@ -101,6 +112,7 @@ def test_the_readme_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     names = run(ROOT / "README.md")
     result, output = names["result"], names["output"]
     np.testing.assert_allclose(output, result.workload.reference(names["data"], names["weight"]), rtol=1e-4, atol=1e-3)
+    names = run(DOCS / "using.md")
     a, b = np.random.default_rng(0).random((2, 512, 512), np.float32)
     c = np.empty((512, 512), np.float32)
     names["kernel"](a, b, c)

@@ -193,5 +193,5 @@ def test_beam_search_finds_what_depends_on_several_groups():
 
 def test_strategies_of_optuna_say_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ValueError, match="`strategy` must have Optuna "):
+    with pytest.raises(ValueError, match="tpe, cmaes and nsga2 must have the packages of the extra `lab` "):
         get("tpe")(fakes.space(), blind, np.random.default_rng(0))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -67,26 +70,22 @@ class Node:
 
     def __init__(self, resources: dict[str, float]) -> None:
         import ray
-        from ray._private import node
-        from ray._private.parameter import RayParams
 
-        parameters = RayParams(
-            gcs_address=ray.get_runtime_context().gcs_address,
-            num_cpus=0,
-            num_gpus=0,
-            resources=resources,
-            object_store_memory=80 << 20,
-            min_worker_port=0,
-            max_worker_port=0,
-            node_manager_port=0,
-            include_log_monitor=False,
-        )
-        self._node = node.Node(parameters, head=False, shutdown_at_exit=False, spawn_reaper=True)
-        self.id = self._node.unique_id
+        before = {node["NodeID"] for node in ray.nodes()}
+        options = ["--num-cpus=0", "--num-gpus=0", f"--resources={json.dumps(resources)}", "--min-worker-port=0"]
+        options += ["--max-worker-port=0", f"--object-store-memory={80 << 20}", "--include-log-monitor=false"]
+        ray_command = str(Path(sys.executable).with_name("ray"))
+        start = [ray_command, "start", f"--address={address()}", "--block", *options]
+        self._process = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.id = until(lambda: [node["NodeID"] for node in ray.nodes() if node["NodeID"] not in before])[0]
 
     def kill(self) -> None:
         """Ends it by SIGKILL, as a power cut would; may be called twice."""
-        self._node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+        family = descendants(self._process.pid)
+        for pid in family:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def children(role: str) -> list[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from ray.exceptions import ActorDiedError, ObjectLostError
@@ -11,6 +12,7 @@ from measure.errors import PoolError
 from measure.fleet.endpoint import EndpointLost
 from measure.ray.endpoints import FrontedDevice, RayBuilder, RayDevice
 from measure.ray.kinds import FRONT, KINDS, demand_of, local_resources
+from measure.ray.pool import RayPool
 from measure.ray.provider import posts_of
 from measure.wire import pack, unpack
 from tests.measure.helpers import trial
@@ -28,6 +30,19 @@ class Actor:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
+
+
+def test_providers_begin_when_the_pool_is_entered():
+    class Provider:
+        begun = threading.Event()
+
+        async def provide(self, fleet):
+            self.begun.set()
+
+    pool = RayPool()
+    pool.providers = (Provider(),)
+    with pool:
+        assert Provider.begun.wait(10)
 
 
 def device(answer):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +43,13 @@ def test_a_run_joins_a_cluster(tmp_path):
         records = list(database)
     assert len(records) >= 6 and all(record.ok for record in records)
     assert all(record.host["device"].startswith("ray:") for record in records)
+
+
+def test_files_of_a_ray_are_for_its_user_alone():
+    session.start()
+    commands = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in session.descendants(os.getpid()))
+    (folder,) = set(re.findall(rb"(/[\w/.-]*?/at\w{8})/r/session_", commands))
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
 
 
 def test_a_run_that_is_interrupted_leaves_no_process_of_its_ray(tmp_path):

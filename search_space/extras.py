@@ -1,0 +1,44 @@
+"""Packages that the base installation does not bring: which extra does, said in one sentence where one is missing."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+PROJECT = "autotune-tensor"
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "ray": ("ray",),
+    "tracking": ("mlflow",),
+    "lab": ("cmaes", "matplotlib", "optuna", "pyarrow", "sklearn"),
+    "onnx": ("onnxruntime",),
+    "rpc": ("grpc",),
+}
+"""Extra → the modules of it that are imported here."""
+
+
+class MissingExtra(ImportError, ValueError):
+    """What was asked for needs packages that are not installed; the message says which extra brings them."""
+
+
+def require(what: str, module: str) -> None:
+    """Checks that a module of `EXTRAS` is installed, without importing it.
+
+    Raises:
+        MissingExtra: it is not.
+    """
+    if why := missing(what, module):
+        raise MissingExtra(why)
+
+
+def missing(what: str, module: str) -> str:
+    """The sentence for a module of `EXTRAS` that is not installed, or ""."""
+    if (sys.modules[module] if module in sys.modules else find_spec(module)) is not None:
+        return ""
+    (extra,) = (name for name, modules in EXTRAS.items() if module in modules)
+    return sentence(what, extra, f"No module named {module!r}")
+
+
+def sentence(what: str, extra: str, why: object) -> str:
+    """What a user is told, and has to do about it."""
+    return f"{what} must have the packages of the extra `{extra}` (pip install '{PROJECT}[{extra}]'), but {why}"
