@@ -21,14 +21,14 @@ from autotune.tuning.result import TuneResult
 from autotune.tuning.tuner import tune
 from benchmarks import results, tables
 from benchmarks.rows import pick
+from benchmarks.vta_template.conv import SHIFT
+from benchmarks.vta_template.resnet18 import LAYERS, Measured, program
 from search_space import workloads
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.vta.hardware import PYNQ
 from targets.vta.kernel import VtaKernel
-from targets.vta.reference_conv import SHIFT
-from targets.vta.resnet18 import LAYERS, Measured, program
 from targets.vta.timing import simulate
 
 TARGET = "vta"
