@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx import checker, shape_inference
 
 from autotune.graph.errors import ModelError
+from autotune.graph.importer import import_with_types
 from autotune.graph.ir import TensorType
 from autotune.graph.onnx_shapes import infer_shapes
 from autotune.graph.torch_model import export, is_import_path
@@ -133,8 +134,6 @@ def _with_shapes_by_definition(model: onnx.ModelProto, title: str) -> onnx.Model
     Raises:
         ModelError: a shape that the model states is neither the graph's nor what ONNX infers.
     """
-    from autotune.graph.importer.model import import_with_types
-
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     del bare.graph.value_info[:]
