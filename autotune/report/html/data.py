@@ -83,6 +83,11 @@ class TaskData:
         return self.flops / self.seconds * 1e-9
 
     @property
+    def total(self) -> float:
+        """Latency of the best candidate as often as the task occurs."""
+        return self.weight * self.seconds
+
+    @property
     def failed(self) -> int:
         """Trials that did not work."""
         return sum(not record.ok for record in self.records)
@@ -145,7 +150,47 @@ class RunData:
     @property
     def seconds(self) -> float:
         """Sum of the best latencies of all tasks, each as often as it occurs; NaN where one has none."""
-        return sum(task.weight * task.seconds for task in self.tasks) if self.tasks else math.nan
+        return sum(task.total for task in self.tasks) if self.tasks else math.nan
+
+    @property
+    def trials(self) -> int:
+        """Trials of all tasks."""
+        return sum(len(task.records) for task in self.tasks)
+
+    @property
+    def failed(self) -> int:
+        """Trials of all tasks that did not work."""
+        return sum(task.failed for task in self.tasks)
+
+    @property
+    def gflops(self) -> float:
+        """1e9 operations a second of all tasks together."""
+        return sum(task.weight * task.flops for task in self.tasks) / self.seconds * 1e-9
+
+    @property
+    def peak_share(self) -> float:
+        """Shares of peak, each for as long as its task takes."""
+        return sum(task.total * task.peak_share for task in self.tasks) / self.seconds
+
+    @property
+    def tasks_reference(self) -> float:
+        """Seconds of the references of all tasks, each as often as it occurs."""
+        return sum(task.weight * task.reference_seconds for task in self.tasks) if self.tasks else math.nan
+
+    @property
+    def network_seconds(self) -> float:
+        """Latency of the network as one executable; NaN where it was not measured."""
+        return _number(self.network.get("seconds"))
+
+    @property
+    def reference_seconds(self) -> float:
+        """Latency of the whole elsewhere; NaN where it was not measured."""
+        return _number(self.network.get("reference_seconds")) if self.network else self.tasks_reference
+
+    @property
+    def ratio(self) -> float:
+        """By how much the whole is faster than its reference."""
+        return self.reference_seconds / (self.network_seconds if self.network else self.seconds)
 
     @property
     def building(self) -> float:
