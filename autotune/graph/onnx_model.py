@@ -101,7 +101,7 @@ def inferred(
     _open_negative_dimensions(given.graph)
     _give_shapes(given.graph, shapes or {})
     _check_inputs(given.graph)
-    if any(map(_is_misjudged, given.graph.node)):
+    if any(map(_needs_definition, given.graph.node)):
         found = _with_shapes_by_definition(given, title)
         if found is not None:
             return found
@@ -113,7 +113,7 @@ def inferred(
         ) from error
 
 
-def _is_misjudged(node: onnx.NodeProto) -> bool:
+def _needs_definition(node: onnx.NodeProto) -> bool:
     """Whether ONNX's inference may give another shape than the operator's definition.
 
     It counts windows of pools that begin beyond the input, adds `output_padding` to extents that `auto_pad` fixes, and

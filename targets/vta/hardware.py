@@ -147,8 +147,8 @@ class VtaHardware:
                     f"`{field.name}` must be at least {SLOWEST_RATE}, but got {field.name}={value}"
                 )
             if value > (most := FASTEST_CLOCK if field.name == "clock_hz" else MOST_CYCLES):
-                told = f"{value:g}" if value < 1e300 else "a number without end"
-                raise ConfigurationError(f"`{field.name}` must be at most {most:g}, but got {field.name}={told}")
+                shown = f"{value:g}" if value < 1e300 else "a number without end"
+                raise ConfigurationError(f"`{field.name}` must be at most {most:g}, but got {field.name}={shown}")
 
     @property
     def batch(self) -> int:
@@ -251,7 +251,7 @@ class VtaHardware:
         """Name of the target of this design: `vta` and the fields that are not the PYNQ's, which `from_spec` reads.
 
         Raises:
-            ConfigurationError: a name that could not be told from the rest.
+            ConfigurationError: a name that is ambiguous.
         """
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(

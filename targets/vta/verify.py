@@ -160,8 +160,8 @@ def work_problems(table: Table, hardware: VtaHardware) -> list[Problem]:
     most = most_micro_operations(hardware)
     if not len(done) or done[-1] <= most:
         return []
-    told = f"a stream must execute at most {most} micro-operations, but got {done[-1]:.0f}"
-    return [Problem(int(np.argmax(done > most)), told)]
+    rule = f"a stream must execute at most {most} micro-operations, but got {done[-1]:.0f}"
+    return [Problem(int(np.argmax(done > most)), rule)]
 
 
 def index_problem(row: NDArray[np.int64], most: list[int], hardware: VtaHardware) -> str:

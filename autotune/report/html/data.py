@@ -116,7 +116,7 @@ class RunData:
     """One run.
 
     Attributes:
-        name: shown; told apart from those of other runs by `page`.
+        name: shown; `page` makes it unique among the runs.
         path: that it was read from.
         config: of the run; empty where only records are known.
         hosts: descriptions of machines, and how many trials each measured.
@@ -264,8 +264,8 @@ def _of_folder(folder: Path) -> RunData:
         known = [_of_summary(entry) for entry in document["tasks"]]
         phases = [Counter(dict(entry.get("phases") or {})) for entry in document["tasks"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # whatever JSON there is
-        told = f"`tasks` must be those of {SCHEMA}, but one is not ({type(error).__name__}: {error})"
-        raise ConfigError(f"{summary}: {told}") from None
+        rule = f"`tasks` must be those of {SCHEMA}, but one is not ({type(error).__name__}: {error})"
+        raise ConfigError(f"{summary}: {rule}") from None
     run.tasks = known
     run.phases = sum(phases, Counter())
     if not file.exists():

@@ -163,7 +163,7 @@ class _Series:
 
 def _cards(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Charts of the weighted sum, where a run has several tasks, and of each task."""
-    cards = []
+    cards: list[dict[str, Any]] = []
     if any(len(run.tasks) > 1 for run in runs):
         whole = [_Series(run.name, n, run.steps, [], run.trials, run.clock) for n, run in enumerate(runs)]
         name = "Weighted sum of all tasks"
