@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.report.roofline import Standing, draw
+from autotune.report.roofline import RooflinePoint, draw
 from autotune.tuning.result import TuneResult
 from autotune.tuning.tuner import tune
 from benchmarks import results, tables
@@ -121,7 +121,7 @@ def _candidate(result: TuneResult) -> tuple[Sketch, np.ndarray[Any, np.dtype[np.
     return sketch, choices
 
 
-def standings(document: Mapping[str, Any]) -> list[Standing]:
+def points(document: Mapping[str, Any]) -> list[RooflinePoint]:
     """Where tuned layers of a result stand under the roof; streams are built again for the bytes they move."""
     target, found = registry.get(TARGET), []
     for row in document["rows"].values():
@@ -131,7 +131,7 @@ def standings(document: Mapping[str, Any]) -> list[Standing]:
         module = target.build(program_of(workload, sketch.algorithm, sketch.steps.substitute(row["values"])))
         cycles, moved = row["cycles"], VtaKernel(module).metrics()["dram_bytes"]
         single = None if cycles["one thread"] is None else PYNQ.seconds(cycles["one thread"])
-        found.append(Standing(row["title"], workload.flops, moved, PYNQ.seconds(cycles["tuned"]), single))
+        found.append(RooflinePoint(row["title"], workload.flops, moved, PYNQ.seconds(cycles["tuned"]), single))
     return found
 
 
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(sentence(row) + "\n")
     saved = results.load("vta")
     assert saved is not None
-    draw(standings(saved), registry.get(TARGET).hardware, PICTURE)
+    draw(points(saved), registry.get(TARGET).hardware, PICTURE)
     sys.stdout.write(tables.vta(saved) + "\n")
     return 0
 
