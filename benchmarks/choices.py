@@ -21,7 +21,7 @@ from autotune.tuning.scorer import ModelScorer
 from autotune.units import share
 from benchmarks import results
 from benchmarks.markdown import table
-from benchmarks.rows import convolution, pick
+from benchmarks.rows import ENDING, convolution, pick
 from costmodel.metrics import spearman
 from costmodel.models.roofline import RooflineModel
 from measure.host import describe_host
@@ -43,7 +43,7 @@ SPREAD = 0.3
 
 
 def _conv(size: int, inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> Workload:
-    return convolution(size, inputs, outputs, kernel, stride, ended=True)
+    return convolution(size, inputs, outputs, kernel, stride, **ENDING)
 
 
 def _product(m: int, k: int, n: int) -> Workload:

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from autotune.config import check_config
-from autotune.graph.importer import load_model
 from autotune.graph.ir import Array
+from autotune.graph.onnx_model import load_model
 from autotune.graph.quantise import CALIBRATION_INPUTS, TEST_INPUTS, Feeds, random_feeds
 from autotune.graph.quantise.accuracy import added
 from autotune.graph.quantise.formats import decibels

@@ -26,10 +26,12 @@ class Row:
     make: Callable[[], Workload]
 
 
-def convolution(
-    size: int, inputs: int, outputs: int, kernel: int = 3, stride: int = 1, ended: bool = False
-) -> Workload:
-    """Of a square image, padded as the window needs it; `ended` by a bias and a rectifier."""
+ENDING = {"bias": True, "activation": "relu"}
+"""Of a layer that ends with a bias and a rectifier."""
+
+
+def convolution(size: int, inputs: int, outputs: int, kernel: int = 3, stride: int = 1, **others: object) -> Workload:
+    """Of a square image, padded as the window needs it; `others` go to `workloads.conv2d`."""
     return workloads.conv2d(
         height=size,
         width=size,
@@ -38,8 +40,7 @@ def convolution(
         kernel=kernel,
         stride=stride,
         padding=kernel // 2,
-        bias=ended,
-        activation="relu" if ended else None,
+        **others,
     )
 
 

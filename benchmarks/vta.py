@@ -16,19 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from autotune.report.roofline import Standing, draw
+from autotune.report.roofline import RooflinePoint, draw
 from autotune.tuning.result import TuneResult
 from autotune.tuning.tuner import tune
 from benchmarks import results, tables
 from benchmarks.rows import pick
+from benchmarks.vta_template.conv import SHIFT
+from benchmarks.vta_template.resnet18 import LAYERS, Measured, program
 from search_space import workloads
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.vta.hardware import PYNQ
 from targets.vta.kernel import VtaKernel
-from targets.vta.reference_conv import SHIFT
-from targets.vta.resnet18 import LAYERS, Measured, program
 from targets.vta.timing import simulate
 
 TARGET = "vta"
@@ -121,7 +121,7 @@ def _candidate(result: TuneResult) -> tuple[Sketch, np.ndarray[Any, np.dtype[np.
     return sketch, choices
 
 
-def standings(document: Mapping[str, Any]) -> list[Standing]:
+def points(document: Mapping[str, Any]) -> list[RooflinePoint]:
     """Where tuned layers of a result stand under the roof; streams are built again for the bytes they move."""
     target, found = registry.get(TARGET), []
     for row in document["rows"].values():
@@ -131,7 +131,7 @@ def standings(document: Mapping[str, Any]) -> list[Standing]:
         module = target.build(program_of(workload, sketch.algorithm, sketch.steps.substitute(row["values"])))
         cycles, moved = row["cycles"], VtaKernel(module).metrics()["dram_bytes"]
         single = None if cycles["one thread"] is None else PYNQ.seconds(cycles["one thread"])
-        found.append(Standing(row["title"], workload.flops, moved, PYNQ.seconds(cycles["tuned"]), single))
+        found.append(RooflinePoint(row["title"], workload.flops, moved, PYNQ.seconds(cycles["tuned"]), single))
     return found
 
 
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(sentence(row) + "\n")
     saved = results.load("vta")
     assert saved is not None
-    draw(standings(saved), registry.get(TARGET).hardware, PICTURE)
+    draw(points(saved), registry.get(TARGET).hardware, PICTURE)
     sys.stdout.write(tables.vta(saved) + "\n")
     return 0
 

@@ -16,8 +16,8 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.vta_template.resnet18 import LAYERS, program
 from targets.vta.hardware import PYNQ, VtaHardware
-from targets.vta.resnet18 import LAYERS, program
 from targets.vta.timing import simulate
 
 RATES = np.arange(60, 97) / 20  # bytes a cycle

@@ -1,6 +1,10 @@
-"""What reading a model raises."""
+"""What making a graph and reading a model raise."""
 
 from __future__ import annotations
+
+
+class GraphError(ValueError):
+    """A graph that cannot be made; the message names the node, states the rule and the value."""
 
 
 class ModelError(ValueError):

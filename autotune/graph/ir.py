@@ -13,40 +13,25 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from search_space.ir.interp import numpy_dtype
+from autotune.graph.errors import GraphError
+from autotune.graph.ops import find
+from autotune.graph.types import Array, Attributes, TensorType, type_of
 
-Array = NDArray[Any]
-Attributes = Mapping[str, Any]
-
-
-class GraphError(ValueError):
-    """A graph that cannot be made; the message names the node, states the rule and the value."""
-
-
-@dataclass(frozen=True)
-class TensorType:
-    """What is known of a value before it is computed."""
-
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        out = 1
-        for extent in self.shape:
-            out *= extent
-        return out
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes, dense."""
-        return self.size * numpy_dtype(self.dtype).itemsize
-
-    def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+__all__ = [
+    "Array",
+    "Attributes",
+    "Builder",
+    "Graph",
+    "GraphError",
+    "Node",
+    "Rewrite",
+    "TensorType",
+    "rewrite",
+    "topological",
+    "type_of",
+    "without_unread_constants",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,11 +131,6 @@ class Graph:
         return "\n".join([*lines, f"  return {', '.join(self.outputs)}"])
 
 
-def type_of(array: Array) -> TensorType:
-    """Type of an array."""
-    return TensorType(tuple(array.shape), str(array.dtype))
-
-
 class Builder:
     """Makes a graph node by node.
 
@@ -192,8 +172,6 @@ class Builder:
         Raises:
             GraphError: an unknown operation, or inputs and attributes that do not go together.
         """
-        from autotune.graph.ops import find
-
         kinds = [self._types[i] for i in inputs]
         name = self._fresh(name or op)
         operation = find(op)

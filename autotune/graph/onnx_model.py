@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx import checker, shape_inference
 
 from autotune.graph.errors import ModelError
+from autotune.graph.importer import import_with_types
 from autotune.graph.ir import TensorType
 from autotune.graph.onnx_shapes import infer_shapes
 from autotune.graph.torch_model import export, is_import_path
@@ -100,7 +101,7 @@ def inferred(
     _open_negative_dimensions(given.graph)
     _give_shapes(given.graph, shapes or {})
     _check_inputs(given.graph)
-    if any(map(_is_misjudged, given.graph.node)):
+    if any(map(_needs_definition, given.graph.node)):
         found = _with_shapes_by_definition(given, title)
         if found is not None:
             return found
@@ -112,7 +113,7 @@ def inferred(
         ) from error
 
 
-def _is_misjudged(node: onnx.NodeProto) -> bool:
+def _needs_definition(node: onnx.NodeProto) -> bool:
     """Whether ONNX's inference may give another shape than the operator's definition.
 
     It counts windows of pools that begin beyond the input, adds `output_padding` to extents that `auto_pad` fixes, and
@@ -133,8 +134,6 @@ def _with_shapes_by_definition(model: onnx.ModelProto, title: str) -> onnx.Model
     Raises:
         ModelError: a shape that the model states is neither the graph's nor what ONNX infers.
     """
-    from autotune.graph.importer.model import import_with_types
-
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     del bare.graph.value_info[:]

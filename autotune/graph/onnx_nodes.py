@@ -1,6 +1,7 @@
 """Nodes of ONNX models in NumPy, one at a time: by ONNX's own evaluator, but where that is wrong or slow.
 
-It folds constants at import and judges disagreements: it shares nothing with the importer's handlers and with graphs.
+It folds constants at import and decides where two runtimes disagree: it shares nothing with the importer's handlers
+and with graphs.
 """
 
 from __future__ import annotations

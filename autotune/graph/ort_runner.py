@@ -28,7 +28,7 @@ REFUSALS = (state.NotImplemented, state.InvalidGraph, state.InvalidArgument, sta
 
 
 class OrtRunner:
-    """Sessions of one layer that take turns, all of them on the same activations.
+    """Interleaved sessions of one layer, all of them on the same activations.
 
     Args:
         ops: the layer, once for every set of weights to rotate through.
@@ -150,7 +150,7 @@ def _options(threads: int, level: str) -> ort.SessionOptions:
     options.graph_optimization_level = _LEVELS[level]
     options.log_severity_level = 4
     options.use_per_session_threads = False
-    # A session's own arena would be cold whenever its turn comes; inside a network all layers share one.
+    # A session's own arena would be cold whenever it runs; inside a network all layers share one.
     options.add_session_config_entry("session.use_env_allocators", "1")
     return options
 

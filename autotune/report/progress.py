@@ -65,8 +65,8 @@ class LiveProgress(callbacks.Callback):
         if self._live:
             self._draw(progress)
         else:
-            told = f"{progress.task}: {_best(progress)}, as the fastest were timed again"
-            self._console.print(told, highlight=False, soft_wrap=True)
+            line = f"{progress.task}: {_best(progress)}, as the fastest were timed again"
+            self._console.print(line, highlight=False, soft_wrap=True)
 
     def on_finish(self, results: Sequence[TuneResult]) -> None:
         """See `Callback`."""

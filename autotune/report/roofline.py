@@ -19,8 +19,8 @@ from targets import registry
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A kernel under the roof.
+class RooflinePoint:
+    """A kernel in the roofline plot.
 
     Attributes:
         name: of the layer.
@@ -37,15 +37,15 @@ class Standing:
     single_seconds: float | None = None
 
 
-def standing(result: TuneResult) -> Standing | None:
-    """Where the best kernel of a task stands; None where its target says nothing of bytes, or nothing works.
+def point_of(result: TuneResult) -> RooflinePoint | None:
+    """The best kernel of a task; None where its target counts no bytes, or no candidate works.
 
     The schedule without virtual threads is built and timed anew, on the target's simulator.
     """
     if result.best is None or "dram_bytes" not in result.best.metrics:
         return None
     moved, single = result.best.metrics["dram_bytes"], single_threaded(result)
-    return Standing(result.name, result.workload.flops, moved, result.best_seconds, single)
+    return RooflinePoint(result.name, result.workload.flops, moved, result.best_seconds, single)
 
 
 def single_threaded(result: TuneResult) -> float | None:
@@ -79,25 +79,25 @@ def without_threads(trace: Trace) -> Trace | None:
     return None if changed == trace else changed
 
 
-def draw(standings: Sequence[Standing], hardware: Hardware, path: Path) -> None:
+def draw(points: Sequence[RooflinePoint], hardware: Hardware, path: Path) -> None:
     """Operations a second against operations a byte under the roof; hollow without virtual threads."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
-    intensities = [s.flops / s.dram_bytes for s in standings]
+    intensities = [p.flops / p.dram_bytes for p in points]
     low, high = min(intensities) / 2, max(intensities) * 2
     ridge = hardware.peak_flops / hardware.bandwidth
     roof = [min(hardware.peak_flops, x * hardware.bandwidth) * 1e-9 for x in (low, max(low, min(ridge, high)), high)]
     axes.plot([low, max(low, min(ridge, high)), high], roof, color="black", linewidth=1)
-    for found, x in zip(standings, intensities, strict=True):
-        top = found.flops / found.seconds * 1e-9
+    for point, x in zip(points, intensities, strict=True):
+        top = point.flops / point.seconds * 1e-9
         (mark,) = axes.plot(x, top, "o")
-        if found.single_seconds is not None:
-            below = found.flops / found.single_seconds * 1e-9
+        if point.single_seconds is not None:
+            below = point.flops / point.single_seconds * 1e-9
             axes.plot([x, x], [below, top], color=mark.get_color(), linewidth=1)
             axes.plot(x, below, "o", markerfacecolor="white", color=mark.get_color())
-        axes.annotate(found.name, (x, top), textcoords="offset points", xytext=(5, 4), fontsize="small")
+        axes.annotate(point.name, (x, top), textcoords="offset points", xytext=(5, 4), fontsize="small")
     axes.set(xlabel="operations a byte of DRAM traffic", ylabel="GOP/s", xscale="log", ylim=(0, None))
     axes.set_title(f"{hardware.name}: with virtual threads, and without (hollow)", fontsize="medium")
     axes.grid(alpha=0.3)

@@ -134,15 +134,15 @@ def write_best(result: TuneResult, folder: Path) -> str | None:
 
 def draw_rooflines(results: Sequence[TuneResult], folder: Path) -> None:
     """Draws the kernels of each target that counts its DRAM traffic under its roof, to `roofline.png`."""
-    from autotune.report.roofline import Standing, draw, standing
+    from autotune.report.roofline import RooflinePoint, draw, point_of
 
-    found: dict[str, list[Standing]] = {}
+    found: dict[str, list[RooflinePoint]] = {}
     for result in results:
-        if (place := standing(result)) is not None:
+        if (place := point_of(result)) is not None:
             found.setdefault(result.target, []).append(place)
-    for number, (target, standings) in enumerate(found.items()):
+    for number, (target, points) in enumerate(found.items()):
         name = "roofline.png" if number == 0 else f"roofline{number}.png"
-        draw(standings, registry.get(target).hardware, folder / name)
+        draw(points, registry.get(target).hardware, folder / name)
 
 
 def draw_curves(results: Sequence[TuneResult], path: Path) -> None:

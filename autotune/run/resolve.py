@@ -54,7 +54,7 @@ def network_of(config: RunConfig, where: str) -> Network:
     Raises:
         ConfigError: an unknown model or pass, or a model that cannot be compiled.
     """
-    from autotune.graph.importer import load_model
+    from autotune.graph.onnx_model import load_model
     from autotune.graph.quantise import Options
     from autotune.network.load import Quantisation, load_network
 

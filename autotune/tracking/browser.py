@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore",
 }
 
-_SAYS = re.compile(rf"running on (http://{re.escape(HOST)}:\d+)")
+_ADDRESS = re.compile(rf"running on (http://{re.escape(HOST)}:\d+)")
 _GRACE = 5.0  # seconds
 _PATIENCE = 60.0  # seconds that another uploader may take
 
@@ -77,7 +77,7 @@ class Browser:
         said: deque[str] = deque(maxlen=5)
         for line in output:
             said.append(line.strip())
-            if found := _SAYS.search(line):
+            if found := _ADDRESS.search(line):
                 threading.Thread(target=_drain, args=(output,), daemon=True).start()
                 return found[1]
         raise StoreError(f"MLflow's server must start, but it ended: {' '.join(said)[-500:]}")
@@ -111,7 +111,7 @@ def serve(uri: str, port: int, say: Callable[[str], None], run: str | None = Non
     Args:
         uri: sqlite:///FILE.
         port: to listen on; 0: any that is free.
-        say: is told the address, and where the runs and the newest one are.
+        say: shows the addresses of the server, of the runs and of the newest one.
         run: id of the run in place of the newest.
 
     Raises:

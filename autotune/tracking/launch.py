@@ -27,12 +27,12 @@ class Uploads:
     def __init__(self, backend: str) -> None:
         self._backend = backend
         self._process: subprocess.Popen[bytes] | None = None
-        self._told = False
+        self._assigned = False
 
     def prepare(self) -> None:
         """Starts the process, if it does not live; it imports what it needs and waits for a folder."""
         if self._process is None or self._process.poll() is not None:
-            self._told = False
+            self._assigned = False
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _COMMAND, self._backend],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
@@ -45,9 +45,9 @@ class Uploads:
     def start(self, run_folder: Path) -> None:
         """Lets the process upload from a run folder, which it does until it is done."""
         self.prepare()
-        if self._process is not None and self._process.stdin is not None and not self._told:
-            self._told = True
-            with suppress(BrokenPipeError):  # it has died, and will be started again
+        if self._process is not None and self._process.stdin is not None and not self._assigned:
+            self._assigned = True
+            with suppress(BrokenPipeError):  # it has died, and the next call starts another
                 self._process.stdin.write(f"{run_folder.absolute()}\n".encode())
                 self._process.stdin.close()
 
@@ -60,14 +60,14 @@ class Uploads:
 
     def stop(self) -> None:
         """Lets a process go that was prepared for nothing."""
-        if self._process is not None and self._process.stdin is not None and not self._told:
+        if self._process is not None and self._process.stdin is not None and not self._assigned:
             self._process.stdin.close()
 
 
 def wait(spool: Path, seconds: float, at_work: Callable[[], bool]) -> bool:
     """Waits until a spool is uploaded, which it then says, or for this long, or until nobody is at work on it.
 
-    A problem is none to give up for: it may be an old one, and the uploader tries again once the run has ended.
+    A problem does not end the wait: it may be an old one, and the uploader retries once the run has ended.
     """
     end = time.monotonic() + seconds
     while pending(spool):

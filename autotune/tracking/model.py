@@ -1,4 +1,4 @@
-"""Cost models as folders of text, which `mlflow.pyfunc.load_model` loads again: nothing in them is executed."""
+"""Cost models as folders of text, which `mlflow.pyfunc.load_model` loads: nothing in them is executed."""
 
 from __future__ import annotations
 

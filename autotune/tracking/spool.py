@@ -158,7 +158,7 @@ def write_state(spool: Path, state: State) -> None:
 
 
 def pending(spool: Path) -> int:
-    """Bytes of events that are not uploaded yet; 1 where only the end of a run that died is still to be told."""
+    """Bytes of events that are not uploaded yet; 1 where only the end of a run that died is missing."""
     state = read_state(spool)
     left = (spool / EVENTS).stat().st_size - state.position
     return left if left > 0 else int(not state.ended and not driver_lives(spool))

@@ -48,7 +48,7 @@ class Tracker(Callback):
         return ""
 
     def settle(self) -> str:
-        """Waits until the store has what `finish` told; what the user should know of, or ""."""
+        """Waits until the store has what `finish` wrote; what the user should know of, or ""."""
         return ""
 
     def __enter__(self) -> Self:

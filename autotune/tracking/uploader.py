@@ -33,11 +33,11 @@ from autotune.tracking.spool import (
 from autotune.tracking.store import Input, Point, Store, StoreError
 from measure.hostlock import HostLock
 
-Turn = Callable[[], AbstractContextManager[None]]
-"""Makes a context in which this process may compute."""
+Exclusive = Callable[[], AbstractContextManager[None]]
+"""Makes a context in which this process may compute, as no kernel is timed."""
 
 SLICE = 0.05
-"""Seconds after which a turn ends, so that a run that wants to time something waits no longer."""
+"""Longest seconds in one exclusive section: a run that wants to time something waits no longer."""
 
 LIVE = 5.0
 """Seconds between two uploads while a run goes on: a call of a store costs about as much for one value as for many."""
@@ -45,7 +45,7 @@ LIVE = 5.0
 _LOCK, _LOG = "lock", "uploader.log"
 _POLL, _LONGEST_PAUSE, _LAST_TRIES = 0.1, 30.0, 2
 _PATIENCE = 60.0  # seconds that another uploader of the same folder may take
-_REST = 3  # pauses between turns while a driver lives, in their own length
+_REST = 3  # pauses while a driver lives, in lengths of the section before
 
 
 class Upload:
@@ -53,14 +53,14 @@ class Upload:
 
     Args:
         spool: folder of the events.
-        turn: in which stores on this host are worked with.
+        exclusive: the section in which stores on this host are called.
         get_store: name of a backend → its class.
     """
 
     def __init__(
-        self, spool: Path, turn: Turn = nullcontext, get_store: Callable[[str], type[Store]] = registry.get
+        self, spool: Path, exclusive: Exclusive = nullcontext, get_store: Callable[[str], type[Store]] = registry.get
     ) -> None:
-        self.spool, self._turn, self._get = spool, turn, get_store
+        self.spool, self._exclusive, self._get = spool, exclusive, get_store
         self._store: Store | None = None
         self._state = read_state(spool)
         self._points: dict[str, list[Point]] = defaultdict(list)  # run → values not logged yet
@@ -80,7 +80,7 @@ class Upload:
                 if alive:
                     time.sleep(min(1.0, _REST * (time.monotonic() - start)))
             if not alive and not self._state.ended:
-                self._bury()
+                self._mark_killed()
         except (StoreError, SpoolError) as error:
             self._store = None
             self._points.clear()
@@ -93,11 +93,11 @@ class Upload:
         if head is None or not pending(self.spool):
             return False
         if self._store is None:
-            with self._turn():  # the import alone computes for seconds
+            with self._exclusive():  # the import alone computes for seconds
                 kind = self._kind(head["backend"])
-            with self._turn_for(head["uri"]):
+            with self._exclusive_for(head["uri"]):
                 self._store = kind(head["uri"], head["experiment"])
-        with self._turn_for(head["uri"]):
+        with self._exclusive_for(head["uri"]):
             until, position, more = time.monotonic() + SLICE, self._state.position, False
             for event, end in events(self.spool, position):
                 self._apply(self._store, head, event)
@@ -117,9 +117,9 @@ class Upload:
         except ImportError as error:
             raise StoreError(f"`{backend}` must be installed for its runs to be uploaded, but: {error}") from error
 
-    def _turn_for(self, uri: str) -> AbstractContextManager[None]:
+    def _exclusive_for(self, uri: str) -> AbstractContextManager[None]:
         """A server's answers are waited for, which must keep nobody from timing."""
-        return nullcontext() if database_file(uri) is None else self._turn()
+        return nullcontext() if database_file(uri) is None else self._exclusive()
 
     def _apply(self, store: Store, head: Mapping[str, Any], event: Mapping[str, Any]) -> None:
         kind, task, time_ms = event["event"], event.get("task", ""), event["time_ms"]
@@ -166,13 +166,13 @@ class Upload:
         else:
             store.log_tags(run, {f"missing.{path.name}": "was changed or removed before it was uploaded"})
 
-    def _bury(self) -> None:
+    def _mark_killed(self) -> None:
         """Marks the runs of a driver that died."""
         if self._store is None:
             return
         head, _ = next(events(self.spool, 0))
         now = time.time_ns() // 1_000_000
-        with self._turn_for(head["uri"]):
+        with self._exclusive_for(head["uri"]):
             for run in reversed(list(self._state.runs.values())):
                 self._store.set_status(run, "KILLED", now)
         self._note(ended=True)
@@ -190,13 +190,13 @@ class Upload:
         write_state(self.spool, self._state)
 
 
-def upload_run(run_folder: Path, turn: Turn = nullcontext) -> list[str]:
+def upload_run(run_folder: Path, exclusive: Exclusive = nullcontext) -> list[str]:
     """Uploads what the runs of a folder have to say so far; sentences on what could not be, one a spool."""
     problems = []
     for spool in spools(run_folder):
         if pending(spool):
             try:
-                Upload(spool, turn).catch_up()
+                Upload(spool, exclusive).catch_up()
             except (StoreError, SpoolError) as error:
                 problems.append(str(error))
     return problems
@@ -228,7 +228,7 @@ def main() -> None:
     It imports what it needs before it reads the folder, so that it can be started before there is one; it ends when
     everything is uploaded, or after some tries, or where no folder comes.
     """
-    with suppress(ImportError), _exclusive():  # told later, where somebody reads it
+    with suppress(ImportError), _untimed():  # reported later, where somebody reads it
         registry.get(sys.argv[1])
     line = sys.stdin.readline().strip()
     if not line:
@@ -240,7 +240,7 @@ def main() -> None:
     with only_uploader(folder, _PATIENCE) as alone:  # another one may be about to end, and not see what is new
         done = not alone or _follow(folder)
     if alone and done:
-        _sweep(folder)
+        _upload_others(folder)
     sys.exit(0 if done else 1)
 
 
@@ -255,7 +255,7 @@ def _follow(folder: Path) -> bool:
         for spool in found:
             try:
                 if spool in uploads or pending(spool):
-                    uploads.setdefault(spool, Upload(spool, _exclusive)).catch_up()
+                    uploads.setdefault(spool, Upload(spool, _untimed)).catch_up()
             except (StoreError, SpoolError) as error:
                 print(f"{time.strftime('%F %T')} {error}", flush=True)
                 problems.append(error)
@@ -270,7 +270,7 @@ def _follow(folder: Path) -> bool:
             time.sleep(_POLL)
 
 
-def _sweep(folder: Path) -> None:
+def _upload_others(folder: Path) -> None:
     """Uploads what other runs beside this one have left for the same store."""
     mine = {store_of(spool) for spool in spools(folder)}
     for other in run_folders(folder.parent):
@@ -278,13 +278,13 @@ def _sweep(folder: Path) -> None:
         if other != folder and wanted:
             with only_uploader(other) as alone:
                 if alone:
-                    for problem in upload_run(other, _exclusive):
+                    for problem in upload_run(other, _untimed):
                         print(f"{other}: {problem}", flush=True)
 
 
 @contextmanager
-def _exclusive() -> Iterator[None]:
-    """A turn at which no run on this host times a kernel, as for builds."""
+def _untimed() -> Iterator[None]:
+    """A section in which no run on this host times a kernel, as for builds."""
     lock = HostLock()
     try:
         while not lock.acquire("build", 0.0):

@@ -23,7 +23,7 @@ from autotune.search.population import Seen
 from autotune.tuning.scorer import ModelScorer
 from benchmarks import results, table
 from benchmarks.gpu.offline_table import offline
-from benchmarks.gpu.rows import convolution
+from benchmarks.rows import ENDING, convolution
 from benchmarks.throughput import Bench, one_core
 from costmodel.models.lightgbm_model import LightGBMModel
 from measure.worker import GARBAGE
@@ -45,8 +45,6 @@ CANDIDATES = 6
 POPULATION = 2048
 
 
-ENDING = {"bias": True, "activation": "relu"}
-
 WORKLOADS: dict[str, Sequence[Callable[[], Workload]]] = {
     "float32 products": (
         lambda: workloads.matmul(1024, 1024, 1024, constant_b=False),
@@ -57,10 +55,10 @@ WORKLOADS: dict[str, Sequence[Callable[[], Workload]]] = {
         lambda: workloads.matmul(8, 8192, 1024, dtype="float16", constant_b=False),
     ),
     "convolutions": (
-        lambda: convolution(1, 56, 64, 64, 3, **ENDING),
-        lambda: convolution(1, 14, 256, 256, 3, **ENDING),
-        lambda: convolution(1, 7, 512, 2048, 1, **ENDING),
-        lambda: convolution(16, 28, 256, 512, 1, 2, **ENDING),
+        lambda: convolution(56, 64, 64, 3, **ENDING),
+        lambda: convolution(14, 256, 256, 3, **ENDING),
+        lambda: convolution(7, 512, 2048, 1, **ENDING),
+        lambda: convolution(28, 256, 512, 1, 2, batch=16, **ENDING),
     ),
     "windows": (
         lambda: workloads.depthwise_conv2d(height=112, width=112, channels=96, kernel=3, stride=2, padding=1),

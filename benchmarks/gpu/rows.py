@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.rows import convolution
 from search_space import te, te_json, workloads
 from search_space.workloads import Workload
 
@@ -39,25 +40,10 @@ def _matmul(m: int, n: int, k: int, dtype: str = "float32") -> Row:
     return Row(f"matmul_{m}x{n}x{k}_{kind}", kind, lambda: product(m, n, k, dtype))
 
 
-def convolution(batch: int, size: int, ins: int, outs: int, kernel: int, stride: int = 1, **ending: object) -> Workload:
-    """Of a square image, as large as it or a stride-th of it."""
-    return workloads.conv2d(
-        batch=batch,
-        height=size,
-        width=size,
-        in_channels=ins,
-        out_channels=outs,
-        kernel=kernel,
-        stride=stride,
-        padding=kernel // 2,
-        **ending,
-    )
-
-
 def _conv(batch: int, size: int, ins: int, outs: int, kernel: int, stride: int = 1) -> Row:
     name = f"conv_{batch}x{size}x{size}x{ins}_{outs}_{kernel}x{kernel}" + (f"_s{stride}" if stride > 1 else "")
 
-    return Row(name, "fp32", lambda: convolution(batch, size, ins, outs, kernel, stride))
+    return Row(name, "fp32", lambda: convolution(size, ins, outs, kernel, stride, batch=batch))
 
 
 TARGETS = {"fp32": 1.0, "fp16": 0.8, "rows": 0.9}

@@ -18,8 +18,8 @@ from autotune.config import RunConfig, check_config
 from autotune.executable.loading import Executable, load
 from autotune.graph.errors import ModelError
 from autotune.graph.float64 import evaluate_in_float64
-from autotune.graph.importer import load_model
 from autotune.graph.ir import Array
+from autotune.graph.onnx_model import load_model
 from autotune.graph.onnx_nodes import NodeError
 from autotune.network.bound import bound_seconds
 from autotune.network.build import make_feeds, write_network

@@ -36,7 +36,7 @@ class Builder:
 
     Tokens follow VTA's runtime: `pop` is carried by the next instruction of that module and `push` by its last one, or
     by an instruction that does nothing where that one has the bit already. Micro-kernels are recorded once; the buffer
-    on the chip is a cache of them that fills from the start, and begins at 0 again when it is full.
+    on the chip is a cache of them that fills from the start, and restarts at 0 when it is full.
     """
 
     def __init__(self, hardware: VtaHardware) -> None:

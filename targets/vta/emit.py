@@ -2,7 +2,7 @@
 
 A nest that copies to a buffer is a LOAD, zeros in the accumulator and products of tiles are GEMM, element-wise work on
 accumulators that goes out to memory is ALU and STORE. Loops around nests run here, so a stream is as long as the work.
-Virtual threads have buffers of their own and take turns: one copies operands and multiplies them, then the other
+Virtual threads have buffers of their own and are interleaved: one copies operands and multiplies them, then the other
 does; so a thread's operands need not wait for those of the next. Which instructions must wait for which follows
 from the buffers they touch: a token is given where the last of one module that touches a buffer is followed by one of
 another module that touches it too, and one of the two writes; so loop-carried dependences need no care of their own.
@@ -123,20 +123,20 @@ class _Emitter:
                 for i in range(extent):
                     self.executions(stmt.body, {**env, stmt.var: i}, thread, into)
                 return into
-            turns = [
+            threads = [
                 self.executions(stmt.body, {**env, stmt.var: i}, (number * extent + i, count * extent), [])
                 for i in range(extent)
             ]
-            parts = [self.parts(turn) for turn in turns]
-            into += (execution for turn in zip_longest(*parts, fillvalue=[]) for part in turn for execution in part)
+            parts = [self.parts(each) for each in threads]
+            into += (execution for step in zip_longest(*parts, fillvalue=[]) for part in step for execution in part)
         else:
             raise BuildError(f"a program must be made of loops, buffers and stores, but got {type(stmt).__name__}")
         return into
 
-    def parts(self, turn: Sequence[Execution]) -> list[list[Execution]]:
-        """What a virtual thread does in one go: up to where it copies operands again."""
+    def parts(self, thread: Sequence[Execution]) -> list[list[Execution]]:
+        """Parts of a virtual thread, each up to where it copies operands once more."""
         parts: list[list[Execution]] = []
-        for loads, run in groupby(turn, self.loads):
+        for loads, run in groupby(thread, self.loads):
             if not parts or (loads and any(map(self.loads, parts[-1]))):
                 parts.append([])
             parts[-1] += run

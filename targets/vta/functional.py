@@ -31,7 +31,7 @@ def _compiled(hardware: VtaHardware) -> tuple[Compiled, Any, Any]:
 
 
 class FunctionalSimulator:
-    """Buffers of one accelerator, which keep what they hold from stream to stream; threads run streams in turns.
+    """Buffers of one accelerator, which keep what they hold from stream to stream; one thread runs a stream at a time.
 
     Attributes:
         hardware: its configuration.

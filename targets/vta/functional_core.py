@@ -167,8 +167,8 @@ class _Core:
                 continue
             last = c.get(most[number])
             for loop in ("out", "in"):
-                turns = c.build.sub(self.field(f"iter_{loop}"), i64(1))
-                last = c.add(last, c.mul(turns, self.field(f"{name}_{loop}")))
+                steps = c.build.sub(self.field(f"iter_{loop}"), i64(1))
+                last = c.add(last, c.mul(steps, self.field(f"{name}_{loop}")))
             empty = c.is_(c.get(most[number]), "<", i64(0))
             c.put(c["fault"], i64(number), last)
             fits = c.build.or_(empty, c.is_(last, "<", i64(depth)))

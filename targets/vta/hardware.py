@@ -251,7 +251,7 @@ class VtaHardware:
         """Name of the target of this design: `vta` and the fields that are not the PYNQ's, which `from_spec` reads.
 
         Raises:
-            ConfigurationError: a name that could not be told from the rest.
+            ConfigurationError: a name that is ambiguous.
         """
         if not _NAME.fullmatch(self.name):
             raise ConfigurationError(

@@ -89,7 +89,7 @@ def token_problems(table: Table, hardware: VtaHardware) -> list[Problem]:
 
 
 def execution_order(table: Table, queue_depth: int | None = None) -> Indices:
-    """One order in which modules may run a stream: each as far as its tokens let it, load first, then again.
+    """One order in which modules may run a stream: each as far as its tokens let it, load first, round by round.
 
     Args:
         queue_depth: instructions that the queue of each module holds; None: all.

@@ -22,13 +22,12 @@ from targets.vta.isa import (
     Table,
     misfits,
 )
-from targets.vta.problems import Deadlock, IllegalStream, Problem, refusal
+from targets.vta.problems import Problem
 from targets.vta.semantics import (
     LOAD_MODULE,
     LOADABLE,
     MODULES,
     STORE_MODULE,
-    UopBuffer,
     column,
     is_transfer,
     iterations,
@@ -37,29 +36,12 @@ from targets.vta.semantics import (
     of_memory,
     sram_elements,
 )
-from targets.vta.tokens import token_problems
 
 MOST_MULTIPLICATIONS = 1 << 40
 """Of a stream, about a minute of the functional simulator; ResNet-18 takes 2**31 in all."""
 _LEAST = 256
 """Multiplications as which a micro-operation counts at least: small ones take no less time."""
 PADS = ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
-
-
-def verify(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8] | None = None) -> list[Problem]:
-    """All that is illegal in a stream, in the order of its instructions.
-
-    Args:
-        table: fields of the stream, as `isa.to_table` and `isa.decode_table` give them.
-        dram: memory that the stream starts with. With it transfers are held against its size, and the indices that
-            micro-operations make against the buffers; micro-operations are taken from it as it is at the start.
-
-    Indices are looked at where nothing else is wrong: what waits for ever has none.
-    """
-    found = static_problems(table, hardware, None if dram is None else dram.size) or token_problems(table, hardware)
-    if dram is not None and not found:
-        found = list(_indices(table, hardware, dram))
-    return found
 
 
 def static_problems(table: Table, hardware: VtaHardware, dram_bytes: int | None) -> list[Problem]:
@@ -79,17 +61,6 @@ def static_problems(table: Table, hardware: VtaHardware, dram_bytes: int | None)
     ]
     found += _transfers(table, hardware, dram_bytes)
     return sorted(found, key=lambda problem: problem.index if problem.index >= 0 else len(table))
-
-
-def check(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8] | None = None) -> None:
-    """Raises what `verify` finds.
-
-    Raises:
-        Deadlock: nothing is wrong but that modules wait for ever.
-        IllegalStream: something else is.
-    """
-    if found := verify(table, hardware, dram):
-        raise refusal(found)
 
 
 def _where(wrong: NDArray[np.bool_]) -> Iterator[int]:
@@ -189,8 +160,8 @@ def work_problems(table: Table, hardware: VtaHardware) -> list[Problem]:
     most = most_micro_operations(hardware)
     if not len(done) or done[-1] <= most:
         return []
-    told = f"a stream must execute at most {most} micro-operations, but got {done[-1]:.0f}"
-    return [Problem(int(np.argmax(done > most)), told)]
+    rule = f"a stream must execute at most {most} micro-operations, but got {done[-1]:.0f}"
+    return [Problem(int(np.argmax(done > most)), rule)]
 
 
 def index_problem(row: NDArray[np.int64], most: list[int], hardware: VtaHardware) -> str:
@@ -207,32 +178,3 @@ def index_problem(row: NDArray[np.int64], most: list[int], hardware: VtaHardware
         if value >= depth and not (name != "dst" and gemm and row[COLUMN["reset"]]):
             return f"`{name}` must stay within the {depth} elements of {buffer}, but got {name}={value}"
     return ""
-
-
-def _indices(table: Table, hardware: VtaHardware, dram: NDArray[np.uint8]) -> Iterator[Problem]:
-    """Indices that micro-operations make."""
-    buffer = UopBuffer(hardware, dram)
-    executed = iterations(table)
-    for index, row in enumerate(table):
-        buffer.run(row)
-        if executed[index] and row[0] in (GEMM, ALU):
-            most = buffer.chosen(row).max(axis=0).tolist()
-            for number, name in enumerate(("dst", "src", "wgt")):
-                for loop in ("out", "in"):
-                    most[number] += int((row[COLUMN[f"iter_{loop}"]] - 1) * row[COLUMN[f"{name}_{loop}"]])
-            message = index_problem(row, most, hardware)
-            if message:
-                yield Problem(index, message)
-
-
-__all__ = [
-    "Deadlock",
-    "IllegalStream",
-    "Problem",
-    "check",
-    "index_problem",
-    "most_micro_operations",
-    "static_problems",
-    "verify",
-    "work_problems",
-]

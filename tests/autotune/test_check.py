@@ -16,9 +16,10 @@ import autotune.network.check
 import autotune.network.comparison
 from autotune.executable.loading import Executable
 from autotune.graph.evaluate import evaluate
-from autotune.graph.importer import HANDLERS, load_model
+from autotune.graph.importer import HANDLERS
 from autotune.graph.importer.registry import Call
 from autotune.graph.ir import Array, Builder, Graph, TensorType
+from autotune.graph.onnx_model import load_model
 from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.quantise import Options, quantise_with_report, random_feeds
 from autotune.network.check import TOLERANCE, check_network, error_of, rounded_values

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 import autotune
 from autotune.cli.app import app
 from autotune.graph.evaluate import evaluate
-from autotune.graph.importer import load_model
 from autotune.graph.ir import Graph
+from autotune.graph.onnx_model import load_model
 from autotune.graph.passes import PASSES
 from autotune.network import deploy
 from autotune.network.check import with_checkpoints

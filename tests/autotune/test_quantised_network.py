@@ -12,8 +12,8 @@ import pytest
 import autotune
 from autotune.config import ConfigError, check_config
 from autotune.graph.evaluate import evaluate
-from autotune.graph.importer import load_model
 from autotune.graph.ir import GraphError
+from autotune.graph.onnx_model import load_model
 from autotune.network.load import load_network
 from targets import registry
 from tests.autotune.test_network import SHAPE, call, two_layers

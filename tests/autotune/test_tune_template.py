@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 import autotune
 from autotune.cli.app import app
-from autotune.report.front import memory_front
 from autotune.tuning.knob_scorer import KnobScorer
 from costmodel.features import NAMES, SECONDS
 from costmodel.features.knobs import KnobFeatures
@@ -205,7 +204,7 @@ def test_the_front_of_a_result_is_what_no_other_schedule_beats():
         (place,) = [i for i, sketch in enumerate(space.sketches) if sketch.name == record.sketch]
         choices = np.array([[int(c) for c in record.provenance.split("choices=")[1].split(",")]], np.int32)
         found.append((record.seconds, space.sketches[place].workspace(choices, result.threads)[0]))
-    front = [(record.seconds, size) for record, size in memory_front(result)]
+    front = [(record.seconds, size) for record, size in result.memory_front()]
     assert front == sorted(
         own for own in found if not any(s <= own[0] and m <= own[1] and (s, m) != own for s, m in found)
     )

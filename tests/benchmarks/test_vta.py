@@ -8,9 +8,9 @@ import pytest
 
 from autotune.tuning.tuner import tune
 from benchmarks import results, tables, vta
+from benchmarks.vta_template.conv import Conv2d, Knobs
+from benchmarks.vta_template.resnet18 import Measured, program
 from targets.vta.hardware import PYNQ
-from targets.vta.reference_conv import Conv2d, Knobs
-from targets.vta.resnet18 import Measured, program
 from targets.vta.timing import simulate
 
 load = results.load

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import onnx
 import pytest
 
-from autotune.graph.importer import load_model
+from autotune.graph.onnx_model import load_model
 from autotune.graph.zoo import bert_base
 from autotune.network.load import load_network
 from search_space.space import generate, program_of

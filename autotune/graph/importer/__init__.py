@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autotune.graph.errors import ModelError
 from autotune.graph.importer import (
     activations,
     einsum,
@@ -17,10 +18,9 @@ from autotune.graph.importer import (
     spatial,
     spectral,
 )
-from autotune.graph.importer.model import import_model
+from autotune.graph.importer.model import import_model, import_with_types
 from autotune.graph.importer.registry import HANDLERS
 from autotune.graph.importer.weights import with_weights
-from autotune.graph.onnx_model import ModelError, load_model
 
 __all__ = [
     "HANDLERS",
@@ -29,8 +29,8 @@ __all__ = [
     "einsum",
     "elementwise",
     "import_model",
+    "import_with_types",
     "layers",
-    "load_model",
     "normalisation",
     "places",
     "recurrent",

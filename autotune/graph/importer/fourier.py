@@ -50,8 +50,8 @@ def stages(digits: Digits, parts: int, inverse: bool) -> Iterator[Array]:
     for digit in digits:
         size = len(known)
         frequencies = known[:, None] + size * np.arange(digit)
-        turns = frequencies[:, :, None] * np.arange(digit) % (size * digit) / (size * digit)
-        waves = scale * np.exp(2j * np.pi * sign * turns)
+        cycles = frequencies[:, :, None] * np.arange(digit) % (size * digit) / (size * digit)
+        waves = scale * np.exp(2j * np.pi * sign * cycles)
         real = np.stack([waves.real, waves.imag], 2)
         yield np.stack([real, np.stack([-waves.imag, waves.real], 2)][:parts], 3)
         known, scale, parts = frequencies.reshape(-1), 1.0, 2

@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 from onnx import inliner, numpy_helper
 
+from autotune.graph.errors import ModelError
 from autotune.graph.importer.registry import HANDLERS, Call, Context
 from autotune.graph.importer.weights import with_weights
 from autotune.graph.ir import Array, Builder, Graph, GraphError, TensorType
-from autotune.graph.onnx_model import ModelError
 from autotune.graph.onnx_nodes import NodeError, run_node
 from search_space.ir.expr import DTYPES
 

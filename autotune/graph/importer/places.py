@@ -176,17 +176,17 @@ def _scattered(call: Call, rows: _Rows, count: int, parts: bool) -> str:
 def _rounds(call: Call, flat: Array, count: int, reduction: str) -> list[Array]:
     """For each row the update that it takes, or -1; in several rounds where a row is reduced with several updates."""
     if reduction == "none":
-        turn = np.zeros(flat.size, np.int64)
+        occurrence = np.zeros(flat.size, np.int64)
     else:
         order = np.argsort(flat, kind="stable")
         runs = np.r_[True, np.diff(flat[order]) != 0]
-        turn = np.empty(flat.size, np.int64)
-        turn[order] = np.arange(flat.size) - np.flatnonzero(runs)[np.cumsum(runs) - 1]
-    most = int(turn.max()) + 1
+        occurrence = np.empty(flat.size, np.int64)
+        occurrence[order] = np.arange(flat.size) - np.flatnonzero(runs)[np.cumsum(runs) - 1]
+    most = int(occurrence.max()) + 1
     call.require(most <= MOST_ROUNDS, f"must reduce a place with at most {MOST_ROUNDS} updates", f"{most}")
     rounds = []
     for number in range(most):
         places = np.full(count, -1)
-        np.maximum.at(places, flat[turn == number], np.flatnonzero(turn == number))
+        np.maximum.at(places, flat[occurrence == number], np.flatnonzero(occurrence == number))
         rounds.append(places)
     return rounds

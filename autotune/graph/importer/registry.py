@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from autotune.graph.errors import ModelError
 from autotune.graph.ir import Array, Builder, TensorType
-from autotune.graph.onnx_model import ModelError
 
 
 @dataclass

@@ -86,7 +86,7 @@ def _transformed(call: Call, of: _Transform) -> str:
 
 
 def _at_once(call: Call, of: _Transform) -> str:
-    """Rows of real and imaginary parts that take turns, times the matrix of the whole transform."""
+    """Interleaved rows of real and imaginary parts, times the matrix of the whole transform."""
     shape = call.shape(of.value)
     rank = len(shape)
     matrix = _matrix(call, of.value, shape[of.axis], of.length, of.inverse, of.onesided)

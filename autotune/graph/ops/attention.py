@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from autotune.graph.ir import Array, Attributes
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, at, exactly, register
+from autotune.graph.types import Array, Attributes
 from search_space import te
 
 

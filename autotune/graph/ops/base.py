@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Array, Attributes, TensorType
+from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te
 from search_space.operators import evaluation
 from search_space.workloads import Workload

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Array, Attributes, TensorType
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, at, broadcast, exactly, register
+from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te
 from search_space.operators.functions import BINARY, UNARY, Function
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Array, Attributes
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, register
 from autotune.graph.ops.quantised import RANGES, typed
+from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.checks import flag, spread

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Array, Attributes
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
+from autotune.graph.types import Array, Attributes
 from search_space import te, workloads
 from search_space.workloads import Workload
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Array, Attributes
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
 from autotune.graph.ops.elementwise import computed
+from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import Expr
 from search_space.operators.checks import spread

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.graph.ir import Array, Attributes
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, frozen, register
+from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import FLOATS, Expr
 from search_space.operators.functions import UNARY

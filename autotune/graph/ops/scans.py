@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Array, Attributes
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, register
+from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import BOOL, FLOATS, Expr, const
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ir import Array, Attributes
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
 from autotune.graph.ops.elementwise import computed
+from autotune.graph.types import Array, Attributes
 from search_space import te
 from search_space.ir.expr import BOOL, DTYPES, INT, Expr, cast, const, eq, logical_and, make
 from search_space.ir.interp import numpy_dtype

@@ -63,7 +63,7 @@ def find_pass(name: str) -> Pass:
 
 
 def optimise(graph: Graph, passes: Iterable[str] | None = None) -> Graph:
-    """The graph after passes, run in order again and again until none changes it.
+    """The graph after passes, run in order, repeated until none changes it.
 
     Args:
         graph: stays as it is.

@@ -79,7 +79,7 @@ def transposed(builder: Builder, name: str, axes: Axes, wanted: str = "") -> str
 
 
 def trimmed(array: Array) -> Array:
-    """Without leading axes of extent 1, which broadcasting adds again."""
+    """Without leading axes of extent 1, which broadcasting restores."""
     shape = array.shape
     while len(shape) > 1 and shape[0] == 1:
         shape = shape[1:]

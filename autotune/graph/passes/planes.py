@@ -18,7 +18,7 @@ from autotune.graph.passes.site import Site, per_axis, sweep
 from search_space.operators.windows import both_sides, padding_of
 
 LEAST_OUTPUTS = 16
-"""Channels: what is stacked is written once and read again, so that each value of it should be in as many products."""
+"""Channels. The stacked taps are written once and read once more: each value should be in as many products."""
 
 
 def planes(graph: Graph) -> Graph:

@@ -1,6 +1,6 @@
 """What a graph is quantised by: layers with their ends, operations that can be done on bytes, and the rest.
 
-The nodes are taken in the groups of `partition`, so that the integer nodes of a unit become one kernel again.
+The nodes are taken in the groups of `partition`, so that the integer nodes of a unit become one kernel.
 """
 
 from __future__ import annotations

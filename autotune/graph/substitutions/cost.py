@@ -34,7 +34,7 @@ class Analytic:
 
     Kernels are those of `partition`: element-wise operations end the kernel before them, views cost nothing, and
     neither do concatenations that are written and slices that are read in place. What depends on weights alone is
-    folded. The figures are fixed, not measured, so that a graph comes out the same wherever it is searched again.
+    folded. The figures are fixed, not measured, so that a graph comes out the same wherever it is searched.
 
     Attributes:
         peak: FLOP a second.

@@ -1,4 +1,4 @@
-"""The operations of terms: what each computes, how it stands in a graph, and when a node of a graph is one.
+"""The operations of terms: which operands go together, how each stands in a graph, and when a node of a graph is one.
 
 Attributes of windows are not part of a term: all convolutions of a rule slide alike, and so do all pools of one kind.
 They are bound where a rule is matched (`Windows`). Operations on weights alone cost nothing: they are folded.
@@ -10,11 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from autotune.graph.ir import Array, Attributes, Builder, Node, TensorType
+from autotune.graph.ir import Attributes, Builder, Node
 from autotune.graph.passes.site import pair
-from search_space.operators.windows import Window, both_sides, padded, taps
+from search_space.operators.windows import both_sides
 
 Pair = tuple[int, int]
 
@@ -95,26 +93,19 @@ class TermOp:
         name: in terms.
         arity: operands.
         accepts: shapes of operands → whether they go together as rules mean it, which is stricter than graphs are.
-        compute: windows and float64 arrays → the value; None where a window does not fit its data.
         emit: adds it to a graph; the name of the value.
         op: of the nodes in graphs that may be one; none for what is made of weights alone and stands in targets only.
         matches: node and windows bound so far → windows bound then, or None where the node is no such operation.
-        commutative: operands may change places.
         window: field of `Windows` that it reads.
-        roles: for each operand, w where it must be a weight, x where it must be none, n where its
-            extent alone is read, and a dot for any.
     """
 
     name: str
     arity: int
     accepts: Callable[..., bool]
-    compute: Callable[..., Array | None]
     emit: Callable[..., str]
     op: str = ""
     matches: Matched = lambda node, windows: windows
-    commutative: bool = False
     window: str = ""
-    roles: str = "..."
 
 
 FIRST, LAST = "first", "last"
@@ -134,19 +125,15 @@ def _vector(x: Shape, v: Shape) -> bool:
     return v.weight and v.rank == 1 and x.rank > 1 and x.shape[-1:] == v.shape
 
 
+def _is_affine(x: Shape, scale: Shape, shift: Shape) -> bool:
+    return not x.weight and _vector(x, scale) and _vector(x, shift)
+
+
 def _node(op: str, **attrs: Any) -> Callable[..., str]:
     def emit(builder: Builder, names: Sequence[str], windows: Windows) -> str:
         return builder.add(op, names, **attrs)
 
     return emit
-
-
-def _elementwise(name: str, compute: Callable[..., Array], op: str = "") -> TermOp:
-    return TermOp(name, 2, _same, lambda w, x, y: compute(x, y), _node(op or name), op or name, commutative=True)
-
-
-def _by_vector(name: str, op: str, compute: Callable[..., Array]) -> TermOp:
-    return TermOp(name, 2, _vector, lambda w, x, v: compute(x, v), _node(op), op, roles=".w")
 
 
 # Joining and cutting.
@@ -162,8 +149,7 @@ def _concat(name: str, axis: int, accepts: Callable[[Shape, Shape], bool], match
     def matches(node: Node, windows: Windows) -> Windows | None:
         return windows if node.attrs["axis"] == axis % len(node.type.shape) else None
 
-    compute: Callable[..., Array] = lambda w, x, y: np.concatenate((x, y), axis)  # noqa: E731
-    return TermOp(name, 2, fits, compute, _node("concat", axis=axis), "concat" if matched else "", matches)
+    return TermOp(name, 2, fits, _node("concat", axis=axis), "concat" if matched else "", matches)
 
 
 def _cut(name: str, at_end: bool) -> TermOp:
@@ -172,42 +158,19 @@ def _cut(name: str, at_end: bool) -> TermOp:
     def accepts(x: Shape, like: Shape) -> bool:
         return not x.weight and x.rank > 1 and like.shape[-1] < x.shape[-1]
 
-    def compute(windows: Windows, x: Array, like: Array) -> Array:
-        size = like.shape[-1]
-        return x[..., x.shape[-1] - size :] if at_end else x[..., :size]
-
     def emit(builder: Builder, names: Sequence[str], windows: Windows) -> str:
         shape, size = builder.type(names[0]).shape, builder.type(names[1]).shape[-1]
         begin = shape[-1] - size if at_end else 0
         return builder.add("slice", [names[0]], begin=(*(0 for _ in shape[1:]), begin), size=(*shape[:-1], size))
 
-    return TermOp(name, 2, accepts, compute, emit, "slice", roles="xn")
+    return TermOp(name, 2, accepts, emit, "slice")
 
 
 # Convolutions.
 
 
-def _window(x: Array, kernel: Sequence[int], by: Sliding | Pooling) -> Window:
-    dilation = by.dilation if isinstance(by, Sliding) else (1, 1)
-    return Window(tuple(x.shape[1:3]), tuple(kernel), by.stride, both_sides(by.padding), dilation)
-
-
 def _sliding(node: Node) -> Sliding:
     return Sliding(pair(node.attrs["stride"]), pair(node.attrs["padding"]), pair(node.attrs["dilation"]))
-
-
-def _convolved(x: Array, w: Array, by: Sliding) -> Array | None:
-    window = _window(x, w.shape[:2], by)
-    if min(window.output) < 1:
-        return None
-    return np.asarray(sum(tap @ w[place] for place, tap in taps(padded(x, window), window)))
-
-
-def _depthwise(x: Array, w: Array, by: Sliding) -> Array | None:
-    window = _window(x, w.shape[:2], by)
-    if min(window.output) < 1:
-        return None
-    return np.asarray(sum(tap * w[place] for place, tap in taps(padded(x, window), window)))
 
 
 def _convolution(name: str, steps: int) -> TermOp:
@@ -227,15 +190,15 @@ def _convolution(name: str, steps: int) -> TermOp:
             return None
         return windows.bind("conv", _sliding(node).wider(-steps))
 
-    compute: Callable[..., Array | None] = lambda w, x, k: _convolved(x, k, by(w))  # noqa: E731
-    return TermOp(name, 2, _fits_weight, compute, emit, "conv2d", matches, window="conv", roles="xw")
+    return TermOp(name, 2, _fits_weight, emit, "conv2d", matches, window="conv")
 
 
 def _fits_weight(x: Shape, w: Shape) -> bool:
     return _is_data(x, rank=4) and w.weight and w.rank == 4 and x.shape[3] == w.shape[2]
 
 
-_POINT = Sliding(padding=(0, 0))
+POINT = Sliding(padding=(0, 0))
+"""Of convolutions of single pixels."""
 
 
 def _is_point(x: Shape, w: Shape) -> bool:
@@ -244,7 +207,7 @@ def _is_point(x: Shape, w: Shape) -> bool:
 
 def _matches_point(node: Node, windows: Windows) -> Windows | None:
     by = _sliding(node)
-    return windows if node.attrs["groups"] == 1 and (by.stride, by.padding) == (_POINT.stride, _POINT.padding) else None
+    return windows if node.attrs["groups"] == 1 and (by.stride, by.padding) == (POINT.stride, POINT.padding) else None
 
 
 def _emit_depthwise(builder: Builder, names: Sequence[str], windows: Windows) -> str:
@@ -281,17 +244,6 @@ def _emit_through(builder: Builder, names: Sequence[str], windows: Windows) -> s
 
 
 def _pool(name: str, op: str) -> TermOp:
-    def compute(windows: Windows, x: Array) -> Array | None:
-        by = getattr(windows, name)
-        window = _window(x, by.kernel, by)
-        if min(window.output) < 1:
-            return None
-        if name == "max_pool":
-            return np.asarray(np.max([tap for _, tap in taps(padded(x, window, -np.inf), window)], axis=0))
-        ones = np.ones_like(x[:1, :, :, :1])
-        total, count = (np.sum([tap for _, tap in taps(padded(a, window), window)], axis=0) for a in (x, ones))
-        return np.asarray(total / (by.kernel[0] * by.kernel[1] if by.count_padding else count))
-
     def emit(builder: Builder, names: Sequence[str], windows: Windows) -> str:
         by = getattr(windows, name)
         attrs: Attributes = {"kernel": by.kernel, "stride": by.stride, "padding": by.padding}
@@ -302,7 +254,7 @@ def _pool(name: str, op: str) -> TermOp:
         by = Pooling(pair(a["kernel"]), pair(a["stride"]), pair(a["padding"]), a.get("count_padding", False))
         return windows.bind(name, by)
 
-    return TermOp(name, 1, lambda x: _is_data(x, rank=4), compute, emit, op, matches, window=name, roles="x")
+    return TermOp(name, 1, lambda x: _is_data(x, rank=4), emit, op, matches, window=name)
 
 
 def _matrices(x: Shape, y: Shape) -> bool:
@@ -310,20 +262,12 @@ def _matrices(x: Shape, y: Shape) -> bool:
 
 
 _ALL: tuple[TermOp, ...] = (
-    TermOp("relu", 1, lambda x: not x.weight, lambda w, x: np.maximum(x, 0), _node("relu"), "relu"),
-    _elementwise("add", np.add),
-    _elementwise("mul", np.multiply, "multiply"),
-    _by_vector("add_v", "add", np.add),
-    _by_vector("mul_v", "multiply", np.multiply),
-    TermOp(
-        "affine",
-        3,
-        lambda x, s, t: not x.weight and _vector(x, s) and _vector(x, t),
-        lambda w, x, s, t: x * s + t,
-        _node("affine"),
-        "affine",
-        roles="xww",
-    ),
+    TermOp("relu", 1, lambda x: not x.weight, _node("relu"), "relu"),
+    TermOp("add", 2, _same, _node("add"), "add"),
+    TermOp("mul", 2, _same, _node("multiply"), "multiply"),
+    TermOp("add_v", 2, _vector, _node("add"), "add"),
+    TermOp("mul_v", 2, _vector, _node("multiply"), "multiply"),
+    TermOp("affine", 3, _is_affine, _node("affine"), "affine"),
     _concat("concat", -1, lambda x, y: True),
     _concat("concat_batch", 0, lambda x, y: not x.weight),
     _concat("concat_in", -2, lambda x, y: x.weight and x.rank in (2, 4), matched=False),
@@ -331,72 +275,40 @@ _ALL: tuple[TermOp, ...] = (
     _cut(LAST, at_end=True),
     _convolution("conv", 0),
     _convolution("conv_wide", 1),
-    TermOp(
-        "point",
-        2,
-        _is_point,
-        lambda w, x, k: _convolved(x, k, _POINT),
-        _node("conv2d", **_POINT.attrs),
-        "conv2d",
-        _matches_point,
-        roles="xw",
-    ),
+    TermOp("point", 2, _is_point, _node("conv2d", **POINT.attrs), "conv2d", _matches_point),
     TermOp(
         "depthwise",
         2,
         lambda x, w: _is_data(x, rank=4) and w.weight and w.rank == 3 and x.shape[3] == w.shape[2],
-        lambda w, x, k: _depthwise(x, k, w.depthwise),
         _emit_depthwise,
         "depthwise_conv2d",
         lambda node, windows: windows.bind("depthwise", _sliding(node)),
         window="depthwise",
-        roles="xw",
     ),
     _pool("max_pool", "max_pool2d"),
     _pool("avg_pool", "avg_pool2d"),
-    TermOp("matmul", 2, _matrices, lambda w, x, y: x @ y, _node("matmul"), "matmul"),
-    TermOp("turn", 1, lambda x: x.rank == 2, lambda w, x: x.T, _node("transpose", axes=(1, 0)), "transpose"),
-    TermOp(
-        "enlarge",
-        1,
-        lambda w: w.weight and w.rank == 4,
-        lambda _, w: np.pad(w, ((1, 1), (1, 1), (0, 0), (0, 0))),
-        _emit_enlarged,
-        roles="ww",
-    ),
+    TermOp("matmul", 2, _matrices, _node("matmul"), "matmul"),
+    TermOp("turn", 1, lambda x: x.rank == 2, _node("transpose", axes=(1, 0)), "transpose"),
+    TermOp("enlarge", 1, lambda w: w.weight and w.rank == 4, _emit_enlarged),
     TermOp(
         "scale_in",
         2,
         lambda w, v: w.weight and v.weight and w.rank in (2, 4) and v.shape == w.shape[-2:-1],
-        lambda _, w, v: w * v[:, None],
         _emit_rows,
-        roles="ww",
     ),
     TermOp(
         "chain",
         2,
         lambda w, u: w.weight and u.weight and w.rank == u.rank == 4 and u.shape[:3] == (1, 1, w.shape[3]),
-        lambda _, w, u: w @ u[0, 0],
         _emit_chained,
-        roles="ww",
     ),
     TermOp(
         "through",
         2,
         lambda v, w: v.weight and w.weight and v.rank == 1 and w.rank == 2 and v.shape == w.shape[:1],
-        lambda _, v, w: v @ w,
         _emit_through,
-        roles="ww",
     ),
 )
 
 TERM_OPS: dict[str, TermOp] = {op.name: op for op in _ALL}
 """Operations of terms by name."""
-
-COMMUTATIVE = frozenset(op.name for op in _ALL if op.commutative)
-"""Names of those whose operands may change places."""
-
-
-def shape_of(kind: TensorType, weight: bool) -> Shape:
-    """What rules see of a value of a graph."""
-    return Shape(kind.shape, weight)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
-from autotune.graph.substitutions.operators import COMMUTATIVE, TERM_OPS
-from autotune.graph.substitutions.terms import Term, nodes, ordered, parse, substituted, text, variables
+from autotune.graph.substitutions.operators import TERM_OPS
+from autotune.graph.substitutions.terms import Term, nodes, parse, text, variables
 
 SAVED = Path(__file__).with_name("rules.json")
-"""The rules that are generated, verified and chosen from."""
+"""Rules that `python -m benchmarks.substitutions` found by enumeration and verified, one a line."""
 
 
 @dataclass(frozen=True)
@@ -75,31 +73,6 @@ class Rule:
 def is_weight(term: Term) -> bool:
     """Whether a term reads weights alone: it is computed before the graph runs."""
     return all(name.startswith("w") for name in variables(term))
-
-
-def renamed(rule: Rule) -> tuple[Rule, dict[str, str]]:
-    """The rule with its variables numbered in the order in which the source reads them, and old names to new ones.
-
-    Operands of commutative operations are brought into one order, in which the variables are numbered again.
-    """
-    total: dict[str, str] = {name: name for name in variables(*rule.source)}
-    for _ in range(3):
-        names: dict[str, str] = {}
-        for name in variables(*rule.source):
-            names[name] = f"{name[0]}{sum(other[0] == name[0] for other in names)}"
-        source, target = (
-            tuple(ordered(substituted(term, names), COMMUTATIVE) for term in side)
-            for side in (rule.source, rule.target)
-        )
-        total = {old: names[new] for old, new in total.items()}
-        rule = Rule(source, target)
-    return rule, total
-
-
-def save(path: Path, rules: Iterable[Rule], report: Mapping[str, Any]) -> None:
-    """Writes rules as plain data, one a line, after the numbers of how they were found."""
-    data = {**report, "rules": [str(rule) for rule in rules]}
-    path.write_text(json.dumps(data, indent=1) + "\n")
 
 
 @cache

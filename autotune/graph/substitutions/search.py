@@ -23,7 +23,7 @@ from autotune.units import latency
 from search_space.ir.interp import numpy_dtype
 
 ALPHA = 1.05
-"""How much dearer than the best a graph may be and still be gone on from."""
+"""Graphs that cost more than this times the best are pruned (TASO's alpha)."""
 
 FOLDING = ("dead_code", "fold_constants", "common_subexpressions", "simplify", "fold_batch_norm")
 """What runs on the graph that is found: weights that rules made of others are computed."""
@@ -38,7 +38,7 @@ class Found:
         before: seconds of the graph that it began with, by the cost given.
         after: seconds of `graph` by that cost, after folding.
         visited: graphs that rules were matched on.
-        made: graphs that rules gave, the same ones again included.
+        made: graphs that rules gave, duplicates included.
         used: rules on the way to `graph`, and how often.
     """
 
@@ -156,7 +156,7 @@ def explore(
 
 
 def _backtrack(graph: Graph, cost: Cost, budget: int, rules: Sequence[Rule]) -> Found:
-    """The queue is in order of cost; what is dearer than `ALPHA` times the best is not gone on from."""
+    """Best-first search: what costs more than `ALPHA` times the best is pruned."""
     order = count()
     start = cost(graph)
     best = Found(graph, start, start, 0, 0)

@@ -10,7 +10,7 @@ from html import escape
 WIDTH, HEIGHT = 520, 250
 LEFT, RIGHT, TOP, BOTTOM = 62, 22, 12, 40
 SERIES = 8
-"""Series that the style sheet tells apart; further ones begin again."""
+"""Series with a style of their own; further ones reuse them."""
 MOST_DOTS = 600
 """Dots of a series; every so many-th is drawn where there are more."""
 
@@ -38,7 +38,7 @@ def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) 
     """Chart of figures that fall step by step, on a logarithmic axis; "" where there is nothing to draw.
 
     Args:
-        title: what a reader who cannot see it is told.
+        title: for screen readers.
         x_label, y_label: of the axes, with units.
         curves: those without steps are left out.
     """
@@ -85,8 +85,8 @@ def step_chart(title: str, x_label: str, y_label: str, curves: Sequence[Curve]) 
             line += f"H{x}V{y}"
         line += f"H{place(curve.end, high)[0]}"
         last = curve.steps[-1]
-        told = f"{curve.name}: {last[1]:.4g} at {last[0]:.4g}"
-        parts.append(f'<path class="line s{curve.number % SERIES}" d="{line}"><title>{escape(told)}</title></path>')
+        label = f"{curve.name}: {last[1]:.4g} at {last[0]:.4g}"
+        parts.append(f'<path class="line s{curve.number % SERIES}" d="{line}"><title>{escape(label)}</title></path>')
     return "".join([*parts, "</svg>"])
 
 
@@ -94,7 +94,7 @@ def bar(title: str, parts: Sequence[tuple[str, float]]) -> str:
     """A bar of shares; "" where they are nothing.
 
     Args:
-        title: what a reader who cannot see it is told.
+        title: for screen readers.
         parts: (name, amount) from left to right.
     """
     whole = sum(amount for _, amount in parts)
@@ -106,10 +106,10 @@ def bar(title: str, parts: Sequence[tuple[str, float]]) -> str:
     x = 0.0
     for number, (name, amount) in enumerate(parts):
         width = WIDTH * amount / whole
-        told = f"{name} {amount / whole:.1%}"
+        label = f"{name} {amount / whole:.1%}"
         found.append(
             f'<rect class="s{number % SERIES}" x="{x:.1f}" width="{width:.1f}" height="20">'
-            f"<title>{escape(told)}</title></rect>"
+            f"<title>{escape(label)}</title></rect>"
         )
         x += width
     return "".join([*found, "</svg>"])

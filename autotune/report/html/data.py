@@ -83,6 +83,11 @@ class TaskData:
         return self.flops / self.seconds * 1e-9
 
     @property
+    def total(self) -> float:
+        """Latency of the best candidate as often as the task occurs."""
+        return self.weight * self.seconds
+
+    @property
     def failed(self) -> int:
         """Trials that did not work."""
         return sum(not record.ok for record in self.records)
@@ -111,7 +116,7 @@ class RunData:
     """One run.
 
     Attributes:
-        name: shown; told apart from those of other runs by `page`.
+        name: shown; `page` makes it unique among the runs.
         path: that it was read from.
         config: of the run; empty where only records are known.
         hosts: descriptions of machines, and how many trials each measured.
@@ -145,7 +150,47 @@ class RunData:
     @property
     def seconds(self) -> float:
         """Sum of the best latencies of all tasks, each as often as it occurs; NaN where one has none."""
-        return sum(task.weight * task.seconds for task in self.tasks) if self.tasks else math.nan
+        return sum(task.total for task in self.tasks) if self.tasks else math.nan
+
+    @property
+    def trials(self) -> int:
+        """Trials of all tasks."""
+        return sum(len(task.records) for task in self.tasks)
+
+    @property
+    def failed(self) -> int:
+        """Trials of all tasks that did not work."""
+        return sum(task.failed for task in self.tasks)
+
+    @property
+    def gflops(self) -> float:
+        """1e9 operations a second of all tasks together."""
+        return sum(task.weight * task.flops for task in self.tasks) / self.seconds * 1e-9
+
+    @property
+    def peak_share(self) -> float:
+        """Shares of peak, each for as long as its task takes."""
+        return sum(task.total * task.peak_share for task in self.tasks) / self.seconds
+
+    @property
+    def tasks_reference(self) -> float:
+        """Seconds of the references of all tasks, each as often as it occurs."""
+        return sum(task.weight * task.reference_seconds for task in self.tasks) if self.tasks else math.nan
+
+    @property
+    def network_seconds(self) -> float:
+        """Latency of the network as one executable; NaN where it was not measured."""
+        return _number(self.network.get("seconds"))
+
+    @property
+    def reference_seconds(self) -> float:
+        """Latency of the whole elsewhere; NaN where it was not measured."""
+        return _number(self.network.get("reference_seconds")) if self.network else self.tasks_reference
+
+    @property
+    def ratio(self) -> float:
+        """By how much the whole is faster than its reference."""
+        return self.reference_seconds / (self.network_seconds if self.network else self.seconds)
 
     @property
     def building(self) -> float:
@@ -219,8 +264,8 @@ def _of_folder(folder: Path) -> RunData:
         known = [_of_summary(entry) for entry in document["tasks"]]
         phases = [Counter(dict(entry.get("phases") or {})) for entry in document["tasks"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # whatever JSON there is
-        told = f"`tasks` must be those of {SCHEMA}, but one is not ({type(error).__name__}: {error})"
-        raise ConfigError(f"{summary}: {told}") from None
+        rule = f"`tasks` must be those of {SCHEMA}, but one is not ({type(error).__name__}: {error})"
+        raise ConfigError(f"{summary}: {rule}") from None
     run.tasks = known
     run.phases = sum(phases, Counter())
     if not file.exists():

@@ -95,7 +95,7 @@ def test_the_next_run_uploads_what_an_earlier_one_left(world, tmp_path):
     taken = written(busy, [{**told[0], "key": "taken"}, *told[1:]])
     with only_uploader(busy):  # somebody is at it
         assert uploader._follow(mine)
-        uploader._sweep(mine)
+        uploader._upload_others(mine)
     assert not pending(left) and pending(away) and pending(taken)
     assert {known["status"] for known in world.runs.values()} == {"FINISHED"}
     assert set(world.runs) == {f"id of {key}" for key in ("k", "k/conv", "left", "left/conv")}
@@ -118,7 +118,7 @@ def test_it_computes_only_while_nobody_times():
     entered = threading.Event()
 
     def turn():
-        with uploader._exclusive():
+        with uploader._untimed():
             entered.set()
 
     lock = HostLock()
@@ -147,5 +147,5 @@ def test_a_server_is_waited_for_outside_of_turns(tmp_path):
         told = story(tmp_path)
         told[0] |= {"uri": uri}
         spool = written(tmp_path, told)
-        uploader.Upload(spool, uploader._exclusive, lambda name: partial(Watched, world=world)).catch_up()
+        uploader.Upload(spool, uploader._untimed, lambda name: partial(Watched, world=world)).catch_up()
     assert free == [True, False]

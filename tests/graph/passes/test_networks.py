@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from autotune.graph.importer import import_model, load_model
+from autotune.graph.importer import import_model
 from autotune.graph.ir import Graph
+from autotune.graph.onnx_model import load_model
 from autotune.graph.passes import optimise, same_graph
 from tests.graph.random_graphs import assert_equal_outputs
 

@@ -10,9 +10,9 @@ import pytest
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, GraphError, TensorType
 from autotune.graph.quantise import quantise_with_report, random_feeds
-from autotune.graph.quantise.onnx_export import to_onnx
 from tests.graph.nets import residual
 from tests.graph.quantise.nets import mixed
+from tests.graph.quantise.onnx_export import to_onnx
 
 onnxruntime = pytest.importorskip("onnxruntime")
 

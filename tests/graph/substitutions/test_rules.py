@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.graph.substitutions.choose import Chosen, choose, verified
-from autotune.graph.substitutions.generate import DOMAINS, Candidate, Domain, all_candidates
-from autotune.graph.substitutions.make import make, report
-from autotune.graph.substitutions.rules import SAVED, Rule, renamed, save, saved_rules
+from autotune.graph.substitutions.rules import SAVED, Rule, saved_rules
+from benchmarks.substitutions.choose import Chosen, choose, verified
+from benchmarks.substitutions.generate import DOMAINS, Candidate, Domain, all_candidates
+from benchmarks.substitutions.make import make, report, save
+from benchmarks.substitutions.rewriting import renamed
 from tests.graph.random_graphs import assert_equal_outputs
 from tests.graph.substitutions.helpers import both_sides
 

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.graph.substitutions.terms import (
-    Term,
-    flips,
-    nodes,
-    ordered,
-    parse,
-    substituted,
-    subterms,
-    text,
-    unify,
-    variables,
-)
+from autotune.graph.substitutions.terms import Term, nodes, parse, subterms, text, variables
+from benchmarks.substitutions.rewriting import flips, ordered, substituted, unify
 
 ADDS = frozenset({"add"})
 

@@ -8,9 +8,9 @@ from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets.base import Module
 from targets.vta.kernel import VtaKernel
-from targets.vta.races import races
 from targets.vta.target import VtaTarget
-from targets.vta.verify import verify
+from tests.targets.vta.checker import verify
+from tests.targets.vta.races import races
 
 
 def draw(sketch: Sketch, rng: np.random.Generator) -> np.ndarray:

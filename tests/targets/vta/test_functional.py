@@ -9,8 +9,8 @@ from targets.vta import isa
 from targets.vta.functional import FunctionalSimulator
 from targets.vta.hardware import PYNQ, VtaHardware
 from targets.vta.isa import Alu, Finish, Gemm, Load, Store
+from targets.vta.problems import Deadlock, IllegalStream
 from targets.vta.semantics import OPERATIONS
-from targets.vta.verify import Deadlock, IllegalStream
 from tests.targets.vta.random_streams import SMALL, random_stream, shrunk, with_tokens
 from tests.targets.vta.reference import Interpreter, operate
 

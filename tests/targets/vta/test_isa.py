@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from targets.vta import isa
-from targets.vta.assembly import AssemblyError, parse_stream, print_stream
+from targets.vta.assembly import AssemblyError, print_stream
 from targets.vta.hardware import PYNQ, VtaHardware
 from targets.vta.isa import Alu, EncodingError, Finish, Gemm, Instruction, Load, Store
+from tests.targets.vta.assembly import parse_stream
 
 DESIGNS = [PYNQ, PYNQ.with_blocks(4, 8, 8), PYNQ.with_blocks(2, 16, 16), PYNQ.with_blocks(1, 8, 16)]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.vta_template.resnet18 import LAYERS, program
 from targets.vta.hardware import PYNQ
-from targets.vta.resnet18 import LAYERS, program
 from targets.vta.timing import simulate
 
 PAGE = (Path(__file__).parents[3] / "docs" / "vta.md").read_text()

@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.vta_template.conv import Conv2d, Knobs, lower
+from benchmarks.vta_template.resnet18 import operands
 from targets.vta import isa
 from targets.vta.hardware import PYNQ
 from targets.vta.isa import COLUMN, Alu, Gemm, Instruction, Load, Store
-from targets.vta.races import races
-from targets.vta.reference_conv import Conv2d, Knobs, lower
-from targets.vta.resnet18 import operands
+from targets.vta.problems import Deadlock
 from targets.vta.semantics import modules
-from targets.vta.verify import Deadlock, verify
+from tests.targets.vta.checker import verify
+from tests.targets.vta.races import races
 from tests.targets.vta.random_streams import SMALL, ended, random_stream, with_tokens
 
 DRAM = np.zeros(1 << 14, np.uint8)

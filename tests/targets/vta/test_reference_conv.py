@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 
 from benchmarks import vta_calibration
+from benchmarks.vta_template.conv import Conv2d, KnobError, Knobs, check_knobs, lower, reference
+from benchmarks.vta_template.resnet18 import LAYERS, operands, program
 from targets.vta import isa
-from targets.vta.assembly import parse_stream, print_stream
+from targets.vta.assembly import print_stream
 from targets.vta.builder import Builder, BuilderError
 from targets.vta.functional import FunctionalSimulator
 from targets.vta.hardware import PYNQ, VtaHardware
 from targets.vta.isa import COLUMN
-from targets.vta.races import races
-from targets.vta.reference_conv import Conv2d, KnobError, Knobs, check_knobs, lower, reference
-from targets.vta.resnet18 import LAYERS, operands, program
-from targets.vta.subset import outside_common_subset
 from targets.vta.timing import simulate
-from targets.vta.verify import verify
 from tests.golden.compare import Golden
+from tests.targets.vta.assembly import parse_stream
+from tests.targets.vta.checker import verify
+from tests.targets.vta.races import races
+from tests.targets.vta.subset import outside_common_subset
 
 SMALL = Conv2d(8, 8, 32, 64, 3, 1, 1)
 TILED = Knobs(4, 8, 1, 2, 2, 1)

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from targets.vta import isa
 from targets.vta.isa import Gemm
-from targets.vta.semantics import reached
-from targets.vta.subset import DISTANCE, _again
 from tests.properties.running import examples
+from tests.targets.vta.accesses import reached
+from tests.targets.vta.subset import DISTANCE, _again
 
 TURNS = st.integers(1, 9)
 

@@ -10,7 +10,7 @@ import pytest
 from targets.vta import isa
 from targets.vta.hardware import PYNQ
 from targets.vta.isa import Alu, Finish, Gemm, Instruction, Load, Store
-from targets.vta.subset import outside_common_subset
+from tests.targets.vta.subset import outside_common_subset
 
 STORE = Store(memory=isa.OUT, x_size=3, pop_prev=1)
 

@@ -22,11 +22,11 @@ from measure.worker import Runner, _outcome
 from search_space import workloads
 from targets import registry
 from targets.base import BuildError, Module, RunError
-from targets.vta.assembly import parse_stream
 from targets.vta.hardware import PYNQ, ConfigurationError, VtaHardware
 from targets.vta.isa import COLUMN, LOAD, WGT, decode, decode_table, encode_table
 from targets.vta.kernel import VtaBound, words_of
 from targets.vta.target import MOST_NESTS, get_target
+from tests.targets.vta.assembly import parse_stream
 from tests.targets.vta.candidates import built, draw, sketches
 
 CONV = workloads.conv2d_blocked(6, 6, 32, 32, padding=1, relu=True)

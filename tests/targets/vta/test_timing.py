@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.vta_template.conv import Conv2d, Knobs, lower
+from benchmarks.vta_template.resnet18 import LAYERS, operands, program
 from targets.vta import isa
 from targets.vta.hardware import PYNQ, VtaHardware
 from targets.vta.isa import Alu, Finish, Gemm, Instruction, Load, Store
-from targets.vta.reference_conv import Conv2d, Knobs, lower
-from targets.vta.resnet18 import LAYERS, operands, program
+from targets.vta.problems import Deadlock, IllegalStream
 from targets.vta.timing import Timing, costs, simulate
-from targets.vta.verify import Deadlock, IllegalStream
 from tests.targets.vta.clock import Clock
 from tests.targets.vta.random_streams import SMALL, ended, random_stream, shrunk, with_tokens
 

@@ -14,10 +14,11 @@ from targets.vta import isa
 from targets.vta.functional import FunctionalSimulator
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import Alu, Gemm, Instruction, Load, Store
-from targets.vta.races import races
+from targets.vta.problems import Deadlock, IllegalStream
 from targets.vta.timing import simulate
-from targets.vta.verify import Deadlock, IllegalStream, check
 from tests.properties.running import examples
+from tests.targets.vta.checker import check
+from tests.targets.vta.races import races
 from tests.targets.vta.random_streams import SMALL, ended, random_stream, with_tokens
 from tests.targets.vta.verdicts import module_of, verdict
 

@@ -9,10 +9,11 @@ from targets.vta import isa
 from targets.vta.functional import FunctionalSimulator
 from targets.vta.hardware import PYNQ
 from targets.vta.isa import Alu, Finish, Gemm, Instruction, Load, Store
-from targets.vta.races import races
+from targets.vta.problems import Deadlock, IllegalStream
 from targets.vta.timing import simulate
 from targets.vta.tokens import execution_order
-from targets.vta.verify import Deadlock, IllegalStream, check, verify
+from tests.targets.vta.checker import check, verify
+from tests.targets.vta.races import races
 from tests.targets.vta.random_streams import SMALL, random_stream, with_tokens
 
 DRAM = np.zeros(4096, np.uint8)

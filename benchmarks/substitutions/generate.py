@@ -16,9 +16,11 @@ from itertools import product
 import numpy as np
 
 from autotune.graph.ir import Array
-from autotune.graph.substitutions.operators import COMMUTATIVE, TERM_OPS, Pooling, Shape, Sliding, Windows
-from autotune.graph.substitutions.rules import Rule, is_weight, renamed
-from autotune.graph.substitutions.terms import Term, nodes, ordered, subterms, variables
+from autotune.graph.substitutions.operators import TERM_OPS, Pooling, Shape, Sliding, Windows
+from autotune.graph.substitutions.rules import Rule, is_weight
+from autotune.graph.substitutions.terms import Term, nodes, subterms, variables
+from benchmarks.substitutions.rewriting import ordered, renamed
+from benchmarks.substitutions.values import COMMUTATIVE, COMPUTE, ROLES
 
 WINDOWS = Windows(Sliding(), Sliding(), Pooling(), Pooling())
 """How windows slide while rules are generated; they are verified with others."""
@@ -137,7 +139,7 @@ class Values:
         shapes = [self.shape(operand) for operand in read]
         if None in shapes or not TERM_OPS[name].accepts(*shapes):
             return None
-        found = TERM_OPS[name].compute(WINDOWS, *(self.array(operand) for operand in read))
+        found = COMPUTE[name](WINDOWS, *(self.array(operand) for operand in read))
         return None if found is None else np.ascontiguousarray(found)
 
 
@@ -183,7 +185,7 @@ def _terms(domain: Domain, levels: list[list[Term]], size: int) -> Iterator[Term
     known = [(term, frozenset(nodes(term)), is_weight(term)) for level in levels for term in level]
     for name in domain.ops:
         op = TERM_OPS[name]
-        fitting = [[k for k in known if _fits(role, *k)] for role in op.roles[: op.arity]]
+        fitting = [[k for k in known if _fits(role, *k)] for role in ROLES.get(name, "...")[: op.arity]]
         by_size = [[[k for k in parts if len(k[1]) == n] for n in range(size)] for parts in fitting]
         for sizes in product(range(size), repeat=op.arity):
             # Shared parts count once, so that parts may add up to more, but not to less.

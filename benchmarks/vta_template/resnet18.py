@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.vta_template.conv import Conv2d, ConvProgram, Knobs, lower
 from targets.vta.hardware import VtaHardware
-from targets.vta.reference_conv import Conv2d, ConvProgram, Knobs, lower
 
 
 @dataclass(frozen=True)

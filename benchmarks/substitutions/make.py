@@ -1,14 +1,17 @@
-"""Makes the rules anew: `python -m autotune.graph.substitutions.make` writes rules.json, which is then to be read."""
+"""Makes the rules anew and writes them to a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from autotune.graph.substitutions.choose import Chosen, choose
-from autotune.graph.substitutions.generate import DOMAINS, Domain, all_candidates
-from autotune.graph.substitutions.rules import SAVED, save
+from autotune.graph.substitutions.rules import Rule
+from benchmarks.substitutions.choose import Chosen, choose
+from benchmarks.substitutions.generate import Domain, all_candidates
 
 SEED = 0
 
@@ -29,7 +32,7 @@ def report(chosen: Chosen) -> dict[str, int]:
     }
 
 
-if __name__ == "__main__":
-    made = make(DOMAINS)
-    save(SAVED, made.rules, report(made))
-    print(report(made))
+def save(path: Path, rules: Iterable[Rule], report: Mapping[str, Any]) -> None:
+    """Writes rules as plain data, one a line, after the numbers of how they were found."""
+    data = {**report, "rules": [str(rule) for rule in rules]}
+    path.write_text(json.dumps(data, indent=1) + "\n")

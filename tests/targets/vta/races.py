@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import COLUMN, Table
-from targets.vta.semantics import MODULES, POPS, PUSHES, UopBuffer, accesses, modules
+from targets.vta.semantics import MODULES, POPS, PUSHES, modules
 from targets.vta.tokens import execution_order
-from targets.vta.verify import check
+from tests.targets.vta.accesses import UopBuffer, accesses
+from tests.targets.vta.checker import check
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autotune.graph.ir import Array
-from autotune.graph.substitutions.generate import Candidate
-from autotune.graph.substitutions.operators import COMMUTATIVE, TERM_OPS, Pooling, Shape, Sliding, Windows
+from autotune.graph.substitutions.operators import TERM_OPS, Pooling, Shape, Sliding, Windows
 from autotune.graph.substitutions.rules import Rule, is_weight
-from autotune.graph.substitutions.terms import Term, flips, operands, ordered, substituted, unify, variables
+from autotune.graph.substitutions.terms import Term, operands, variables
+from benchmarks.substitutions.generate import Candidate
+from benchmarks.substitutions.rewriting import flips, ordered, substituted, unify
+from benchmarks.substitutions.values import COMMUTATIVE, COMPUTE
 
 DRAWS = 600
 """Draws of shapes of which most do not go together."""
@@ -76,8 +78,8 @@ def _value(term: Term, values: dict[Term, Array | None], windows: Windows) -> Ar
         values[term] = None
         if all(array is not None for array in read):
             shapes = [Shape(a.shape, is_weight(o)) for a, o in zip(read, operands(term), strict=True) if a is not None]
-            op = TERM_OPS[str(term[0])]
-            values[term] = op.compute(windows, *read) if op.accepts(*shapes) else None
+            name = str(term[0])
+            values[term] = COMPUTE[name](windows, *read) if TERM_OPS[name].accepts(*shapes) else None
     return values[term]
 
 

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from targets.vta.hardware import VtaHardware
 from targets.vta.isa import ACC_8BIT, ALU, COLUMN, GEMM, INP, LOAD, MUL, SHR, STORE, UOP, Table
 from targets.vta.problems import Problem
-from targets.vta.semantics import UopBuffer, accesses, column, is_transfer, iterations
+from targets.vta.semantics import column, is_transfer, iterations
 from targets.vta.tokens import execution_order
+from tests.targets.vta.accesses import UopBuffer, accesses
 
 LARGEST_SHIFT = 15
 DISTANCE = 2  # micro-operations after which the HLS design may write the same element again

@@ -1,0 +1,43 @@
+"""What operations and graphs share: arrays, attributes, and what is known of a value before it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from search_space.dtypes import numpy_dtype
+
+Array = NDArray[Any]
+Attributes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """What is known of a value before it is computed."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        out = 1
+        for extent in self.shape:
+            out *= extent
+        return out
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes, dense."""
+        return self.size * numpy_dtype(self.dtype).itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+def type_of(array: Array) -> TensorType:
+    """Type of an array."""
+    return TensorType(tuple(array.shape), str(array.dtype))

@@ -1,0 +1,184 @@
+"""Imports have a direction within the layers too: circles and private names of others are those listed, and fewer."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("search_space", "targets", "measure", "costmodel", "autotune")
+
+CIRCLES: tuple[frozenset[str], ...] = (
+    frozenset({"search_space.ir.expr", "search_space.ir.render"}),
+    frozenset({"search_space.ir.printer", "search_space.ir.stmt"}),
+    frozenset(
+        {
+            "search_space.ir.interp",
+            "search_space.lower.domains",
+            "search_space.lower.tensorize",
+            "search_space.schedule.facade",
+            "search_space.schedule.intrinsics",
+            "search_space.schedule.loop_steps",
+            "search_space.schedule.stage_steps",
+            "search_space.schedule.state",
+            "search_space.schedule.step",
+            "search_space.schedule.steps",
+            "search_space.schedule.trace",
+            "search_space.te",
+        }
+    ),
+    frozenset({"search_space.operators", "search_space.operators.fused"}),
+    frozenset(
+        {
+            "targets.cuda.bulk_text",
+            "targets.cuda.emit",
+            "targets.cuda.warp_text",
+            "targets.cuda.warpgroup_text",
+        }
+    ),
+    frozenset(
+        {
+            "targets.cuda.emulator.emulator",
+            "targets.cuda.emulator.warpgroups",
+            "targets.cuda.emulator.warps",
+        }
+    ),
+    frozenset({"autotune.collect.items", "autotune.run.resolve"}),
+    frozenset(
+        {
+            "autotune.executable.compile",
+            "autotune.executable.cuda",
+            "autotune.executable.loading",
+            "autotune.executable.stepwise",
+        }
+    ),
+)
+"""Modules that may import each other in a circle. The list only becomes shorter."""
+
+PRIVATE: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("measure.bounds", "search_space.operators._LIBRARY"),
+        ("search_space.schedule.intrinsics", "search_space.ir.interp._index"),
+        ("search_space.schedule.intrinsics", "search_space.lower.tensorize._pattern_of_load"),
+    }
+)
+"""(module, private name of another module that it may use). The list only becomes shorter."""
+
+
+@cache
+def sources() -> dict[str, str]:
+    """The text of every module of the product, by the name that it is imported by."""
+    found = {}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
+    return found
+
+
+@cache
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a module, parsed once."""
+    return ast.parse(source)
+
+
+def imports(source: str) -> Iterator[tuple[str, str]]:
+    """(full name, name that it is bound to) of all that a module imports, in functions too, but not for types alone."""
+    waiting: list[ast.AST] = [parsed(source)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting.extend(node.orelse)
+            continue
+        waiting.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, alias.asname or alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((f"{node.module}.{alias.name}", alias.asname or alias.name) for alias in node.names)
+
+
+def graph_of(modules: Mapping[str, str]) -> dict[str, set[str]]:
+    """Module -> the modules that it imports, itself left out."""
+
+    def home(full: str) -> str:
+        while full and full not in modules:
+            full = full.rpartition(".")[0]
+        return full
+
+    return {name: {home(full) for full, _ in imports(text)} - {name, ""} for name, text in modules.items()}
+
+
+def circles(graph: Mapping[str, set[str]]) -> set[frozenset[str]]:
+    """Strongly connected components of more than one module."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen, waiting = set(), [start]
+        while waiting:
+            for other in graph[waiting.pop()] - seen:
+                seen.add(other)
+                waiting.append(other)
+        reached[start] = seen
+    groups = (frozenset(other for other in reached[name] if name in reached[other]) for name in graph)
+    return {group for group in groups if len(group) > 1}
+
+
+def private_names(module: str, source: str) -> set[tuple[str, str]]:
+    """Private names of other modules of the product that a module imports, or reads as attributes of them."""
+    bound = {name: full for full, name in imports(source) if full.split(".")[0] in PACKAGES}
+    used = {full for full in bound.values() if _is_private(full)}
+    for node in ast.walk(parsed(source)):
+        if isinstance(node, ast.Attribute) and _is_private(node.attr):
+            full = bound.get(ast.unparse(node.value), "")
+            if full.rpartition(".")[2].islower():  # a module, not a class
+                used.add(f"{full}.{node.attr}")
+    return {(module, full) for full in used}
+
+
+def _is_private(full: str) -> bool:
+    name = full.rpartition(".")[2]
+    return name.startswith("_") and not name.startswith("__")
+
+
+def test_circles_of_imports_are_those_listed() -> None:
+    found = circles(graph_of(sources()))
+    unlisted = [sorted(circle) for circle in found if not any(circle <= listed for listed in CIRCLES)]
+    assert unlisted == [], "modules must not import each other in a circle"
+    gone = [sorted(listed - frozenset().union(*found)) for listed in CIRCLES]
+    assert [names for names in gone if names] == [], "take these out of `CIRCLES`: they are in no circle any more"
+
+
+def test_private_names_of_other_modules_are_those_listed() -> None:
+    found = set().union(*(private_names(module, source) for module, source in sources().items()))
+    assert found - PRIVATE == set(), "a module must not use a private name of another one"
+    assert PRIVATE - found == set(), "take these out of `PRIVATE`: they are no longer used"
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        ("import a.one", {frozenset({"a.one", "a.two"})}),
+        ("def f():\n    from a.one import x", {frozenset({"a.one", "a.two"})}),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a.one import x", set()),
+        ("import a.three", set()),
+    ],
+)
+def test_a_circle_is_found(second: str, expected: set[frozenset[str]]) -> None:
+    assert circles(graph_of({"a": "", "a.one": "from a.two import y", "a.two": second, "a.three": ""})) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from measure.pool import _x", {"measure.pool._x"}),
+        ("from measure import pool\npool._x()", {"measure.pool._x"}),
+        ("import measure.pool\nmeasure.pool._x()", {"measure.pool._x"}),
+        ("from measure import pool\npool.x._y, pool.__name__", set()),
+        ("from os import _exit", set()),
+    ],
+)
+def test_a_private_name_is_found(source: str, expected: set[str]) -> None:
+    assert {full for _, full in private_names("m", source)} == expected
