@@ -1,13 +1,14 @@
-"""`autotune lower` and `autotune tasks`: what a configuration comes to, without tuning it."""
+"""`autotune lower`, `tasks`, `devices` and `schema`: what there is to be tuned, and on what. Nothing is measured."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotune.cli.errors import bad_input
+from autotune.cli.errors import bad_input, fail
 from autotune.cli.options import Config, Overrides, load
 
 
@@ -75,3 +76,38 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
         console.width = width = console_width(console)
         console.print(fitted(columns, width))
         console.print(f"{len(found)} tasks, {sum(task.weight for task in found)} kernels", highlight=False)
+
+
+def devices(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document.")] = False,
+    probe_again: Annotated[bool, typer.Option(help="Measure the processor's figures anew.")] = False,
+    figures: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take the figures of a file from now on, `processor.json` of a run."),
+    ] = None,
+) -> None:
+    """Shows processor, GPUs and simulators as targets, and what was probed of the processor."""
+    with bad_input():
+        if probe_again and figures is not None:
+            fail(f"`--probe-again` must stand without `--figures`, but got --figures {figures}")
+        from autotune.run import devices as machine
+
+        try:
+            found = machine.facts(probe_again, figures)
+        except machine.FiguresError as error:
+            fail(str(error))
+        typer.echo(machine.as_json(found) if as_json else machine.text(found))
+
+
+def schema(
+    output: Annotated[Path | None, typer.Option(help="File to write; standard output by default.")] = None,
+) -> None:
+    """Prints the JSON schema of configuration files."""
+    with bad_input():
+        from autotune.config import json_schema
+
+        text = json.dumps(json_schema(), indent=2) + "\n"
+        if output is None:
+            typer.echo(text, nl=False)
+        else:
+            output.write_text(text)

@@ -1,4 +1,4 @@
-"""A sitting of collecting: rounds of all tasks in turn, so that whatever ends it leaves a balanced dataset."""
+"""A session of collecting: rounds of all tasks in turn, so that whatever ends it leaves a balanced dataset."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.collect.again import Again, time_again
 from autotune.collect.items import Item, collect_of, items_of
+from autotune.collect.retiming import Retiming, retime
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run import folder as run_folder
 from autotune.run.resolve import settings_of
@@ -39,8 +39,8 @@ RANDOM = "random"
 
 
 @dataclass(frozen=True)
-class Sitting:
-    """What a sitting came to.
+class Session:
+    """What a session came to.
 
     Attributes:
         measured: times that it measured a program.
@@ -80,7 +80,6 @@ class Balanced(TaskScheduler):
         self._tasks, self._end = tasks, end
 
     def choose(self, tasks: Sequence[TaskState]) -> int | None:
-        """See `TaskScheduler.choose`."""
         if self._end is not None and time.monotonic() >= self._end:
             return None
         open_ = [number for number, state in enumerate(tasks) if not state.done]
@@ -92,13 +91,13 @@ def collect(
     minutes: float | None = None,
     callbacks: Sequence[Callback] = (),
     say: Callable[[str], None] = lambda text: None,
-) -> Sitting:
+) -> Session:
     """Measures programs of every task of a collection, and makes a dataset of them; goes on with what is there.
 
     Args:
         config: with `collect`.
-        minutes: after which the sitting ends; None: when everything is measured.
-        callbacks: who is told of the progress.
+        minutes: after which the session ends; None: when everything is measured.
+        callbacks: listeners of the run.
         say: shows a sentence to the user.
 
     Raises:
@@ -130,18 +129,18 @@ def collect(
         with pool:  # it keeps others from timing while it is open
             results = run_rounds(tunings, pool, database, callbacks, Balanced(tunings, end))
         interrupted = any(result.interrupted for result in results)
-        again, timed = _again(items, tunings, database), 0
+        retimings, timed = _retimings(items, tunings, database), 0
         if not interrupted and all(tuning.done for tuning in tunings):
-            timed, interrupted = time_again(again, database, end, say)
+            timed, interrupted = retime(retimings, database, end, say)
         measured = len(database) - before
         dataset = None
         if not interrupted and len(database):
             say("making the dataset")
-            dataset = build(database, tasks_beside(config.records_path))  # of earlier sittings, too
+            dataset = build(database, tasks_beside(config.records_path))  # of earlier sessions, too
             dataset.write(folder / "dataset")
-    left = sum(len(task.records) for task in again) - timed
+    left = sum(len(task.records) for task in retimings) - timed
     trials = sum(len(tuning.records) for tuning in tunings)
-    return Sitting(
+    return Session(
         measured,
         trials,
         sum(tuning.total for tuning in tunings),
@@ -163,7 +162,7 @@ def tunings_of(
         task: the same as datasets have it, its hardware included.
         settings: of the guided search.
         share: of the programs that are drawn at random.
-        records: of the task, of earlier sittings.
+        records: of the task, of earlier sessions.
     """
     space = generate(item.workload, task.hardware)
     at_random = round(share * item.programs)
@@ -183,7 +182,7 @@ def tunings_of(
 
 
 def _check_rounds(config: RunConfig, settings: Settings) -> None:
-    """Refuses timing in turns where there is nothing to time on this machine.
+    """Refuses interleaved timing where there is nothing to time on this machine.
 
     Raises:
         ConfigError: the target is simulated, or another machine measures.
@@ -194,14 +193,14 @@ def _check_rounds(config: RunConfig, settings: Settings) -> None:
         raise ConfigError(f"must be 0 unless the pool is local, but got {config.measure.pool!r}", "collect.rounds")
 
 
-def _again(items: Sequence[Item], tunings: Sequence[TaskTuning], database: Database) -> list[Again]:
+def _retimings(items: Sequence[Item], tunings: Sequence[TaskTuning], database: Database) -> list[Retiming]:
     """What is to be timed again: all programs of every task that wants it."""
     rounds = {item.workload.key: item.rounds for item in items}
     tasks: dict[str, TaskTuning] = {}
     for tuning in tunings:
         tasks.setdefault(tuning.task.workload.key, tuning)  # the random half has the task's own name
     return [
-        Again.of(tuning, known(database, tuning.task.workload, tuning.settings), rounds[key])
+        Retiming.of(tuning, known(database, tuning.task.workload, tuning.settings), rounds[key])
         for key, tuning in tasks.items()
         if rounds[key]
     ]
@@ -232,8 +231,8 @@ class _Kept:
 
     Attributes:
         source: what the items were made of; while it is the same, networks need not be imported again.
-        items: of the latest sitting.
-        tasks: of all sittings, the hardware that of the first.
+        items: of the latest session.
+        tasks: of all sessions, the hardware that of the first.
     """
 
     source: dict[str, Any]
@@ -268,7 +267,7 @@ class _Kept:
 
 
 def _items_and_tasks(config: RunConfig, settings: Settings) -> tuple[tuple[Item, ...], list[TaskData]]:
-    """What to measure, and the same as tasks of a dataset, kept beside the records for the next sitting.
+    """What to measure, and the same as tasks of a dataset, kept beside the records for the next session.
 
     Raises:
         ConfigError: items that cannot be made, or a collection that was begun on another machine.

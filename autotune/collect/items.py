@@ -25,7 +25,7 @@ class Item:
         workload: what is computed.
         programs: to measure.
         networks: network -> how often the task occurs in it.
-        rounds: bursts of each program, timed again in turns; 0: none.
+        rounds: bursts of each program, timed again, interleaved; 0: none.
     """
 
     name: str

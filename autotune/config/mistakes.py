@@ -18,11 +18,11 @@ def mistakes_of(error: ValidationError, section: type[BaseModel]) -> list[tuple[
 
 def in_python(error: ValidationError, section: type[BaseModel]) -> str:
     """The same for a section that is made in Python, whose keys are arguments."""
-    told = []
-    for item, (key, sentence) in zip(error.errors(), mistakes_of(error, section), strict=True):
+    sentences = []
+    for key, sentence in mistakes_of(error, section):
         sentence = sentence.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
-        told.append(f"`{key}` {sentence.replace(', but got ', f', but got {key}=', 1)}" if item["loc"] else sentence)
-    return "\n".join(told)
+        sentences.append(f"`{key}` {sentence.replace(', but got ', f', but got {key}=', 1)}" if key else sentence)
+    return "\n".join(sentences)
 
 
 def _sentence(item: Any, section: type[BaseModel]) -> str:

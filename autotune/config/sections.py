@@ -90,7 +90,7 @@ class Search(Section):
 
 
 class Transfer(Section):
-    """What the search is told of other tasks, see docs/cost_model_lab.md."""
+    """How the search learns from other tasks, see docs/cost_model_lab.md."""
 
     source: Named[Any] = Field(
         description="A dataset's folder, a records file, or what `autotune costmodel train` wrote."

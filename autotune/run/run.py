@@ -46,7 +46,7 @@ class Outcome:
         seconds: wall time of the run.
         wrong: what is wrong with the executable of a network; "" where nothing is.
         stopped: whether the user did so after the search.
-        untracked: what the tracking store has not got, and why; "" where it has everything, or is still being told.
+        untracked: what the tracking store has not got, and why; "" where it has everything, or is still being uploaded.
     """
 
     results: Sequence[TuneResult]
@@ -89,7 +89,7 @@ def run(
         config: what to do.
         where: name of its file, for who looks at the run later.
         resume: go on with the records that are there; otherwise those in the run folder are set aside.
-        callbacks: who is told of the progress.
+        callbacks: listeners of the run.
         say: shows a sentence to the user.
         show: is given the outcome before the tracking store is waited for.
 

@@ -93,8 +93,8 @@ class TaskTuning:
         """Takes in what is in the records file, so that it is not measured again.
 
         Records with this run's seed are its own: they count as trials, and new ones are numbered after them. Those of
-        other seeds, of runs that may be going on at this moment, are only known. Where the search is told of other
-        tasks, its own rounds are learned one by one, so that the source is judged again as it was then.
+        other seeds, of runs that may be going on at this moment, are only known. Where the search learns from
+        other tasks, its own rounds are learned one by one, so that the source is evaluated as it was then.
         """
         rounds: dict[int, list[tuple[Candidate, float]]] = {}
         chosen: list[Candidate] = []
@@ -160,13 +160,13 @@ class TaskTuning:
             self._exhausted = False  # the next round finds out again, once these are measured
         return list(trials.values())
 
-    def finalists(self, turn: int) -> list[Trial]:
-        """The fastest candidates, to be timed for the `turn`th time (from 0) at the end."""
+    def finalists(self, number: int) -> list[Trial]:
+        """The fastest candidates, to be timed for the `number`th time (from 0) at the end."""
         count = self.settings.search.finalists
         chosen = finalists((*self.records.fastest(count), *self.others.fastest(count)), count)
         self._finalists = {record.trace_key: record for record in chosen}
         timed = [record.trace_key for record in self.finals]
-        return [record.to_trial() for record in chosen if timed.count(record.trace_key) <= turn and len(chosen) > 1]
+        return [record.to_trial() for record in chosen if timed.count(record.trace_key) <= number and len(chosen) > 1]
 
     def final(self, result: TrialResult) -> Record:
         """Takes in that a finalist was timed; the record of it."""
@@ -201,15 +201,15 @@ class TaskTuning:
     def settle(self, records: Sequence[Record], measure_seconds: float) -> None:
         """Applies the records of a round, in the order of asking, and refits the model."""
         self.phases["measure"] += measure_seconds
-        told: list[tuple[Candidate, float]] = []
+        measured: list[tuple[Candidate, float]] = []
         for record in sorted(records, key=lambda record: record.order):
             self._keep(record)
-            told += [(c, record.seconds) for c in self._proposed[record.trace_key]]
+            measured += [(c, record.seconds) for c in self._proposed[record.trace_key]]
             self._next = max(self._next, record.order + 1)
         self._proposed.clear()
         self._round += 1
         self.history.append(self.fastest)
-        self._learn(told, refit=not self.done)
+        self._learn(measured, refit=not self.done)
 
     def result(self, interrupted: bool = False) -> TuneResult:
         """What the task has come to by now."""
@@ -285,12 +285,12 @@ class TaskTuning:
         if record.ok and not self.fastest <= record.seconds:
             self.fastest = record.seconds
 
-    def _learn(self, told: Sequence[tuple[Candidate, float]], refit: bool = True) -> None:
+    def _learn(self, measured: Sequence[tuple[Candidate, float]], refit: bool = True) -> None:
         start, before = time.perf_counter(), self.scorer.seconds
-        if told:
-            seconds = np.array([latency for _, latency in told])
-            self.strategy.tell([candidate for candidate, _ in told], seconds)
-            self.scorer.observe([candidate for candidate, _ in told], seconds.tolist())
+        if measured:
+            seconds = np.array([latency for _, latency in measured])
+            self.strategy.tell([candidate for candidate, _ in measured], seconds)
+            self.scorer.observe([candidate for candidate, _ in measured], seconds.tolist())
             if refit:
                 self.scorer.refit()
         inside = self.scorer.seconds - before

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from autotune.search.base import NoLegalSchedule, SearchStrategy
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler, require_legal
 from autotune.tuning.callbacks import Callback
-from autotune.tuning.knob_scorer import KnobScorer
 from autotune.tuning.loop import run_rounds
 from autotune.tuning.pools import make_pool
 from autotune.tuning.result import AllTrialsFailed, TuneResult
@@ -74,7 +73,7 @@ def tune(
         transfer: what is known from other tasks, in place of `cost_model.transfer`; or just the source: a dataset's
             folder, a records file, a saved model, or a `Source` opened before, learned from once for many calls.
         records: file to append records to. What it holds of this workload is not measured again.
-        callbacks: who is told of the progress.
+        callbacks: listeners of the run.
 
     Returns:
         The result; after Ctrl-C with what was measured by then.
@@ -98,8 +97,8 @@ def tune(
         space = replace(space, workload=workload)
     model = cost_model if isinstance(cost_model, Model) else Model(name=cost_model)
     if transfer is not None:
-        told = transfer if isinstance(transfer, Transfer) else Transfer(source=transfer)
-        model = Model(**{**dict(model), "transfer": told})
+        section = transfer if isinstance(transfer, Transfer) else Transfer(source=transfer)
+        model = Model(**{**dict(model), "transfer": section})
     settings = Settings(
         on,
         trials,
@@ -110,7 +109,7 @@ def tune(
     )
     source, task = source_of(settings), Task(name, workload)
     space, algorithms = space or template_space(task, settings), known_algorithms(task, settings)
-    with opened(records) as database:
+    with nullcontext() if records is None else Database(records) as database:
         tuning = prepare(task, settings, known(database, workload, settings), space, algorithms, source)
         if tuning.failure is not None:
             raise tuning.failure
@@ -149,15 +148,25 @@ def prepare(
     if settings.target.simulated:  # says the same every time
         settings = settings.searching(finalists=0)
     space = space or generate(task.workload, settings.target.hardware, algorithms)
-    failure = _failure(space)
-    scorer = _scorer(space, settings, task.workload.key)
-    if failure is None and source is not None and settings.cost_model.transfer and source.knows(space.hardware):
-        target_task = described(scorer, settings.generator(task.workload.key, "transfer"))
-        scorer.transfer = source.for_task(target_task, transfer_options(settings.cost_model.transfer), settings.seed)
-    how = settings.search
-    strategy = strategies.get(how.strategy)(
-        space, scorer, settings.generator(task.workload.key, "search"), **how.options
+    failure: NoLegalSchedule | None = None
+    try:
+        require_legal(space)
+    except NoLegalSchedule as error:
+        failure = error
+    of, key = settings.cost_model, task.workload.key
+    scorer = ModelScorer(
+        space,
+        make_model(of, settings.seed),
+        settings.generator(key, "guide"),
+        extractor=partial(FeatureExtractor, cold_constants=settings.measure.cache == "network"),
+        exploration=of.exploration,
+        features=of.features,
     )
+    if failure is None and source is not None and of.transfer and source.knows(space.hardware):
+        target_task = described(scorer, settings.generator(key, "transfer"))
+        scorer.transfer = source.for_task(target_task, transfer_options(of.transfer), settings.seed)
+    how = settings.search
+    strategy = strategies.get(how.strategy)(space, scorer, settings.generator(key, "search"), **how.options)
     tuning = TaskTuning(task, space, settings, strategy, scorer, describe_host())
     if failure is not None:
         tuning.refuse(failure)
@@ -165,29 +174,8 @@ def prepare(
     return tuning
 
 
-def _scorer(space: SearchSpace, settings: Settings, key: str) -> ModelScorer:
-    """The scorer of a task by its cost model; `key` is the workload's."""
-    of = settings.cost_model
-    model = make_model(of, settings.seed)
-    extractor = partial(FeatureExtractor, cold_constants=settings.measure.cache == "network")
-    rng = settings.generator(key, "guide")
-    if of.features == "loops":
-        return ModelScorer(space, model, rng, extractor=extractor, exploration=of.exploration)
-    loops = of.features == "both"
-    return KnobScorer(space, model, rng, extractor=extractor, exploration=of.exploration, loops=loops)
-
-
-def _failure(space: SearchSpace) -> NoLegalSchedule | None:
-    """That no candidate of a space is legal, found out before anything is measured; None where one is."""
-    try:
-        require_legal(space)
-    except NoLegalSchedule as error:
-        return error
-    return None
-
-
 def source_of(settings: Settings) -> Source | None:
-    """What the searches are told of other tasks, opened; None where they are told nothing.
+    """What the searches learn of other tasks, opened; None where nothing.
 
     Raises:
         TransferError, DatasetError, RecordError, ModelError: it cannot be used.
@@ -263,13 +251,3 @@ def known(database: Database | None, workload: Workload, settings: Settings) -> 
         for record in database.records(workload.key, settings.target.name)
         if record.threads == settings.threads and record.cache == settings.measure.cache
     ]
-
-
-@contextmanager
-def opened(path: str | os.PathLike[str] | None) -> Iterator[Database | None]:
-    """The database of a records file; None where no file is wanted."""
-    if path is None:
-        yield None
-    else:
-        with Database(path) as database:
-            yield database

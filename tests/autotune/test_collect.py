@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
-from autotune.collect import again, collection, items
+from autotune.collect import collection, items, retiming
 from autotune.collect.collection import tasks_beside
 from autotune.collect.random_programs import MOST_ELEMENTS, OPERATIONS, random_workload
 from autotune.config import ConfigError, check_config, in_file
@@ -161,7 +161,7 @@ def test_programs_are_timed_again_task_by_task_and_go_on_where_they_were(tmp_pat
         if "timed again  matmul" in text:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(again, "TurnTimer", Timer)
+    monkeypatch.setattr(retiming, "TurnTimer", Timer)
     once = collection.collect(config_of(tmp_path)).dataset
     worked = [int(np.isfinite(once.seconds(task)).sum()) for task in once.tasks]
     config = config_of(tmp_path)

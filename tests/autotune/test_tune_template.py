@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
-from autotune.tuning.knob_scorer import KnobScorer
+from autotune.tuning.scorer import ModelScorer
 from costmodel.features import NAMES, SECONDS
 from costmodel.features.knobs import KnobFeatures
 from costmodel.models.lightgbm_model import LightGBMModel
@@ -112,7 +112,7 @@ def test_knob_features_of_other_spaces_tell_sketches_apart():
 def test_a_guide_by_knobs_learns_the_order_of_candidates(loops):
     space = get("conv2d.cpu")(PADDED).space(registry.get("cpu").hardware)
     rng = np.random.default_rng(0)
-    scorer = KnobScorer(space, LightGBMModel(), rng, loops=loops)
+    scorer = ModelScorer(space, LightGBMModel(), rng, features="both" if loops else "knobs")
     from autotune.search import Candidate
 
     def seconds(sketch, choices):
@@ -134,7 +134,7 @@ def test_a_guide_by_knobs_learns_the_order_of_candidates(loops):
 
 def test_features_of_knobs_alone_leave_the_loops_out():
     space = get("conv2d.cpu")(CONV).space(registry.get("cpu").hardware)
-    scorer = KnobScorer(space, RooflineModel(), np.random.default_rng(0))
+    scorer = ModelScorer(space, RooflineModel(), np.random.default_rng(0), features="knobs")
     columns = space.sketches[0].expand(np.zeros((3, len(space.sketches[0].groups)), np.int32))
     found = scorer._extractor(0)(columns)
     assert found.shape == (3, 1, len(NAMES) + len(KnobFeatures(space).names))
