@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from autotune import config
 from autotune.tuning.callbacks import Callback, Progress
 from autotune.tuning.loop import run_rounds
+from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from autotune.tuning.tuner import prepare
 from measure.database import Database
 from measure.fleet.pool import FleetPool
@@ -130,7 +131,10 @@ def search(devices: int, seconds: float, trials: int, tasks: int, file: Path) ->
         file: for the records.
     """
     settings = Settings(
-        trials=trials // tasks, batch=64, strategy="random", cost_model="random", finalists=0, threads=2
+        trials=trials // tasks,
+        search=config.Search(strategy="random", batch=64, finalists=0),
+        cost_model=config.Model(name="random"),
+        measure=config.Measure(threads=2),
     )
     shapes = [workloads.matmul(256 + 32 * place, 512, 512) for place in range(tasks)]
     tunings = [prepare(Task(f"matmul{place}", shape), settings) for place, shape in enumerate(shapes)]

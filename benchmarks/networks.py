@@ -21,8 +21,9 @@ import yaml
 from autotune.config import RunConfig, check_config
 from autotune.network.build import make_feeds
 from autotune.network.deploy import FOLDER, compare
-from autotune.run.resolve import network_of, settings_of
+from autotune.run.resolve import settings_of
 from autotune.run.run import run
+from autotune.run.workloads import network_of
 from benchmarks import results, tables
 from benchmarks.ort_arena import Arena, measure_arena
 
@@ -70,8 +71,8 @@ def measured(name: str, trials: int, turns: int, folder: Path, **keys: Any) -> d
 
 def onnxruntime_arena(config: RunConfig) -> Arena:
     """ONNX Runtime's arena on the model of a run."""
-    network = network_of(config, "benchmark")
-    threads = settings_of(config, "benchmark").threads
+    network = network_of(config)
+    threads = settings_of(config).threads
     with tempfile.TemporaryDirectory(prefix="autotune-arena-") as place:
         file = Path(place) / "model.onnx"
         onnx.save(network.model, file)

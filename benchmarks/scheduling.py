@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from autotune.config import check_config
 from autotune.network.deploy import limits_of
-from autotune.run.resolve import network_of, settings_of
+from autotune.run.resolve import settings_of
+from autotune.run.workloads import network_of
 from autotune.schedulers import SCHEDULERS, TaskScheduler, TaskState
 from autotune.tuning.loop import run_rounds, state_of
 from autotune.tuning.pools import make_pool
@@ -72,9 +73,9 @@ def recorded(name: str, trials: int, batch: int) -> list[TaskState]:
     keys = {"name": name, "model": name, "trials": trials, "measure": {"cache": "network"}}
     keys["search"] = {"batch": batch, "finalists": 0}
     config = check_config(keys, "benchmark")
-    settings, network = settings_of(config, "benchmark"), network_of(config, "benchmark")
+    settings, network = settings_of(config), network_of(config)
     tunings = [prepare(task, settings, algorithms=limits_of(config).allowed(task.workload)) for task in network.tasks]
-    with make_pool("local") as pool:
+    with make_pool(config.measure) as pool:
         run_rounds(tunings, pool, budget=trials)
     return [state_of(tuning) for tuning in tunings]
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.config import Measure
 from autotune.tuning.tuner import tune
 from measure.record import Record
 from search_space.workloads import Workload
@@ -36,7 +37,7 @@ def tuned(workload: Workload, trials: int, seed: int, threads: int) -> Tuned:
         RuntimeError: no trial of generated code worked.
     """
     start = time.perf_counter()
-    result = tune(workload, target="cpu", trials=trials, seed=seed, threads=threads)
+    result = tune(workload, target="cpu", trials=trials, seed=seed, measure=Measure(threads=threads))
     seconds = time.perf_counter() - start
     generated = fastest([record for record in result.records if record.algorithm != LIBRARY])
     library = fastest([record for record in result.records if record.algorithm == LIBRARY])

@@ -39,7 +39,7 @@ with LocalPool() as pool:
     for log_inp, log_acc in itertools.product(inputs, sums):
         try:
             design = replace(PYNQ, log_inp_buffer=log_inp, log_acc_buffer=log_acc)
-            result = autotune.tune(workload, target=design, trials=6, pool=pool)
+            result = autotune.tune(workload, target=design, trials=6, measure=pool)
         except (ConfigurationError, NoLegalSchedule) as error:
             print(f"{log_inp}, {log_acc}: {error}")
             continue

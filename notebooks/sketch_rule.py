@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import autotune
+from autotune.config import Search
 from search_space import te
 from search_space.schedule.steps import Annotate, Reorder, Split
 from search_space.sketch.base import SketchRule
@@ -95,7 +96,7 @@ print(after.sketches[0].steps, after.sketches[0].program, sep="\n\n")
 # equally often, whatever the cost model thinks of a rule that it has never seen.
 
 # %%
-result = autotune.tune(workload, trials=18, strategy="random", finalists=0, seed=0)
+result = autotune.tune(workload, trials=18, search=Search(strategy="random", finalists=0), seed=0)
 figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
 for place, sketch in enumerate(after.sketches):
     seconds = np.array([record.seconds for record in result.records if record.sketch == sketch.name])

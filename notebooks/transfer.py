@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import autotune
+from autotune.config import Search
 from costmodel.dataset import Dataset
 from costmodel.models import registry as models
 from costmodel.transfer import Options, Source
@@ -93,7 +94,7 @@ fields = {
 design.write_text(json.dumps(fields))
 
 workload = data.tasks[2].workload
-options = {"target": f"vta:{design}", "trials": 16, "batch": 8, "seed": 0}
+options = {"target": f"vta:{design}", "trials": 16, "search": Search(batch=8), "seed": 0}
 results = {
     "alone": autotune.tune(workload, **options),
     "with the first design": autotune.tune(workload, **options, transfer=str(DATASET)),

@@ -9,52 +9,42 @@ from typing import Annotated
 import typer
 
 from autotune.cli.errors import INTERRUPTED, bad_input
+from autotune.cli.options import Overrides, Pool, Quiet, RunFolder, TokenFile, console_for, load
 
 
 def collect(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Configuration file (YAML) with `collect`.")],
-    minutes: Annotated[float | None, typer.Option(min=0, help="Minutes after which this sitting ends.")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any configuration key, dotted; again for more."),
-    ] = None,
-    pool: Annotated[str | None, typer.Option(help="local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE.")] = None,
-    token_file: Annotated[str | None, typer.Option(help="File with the token of RPC devices.")] = None,
-    output: Annotated[str | None, typer.Option(help="The run folder.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing but problems.")] = False,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Minutes after which this session ends.")] = None,
+    overrides: Overrides = None,
+    pool: Pool = None,
+    token_file: TokenFile = None,
+    output: RunFolder = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Collects a dataset of measured programs; goes on with what an earlier sitting measured."""
-    with bad_input():
-        from rich.console import Console
-
+    """Collects a dataset of measured programs; goes on with what an earlier session measured."""
+    with bad_input(config=config):
         from autotune.cli.dataset import summary_tables
-        from autotune.collect.collection import collect as sit
-        from autotune.config import load_config, parse_overrides
+        from autotune.collect.collection import collect as measure
         from autotune.report.progress import LiveProgress
         from costmodel.dataset.stats import stats
 
-        given = {"measure.pool": pool, "measure.token_file": token_file, "output": output}
-        given = {key: value for key, value in given.items() if value is not None}
-        loaded = load_config(config, {**parse_overrides(overrides or []), **given})
-        console = Console()
-        if not console.is_terminal:
-            console.width = 120
+        loaded = load(config, overrides, {"measure.pool": pool, "measure.token_file": token_file, "output": output})
+        console = console_for(120)
 
         def say(text: str) -> None:
             if not quiet:
                 console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-        sitting = sit(loaded, str(config), minutes, [] if quiet else [LiveProgress(console)], say)
-        for problem in sitting.problems:
+        session = measure(loaded, minutes, [] if quiet else [LiveProgress(console)], say)
+        for problem in session.problems:
             typer.echo(problem, err=True)
-        if sitting.dataset is not None and not quiet:
-            for table in summary_tables(stats(sitting.dataset)):
+        if session.dataset is not None and not quiet:
+            for table in summary_tables(stats(session.dataset)):
                 console.print(table)
-        say(f"{sitting.measured} programs measured in this sitting, {sitting.trials} of {sitting.total} in all")
-        say(f"everything is in {sitting.folder}")
-    if sitting.interrupted:
-        again = " ".join(sys.argv[1:])
-        typer.echo(f"stopped; every finished trial is kept. To go on: autotune {again}", err=True)
+        say(f"{session.measured} programs measured in this session, {session.trials} of {session.total} in all")
+        say(f"everything is in {session.folder}")
+    if session.interrupted:
+        typer.echo(f"stopped; every finished trial is kept. To go on: autotune {' '.join(sys.argv[1:])}", err=True)
         raise typer.Exit(INTERRUPTED)
-    if not sitting.complete:
+    if not session.complete:
         say("the same command goes on")

@@ -1,4 +1,4 @@
-"""`autotune costmodel`: models trained, judged, compared and tuned. What a command needs is imported when it runs."""
+"""`autotune costmodel`: models trained, evaluated, compared and tuned. What it needs is imported when it runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli.errors import bad_input
+from autotune.cli.options import check_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,7 +25,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DATASET", help="Folder of a dat
 SplitFile = Annotated[Path | None, typer.Option("--split", metavar="FILE", help="What `autotune dataset split` wrote.")]
 HoldOut = Annotated[
     list[str] | None,
-    typer.Option("--hold-out", metavar="NETWORK", help="Network to be judged on, in place of --split; again for more."),
+    typer.Option("--hold-out", metavar="NETWORK", help="Network to evaluate on, in place of --split; again for more."),
 ]
 Target = Annotated[str | None, typer.Option("--target", help="Leave out what was measured on others.")]
 Options = Annotated[
@@ -54,7 +55,7 @@ def train(
     track: Track = None,
     tracking_uri: Uri = None,
 ) -> None:
-    """Teaches a model what a dataset holds, and judges it on what a split holds back of it."""
+    """Trains a model on what a dataset holds, and evaluates it on what a split holds back of it."""
     with bad_input():
         from autotune.lab import folder, tracked
         from costmodel.evaluate import Comparison, compare, evaluate, fitted, samples
@@ -91,18 +92,18 @@ def evaluate_command(
     ] = None,
     json_file: Json = None,
 ) -> None:
-    """Judges a model on the test part of a split, or on everything."""
+    """Evaluates a model on the test part of a split, or on everything."""
     with bad_input():
         from autotune.lab import folder as folders
         from autotune.run.folder import write_json
         from costmodel.evaluate import Comparison, evaluate
 
-        _check_json(json_file)
+        check_json(json_file)
         name, loaded = folders.load(folder, model)
         data = _open(dataset, target)
         chosen = _split(data, split, hold_out)
-        judged = _everything(data) if chosen is None else chosen.test(data)
-        found = evaluate(loaded, data, judged, _networks(chosen))
+        parts = _everything(data) if chosen is None else chosen.test(data)
+        found = evaluate(loaded, data, parts, _networks(chosen))
         _print([Comparison(name, {}, loaded, math.nan, found)], _title(chosen, data))
         _print_networks(found)
         if json_file is not None:
@@ -127,7 +128,7 @@ def compare_command(
     track: Track = None,
     tracking_uri: Uri = None,
 ) -> None:
-    """Teaches and judges models on one split: a table, with random choice and the roofline alone in it."""
+    """Trains and evaluates models on one split: a table, with random choice and the roofline alone in it."""
     with bad_input():
         from autotune.lab import tracked
         from autotune.run.folder import write_json
@@ -135,7 +136,7 @@ def compare_command(
         from costmodel.evaluate import compare
         from costmodel.models import registry
 
-        _check_json(json_file)
+        check_json(json_file)
         named = [name for name in (models or ",".join(registry.MODELS)).split(",") if name]
         names = list(dict.fromkeys([*named, *(own or ()), "roofline", "random"]))
         for name in names:
@@ -178,7 +179,7 @@ def tune(
         from autotune.lab.hyperparameters import tune as search
         from autotune.run.folder import write_json
 
-        _check_json(output, "--output")
+        check_json(output, "--output")
         data = _open(dataset, target)
         chosen = _split(data, split, hold_out)
         parts = _everything(data) if chosen is None else chosen.train(data)
@@ -308,10 +309,3 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _check_json(path: Path | None, option: str = "--json") -> None:
-    from autotune.config import ConfigError
-
-    if path is not None and not path.absolute().parent.is_dir():
-        raise ConfigError(f"`{option}` must be a file in an existing folder, but got {path}")

@@ -108,7 +108,7 @@ def split(
         list[str] | None, typer.Option(metavar="NAME", help="Target or network to test on; again for more.")
     ] = None,
 ) -> None:
-    """Writes which tasks of a dataset to learn from and which to be judged on."""
+    """Writes which tasks of a dataset to learn from and which to be evaluated on."""
     with bad_input():
         from autotune.config import ConfigError
         from autotune.run.folder import write_json
@@ -142,8 +142,8 @@ def summary_tables(found: Sequence[TaskStats]) -> list[Table]:
     targets = _table("target", "machine", "tasks", "programs", "valid", "random", "search", "failures")
     for (target, machine), group in by_target.items():
         failures = sum((Counter(one.errors) for one in group), Counter[str]())
-        told = ", ".join(f"{error} {count}" for error, count in failures.most_common()) or "none"
-        targets.add_row(target, machine, *_counts(group), told)
+        classes = ", ".join(f"{error} {count}" for error, count in failures.most_common()) or "none"
+        targets.add_row(target, machine, *_counts(group), classes)
     networks = _table("target", "network", "tasks", "programs", "valid", "random", "search", "least valid of a task")
     for (target, name), group in by_network.items():
         networks.add_row(target, name, *_counts(group), str(min(one.valid for one in group)))

@@ -6,6 +6,7 @@ import errno
 import select
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -16,18 +17,25 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def bad_input(again: str = "") -> Iterator[None]:
+def bad_input(hint: str = "", config: Path | None = None) -> Iterator[None]:
     """Ends the program with one clear sentence where the input is to blame, or a disk that is full, or Ctrl-C.
 
     Args:
-        again: how to go on once there is room, or after Ctrl-C.
+        hint: how to go on once there is room, or after Ctrl-C.
+        config: file that mistakes at keys of the configuration are in.
     """
     try:
-        yield
+        if config is None:
+            yield
+        else:
+            from autotune.config import in_file
+
+            with in_file(config):
+                yield
     except KeyboardInterrupt:
-        if not again:
+        if not hint:
             raise
-        typer.echo(f"stopped; every finished trial is kept. {again}", err=True)
+        typer.echo(f"stopped; every finished trial is kept. {hint}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except OSError as error:
         if nobody_reads(error):
@@ -35,11 +43,11 @@ def bad_input(again: str = "") -> Iterator[None]:
         full = error.errno in NO_ROOM
         place = error.filename or ("a file must have room" if full else "")
         sentence = f"{place}: {error.strerror}" if place else str(error)
-        fail(f"{sentence}. {again}" if full and again else sentence)
+        fail(f"{sentence}. {hint}" if full and hint else sentence)
     except Exception as error:
         if not isinstance(error, _reported()):
             raise
-        fail(f"{error}. {again}" if again and isinstance(error, _full()) else str(error))
+        fail(f"{error}. {hint}" if hint and isinstance(error, _full()) else str(error))
 
 
 def nobody_reads(error: Exception) -> bool:

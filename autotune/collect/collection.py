@@ -1,4 +1,4 @@
-"""A sitting of collecting: rounds of all tasks in turn, so that whatever ends it leaves a balanced dataset."""
+"""A session of collecting: rounds of all tasks in turn, so that whatever ends it leaves a balanced dataset."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.collect.again import Again, time_again
 from autotune.collect.items import Item, collect_of, items_of
+from autotune.collect.retiming import Retiming, retime
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run import folder as run_folder
 from autotune.run.resolve import settings_of
@@ -20,8 +20,9 @@ from autotune.tuning.callbacks import Callback
 from autotune.tuning.loop import run_rounds
 from autotune.tuning.pools import check_runnable, make_pool
 from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings, TaskTuning
+from autotune.tuning.task_tuning import TaskTuning
 from autotune.tuning.tuner import known, prepare
 from costmodel.dataset import Dataset, DatasetError, TaskData
 from costmodel.dataset.build import build, machine_of
@@ -32,7 +33,6 @@ from measure.host import describe_host
 from measure.record import Record
 from search_space.extras import require
 from search_space.space import generate
-from targets import registry
 
 TASKS = "tasks.json"
 """File beside the records: what is known of the tasks besides, and the hardware as it was taken at first."""
@@ -40,8 +40,8 @@ RANDOM = "random"
 
 
 @dataclass(frozen=True)
-class Sitting:
-    """What a sitting came to.
+class Session:
+    """What a session came to.
 
     Attributes:
         measured: times that it measured a program.
@@ -81,7 +81,6 @@ class Balanced(TaskScheduler):
         self._tasks, self._end = tasks, end
 
     def choose(self, tasks: Sequence[TaskState]) -> int | None:
-        """See `TaskScheduler.choose`."""
         if self._end is not None and time.monotonic() >= self._end:
             return None
         open_ = [number for number, state in enumerate(tasks) if not state.done]
@@ -90,18 +89,16 @@ class Balanced(TaskScheduler):
 
 def collect(
     config: RunConfig,
-    where: str,
     minutes: float | None = None,
     callbacks: Sequence[Callback] = (),
     say: Callable[[str], None] = lambda text: None,
-) -> Sitting:
+) -> Session:
     """Measures programs of every task of a collection, and makes a dataset of them; goes on with what is there.
 
     Args:
         config: with `collect`.
-        where: name of its file, for messages.
-        minutes: after which the sitting ends; None: when everything is measured.
-        callbacks: who is told of the progress.
+        minutes: after which the session ends; None: when everything is measured.
+        callbacks: listeners of the run.
         say: shows a sentence to the user.
 
     Raises:
@@ -110,20 +107,20 @@ def collect(
         DatasetError: no dataset can be made of the records.
     """
     require("collecting a dataset", "pyarrow")
-    share = collect_of(config, where).random_share
+    share = collect_of(config).random_share
     if config.search.strategy == RANDOM:
-        raise ConfigError(f"{where}:search.strategy: a collection must have a guided strategy, but got {RANDOM!r}")
-    settings = replace(settings_of(config, where), finalists=0)
-    check_runnable(config.measure.pool, [settings.target], where)
+        raise ConfigError(f"a collection must have a guided strategy, but got {RANDOM!r}", "search.strategy")
+    settings = settings_of(config).searching(finalists=0)
+    check_runnable(config.measure, [settings.target])
     end = None if minutes is None else time.monotonic() + 60 * minutes
     folder = run_folder.make_folder(config)
-    with errors_at(f"{where}:measure.pool"):
-        pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
+    with errors_at("measure.pool"):
+        pool = make_pool(config.measure)
     with run_folder.claimed(folder), Database(config.records_path) as database:
-        database.check_compatible(settings.target)
-        items, tasks = _items_and_tasks(config, where, settings)
+        database.check_compatible(settings.target.name)
+        items, tasks = _items_and_tasks(config, settings)
         if any(item.rounds for item in items):
-            _check_rounds(config, where)
+            _check_rounds(config, settings)
         say(f"{len(items)} tasks, {sum(item.programs for item in items)} programs; {len(database)} records are there")
         tunings = [
             tuning
@@ -134,18 +131,18 @@ def collect(
         with pool:  # it keeps others from timing while it is open
             results = run_rounds(tunings, pool, database, callbacks, Balanced(tunings, end))
         interrupted = any(result.interrupted for result in results)
-        again, timed = _again(items, tunings, database), 0
+        retimings, timed = _retimings(items, tunings, database), 0
         if not interrupted and all(tuning.done for tuning in tunings):
-            timed, interrupted = time_again(again, database, end, say)
+            timed, interrupted = retime(retimings, database, end, say)
         measured = len(database) - before
         dataset = None
         if not interrupted and len(database):
             say("making the dataset")
-            dataset = build(database, tasks_beside(config.records_path))  # of earlier sittings, too
+            dataset = build(database, tasks_beside(config.records_path))  # of earlier sessions, too
             dataset.write(folder / "dataset")
-    left = sum(len(task.records) for task in again) - timed
+    left = sum(len(task.records) for task in retimings) - timed
     trials = sum(len(tuning.records) for tuning in tunings)
-    return Sitting(
+    return Session(
         measured,
         trials,
         sum(tuning.total for tuning in tunings),
@@ -167,15 +164,15 @@ def tunings_of(
         task: the same as datasets have it, its hardware included.
         settings: of the guided search.
         share: of the programs that are drawn at random.
-        records: of the task, of earlier sittings.
+        records: of the task, of earlier sessions.
     """
     space = generate(item.workload, task.hardware)
     at_random = round(share * item.programs)
     halves = []
-    for strategy, trials in ((RANDOM, at_random), (settings.strategy, item.programs - at_random)):
+    for strategy, trials in ((RANDOM, at_random), (settings.search.strategy, item.programs - at_random)):
         if trials:
-            options = {} if strategy == RANDOM else settings.strategy_options
-            how = replace(settings, strategy=strategy, strategy_options=options, trials=trials)
+            options = {} if strategy == RANDOM else settings.search.options
+            how = replace(settings.searching(strategy=strategy, options=options), trials=trials)
             own = [record for record in records if record.provenance.startswith(f"{strategy} ")]
             name = item.name if strategy == RANDOM else f"{item.name} ({strategy})"
             tuning = prepare(Task(name, item.workload), how, (), space)
@@ -186,28 +183,26 @@ def tunings_of(
     return halves
 
 
-def _check_rounds(config: RunConfig, where: str) -> None:
-    """Refuses timing in turns where there is nothing to time on this machine.
+def _check_rounds(config: RunConfig, settings: Settings) -> None:
+    """Refuses interleaved timing where there is nothing to time on this machine.
 
     Raises:
         ConfigError: the target is simulated, or another machine measures.
     """
-    if registry.get(config.target).simulated:
-        raise ConfigError(f"{where}:collect.rounds: must be 0 for a simulated target, but got it for {config.target}")
+    if settings.target.simulated:
+        raise ConfigError(f"must be 0 for a simulated target, but got it for {config.target}", "collect.rounds")
     if config.measure.pool != "local":
-        raise ConfigError(
-            f"{where}:collect.rounds: must be 0 unless the pool is local, but got {config.measure.pool!r}"
-        )
+        raise ConfigError(f"must be 0 unless the pool is local, but got {config.measure.pool!r}", "collect.rounds")
 
 
-def _again(items: Sequence[Item], tunings: Sequence[TaskTuning], database: Database) -> list[Again]:
+def _retimings(items: Sequence[Item], tunings: Sequence[TaskTuning], database: Database) -> list[Retiming]:
     """What is to be timed again: all programs of every task that wants it."""
     rounds = {item.workload.key: item.rounds for item in items}
     tasks: dict[str, TaskTuning] = {}
     for tuning in tunings:
         tasks.setdefault(tuning.task.workload.key, tuning)  # the random half has the task's own name
     return [
-        Again.of(tuning, known(database, tuning.task.workload, tuning.settings), rounds[key])
+        Retiming.of(tuning, known(database, tuning.task.workload, tuning.settings), rounds[key])
         for key, tuning in tasks.items()
         if rounds[key]
     ]
@@ -238,8 +233,8 @@ class _Kept:
 
     Attributes:
         source: what the items were made of; while it is the same, networks need not be imported again.
-        items: of the latest sitting.
-        tasks: of all sittings, the hardware that of the first.
+        items: of the latest session.
+        tasks: of all sessions, the hardware that of the first.
     """
 
     source: dict[str, Any]
@@ -273,15 +268,15 @@ class _Kept:
         run_folder.write_json(document, path)
 
 
-def _items_and_tasks(config: RunConfig, where: str, settings: Settings) -> tuple[tuple[Item, ...], list[TaskData]]:
-    """What to measure, and the same as tasks of a dataset, kept beside the records for the next sitting.
+def _items_and_tasks(config: RunConfig, settings: Settings) -> tuple[tuple[Item, ...], list[TaskData]]:
+    """What to measure, and the same as tasks of a dataset, kept beside the records for the next session.
 
     Raises:
         ConfigError: items that cannot be made, or a collection that was begun on another machine.
     """
     path = config.records_path.parent / TASKS
     kept = _Kept.read(path)
-    target = registry.get(settings.target)
+    target = settings.target
     machine = machine_of(describe_host(), target.simulated)
     if others := {task.machine for task in kept.tasks} - {machine}:
         raise ConfigError(
@@ -289,10 +284,10 @@ def _items_and_tasks(config: RunConfig, where: str, settings: Settings) -> tuple
             f"but this is {machine}"
         )
     source = config.model_dump(mode="json", include={"collect", "network", "target", "seed"})
-    items = kept.items if kept.source == source else tuple(items_of(config, where))
-    known_hardware = (task.hardware for task in kept.tasks if task.target == settings.target)
+    items = kept.items if kept.source == source else tuple(items_of(config))
+    known_hardware = (task.hardware for task in kept.tasks if task.target == target.name)
     hardware = next(known_hardware, target.hardware)
-    how = (settings.target, machine, settings.threads, settings.cache, hardware)
+    how = (target.name, machine, settings.threads, settings.measure.cache, hardware)
     tasks = [TaskData(item.name, item.workload, *how, item.networks) for item in items]
     every = {**{task.key: task for task in kept.tasks}, **{task.key: task for task in tasks}}
     _Kept(source, items, tuple(every.values())).write(path)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from autotune.collect.random_programs import random_workload
-from autotune.config import CollectConfig, ConfigError, RunConfig, SourceConfig, errors_at
+from autotune.config import Collect, ConfigError, RunConfig, SourceConfig, errors_at
 from autotune.naming import nearest
-from autotune.run.resolve import network_of, workload_of
+from autotune.run.workloads import network_of, workload_of
 from autotune.tuning.task import Task
 from search_space.workloads import Workload
 
@@ -25,7 +25,7 @@ class Item:
         workload: what is computed.
         programs: to measure.
         networks: network -> how often the task occurs in it.
-        rounds: bursts of each program, timed again in turns; 0: none.
+        rounds: bursts of each program, timed again, interleaved; 0: none.
     """
 
     name: str
@@ -35,22 +35,18 @@ class Item:
     rounds: int = 0
 
 
-def items_of(config: RunConfig, where: str) -> list[Item]:
+def items_of(config: RunConfig) -> list[Item]:
     """The items of a collection; a task that several sources name is one item, with the most programs and rounds.
-
-    Args:
-        config: with `collect`.
-        where: name of its file, for messages.
 
     Raises:
         ConfigError: an unknown network, task or operator, or sizes that do not go together.
     """
-    collect = collect_of(config, where)
+    collect = collect_of(config)
     found: dict[str, Item] = {}
     for number, source in enumerate(collect.sources):
         programs = source.programs or collect.programs
         rounds = collect.rounds if source.rounds is None else source.rounds
-        for item in _items(source, config, programs, f"{where}:collect.sources.{number}", number):
+        for item in _items(source, config, programs, f"collect.sources.{number}", number):
             item = replace(item, rounds=rounds)
             known = found.get(item.workload.key)
             if known is not None:
@@ -60,48 +56,47 @@ def items_of(config: RunConfig, where: str) -> list[Item]:
     return _named_apart(list(found.values()))
 
 
-def collect_of(config: RunConfig, where: str) -> CollectConfig:
+def collect_of(config: RunConfig) -> Collect:
     """The part of a configuration that says what to collect.
 
     Raises:
         ConfigError: there is none.
     """
     if config.collect is None:
-        raise ConfigError(f"{where}: a configuration to collect from must have `collect`, but got none")
+        raise ConfigError("a configuration to collect from must have `collect`, but got none", "")
     return config.collect
 
 
-def _items(source: SourceConfig, config: RunConfig, programs: int, where: str, number: int) -> list[Item]:
+def _items(source: SourceConfig, config: RunConfig, programs: int, at: str, number: int) -> list[Item]:
     if source.network is not None:
         name = re.sub(r"[^\w.-]", "_", source.network.rsplit("/", 1)[-1].removesuffix(".onnx"))
-        tasks = _chosen(_network_tasks(source, config, name, where), source, where)
+        tasks = _chosen(_network_tasks(source, config, name, at), source, at)
         return [Item(task.name, task.workload, programs, {name: task.weight}) for task in tasks]
     if source.workload is not None:
-        with errors_at(f"{where}.workload"):
+        with errors_at(f"{at}.workload"):
             workload = workload_of(source.workload)
-            workload.tensors(workload.algorithms[0])  # states what is wrong with impossible sizes
         return [Item(_shape_name(workload), workload, programs)]
     rng = np.random.default_rng([config.seed, number])
     made = [random_workload(rng) for _ in range(source.random_programs or 0)]
     return [Item(f"random_{_shape_name(workload)}", workload, programs) for workload in made]
 
 
-def _network_tasks(source: SourceConfig, config: RunConfig, name: str, where: str) -> list[Task]:
+def _network_tasks(source: SourceConfig, config: RunConfig, name: str, at: str) -> list[Task]:
     """Tasks of a network that the target of the collection computes."""
     as_run = config.model_copy(update={"model": source.network, "collect": None, "name": name})
-    network = network_of(as_run, where)
+    network = network_of(as_run, f"{at}:model")
     tasks = [task for task in network.tasks if network.device is None or task.target == network.device]
     if not tasks:
-        raise ConfigError(f"{where}.network: a network must have layers for {config.target}, but {name} has none")
+        raise ConfigError(f"a network must have layers for {config.target}, but {name} has none", f"{at}.network")
     return tasks
 
 
-def _chosen(tasks: Sequence[Task], source: SourceConfig, where: str) -> list[Task]:
+def _chosen(tasks: Sequence[Task], source: SourceConfig, at: str) -> list[Task]:
     """Those that the source names or allows, spread evenly where it wants fewer."""
     names = [task.name for task in tasks]
     for name in source.only or ():
         if name not in names:
-            raise ConfigError(f"{where}.only: a task must be of the network, but got {name!r}{nearest(name, names)}")
+            raise ConfigError(f"a task must be of the network, but got {name!r}{nearest(name, names)}", f"{at}.only")
     least, most = source.least_mflop or 0.0, source.most_mflop or float("inf")
     left = [
         task

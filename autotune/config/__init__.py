@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from autotune.config.errors import ConfigError, errors_at
+from autotune.config.errors import ConfigError, errors_at, in_file
 from autotune.config.reading import check_config, json_schema, load_config, parse_overrides
 from autotune.config.sections import (
-    DEFAULT_MODEL,
-    CollectConfig,
-    CostModelConfig,
-    MeasureConfig,
-    NetworkConfig,
-    QuantisationConfig,
+    Collect,
+    Measure,
+    Model,
+    Network,
+    Quantisation,
     RunConfig,
-    SearchConfig,
+    Search,
     SourceConfig,
-    TrackingConfig,
-    TransferConfig,
+    Tracking,
+    Transfer,
     WorkloadConfig,
 )
 
 __all__ = [
-    "DEFAULT_MODEL",
-    "CollectConfig",
+    "Collect",
     "ConfigError",
-    "CostModelConfig",
-    "MeasureConfig",
-    "NetworkConfig",
-    "QuantisationConfig",
+    "Measure",
+    "Model",
+    "Network",
+    "Quantisation",
     "RunConfig",
-    "SearchConfig",
+    "Search",
     "SourceConfig",
-    "TrackingConfig",
-    "TransferConfig",
+    "Tracking",
+    "Transfer",
     "WorkloadConfig",
     "check_config",
     "errors_at",
+    "in_file",
     "json_schema",
     "load_config",
     "parse_overrides",

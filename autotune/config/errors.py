@@ -1,19 +1,52 @@
-"""What is wrong with a configuration, and where."""
+"""What is wrong with a configuration: sentences, each at the key that it is about."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be run: one sentence for each mistake, `file:path: message`."""
+    """A configuration that cannot be run: one sentence for each mistake, `key: sentence`.
+
+    Args:
+        sentence: states the rule and the value.
+        at: dotted path of the key; "": the configuration as a whole; None: nothing that stands in its file.
+
+    Attributes:
+        mistakes: (`at`, sentence) of each.
+    """
+
+    def __init__(self, sentence: str, at: str | None = None) -> None:
+        self.mistakes: Sequence[tuple[str | None, str]] = [(at, sentence)]
+        super().__init__(sentence)
+
+    @classmethod
+    def of(cls, mistakes: Sequence[tuple[str | None, str]]) -> ConfigError:
+        """Several mistakes at once."""
+        error = cls("")
+        error.mistakes = mistakes
+        return error
+
+    def __str__(self) -> str:
+        return "\n".join(f"{at}: {sentence}" if at else sentence for at, sentence in self.mistakes)
 
 
 @contextmanager
-def errors_at(where: str) -> Iterator[None]:
-    """Turns a refusal of values into a ConfigError that says where the values stand."""
+def errors_at(key: str) -> Iterator[None]:
+    """Turns a refusal of values into a ConfigError at the key of the values."""
     try:
         yield
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"{where}: {error}") from error
+        raise ConfigError(str(error), key) from error
+
+
+@contextmanager
+def in_file(path: str | Path) -> Iterator[None]:
+    """Names the file in front of mistakes at its keys: `file:key: sentence`."""
+    try:
+        yield
+    except ConfigError as error:
+        named = [(None, text if at is None else f"{path}{at and ':'}{at}: {text}") for at, text in error.mistakes]
+        raise ConfigError.of(named) from error

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
+from pydantic import ValidationError
 
 from autotune.config import strict_yaml
-from autotune.config.errors import ConfigError
+from autotune.config.errors import ConfigError, in_file
+from autotune.config.mistakes import mistakes_of
 from autotune.config.sections import RunConfig
-from autotune.naming import brief, nearest
+from autotune.naming import brief
 
 
 def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
@@ -26,24 +26,11 @@ def load_config(path: str | Path, overrides: Mapping[str, Any] | None = None) ->
     Raises:
         ConfigError: no such file, no YAML, or keys and values outside the schema.
     """
-    try:
-        with Path(path).open(encoding="utf-8") as file:
-            data = strict_yaml.loads(file.read(strict_yaml.MOST_CHARACTERS + 1))
-    except OSError as error:
-        raise ConfigError(f"{path}: a configuration must be a readable file, but: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: a configuration must be text in UTF-8") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(
-            f"{path}{line}: a configuration must be YAML, but {getattr(error, 'problem', None) or error}"
-        ) from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path}: a configuration must be a mapping of keys, but got {type(data).__name__}")
-    data.setdefault("name", Path(path).stem)
-    for key, value in (overrides or {}).items():
-        _override(data, key, value, path)
+    with in_file(path):
+        data = _read(Path(path))
+        data.setdefault("name", Path(path).stem)
+        for key, value in (overrides or {}).items():
+            _override(data, key, value)
     return check_config(data, str(path))
 
 
@@ -52,7 +39,8 @@ def check_config(data: Mapping[str, Any], where: str) -> RunConfig:
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(_sentences(error, where))) from None
+        with in_file(where):
+            raise ConfigError.of(mistakes_of(error, RunConfig)) from None
 
 
 def parse_overrides(items: Sequence[str]) -> dict[str, Any]:
@@ -81,58 +69,33 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def _override(data: dict[str, Any], key: str, value: Any, path: str | Path) -> None:
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            data = strict_yaml.loads(file.read(strict_yaml.MOST_CHARACTERS + 1))
+    except OSError as error:
+        raise ConfigError(f"a configuration must be a readable file, but: {error.strerror}", "") from None
+    except UnicodeDecodeError:
+        raise ConfigError("a configuration must be text in UTF-8", "") from None
+    except yaml.YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
+        line = str(mark.line + 1) if mark else ""
+        raise ConfigError(f"a configuration must be YAML, but {problem}", line) from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"a configuration must be a mapping of keys, but got {type(data).__name__}", "")
+    return data
+
+
+def _override(data: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = key.split(".")
     if len(parents) > strict_yaml.MOST_DEPTH:
-        raise ConfigError(f"{path}: a key must be at most {strict_yaml.MOST_DEPTH} deep, but got {brief(key)}")
+        raise ConfigError(f"a key must be at most {strict_yaml.MOST_DEPTH} deep, but got {brief(key)}", "")
     for depth, parent in enumerate(parents):
         inner = data.get(parent)
         if inner is None:
             inner = data[parent] = {}
         if not isinstance(inner, dict):
             whole = ".".join(parents[: depth + 1])
-            raise ConfigError(f"{path}:{whole}: a key that holds others must be a mapping, but got {brief(inner)}")
+            raise ConfigError(f"a key that holds others must be a mapping, but got {brief(inner)}", whole)
         data = inner
     data[last] = value
-
-
-def _sentences(error: ValidationError, where: str) -> list[str]:
-    sentences: list[str] = []
-    for item in error.errors():
-        place = ":" + ".".join(map(str, item["loc"])) if item["loc"] else ""
-        if item["type"] == "extra_forbidden":
-            known = _fields_at(item["loc"][:-1])
-            name = str(item["loc"][-1])
-            told = f"must be one of the known keys{nearest(name, known) or ' ' + ', '.join(known)}"
-        elif item["type"] == "value_error":
-            told = str(item["ctx"]["error"])
-        elif item["type"] == "missing":
-            told = "must be given"
-        else:
-            told = f"{_rule(item['msg'])}, but got {brief(item['input'])}"
-        sentences.append(f"{where}{place}: {told}")
-    return sentences
-
-
-def _rule(message: str) -> str:
-    """pydantic's sentence as a rule: `Input should be x` -> `must be x`."""
-    return message.replace("Input should", "must", 1).replace("String should", "must", 1)
-
-
-def _fields_at(place: Sequence[int | str]) -> dict[str, FieldInfo]:
-    section: type[BaseModel] = RunConfig
-    for name in place:
-        if isinstance(name, int):  # an item of a list, whose section is known already
-            continue
-        inner = _section_in(section.model_fields[name].annotation)
-        if inner is None:
-            return {}
-        section = inner
-    return section.model_fields
-
-
-def _section_in(annotation: Any) -> type[BaseModel] | None:
-    """The section that a key holds: itself, `or null`, or in a list."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _section_in(part))), None)

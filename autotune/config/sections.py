@@ -1,25 +1,49 @@
-"""Configuration of a run: a closed set of keys, validated once and passed down frozen."""
+"""Configuration of a run: a closed set of keys, validated once and passed down frozen.
+
+The sections are what `autotune.tune` takes, too. There a field that names a class or an object may be that itself.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
 
+from autotune.config.errors import ConfigError
+from autotune.config.mistakes import in_python
 from autotune.naming import LONGEST, NAME
+from measure.pool import MeasurePool
 
 Option = bool | int | float | str
-
-
-DEFAULT_MODEL = "lightgbm_lambdarank"
-"""Of programs of many tasks."""
 
 
 class Section(BaseModel):
     """Part of a configuration: frozen, no unknown keys, no conversions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    if not TYPE_CHECKING:  # where the arguments are the fields
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise ConfigError(in_python(error, type(self))) from None
+
+        __init__.__pydantic_base_init__ = True  # part of a whole it is validated with that, which tells the path
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, bool | int | float | list | dict | None):
+        raise PydanticCustomError("string_type", "Input should be a valid string")
+    return value
+
+
+Given = TypeVar("Given")
+Named = Annotated[Given, PlainValidator(_named), WithJsonSchema({"type": "string"})]
+"""A name, all that a file can have, or in Python what it stands for; who uses it refuses other things."""
 
 
 class WorkloadConfig(BaseModel):
@@ -38,10 +62,10 @@ class WorkloadConfig(BaseModel):
         return dict(self.model_extra or {})
 
 
-class SearchConfig(Section):
+class Search(Section):
     """How candidates are proposed."""
 
-    strategy: str = Field(
+    strategy: Named[str | type[Any]] = Field(
         default="evolution",
         description="A name of autotune.search.STRATEGIES, or a strategy of one's own: FILE.py:Class or module:Class.",
     )
@@ -65,17 +89,19 @@ class SearchConfig(Section):
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the strategy.")
 
 
-class TransferConfig(Section):
-    """What the search is told of other tasks, see docs/cost_model_lab.md."""
+class Transfer(Section):
+    """How the search learns from other tasks, see docs/cost_model_lab.md."""
 
-    source: str = Field(description="A dataset's folder, a records file, or what `autotune costmodel train` wrote.")
+    source: Named[Any] = Field(
+        description="A dataset's folder, a records file, or what `autotune costmodel train` wrote."
+    )
     method: str = Field(
         default="auto",
         description="kriging, residual, continued, fine_tune, joint; auto: kriging on trees, or residual.",
     )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the method.")
     model: str = Field(
-        default=DEFAULT_MODEL, description="Of the source's programs: a name of costmodel.models.registry."
+        default="lightgbm_lambdarank", description="Of the source's programs: a name of costmodel.models.registry."
     )
     model_options: dict[str, Option] = Field(default_factory=dict, description="Options of that model.")
     align: str = Field(
@@ -88,10 +114,10 @@ class TransferConfig(Section):
     guard: bool = Field(default=True, description="Whether a source that misleads is dropped.")
 
 
-class CostModelConfig(Section):
+class Model(Section):
     """What candidates are judged by before they are measured."""
 
-    name: str = Field(
+    name: Named[str | type[Any]] = Field(
         default="lightgbm",
         description="A name of costmodel.models.registry, or a model of one's own: module:Class or FILE.py:Class.",
     )
@@ -99,7 +125,7 @@ class CostModelConfig(Section):
         default="loops", description="What the model sees: the program's loops, the values of decisions, or both."
     )
     options: dict[str, Option] = Field(default_factory=dict, description="Options of the model.")
-    transfer: TransferConfig | None = Field(
+    transfer: Transfer | None = Field(
         default=None, description="What is known from other tasks, workloads or machines; null: nothing."
     )
     exploration: float = Field(
@@ -109,11 +135,20 @@ class CostModelConfig(Section):
         "gaussian_process and ensemble.",
     )
 
+    @model_validator(mode="after")
+    def _transfers_loops(self) -> Self:
+        if self.transfer is not None and self.features != "loops":
+            raise ValueError(
+                f"`features` must be loops where `transfer` is given, as knobs are those of one space, but got "
+                f"features={self.features!r}"
+            )
+        return self
 
-class MeasureConfig(Section):
+
+class Measure(Section):
     """How candidates are measured."""
 
-    pool: str = Field(
+    pool: Named[str | MeasurePool] = Field(
         default="local",
         description="local, ray, rpc://HOST:PORT?key=NAME, or replay:FILE to answer from a records file; see "
         "docs/measurement.md.",
@@ -130,7 +165,7 @@ class MeasureConfig(Section):
     threads: int | None = Field(default=None, ge=1, description="Threads of a kernel; null: one a core.")
 
 
-class QuantisationConfig(Section):
+class Quantisation(Section):
     """How a network is quantised."""
 
     method: Literal["mse", "max", "percentile"] = Field(
@@ -152,7 +187,7 @@ class QuantisationConfig(Section):
     )
 
 
-class NetworkConfig(Section):
+class Network(Section):
     """What is made of a model."""
 
     shapes: dict[str, list[int]] = Field(
@@ -175,7 +210,7 @@ class NetworkConfig(Section):
         description="int8: layers work on bytes, see docs/quantisation.md; shift8: as accelerators that only shift "
         "compute them; null: in floats, or shift8 where the target is an accelerator.",
     )
-    quantisation: QuantisationConfig = QuantisationConfig()
+    quantisation: Quantisation = Quantisation()
     tolerance: float = Field(
         default=1e-4, gt=0, description="Largest error of an output, relative to its largest element."
     )
@@ -218,7 +253,7 @@ class SourceConfig(Section):
         return self
 
 
-class CollectConfig(Section):
+class Collect(Section):
     """What a dataset is collected from."""
 
     sources: list[SourceConfig] = Field(min_length=1, description="Of tasks, in order.")
@@ -236,7 +271,7 @@ class CollectConfig(Section):
     )
 
 
-class TrackingConfig(Section):
+class Tracking(Section):
     """Where runs are tracked besides the run folder."""
 
     backend: str | None = Field(
@@ -266,7 +301,7 @@ class RunConfig(Section):
     name: str = Field(pattern=NAME, max_length=LONGEST, description="Of the run; by default that of the file.")
     model: str | None = Field(default=None, description="A network: a name of the onnx model zoo, or a file.")
     workload: WorkloadConfig | None = Field(default=None, description="An operator, in place of a model.")
-    collect: CollectConfig | None = Field(
+    collect: Collect | None = Field(
         default=None, description="What to collect a dataset from, in place of both; for `autotune collect`."
     )
     target: str = Field(
@@ -276,18 +311,18 @@ class RunConfig(Section):
     )
     trials: int = Field(default=64, ge=1, description="Candidates to measure; the tasks of a model share them.")
     seed: int = Field(default=0, ge=0, description="Of every random draw, and of the inputs.")
-    search: SearchConfig = SearchConfig()
-    cost_model: CostModelConfig = CostModelConfig()
-    measure: MeasureConfig = MeasureConfig()
-    network: NetworkConfig = NetworkConfig()
+    search: Search = Search()
+    cost_model: Model = Model()
+    measure: Measure = Measure()
+    network: Network = Network()
     records: str | None = Field(
         default=None, description="Records file to append to; null: records.jsonl in the run folder."
     )
     output: str | None = Field(default=None, description="The run folder; null: runs/<name>.")
-    tracking: TrackingConfig = TrackingConfig()
+    tracking: Tracking = Tracking()
 
     @model_validator(mode="after")
-    def _one_subject(self) -> Self:
+    def _one_kind(self) -> Self:
         kinds = ("model", "workload", "collect")
         if len(found := [kind for kind in kinds if getattr(self, kind) is not None]) != 1:
             raise ValueError(f"a run must have one of {', '.join(kinds)}, but got {' and '.join(found) or 'none'}")

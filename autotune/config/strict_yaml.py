@@ -75,8 +75,8 @@ def _number(kind: str, read: Callable[[_Loader, Any], Any]) -> Callable[[_Loader
         text = loader.construct_scalar(node)
         value = read(loader, node) if len(text) <= _LONGEST_NUMBER else math.inf
         if kind == "int" and not INTEGERS.start <= value < INTEGERS.stop:
-            told = text if len(text) <= 24 else f"one of {len(text)} characters"
-            raise ConstructorError(None, None, f"an integer must fit 64 bits, but got {told}", node.start_mark)
+            shown = text if len(text) <= 24 else f"one of {len(text)} characters"
+            raise ConstructorError(None, None, f"an integer must fit 64 bits, but got {shown}", node.start_mark)
         if kind == "float" and not math.isfinite(value):
             raise ConstructorError(None, None, f"a number must be finite, but got {text[:24]}", node.start_mark)
         return value

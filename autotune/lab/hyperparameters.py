@@ -32,7 +32,7 @@ class Trial:
 
     Attributes:
         options: of the model.
-        value: of the metric, mean over the folds that were judged.
+        value: of the metric, mean over the folds that it was evaluated on.
         folds: of them.
         pruned: whether the rest was left out, for it was worse than the median by then.
     """
@@ -44,7 +44,7 @@ class Trial:
 
 
 def folds_of(parts: Sequence[Part], count: int, seed: int) -> list[tuple[list[Part], list[Part]]]:
-    """What to learn from and what to be judged on, `count` times: whole workloads, each judged on once.
+    """What to train on and what to evaluate on, `count` times: whole workloads, each evaluated on once.
 
     Raises:
         ModelError: fewer workloads than folds.
@@ -53,13 +53,13 @@ def folds_of(parts: Sequence[Part], count: int, seed: int) -> list[tuple[list[Pa
     if not 2 <= count <= len(workloads):
         raise ModelError(f"`folds` must be from 2 to the number of workloads, {len(workloads)}, but got folds={count}")
     drawn = np.random.default_rng(seed).permutation(len(workloads))
-    fold = {workloads[place]: turn % count for turn, place in enumerate(drawn.tolist())}
+    fold = {workloads[place]: number % count for number, place in enumerate(drawn.tolist())}
     return [
         (
-            [part for part in parts if fold[part.task.workload.key] != turn],
-            [part for part in parts if fold[part.task.workload.key] == turn],
+            [part for part in parts if fold[part.task.workload.key] != number],
+            [part for part in parts if fold[part.task.workload.key] == number],
         )
-        for turn in range(count)
+        for number in range(count)
     ]
 
 
@@ -78,7 +78,7 @@ def tune(
 
     Args:
         data: measured programs.
-        parts: of the data, to learn from and be judged on in turn.
+        parts: of the data, to train and evaluate on, fold by fold.
         name: of the model.
         trials: how many options to try.
         metric: a name of `METRICS`.
@@ -109,15 +109,15 @@ def tune(
     )
     found: list[Trial] = []
 
-    def judge(trial: Any) -> float:
+    def value_of(trial: Any) -> float:
         # The first trial is what the model does by itself.
         options = {} if not trial.number else {option: _draw(trial, option, over) for option, over in space.items()}
         values: list[float] = []
-        for turn, (_, judged) in enumerate(split):
-            model = fitted(name, {**given, **options}, seed, learned[turn])
-            values.append(METRICS[metric](evaluate(model, data, judged, speed=False)))
-            trial.report(float(np.mean(values)), turn)
-            if turn + 1 < folds and trial.number and trial.should_prune():
+        for number, (_, test) in enumerate(split):
+            model = fitted(name, {**given, **options}, seed, learned[number])
+            values.append(METRICS[metric](evaluate(model, data, test, speed=False)))
+            trial.report(float(np.mean(values)), number)
+            if number + 1 < folds and trial.number and trial.should_prune():
                 break
         pruned = len(values) < folds
         found.append(Trial({**given, **options}, float(np.mean(values)), len(values), pruned))
@@ -126,7 +126,7 @@ def tune(
             raise optuna.TrialPruned
         return found[-1].value
 
-    study.optimize(judge, n_trials=trials)
+    study.optimize(value_of, n_trials=trials)
     return sorted(found, key=lambda one: (one.pruned, -one.value))
 
 

@@ -12,16 +12,16 @@ from autotune.executable.stepwise import compile_stepwise
 from autotune.graph.ir import Array
 from autotune.network.load import Network
 from autotune.network.schedules import Schedules
-from autotune.tuning.task_tuning import Settings
+from autotune.tuning.settings import Settings
 from search_space.ir.interp import numpy_dtype
 
 
 def write_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> None:
     """Writes the network's executable to `folder`; one of steps on several targets where an accelerator takes part."""
     if network.device is not None:
-        compile_stepwise(network.graph, schedules, folder, settings.target, network.device, settings.threads)
+        compile_stepwise(network.graph, schedules, folder, settings.target.name, network.device, settings.threads)
     else:
-        compiler = Compiler(network.graph, schedules, settings.target, settings.threads)
+        compiler = Compiler(network.graph, schedules, settings.target.name, settings.threads)
         schedules.prepare(compiler.workloads)
         compiler.write(folder)
 

@@ -21,7 +21,7 @@ from autotune.network.comparison import Check, errors_of, judged, relative_error
 from autotune.network.load import Network, searched
 from autotune.network.process import NetworkProcess, RuntimeFailure
 from autotune.network.schedules import Schedules
-from autotune.tuning.task_tuning import Settings
+from autotune.tuning.settings import Settings
 from targets import registry
 
 TOLERANCE = 1e-4

@@ -21,9 +21,10 @@ from autotune.network.process import RuntimeFailure
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, Limits, select
 from autotune.network.timing import Timing, time_network
-from autotune.run.resolve import network_of, settings_of, target_of
+from autotune.run.resolve import settings_of
+from autotune.run.workloads import network_of, target_of
 from autotune.tuning.result import TuneResult, known
-from autotune.tuning.task_tuning import Settings
+from autotune.tuning.settings import Settings
 from measure.database import Database
 from measure.hostlock import alone
 from measure.patience import telling
@@ -80,7 +81,7 @@ def finish_network(
     if schedules.untuned:
         first = next((f"; {result.name}: {result.problem}" for result in results if result.problem), "")
         notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by the roofline's choice{first}")
-    absent = registry.get(settings.target).unavailable()
+    absent = settings.target.unavailable()
     check, timing, executable = None, None, None
     if absent:  # another machine has measured
         notes.append(f"the network was neither checked nor timed: {absent}")
@@ -133,7 +134,7 @@ def _timed(
     with alone():
         if isinstance(executable, StepwiseExecutable):
             return _time_steps(executable, network, settings.seed)
-        others = [name for name in registry.get(settings.target).peers if name in COMPARED]
+        others = [name for name in settings.target.peers if name in COMPARED]
         return time_network(network, folder, settings, others, TURNS, say)
 
 
@@ -159,18 +160,15 @@ def limits_of(config: RunConfig) -> Limits:
     """What a configuration demands of algorithms."""
     keys, megabytes = config.network, config.network.max_extra_mb
     extra = None if megabytes is None else int(megabytes * 1e6)
-    hardware = registry.get(target_of(config)).hardware
+    hardware = target_of(config).hardware
     return Limits(config.search.algorithms, keys.max_algorithm_error, extra, hardware)
 
 
-def rebuild(
-    config: RunConfig, where: str, records: Path | None = None, output: Path | None = None
-) -> tuple[Path, list[str]]:
+def rebuild(config: RunConfig, records: Path | None = None, output: Path | None = None) -> tuple[Path, list[str]]:
     """The executable of a model from records alone.
 
     Args:
         config: of the run.
-        where: name of its file, for messages.
         records: file of the records; that of the run folder by default.
         output: folder to write; `network` in the run folder by default.
 
@@ -181,13 +179,15 @@ def rebuild(
         ConfigError: a model that cannot be compiled, or records of which none is of its tasks.
         MeasureError: records that cannot be read.
     """
-    settings = settings_of(config, where)
+    settings = settings_of(config)
     path = records or config.records_path
     if not path.exists():
         raise ConfigError(f"`records` must be an existing file, but got {path}")
-    network = network_of(config, where)
+    network = network_of(config)
     with Database(path, readonly=True) as database:
-        found = RecordLog(r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target))
+        found = RecordLog(
+            r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target.name)
+        )
     best = select(network.tasks, found, limits_of(config))
     if not best:
         raise ConfigError(
@@ -203,7 +203,6 @@ def rebuild(
 
 def compare(
     config: RunConfig,
-    where: str,
     folder: Path | None = None,
     against: Sequence[str] = (),
     turns: int = 20,
@@ -213,7 +212,6 @@ def compare(
 
     Args:
         config: of the run.
-        where: name of its file, for messages.
         folder: of the executable; that of the run by default.
         against: names of runtimes.
         turns: that each takes.
@@ -223,7 +221,7 @@ def compare(
         ConfigError: an unknown runtime or model, or a target that is simulated.
         ExecutableError: no executable in the folder.
     """
-    settings = settings_of(config, where)
+    settings = settings_of(config)
     peers = registry.get(config.target).peers
     if not peers:
         raise ConfigError(
@@ -235,7 +233,7 @@ def compare(
     place = folder or config.folder / FOLDER
     tell_if_busy(say)
     load(place)
-    network = network_of(config, where)
+    network = network_of(config)
     with alone():
         return time_network(network, place, settings, against, turns, say)
 

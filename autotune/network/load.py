@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 
+from autotune.config import Quantisation
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.importer import import_model, with_weights
@@ -16,7 +17,6 @@ from autotune.graph.offload import block_of, offload
 from autotune.graph.passes import optimise
 from autotune.graph.passes.split_windows import split_windows
 from autotune.graph.quantise import (
-    CALIBRATION_INPUTS,
     MODES,
     Accuracy,
     Options,
@@ -36,21 +36,6 @@ SUBSTITUTIONS = 2000
 
 LEAST = 0.01
 """Part of a network's modelled seconds that substitutions must save; the model cannot tell smaller gains from none."""
-
-
-@dataclass(frozen=True)
-class Quantisation:
-    """How a network is quantised.
-
-    Attributes:
-        options: of the rewriting.
-        inputs: how many random sets of inputs it is calibrated on; others are drawn for the report.
-        data: an .npz file of sets to calibrate on in their place, the last two for the report, see `load_feeds`.
-    """
-
-    options: Options = field(default_factory=Options)
-    inputs: int = CALIBRATION_INPUTS
-    data: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -144,5 +129,6 @@ def searched(graph: Graph) -> Found:
 
 
 def _quantised(graph: Graph, seed: int, how: Quantisation, mode: str) -> tuple[Quantised, Accuracy]:
-    feeds = None if how.data is None else load_feeds(how.data, graph.inputs)
-    return quantise_with_report(graph, seed, how.options, how.inputs, feeds, mode)
+    feeds = None if how.data is None else load_feeds(Path(how.data), graph.inputs)
+    options = Options(how.method, how.per_channel, how.first, how.last, tuple(how.floats), how.least_decibels)
+    return quantise_with_report(graph, seed, options, how.inputs, feeds, mode)

@@ -11,12 +11,12 @@ from dataclasses import asdict, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from autotune.config import ConfigError
+from autotune.config import ConfigError, Measure
 from autotune.executable.compile import Schedule
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.network.selection import Chosen, Limits
+from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from autotune.tuning.untimed import by_roofline
 from measure.child import Child
 from measure.host import allowed_cores, end_with
@@ -29,9 +29,6 @@ from targets import registry
 
 FEWEST = 8
 """Schedules for which it pays to start processes, which takes them a second."""
-
-_SETTINGS = ("target", "seed", "threads", "cache")
-"""All that the roofline's choice depends on."""
 
 
 class Schedules:
@@ -92,12 +89,14 @@ def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware |
 
 def _side_by_side(tasks: Sequence[Task], settings: Settings, limits: Limits, processes: int) -> list[Schedule]:
     """The roofline's choices for tasks, each made by the process that is free; those of most operations first."""
-    targets = {settings.of(task).target for task in tasks}
+    targets = {of.name: of for of in (settings.of(task).target for task in tasks)}
     options = {
-        "settings": {name: getattr(settings, name) for name in _SETTINGS},
+        "target": settings.target.name,  # and the rest of what the roofline's choice depends on
+        "seed": settings.seed,
+        "measure": {"threads": settings.threads, "cache": settings.measure.cache},
         "limits": asdict(replace(limits, hardware=None)),
         "limited": None if limits.hardware is None else limits.hardware.to_json(),
-        "hardware": {name: registry.get(name).hardware.to_json() for name in targets},
+        "hardware": {name: target.hardware.to_json() for name, target in targets.items()},
     }
     found: dict[int, Schedule] = {}
     todo = sorted(range(len(tasks)), key=lambda i: tasks[i].workload.flops)
@@ -146,7 +145,8 @@ def main() -> None:
     limited = options["limited"]
     limits = Limits(**{**options["limits"], "hardware": None if limited is None else Hardware.from_json(limited)})
     hardware = {name: Hardware.from_json(data) for name, data in options["hardware"].items()}
-    settings = Settings(**options["settings"])
+    measure = Measure(**options["measure"])
+    settings = Settings(registry.get(options["target"]), seed=options["seed"], measure=measure)
     while True:
         try:
             request, _ = unpack(connection.recv_bytes())
@@ -154,7 +154,7 @@ def main() -> None:
             return
         task = Task("kernel", Workload.from_json(request["workload"]), target=request["target"])
         try:
-            made = _choice(task, settings, limits, hardware[settings.of(task).target])
+            made = _choice(task, settings, limits, hardware[settings.of(task).target.name])
         except ConfigError as error:
             connection.send_bytes(pack({"refused": str(error)}))
         else:

@@ -12,7 +12,7 @@ import onnx
 from autotune.network.build import make_feeds
 from autotune.network.load import Network
 from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved, of_turns
-from autotune.tuning.task_tuning import Settings
+from autotune.tuning.settings import Settings
 from autotune.units import latency, share
 from measure.steadiness import DISAGREE, disagreement, halves_of, spread_of
 

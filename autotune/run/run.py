@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from autotune import schedulers
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run import folder as run_folder
-from autotune.run.resolve import network_of, settings_of, space_of, tasks_of
+from autotune.run.resolve import settings_of, tasks_of
+from autotune.run.workloads import network_of
 from autotune.schedulers import Gradient, TaskScheduler
 from autotune.tracking.tracker import Tracker, tracker_of
 from autotune.tuning.callbacks import Callback
@@ -19,9 +20,9 @@ from autotune.tuning.interrupt import Interrupt
 from autotune.tuning.loop import run_rounds
 from autotune.tuning.pools import check_runnable, make_pool
 from autotune.tuning.result import TuneResult
+from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
-from autotune.tuning.tuner import known, prepare, source_of
+from autotune.tuning.tuner import known, known_algorithms, prepare, source_of, template_space
 from measure.database import Database
 from measure.hostlock import alone
 from measure.patience import telling
@@ -46,7 +47,7 @@ class Outcome:
         seconds: wall time of the run.
         wrong: what is wrong with the executable of a network; "" where nothing is.
         stopped: whether the user did so after the search.
-        untracked: what the tracking store has not got, and why; "" where it has everything, or is still being told.
+        untracked: what the tracking store has not got, and why; "" where it has everything, or is still being uploaded.
     """
 
     results: Sequence[TuneResult]
@@ -87,9 +88,9 @@ def run(
 
     Args:
         config: what to do.
-        where: name of its file, for messages.
+        where: name of its file, for who looks at the run later.
         resume: go on with the records that are there; otherwise those in the run folder are set aside.
-        callbacks: who is told of the progress.
+        callbacks: listeners of the run.
         say: shows a sentence to the user.
         show: is given the outcome before the tracking store is waited for.
 
@@ -98,57 +99,57 @@ def run(
         MeasureError: records that cannot be used, or a pool that cannot start.
     """
     if config.collect is not None:
-        raise ConfigError(f"{where}: a run must have `model` or `workload`, but got `collect`, see `autotune collect`")
+        raise ConfigError("a run must have `model` or `workload`, but got `collect`, see `autotune collect`", "")
     tracker = tracker_of(config, where, say)
     with tracker:
-        outcome = _run(config, where, resume, (*callbacks, tracker), say, tracker)
+        outcome = _run(config, resume, (*callbacks, tracker), say, tracker)
         show(outcome)
         return replace(outcome, untracked=tracker.settle())
 
 
 def _run(
     config: RunConfig,
-    where: str,
     resume: bool,
     callbacks: Sequence[Callback],
     say: Callable[[str], None],
     tracker: Tracker,
 ) -> Outcome:
     start = time.perf_counter()
-    settings = settings_of(config, where)
-    check_runnable(config.measure.pool, (settings.target, config.target), where)
-    if config.measure.pool in ("local", "ray") and not registry.get(settings.target).simulated:
+    settings = settings_of(config)
+    target = settings.target
+    check_runnable(config.measure, (target, registry.get(config.target)))
+    if config.measure.pool in ("local", "ray") and not target.simulated:
         tell_if_busy(say)
-    network = None if config.model is None else network_of(config, where)
-    tasks = tasks_of(config, where) if network is None else list(network.tasks)
+    network = None if config.model is None else network_of(config)
+    tasks = tasks_of(config) if network is None else list(network.tasks)
     if network is not None:
-        settings = replace(settings, batch=round_size(settings.batch, settings.trials, len(tasks)))
-    with errors_at(f"{where}:cost_model.transfer"):
+        settings = settings.searching(batch=round_size(config.search.batch, settings.trials, len(tasks)))
+    with errors_at("cost_model.transfer"):
         source = source_of(settings)
     folder = run_folder.make_folder(config)
     notes: list[str] = []
     wrong = ""
-    with errors_at(f"{where}:measure.pool"):
-        pool = make_pool(config.measure.pool, config.measure.token_file, config.measure.tls_ca)
+    with errors_at("measure.pool"):
+        pool = make_pool(config.measure)
     with pool, run_folder.claimed(folder), _records(config, resume, say) as database:
         tracker.begin(folder, resume)
         if resume:
-            database.check_compatible(*dict.fromkeys(settings.of(task).target for task in tasks))
+            database.check_compatible(*dict.fromkeys(settings.of(task).target.name for task in tasks))
         with telling(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):
             tunings = [
                 prepare(
                     task,
                     settings,
                     known(database, task.workload, settings.of(task)) if resume else [],
-                    space_of(task, config, settings, where),
-                    _algorithms(task, config, network),
+                    template_space(task, settings),
+                    _algorithms(task, settings, config, network),
                     source=source,
                 )
                 for task in tasks
             ]
         for tuning in tunings:
             if tuning.failure is not None:
-                raise ConfigError(f"{where}: {tuning.task.name}: {tuning.failure}")
+                raise ConfigError(f"{tuning.task.name}: {tuning.failure}", "")
         if network is None:
             results = run_rounds(tunings, pool, database, callbacks)
         else:
@@ -157,7 +158,7 @@ def _run(
     interrupted = any(result.interrupted for result in results)
     measured = config.measure.pool in ("local", "ray") and not interrupted  # by this host, or a cluster begun on it
     stopped = False
-    if measured and network is None and registry.get(settings.target).peers:
+    if measured and network is None and target.peers:
         try:
             references, note = _references(tasks, settings, say)
         except KeyboardInterrupt:  # what was searched is kept, and written as ever
@@ -194,19 +195,12 @@ def _records(config: RunConfig, resume: bool, say: Callable[[str], None]) -> Dat
     return Database(config.records_path)
 
 
-def _algorithms(task: Task, config: RunConfig, network: Network | None) -> list[str] | None:
-    wanted = config.search.algorithms
-    if network is not None:
-        from autotune.network.deploy import limits_of
+def _algorithms(task: Task, settings: Settings, config: RunConfig, network: Network | None) -> Sequence[str] | None:
+    if network is None:
+        return known_algorithms(task, settings)
+    from autotune.network.deploy import limits_of
 
-        return limits_of(config).allowed(task.workload)
-    if wanted is None:
-        return None
-    with errors_at("search.algorithms"):
-        known_names = task.workload.algorithms
-        if unknown := [name for name in wanted if name not in known_names]:
-            raise ValueError(f"`algorithms` must be among {', '.join(known_names)}, but got {unknown[0]!r}")
-    return wanted
+    return limits_of(config).allowed(task.workload)
 
 
 def round_size(batch: int, trials: int, tasks: int) -> int:
@@ -235,7 +229,9 @@ def _references(
         with Interrupt() as interrupt:
             say(f"timing {'the same layers' if len(tasks) > 1 else 'the same layer'} on ONNX Runtime")
             with alone(stop=interrupt.pressed):
-                seconds = onnxruntime_seconds(workloads, settings.threads, settings.cache, stop=interrupt.pressed)
+                seconds = onnxruntime_seconds(
+                    workloads, settings.threads, settings.measure.cache, stop=interrupt.pressed
+                )
                 return seconds, None
     except ReferenceFailure as error:
         return [None] * len(tasks), f"no reference timings: {error}"

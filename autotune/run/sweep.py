@@ -102,13 +102,13 @@ def _number(text: str) -> float:
     return value
 
 
-def configuration_of(config: RunConfig, where: str) -> dict[str, Any]:
+def configuration_of(config: RunConfig) -> dict[str, Any]:
     """Fields of the design that a run's target stands for.
 
     Raises:
         ConfigError: a target that is what it is.
     """
-    with errors_at(f"{where}:target"):
+    with errors_at("target"):
         fields = registry.get(config.target).configuration()
         if fields is None:
             raise ValueError(f"`target` must be an accelerator with a configuration, but got target={config.target!r}")
@@ -117,7 +117,6 @@ def configuration_of(config: RunConfig, where: str) -> dict[str, Any]:
 
 def sweep(
     config: RunConfig,
-    where: str,
     variations: Variations,
     folder: Path,
     say: Callable[[str], None] = lambda text: None,
@@ -128,7 +127,6 @@ def sweep(
 
     Args:
         config: its target is varied.
-        where: name of its file, for messages.
         variations: fields and values; all combinations are designs.
         folder: to write designs, records and the outcome to.
         say: shows a sentence to the user.
@@ -136,11 +134,11 @@ def sweep(
     Raises:
         ConfigError: a configuration that cannot be run.
     """
-    base = configuration_of(config, where)
+    base = configuration_of(config)
     family = config.target.partition(":")[0]
     (folder / "designs").mkdir(parents=True, exist_ok=True)
     points: list[Point] = []
-    with make_pool(config.measure.pool) as pool, claimed(folder), Database(folder / "records.jsonl") as database:
+    with make_pool(config.measure) as pool, claimed(folder), Database(folder / "records.jsonl") as database:
         for values in _combinations(variations):
             stem = "-".join(f"{field}={value}" for field, value in values.items())
             file = folder / "designs" / f"{stem}.json"
@@ -154,7 +152,7 @@ def sweep(
                 continue
             point = replace(point, memory_bytes=sum(size for _, size in hardware.memories))
             varied = config.model_copy(update={"target": f"{family}:{file}"})
-            point = _tuned(point, varied, where, hardware, pool, database)
+            point = _tuned(point, varied, pool, database)
             say(f"{point.name}: {point.problem or latency(point.seconds)}")
             points.append(point)
             if point.interrupted:
@@ -173,13 +171,11 @@ def _combinations(variations: Variations) -> Iterator[dict[str, Any]]:
         yield dict(zip(variations, values, strict=True))
 
 
-def _tuned(
-    point: Point, config: RunConfig, where: str, hardware: Hardware, pool: MeasurePool, database: Database
-) -> Point:
+def _tuned(point: Point, config: RunConfig, pool: MeasurePool, database: Database) -> Point:
     """The point after tuning what the design computes."""
-    settings = settings_of(config, where)
-    tasks = [_in_blocks(task, hardware) for task in tasks_of(config, where)]
-    mine = [task for task in tasks if settings.of(task).target == config.target]
+    settings = settings_of(config)
+    tasks = [_in_blocks(task, registry.get(config.target).hardware) for task in tasks_of(config)]
+    mine = [task for task in tasks if settings.of(task).target.name == config.target]
     tunings = [prepare(t, settings, known(database, t.workload, settings.of(t))) for t in mine]
     results = run_rounds(tunings, pool, database)
     point = replace(

@@ -57,7 +57,6 @@ class Annealing(GuidedSearch):
         self._chains = self.frame.empty()
 
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
-        """See `GuidedSearch.propose`."""
         chains = self._start()
         if not len(chains):
             return chains, np.empty(0)

@@ -46,8 +46,8 @@ class Bandit(SearchStrategy):
     Each candidate of a request is given to the strategy t of the greatest AUC_t + C sqrt(2 log2 |H| / H_t), H the
     results in the window, H_t those of t. AUC_t is the share of the area under the curve of t's gains that lies in its
     latest results: 2 / (H_t (H_t + 1)) * sum of i * V_i over them, oldest first, V_i whether the i-th was faster than
-    all that was told before its round. Candidates given but not yet told count as results without a gain, so that a
-    request is spread. Every strategy learns of all results, and what one has proposed no other proposes.
+    all that was measured before its round. Candidates given but not yet measured count as results without a gain, so
+    that a request is spread. Every strategy learns of all results, and what one has proposed no other proposes.
     """
 
     Options: ClassVar[type[BanditOptions]] = BanditOptions
@@ -57,11 +57,10 @@ class Bandit(SearchStrategy):
         self._seen = Seen()  # by all arms
         self.arms = [self._arm(name) for name in _names(self.options.arms)]
         self.best_seconds = math.inf
-        self._given: dict[Candidate, int] = {}  # asked for and not told: which arm's it is
+        self._given: dict[Candidate, int] = {}  # asked for and not measured: which arm's it is
         self._window: deque[tuple[int, bool]] = deque(maxlen=self.options.window)
 
     def ask(self, n: int) -> list[Candidate]:
-        """See `SearchStrategy.ask`."""
         if n < 1:
             raise ValueError(f"`n` must be at least 1, but got n={n}")
         asked: list[Candidate] = []
@@ -76,7 +75,6 @@ class Bandit(SearchStrategy):
         return asked
 
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
-        """See `SearchStrategy.tell`."""
         seconds = check_seconds(candidates, seconds)
         for arm in self.arms:
             arm.tell(candidates, seconds)

@@ -46,14 +46,14 @@ class NoLegalSchedule(ValueError):
         self.tried = tried
         self.violations, self.refused = dict(violations), dict(refused or {})
         broken = sorted(self.violations.items(), key=lambda item: -item[1])
-        told = ", ".join(f"{name} failed for {count}" for name, count in broken)
-        if not told and self.refused:
+        reason = ", ".join(f"{name} failed for {count}" for name, count in broken)
+        if not reason and self.refused:
             name, reason = next(iter(self.refused.items()))
-            told = f"none of its {len(self.refused)} sketches can be applied, such as {name}: {reason}"
-        told = told or "there is no sketch for it on this target"
+            reason = f"none of its {len(self.refused)} sketches can be applied, such as {name}: {reason}"
+        reason = reason or "there is no sketch for it on this target"
         super().__init__(
             f"a workload must have at least one legal schedule, but got none among {tried} candidates "
-            f"of {workload}: {told}"
+            f"of {workload}: {reason}"
         )
 
 
@@ -76,7 +76,7 @@ class SearchStrategy(ABC):
 
     @abstractmethod
     def ask(self, n: int) -> list[Candidate]:
-        """Proposes candidates, none of which was asked for or told before; results may be outstanding.
+        """Proposes candidates, none of which was asked for or measured before; results may be outstanding.
 
         Returns:
             At most `n`; fewer, or none, where the space has no more.

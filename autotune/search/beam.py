@@ -1,4 +1,4 @@
-"""Beam search: decision group after group, partial candidates judged by how well random completions of them score."""
+"""Beam search: decision group after group, partial candidates ranked by how well random completions of them score."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ class Beam(GuidedSearch):
     Options: ClassVar[type[BeamOptions]] = BeamOptions
 
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
-        """See `GuidedSearch.propose`."""
         bank = self._bank()
         if not len(bank):
             return bank, np.empty(0)

@@ -51,7 +51,6 @@ class Evolution(GuidedSearch):
     Options: ClassVar[type[EvolutionOptions]] = EvolutionOptions
 
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
-        """See `GuidedSearch.propose`."""
         size = max(self.options.population, 2 * n)
         alive = self._start(size)
         met = Seen()

@@ -61,7 +61,6 @@ class GuidedSearch(SearchStrategy):
         self._explores = True
 
     def ask(self, n: int) -> list[Candidate]:
-        """See `SearchStrategy.ask`."""
         if n < 1:
             raise ValueError(f"`n` must be at least 1, but got n={n}")
         share = self.options.epsilon if len(self.measured) else self.options.first_epsilon
@@ -72,7 +71,6 @@ class GuidedSearch(SearchStrategy):
         return self.frame.candidates(Population.concatenate([chosen, rest]))
 
     def exploit(self, n: int) -> list[Candidate]:
-        """See `SearchStrategy.exploit`."""
         self._explores = False
         try:
             return self.ask(n)
@@ -80,13 +78,12 @@ class GuidedSearch(SearchStrategy):
             self._explores = True
 
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
-        """See `SearchStrategy.tell`."""
         seconds = check_seconds(candidates, seconds)
         if not len(candidates):
             return
-        told = self.frame.population(candidates)
-        self.seen.add(self.frame.keys(told))
-        self.measured = Population.concatenate([self.measured, told])
+        population = self.frame.population(candidates)
+        self.seen.add(self.frame.keys(population))
+        self.measured = Population.concatenate([self.measured, population])
         self.seconds = np.concatenate([self.seconds, seconds])
 
     @abstractmethod
@@ -102,15 +99,15 @@ class GuidedSearch(SearchStrategy):
         return self.measured.take(order[: min(n, int(np.isfinite(self.seconds).sum()))])
 
     def explore(self, n: int) -> Population:
-        """`n` random candidates of all sketches in turn; those never asked first, small ones before large."""
+        """`n` random candidates of all sketches alike; those never asked first, small ones before large."""
         parts = [self.frame.empty()]
         while n > 0 and self.sampler.open.any():
-            drawn = self._note(self.sampler.spread(self._turns(n)))
+            drawn = self._note(self.sampler.spread(self._quotas(n)))
             parts.append(drawn)
             n -= len(drawn)
         return Population.concatenate(parts)
 
-    def _turns(self, n: int) -> NDArray[np.int64]:
+    def _quotas(self, n: int) -> NDArray[np.int64]:
         """How many of `n` random candidates each sketch is asked for: (sketches,)."""
         sizes = np.array([float(sketch.size) for sketch in self.frame.sketches])
         known = self.asked > 0

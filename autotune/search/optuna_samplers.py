@@ -92,7 +92,6 @@ class OptunaSearch(GuidedSearch):
         """The value of a parameter that means an entry."""
 
     def ask(self, n: int) -> list[Candidate]:
-        """See `SearchStrategy.ask`."""
         asked = super().ask(n)
         chosen = set(asked)
         with self._quiet():
@@ -101,7 +100,6 @@ class OptunaSearch(GuidedSearch):
         return asked
 
     def tell(self, candidates: Sequence[Candidate], seconds: NDArray[np.float64]) -> None:
-        """See `SearchStrategy.tell`."""
         super().tell(candidates, seconds)
         logarithms = np.log(np.asarray(seconds, np.float64))
         self._slowest = float(np.fmax.reduce(logarithms, initial=self._slowest))
@@ -111,7 +109,6 @@ class OptunaSearch(GuidedSearch):
             self._settle()
 
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
-        """See `GuidedSearch.propose`."""
         found: list[Candidate] = []
         met = Seen()
         with self._quiet():
@@ -265,26 +262,21 @@ class Tpe(OptunaSearch):
     Options: ClassVar[type[TpeOptions]] = TpeOptions
 
     def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
-        """See `OptunaSearch.sampler_of`."""
         return self._optuna.samplers.TPESampler(
             n_startup_trials=0, n_ei_candidates=self.options.n_ei_candidates, constant_liar=True, seed=seed
         )
 
     def names(self, sketch: int) -> tuple[str, ...]:
-        """See `OptunaSearch.names`."""
         of = self.frame.sketches[sketch]
         return tuple(f"{of.algorithm}/{group.name}/{len(group.table)}" for group in of.groups)
 
     def distribution(self, sketch: int, place: int) -> Any:
-        """See `OptunaSearch.distribution`."""
         return self._optuna.distributions.IntDistribution(0, int(self.frame.lengths[sketch, place]) - 1)
 
     def index(self, value: Any, length: int) -> int:
-        """See `OptunaSearch.index`."""
         return int(value)
 
     def value(self, index: int, length: int) -> Any:
-        """See `OptunaSearch.value`."""
         return index
 
 
@@ -295,19 +287,15 @@ class _Positions(OptunaSearch):
     """
 
     def names(self, sketch: int) -> tuple[str, ...]:
-        """See `OptunaSearch.names`."""
         return tuple(f"group{place}" for place in range(self.frame.width))
 
     def distribution(self, sketch: int, place: int) -> Any:
-        """See `OptunaSearch.distribution`."""
         return self._optuna.distributions.FloatDistribution(0.0, 1.0)
 
     def index(self, value: Any, length: int) -> int:
-        """See `OptunaSearch.index`."""
         return min(int(float(value) * length), length - 1)
 
     def value(self, index: int, length: int) -> Any:
-        """See `OptunaSearch.value`."""
         return (index + 0.5) / length
 
 
@@ -338,7 +326,6 @@ class CmaEs(_Positions):
     Options: ClassVar[type[CmaEsOptions]] = CmaEsOptions
 
     def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
-        """See `OptunaSearch.sampler_of`."""
         samplers = self._optuna.samplers
         fastest = sorted(first, key=lambda trial: trial.value)[: max(1, len(first) // TENTH)]
         worst = fastest[-1].value
@@ -385,7 +372,6 @@ class Nsga2(_Positions):
     objectives = 2
 
     def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
-        """See `OptunaSearch.sampler_of`."""
         return self._optuna.samplers.NSGAIISampler(
             population_size=self.options.population_size,
             crossover_prob=self.options.crossover_prob,

@@ -24,7 +24,6 @@ class RandomSearch(GuidedSearch):
     Options: ClassVar[type[RandomOptions]] = RandomOptions
 
     def ask(self, n: int) -> list[Candidate]:
-        """See `SearchStrategy.ask`."""
         if n < 1:
             raise ValueError(f"`n` must be at least 1, but got n={n}")
         drawn = self.explore(n)
@@ -32,5 +31,4 @@ class RandomSearch(GuidedSearch):
         return self.frame.candidates(drawn)
 
     def propose(self, n: int) -> tuple[Population, NDArray[np.float64]]:
-        """See `GuidedSearch.propose`."""
         return self.frame.empty(), np.empty(0)

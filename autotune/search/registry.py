@@ -28,36 +28,32 @@ STRATEGIES: dict[str, str] = {
 _OWN: dict[str, type[SearchStrategy]] = {}  # `place_of` a name -> class, of strategies that were asked for
 
 
-def get(name: str) -> type[SearchStrategy]:
-    """Class of the strategy called `name`; code of one's own, `module:Class` or `FILE.py:Class`, is run.
+def get(strategy: str | type[SearchStrategy]) -> type[SearchStrategy]:
+    """Class of a strategy by its name, or itself; code of one's own, `module:Class` or `FILE.py:Class`, is run.
 
     Raises:
-        ValueError: no such strategy; names the nearest one.
+        ValueError: no such strategy, where the nearest one is named, or a class that is none.
     """
-    if name in STRATEGIES:
-        module, _, found = STRATEGIES[name].partition(":")
+    if not isinstance(strategy, str):
+        return _checked(strategy, strategy)
+    if strategy in STRATEGIES:
+        module, _, found = STRATEGIES[strategy].partition(":")
         kind: type[SearchStrategy] = getattr(import_module(module), found)
         return kind
-    if is_own(name):
-        place = place_of(name)
+    if is_own(strategy):
+        place = place_of(strategy)
         if place not in _OWN:
-            _OWN[place] = _checked(attribute(name, "strategy"), name)
+            _OWN[place] = _checked(attribute(strategy, "strategy"), strategy)
         return _OWN[place]
     raise ValueError(
         f"`strategy` must be one of {', '.join(STRATEGIES)}, or module:Class, "
-        f"but got strategy={name!r}{nearest(name, STRATEGIES)}"
+        f"but got strategy={strategy!r}{nearest(strategy, STRATEGIES)}"
     )
 
 
-def name_of(kind: type[SearchStrategy]) -> str:
-    """A name by which `get` finds a class, wherever it was defined.
-
-    Raises:
-        ValueError: it is no strategy.
-    """
-    name = f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', '')}"
-    _OWN[name] = _checked(kind, kind)
-    return name
+def name_of(strategy: str | type[SearchStrategy]) -> str:
+    """What records say of a strategy that is given by its name or as a class."""
+    return strategy if isinstance(strategy, str) else f"{strategy.__module__}:{strategy.__qualname__}"
 
 
 def _checked(kind: object, given: object) -> type[SearchStrategy]:

@@ -90,9 +90,9 @@ def task_parameters(tuning: TaskTuning) -> dict[str, str]:
             "workload_key": workload.key,
             "weight": tuning.task.weight,
             "flops": workload.flops,
-            "target": settings.target,
+            "target": settings.target.name,
             "threads": settings.threads,
-            "cache": settings.cache,
+            "cache": settings.measure.cache,
             "seed": settings.seed,
         }
     )

@@ -76,7 +76,7 @@ def tracker_of(config: RunConfig, where: str, say: Callable[[str], None]) -> Tra
             return Tracker()
         return SpoolTracker(config, where, backend, facts.store_uri(config), say)
     except ValueError as error:
-        raise ConfigError(f"{where}:tracking: {error}") from None
+        raise ConfigError(str(error), "tracking") from None
 
 
 class SpoolTracker(Tracker):
@@ -186,7 +186,7 @@ class SpoolTracker(Tracker):
             except (OSError, ModelError) as error:
                 self._stop(error)
                 return
-            kind = tuning.settings.cost_model
+            kind = tuning.settings.cost_model.name
             self._write({"event": "model", "task": tuning.task.name, "kind": kind, "path": str(path.absolute())})
 
     def finish(self, folder: Path, document: Mapping[str, Any], interrupted: bool, seconds: float) -> str:
@@ -263,7 +263,7 @@ class SpoolTracker(Tracker):
 
     def _inputs(self) -> Iterator[tuple[Path, str]]:
         """Data that went into the run, and what for."""
-        pool, _, path = self._config.measure.pool.partition(":")
+        pool, _, path = str(self._config.measure.pool).partition(":")
         if pool == "replay":
             yield Path(path), "replay"
         model = self._config.model

@@ -38,7 +38,7 @@ class Best:
     timings: tuple[Record, ...]
 
     @property
-    def again(self) -> bool:
+    def retimed(self) -> bool:
         """Whether it was timed again at the end of a run."""
         return is_final(self.record)
 
@@ -78,16 +78,16 @@ def standings(records: Iterable[Record]) -> list[Best]:
         records: trials and timings at the end, in order of time; the fastest trials are enough, at least one more than
             there are candidates that were timed again.
     """
-    again: dict[tuple[str, str], list[Record]] = {}
+    retimed: dict[tuple[str, str], list[Record]] = {}
     trials: list[Record] = []
     for record in records:
         if is_final(record):
-            again.setdefault((record.algorithm, record.trace_key), []).append(record)
+            retimed.setdefault((record.algorithm, record.trace_key), []).append(record)
         elif record.ok:
             trials.append(record)
     decided = {
         key: Best(median(record.seconds for record in timings), timings[0], tuple(timings))
-        for key, timings in again.items()
+        for key, timings in retimed.items()
         if all(record.ok for record in timings)
     }
     first = {key: best.seconds for key, best in decided.items()}  # in their own trials, where those are known
@@ -96,7 +96,7 @@ def standings(records: Iterable[Record]) -> list[Best]:
         if key in first:
             first[key] = min(first[key], record.seconds)
     limit = min(first.values(), default=0.0)
-    rest = [Best(r.seconds, r, (r,)) for r in trials if (r.algorithm, r.trace_key) not in again]
+    rest = [Best(r.seconds, r, (r,)) for r in trials if (r.algorithm, r.trace_key) not in retimed]
     later = [best for best in rest if best.seconds < limit]
     others = [best for best in rest if not best.seconds < limit]
     return [best for group in (later, decided.values(), others) for best in sorted(group, key=_rank)]

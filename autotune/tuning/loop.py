@@ -42,7 +42,7 @@ def run_rounds(
         tasks: what to tune, in any state.
         pool: measures; nothing is outstanding in it.
         database: where records go; None: they are only in the results.
-        callbacks: who is told.
+        callbacks: listeners.
         scheduler: says whose round is next; in turn by default.
         budget: trials of all tasks together, those resumed included; None: each has its own.
 
@@ -72,13 +72,13 @@ def _finals(
     callbacks: Sequence[Callback],
     interrupt: Interrupt,
 ) -> None:
-    """Times the fastest candidates of every task again, see `autotune.tuning.finals`, and tells what then is best."""
+    """Times the fastest candidates of every task again, see `autotune.tuning.finals`, and says what is best then."""
     begin = time.perf_counter()
     by_key = {task.task.workload.key: task for task in tasks}
     before = {key: len(task.finals) for key, task in by_key.items()}
-    for turn in range(ROUNDS):
+    for number in range(ROUNDS):
         start = time.perf_counter()
-        pool.submit([trial for task in by_key.values() for trial in task.finalists(turn)])
+        pool.submit([trial for task in by_key.values() for trial in task.finalists(number)])
         while pool.outstanding:
             if interrupt.requested:
                 pool.cancel()
@@ -102,7 +102,7 @@ def _finals(
 def progress_of(
     task: TaskTuning, best: float, done: int, wanted: int | None, trials: int, total: int, seconds: float
 ) -> Progress:
-    """What is told of a task; see `Progress`."""
+    """Where a task stands; see `Progress`."""
     rate = task.task.workload.flops / best
     return Progress(
         task=task.task.name,

@@ -4,47 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from autotune.config import ConfigError, Measure
 from measure import registry
 from measure.database import Database
 from measure.pool import MeasurePool
 from measure.replay import ReplayPool
-from targets import registry as target_registry
+from targets.base import Target
 
 
-def check_runnable(spec: str, targets: Iterable[str], where: str) -> None:
+def check_runnable(measure: Measure, targets: Iterable[Target]) -> None:
     """Raises ConfigError where the pool is this machine and it cannot run what is built for one of the targets."""
-    from autotune.config import ConfigError
-
-    for target in dict.fromkeys(targets) if spec == "local" else ():
-        if why := target_registry.get(target).unavailable():
-            raise ConfigError(f"{where}:target: {why}")
+    for target in targets if measure.pool == "local" else ():
+        if why := target.unavailable():
+            raise ConfigError(why, "target")
 
 
-def make_pool(spec: str, token_file: str | None = None, tls_ca: str | None = None) -> MeasurePool:
-    """The pool that `spec` names.
+def make_pool(measure: Measure) -> MeasurePool:
+    """The pool that a section names; one that is open already is that itself.
 
-    Args:
-        spec: `local`; `rpc://HOST:PORT?key=NAME`, see `measure.rpc.settings`; `ray`, see `measure.ray.pool`; or
-            `replay:FILE`, which answers from a records file.
-        token_file: holds the token of RPC workers and trackers.
-        tls_ca: PEM file of certificates by one of which those are signed; None: they do not encrypt.
+    `local`; `rpc://HOST:PORT?key=NAME`, see `measure.rpc.settings`; `ray`, see `measure.ray.pool`; or `replay:FILE`,
+    which answers from a records file.
 
     Raises:
         PoolError: a token file or certificates that cannot be used.
         ValueError: no such pool, or a replay without its file.
         RecordError: a file that cannot be read.
     """
+    spec = measure.pool
+    if not isinstance(spec, str):
+        return spec
     name, colon, path = spec.partition(":")
     name = name.partition("+")[0]
     kind = registry.get(name)
     if name == "rpc":
         from measure.rpc.pool import rpc_pool
 
-        return rpc_pool(spec, token_file, tls_ca)
+        return rpc_pool(spec, measure.token_file, measure.tls_ca)
     if name == "ray":
         from measure.ray.pool import ray_pool
 
-        return ray_pool(spec, token_file, tls_ca)
+        return ray_pool(spec, measure.token_file, measure.tls_ca)
     if not issubclass(kind, ReplayPool):
         if colon:
             raise ValueError(f"`pool` must be {name!r} alone, but got pool={spec!r}")

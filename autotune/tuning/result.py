@@ -262,10 +262,10 @@ def failure_of(records: Sequence[Record], finals: Sequence[Record]) -> str:
         return ""
     counts = ", ".join(f"{count} {error}" for error, count in _log(records).errors.items())
     lines = first.message.strip().splitlines() or ["it has no message"]
-    told = lines[-1 if first.error == ErrorClass.unknown else 0].strip()  # of a traceback the end
+    message = lines[-1 if first.error == ErrorClass.unknown else 0].strip()  # of a traceback the end
     return (
         f"a task must have a candidate that works, but got none among {len(records)} ({counts}); "
-        f"the first failure is {first.error}: {told}"
+        f"the first failure is {first.error}: {message}"
     )
 
 

@@ -1,6 +1,6 @@
 """What a search goes by before it measures: first the roofline, then a cost model fitted on the records.
 
-With transfer, a share of each round is chosen by what other tasks have taught, see `costmodel.transfer`.
+With transfer, a share of each round is chosen by a model of other tasks' programs, see `costmodel.transfer`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autotune.search.base import Candidate, SearchStrategy
+from autotune.tuning.knobs import WithKnobs
 from costmodel.features import FeatureExtractor
+from costmodel.features.knobs import KnobFeatures
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models.base import CostModel, UncertainModel
 from costmodel.transfer import Transfer
@@ -38,6 +40,7 @@ class ModelScorer:
         transfer: what is known from other tasks; it scores in the model's place where it is in use.
         exploration: how many of the model's standard deviations are added to a score: an upper confidence bound
             (Srinivas et al., 2010). Only an `UncertainModel` has them.
+        features: what the model sees: the program's loops, the values of decisions (knobs), or both.
 
     Attributes:
         seconds: spent on scoring and fitting.
@@ -55,8 +58,10 @@ class ModelScorer:
         extractor: Callable[..., Any] = FeatureExtractor,
         transfer: Transfer | None = None,
         exploration: float = 0.0,
+        features: Literal["loops", "knobs", "both"] = "loops",
     ) -> None:
         check_exploration(model, exploration)
+        self._knobs, self._loops = None if features == "loops" else KnobFeatures(space), features != "knobs"
         self.exploration = exploration
         self.space, self.model, self.noise = space, model, noise
         self.transfer = transfer
@@ -128,7 +133,7 @@ class ModelScorer:
         return asked if len(asked) == n else [*asked, *strategy.ask(n - len(asked))]
 
     def recall(self, chosen: Iterable[Candidate]) -> None:
-        """Candidates about to be observed that the source proposed in an earlier sitting."""
+        """Candidates about to be observed that the source proposed in an earlier session."""
         self._chosen |= {*chosen}
 
     def chosen_by_source(self, candidate: Candidate) -> bool:
@@ -138,29 +143,29 @@ class ModelScorer:
     def observe(self, candidates: Sequence[Candidate], seconds: Sequence[float]) -> None:
         """Takes measured candidates in; NaN for a failure."""
         scores = np.full(len(candidates), np.nan)
-        told = None if self.transfer is None or not self.transfer.active else np.empty(len(candidates))
+        predicted = None if self.transfer is None or not self.transfer.active else np.empty(len(candidates))
         with self._timed():
             for sketch, places, rows in self._by_sketch(candidates):
                 first = len(self._latencies)
                 self._observed.setdefault(sketch, []).append(rows)
                 self._places.setdefault(sketch, []).append(np.arange(first, first + len(places)))
                 self._latencies.extend(float(seconds[place]) for place in places)
-                if self.fitted or told is not None:
+                if self.fitted or predicted is not None:
                     columns = self.space.sketches[sketch].expand(rows)
                     features = self._extractor(sketch)(columns)
                     if self.fitted:
                         scores[places] = self.model.predict(features)
-                    if told is not None and self.transfer is not None:
-                        told[places] = self.transfer.predict(features)
+                    if predicted is not None and self.transfer is not None:
+                        predicted[places] = self.transfer.predict(features)
                         if not self.fitted:
                             scores[places] = -self._extractor(sketch).roofline(columns)
             measured = np.asarray(seconds, np.float64)
             self.rank_accuracy = _rank_accuracy(scores, measured) if self.fitted else math.nan
-            if told is not None and self.transfer is not None and len(candidates):
+            if predicted is not None and self.transfer is not None and len(candidates):
                 chosen = np.array([candidate in self._chosen for candidate in candidates])
                 if self.transfer.share > 0.5:
-                    self.rank_accuracy = _rank_accuracy(told, measured)
-                self.transfer.observe(told, scores, measured, chosen)
+                    self.rank_accuracy = _rank_accuracy(predicted, measured)
+                self.transfer.observe(predicted, scores, measured, chosen)
             self._chosen -= {*candidates}
 
     def refit(self) -> None:
@@ -201,7 +206,9 @@ class ModelScorer:
     def _extractor(self, sketch: int) -> Any:
         if sketch not in self._extractors:
             of = self.space.sketches[sketch]
-            self._extractors[sketch] = self._make(of.program, of.columns, self.space.hardware)
+            made = self._make(of.program, of.columns, self.space.hardware)
+            made = made if self._knobs is None else WithKnobs(made, self._knobs, sketch, self._loops)
+            self._extractors[sketch] = made
         return self._extractors[sketch]
 
     @contextmanager

@@ -14,13 +14,12 @@ from search_space import strict_json
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from search_space.space import program_of
-from targets import registry
-from targets.base import BuildError
+from targets.base import BuildError, Target
 
 STAGES = ("schedule", "program", "llvm", "cuda", "resources", "assembly")
 
 
-def stages(scheduled: Scheduled, target: str, wanted: Sequence[str] = STAGES) -> Iterator[tuple[str, str]]:
+def stages(scheduled: Scheduled, target: Target, wanted: Sequence[str] = STAGES) -> Iterator[tuple[str, str]]:
     """Yields (stage, text) of the wanted stages in order.
 
     Raises:
@@ -34,13 +33,12 @@ def stages(scheduled: Scheduled, target: str, wanted: Sequence[str] = STAGES) ->
         if "program" in wanted:
             yield "program", str(program)
         if set(wanted) - {"schedule", "program"}:
-            on = registry.get(target)
-            module = on.build(program)
-            for name, text in on.listings(module).items():
+            module = target.build(program)
+            for name, text in target.listings(module).items():
                 if name in wanted:
                     yield name, text
             if "assembly" in wanted:
-                yield "assembly", on.assembly(module)
+                yield "assembly", target.assembly(module)
     except (ScheduleError, BuildError) as error:
         raise ConfigError(f"a schedule must fit its workload and target, but {error}") from None
 

@@ -6,20 +6,20 @@ import hashlib
 import math
 import re
 import time
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from autotune import search
 from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
 from autotune.tuning.finals import FINALS, best_of_logs, finalists, is_final
 from autotune.tuning.result import TuneResult, failure_of
 from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from costmodel.transfer import Options
-from measure.pool import Cache, Trial, TrialResult
+from measure.pool import Trial, TrialResult
 from measure.record import Record
 from measure.recordlog import RecordLog
 from search_space.space import SearchSpace
@@ -27,68 +27,6 @@ from search_space.space import SearchSpace
 _CHOICES = "choices="
 _TRANSFERRED = "transfer "
 _ROUND = re.compile(r" round=(\d+) ")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a task is tuned.
-
-    Attributes:
-        target: name of the target; tasks may have another one, see `of`.
-        trials: candidates to measure, those resumed included.
-        seed: of every random draw, and of the inputs.
-        batch: trials of a round.
-        strategy, strategy_options: see `autotune.search`.
-        cost_model, cost_model_options: see `costmodel.models`.
-        features: what the model sees: `loops`, `knobs` or `both`, see `autotune.tuning.knob_scorer`.
-        transfer: what the search is told of other tasks; None: nothing.
-        exploration: see `autotune.tuning.scorer.ModelScorer`.
-        threads: that a kernel runs on.
-        cache: state of the caches during timing, see `measure.pool.Cache`.
-        build_timeout, run_timeout: seconds.
-        finalists: fastest candidates that are timed again at the end, besides the trials, see `autotune.tuning.finals`.
-    """
-
-    target: str = "cpu"
-    trials: int = 64
-    seed: int = 0
-    batch: int = 32
-    strategy: str = "evolution"
-    strategy_options: Mapping[str, Any] = field(default_factory=dict)
-    cost_model: str = "lightgbm"
-    cost_model_options: Mapping[str, Any] = field(default_factory=dict)
-    features: Literal["loops", "knobs", "both"] = "loops"
-    transfer: Options | None = None
-    exploration: float = 0.0
-    threads: int = 1
-    cache: Cache = "warm"
-    build_timeout: float = 15.0
-    run_timeout: float = 10.0
-    finalists: int = 3
-
-    def __post_init__(self) -> None:
-        for name in ("trials", "batch", "threads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, but got {name}={getattr(self, name)}")
-        if self.finalists < 0:
-            raise ValueError(f"`finalists` must not be negative, but got finalists={self.finalists}")
-        if self.transfer is not None and self.features != "loops":
-            raise ValueError(
-                f"`features` must be loops where `transfer` is given, as knobs are those of one space, but got "
-                f"features={self.features!r}"
-            )
-        if self.seed < 0:
-            raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
-
-    def of(self, task: Task) -> Settings:
-        """The settings with which a task is tuned: on an accelerator of its own by one thread, with no caches."""
-        if task.target is None or task.target == self.target:
-            return self
-        return replace(self, target=task.target, threads=1, cache="warm")
-
-    def generator(self, task_key: str, use: str) -> np.random.Generator:
-        """Random numbers for one use in one task: the same whatever else is in the run."""
-        return np.random.default_rng([self.seed, zlib.crc32(task_key.encode()), zlib.crc32(use.encode())])
 
 
 class TaskTuning:
@@ -123,7 +61,7 @@ class TaskTuning:
         self.phases: dict[str, float] = {"search": 0.0, "model": 0.0, "measure": 0.0}
         self.failure: NoLegalSchedule | None = None
         self._workload = task.workload.to_json()
-        self._family = (task.workload.key, settings.target, settings.threads, settings.cache)
+        self._family = (task.workload.key, settings.target.name, settings.threads, settings.measure.cache)
         self._known: dict[bytes, float] = {}  # digest of a trace key -> seconds, NaN for a failure
         self._finalists: dict[str, Record] = {}  # trace key -> record
         self._proposed: dict[str, list[Candidate]] = {}  # trace key -> candidates that come to it
@@ -155,8 +93,8 @@ class TaskTuning:
         """Takes in what is in the records file, so that it is not measured again.
 
         Records with this run's seed are its own: they count as trials, and new ones are numbered after them. Those of
-        other seeds, of runs that may be going on at this moment, are only known. Where the search is told of other
-        tasks, its own rounds are learned one by one, so that the source is judged again as it was then.
+        other seeds, of runs that may be going on at this moment, are only known. Where the search learns from
+        other tasks, its own rounds are learned one by one, so that the source is evaluated as it was then.
         """
         rounds: dict[int, list[tuple[Candidate, float]]] = {}
         chosen: list[Candidate] = []
@@ -172,7 +110,7 @@ class TaskTuning:
             if is_final(record) or _digest(record.trace_key) in self._known:
                 continue
             self._keep(record, own)
-            if own and len(self.records) % self.settings.batch == 0:
+            if own and len(self.records) % self.settings.search.batch == 0:
                 self.history.append(self.fastest)
             candidate = self._candidate_of(record)
             number = _round_of(record) if own else -1
@@ -203,7 +141,7 @@ class TaskTuning:
         """
         start, scoring = time.perf_counter(), self.scorer.seconds
         trials: dict[str, Trial] = {}
-        wanted = min(self.settings.batch, self.settings.trials - len(self.records))
+        wanted = min(self.settings.search.batch, self.settings.trials - len(self.records))
         wanted = wanted if limit is None else min(wanted, limit)
         try:
             while len(trials) < wanted and not self._exhausted:
@@ -222,13 +160,13 @@ class TaskTuning:
             self._exhausted = False  # the next round finds out again, once these are measured
         return list(trials.values())
 
-    def finalists(self, turn: int) -> list[Trial]:
-        """The fastest candidates, to be timed for the `turn`th time (from 0) at the end."""
-        count = self.settings.finalists
+    def finalists(self, number: int) -> list[Trial]:
+        """The fastest candidates, to be timed for the `number`th time (from 0) at the end."""
+        count = self.settings.search.finalists
         chosen = finalists((*self.records.fastest(count), *self.others.fastest(count)), count)
         self._finalists = {record.trace_key: record for record in chosen}
         timed = [record.trace_key for record in self.finals]
-        return [record.to_trial() for record in chosen if timed.count(record.trace_key) <= turn and len(chosen) > 1]
+        return [record.to_trial() for record in chosen if timed.count(record.trace_key) <= number and len(chosen) > 1]
 
     def final(self, result: TrialResult) -> Record:
         """Takes in that a finalist was timed; the record of it."""
@@ -256,22 +194,22 @@ class TaskTuning:
             time=time.time(),
             sketch=self.space.sketches[candidate.sketch].name,
             order=self._order(result),
-            provenance=f"{self.settings.strategy} {how}",
+            provenance=f"{search.name_of(self.settings.search.strategy)} {how}",
             host=self.host,
         )
 
     def settle(self, records: Sequence[Record], measure_seconds: float) -> None:
         """Applies the records of a round, in the order of asking, and refits the model."""
         self.phases["measure"] += measure_seconds
-        told: list[tuple[Candidate, float]] = []
+        measured: list[tuple[Candidate, float]] = []
         for record in sorted(records, key=lambda record: record.order):
             self._keep(record)
-            told += [(c, record.seconds) for c in self._proposed[record.trace_key]]
+            measured += [(c, record.seconds) for c in self._proposed[record.trace_key]]
             self._next = max(self._next, record.order + 1)
         self._proposed.clear()
         self._round += 1
         self.history.append(self.fastest)
-        self._learn(told, refit=not self.done)
+        self._learn(measured, refit=not self.done)
 
     def result(self, interrupted: bool = False) -> TuneResult:
         """What the task has come to by now."""
@@ -279,11 +217,11 @@ class TaskTuning:
         found = TuneResult(
             name=self.task.name,
             workload=self.task.workload,
-            target=self.settings.target,
+            target=self.settings.target.name,
             hardware=self.space.hardware,
             weight=self.task.weight,
             threads=self.settings.threads,
-            cache=self.settings.cache,
+            cache=self.settings.measure.cache,
             seed=self.settings.seed,
             records=self.records.copy(),
             others=self.others.copy(),
@@ -326,12 +264,12 @@ class TaskTuning:
                     trace.to_json(),
                     workload_key=self.task.workload.key,
                     trace_key=key,
-                    target=self.settings.target,
+                    target=self.settings.target.name,
                     threads=self.settings.threads,
-                    cache=self.settings.cache,
+                    cache=self.settings.measure.cache,
                     seed=self.settings.seed,
-                    build_timeout=self.settings.build_timeout,
-                    run_timeout=self.settings.run_timeout,
+                    build_timeout=self.settings.measure.build_timeout_s,
+                    run_timeout=self.settings.measure.timeout_s,
                     best_seconds=None if math.isnan(self.fastest) else self.fastest,
                 )
         if repeated:
@@ -347,12 +285,12 @@ class TaskTuning:
         if record.ok and not self.fastest <= record.seconds:
             self.fastest = record.seconds
 
-    def _learn(self, told: Sequence[tuple[Candidate, float]], refit: bool = True) -> None:
+    def _learn(self, measured: Sequence[tuple[Candidate, float]], refit: bool = True) -> None:
         start, before = time.perf_counter(), self.scorer.seconds
-        if told:
-            seconds = np.array([latency for _, latency in told])
-            self.strategy.tell([candidate for candidate, _ in told], seconds)
-            self.scorer.observe([candidate for candidate, _ in told], seconds.tolist())
+        if measured:
+            seconds = np.array([latency for _, latency in measured])
+            self.strategy.tell([candidate for candidate, _ in measured], seconds)
+            self.scorer.observe([candidate for candidate, _ in measured], seconds.tolist())
             if refit:
                 self.scorer.refit()
         inside = self.scorer.seconds - before

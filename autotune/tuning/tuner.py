@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 
-from autotune import search
+from autotune.config import ConfigError, Measure, Model, Search, Transfer, errors_at
 from autotune.lab import folder
+from autotune.search import registry as strategies
 from autotune.search.base import NoLegalSchedule, SearchStrategy
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler, require_legal
 from autotune.tuning.callbacks import Callback
-from autotune.tuning.knob_scorer import KnobScorer
 from autotune.tuning.loop import run_rounds
 from autotune.tuning.pools import make_pool
 from autotune.tuning.result import AllTrialsFailed, TuneResult
 from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.settings import Settings, make_model, transfer_options
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings, TaskTuning
+from autotune.tuning.task_tuning import TaskTuning
 from costmodel.features import FeatureExtractor
 from costmodel.models.base import CostModel
-from costmodel.models.registry import make as make_model
-from costmodel.models.registry import name_of
-from costmodel.transfer import Base, Options, Source, TargetTask, TransferError
+from costmodel.transfer import Base, Source, TargetTask, TransferError
 from costmodel.transfer.align import Unaligned
 from measure.database import Database
 from measure.host import describe_host
 from measure.patience import telling
-from measure.pool import Cache, MeasurePool
+from measure.pool import MeasurePool
 from measure.record import Record
+from search_space import template as templates
 from search_space.space import SearchSpace, generate
 from search_space.te import Tensor
 from search_space.template import TuningTemplate
@@ -52,18 +51,10 @@ def tune(
     trials: int = 64,
     seed: int = 0,
     *,
-    strategy: str | type[SearchStrategy] = "evolution",
-    strategy_options: Mapping[str, Any] | None = None,
-    cost_model: str | type[CostModel] = "lightgbm",
-    cost_model_options: Mapping[str, Any] | None = None,
-    features: Literal["loops", "knobs", "both"] = "loops",
-    transfer: Options | Source | str | os.PathLike[str] | None = None,
-    exploration: float = 0.0,
-    batch: int = 32,
-    finalists: int = 3,
-    threads: int | None = None,
-    cache: Cache = "warm",
-    pool: MeasurePool | str = "local",
+    search: Search | str | type[SearchStrategy] = Search(),
+    cost_model: Model | str | type[CostModel] = Model(),
+    measure: Measure | str | MeasurePool = Measure(),
+    transfer: Transfer | Source | str | os.PathLike[str] | None = None,
     records: str | os.PathLike[str] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> TuneResult:
@@ -76,19 +67,13 @@ def tune(
         target: a name of `targets.registry`, or the design of an accelerator, such as `VtaHardware(log_inp_buffer=13)`.
         trials: candidates to measure.
         seed: of every random draw, and of the inputs.
-        strategy: a name of `autotune.search.STRATEGIES`, `FILE.py:Class` or a class of one's own, with its options.
-        cost_model: a name of `costmodel.models.registry`, or a class of one's own, with its options.
-        features: what the model sees: the program's loops, the values of decisions, or both.
-        transfer: what is known from other tasks: a dataset's folder, a records file or a saved model, a `Source`
-            opened before, which is learned from once for many calls, or `Options`, which say how it is used.
-        exploration: of the model's standard deviations, so many are added to a candidate's score.
-        batch: trials of a round.
-        finalists: fastest candidates that are timed again at the end, besides the trials.
-        threads: that a kernel runs on; None: one a core.
-        cache: `warm`, or `network` with weights that are cold.
-        pool: what measures: an open pool, which is left open, or a name as in the configuration.
+        search: how candidates are proposed; or just a strategy, by its name or as a class of one's own.
+        cost_model: what candidates are judged by before they are measured; or just its name, or a class of one's own.
+        measure: how candidates are measured; or just a pool, by its name or open, which is left open.
+        transfer: what is known from other tasks, in place of `cost_model.transfer`; or just the source: a dataset's
+            folder, a records file, a saved model, or a `Source` opened before, learned from once for many calls.
         records: file to append records to. What it holds of this workload is not measured again.
-        callbacks: who is told of the progress.
+        callbacks: listeners of the run.
 
     Returns:
         The result; after Ctrl-C with what was measured by then.
@@ -101,42 +86,36 @@ def tune(
         RecordError: `records` cannot be used.
         TransferError: `transfer` cannot.
     """
-    target = targets.name_of(target)
+    on = targets.get(targets.name_of(target))
     space: SearchSpace | None = None
     if isinstance(workload, TuningTemplate):
-        space = workload.space(targets.get(target).hardware)
+        space = workload.space(on.hardware)
         workload = space.workload
     workload = workload if isinstance(workload, Workload) else Workload.of(workload)
     name, workload = workload.operator, workload.portable
     if space is not None:
         space = replace(space, workload=workload)
+    model = cost_model if isinstance(cost_model, Model) else Model(name=cost_model)
+    if transfer is not None:
+        section = transfer if isinstance(transfer, Transfer) else Transfer(source=transfer)
+        model = Model(**{**dict(model), "transfer": section})
     settings = Settings(
-        target=target,
-        trials=trials,
-        seed=seed,
-        batch=batch,
-        finalists=finalists,
-        strategy=strategy if isinstance(strategy, str) else search.name_of(strategy),
-        strategy_options=strategy_options or {},
-        cost_model=cost_model if isinstance(cost_model, str) else name_of(cost_model),
-        cost_model_options=cost_model_options or {},
-        features=features,
-        transfer=_options_of(transfer),
-        exploration=exploration,
-        threads=threads or targets.get(target).hardware.cores,
-        cache=cache,
+        on,
+        trials,
+        seed,
+        search if isinstance(search, Search) else Search(strategy=search),
+        model,
+        measure if isinstance(measure, Measure) else Measure(pool=measure),
     )
-    source = source_of(settings)
-    with opened(records) as database:
-        task = Task(name, workload)
-        tuning = prepare(task, settings, known(database, workload, settings), space, source=source)
+    source, task = source_of(settings), Task(name, workload)
+    space, algorithms = space or template_space(task, settings), known_algorithms(task, settings)
+    with nullcontext() if records is None else Database(records) as database:
+        tuning = prepare(task, settings, known(database, workload, settings), space, algorithms, source)
         if tuning.failure is not None:
             raise tuning.failure
-        if isinstance(pool, MeasurePool):
+        pool = make_pool(settings.measure)
+        with nullcontext() if pool is settings.measure.pool else pool:
             (result,) = run_rounds([tuning], pool, database, callbacks)
-        else:
-            with make_pool(pool) as own:
-                (result,) = run_rounds([tuning], own, database, callbacks)
     if tuning.failure is not None:
         raise tuning.failure
     if result.problem:
@@ -160,31 +139,34 @@ def prepare(
         records: what an earlier run measured of it.
         space: where to search; the workload's whole space by default.
         algorithms: of the workload that the default space holds; all by default.
-        source: of `settings.transfer`; a task of a machine that it knows nothing like is searched without it.
+        source: of `settings.cost_model.transfer`; a task of a machine unlike all that it knows has none.
 
     Raises:
         ValueError: an option out of range.
     """
     settings = settings.of(task)
-    target = targets.get(settings.target)
-    if target.simulated:  # says the same every time
-        settings = replace(settings, finalists=0)
-    space = space or generate(task.workload, target.hardware, algorithms)
-    failure = _failure(space)
-    key = task.workload.key
-    model = make_model(settings.cost_model, settings.cost_model_options, settings.seed)
-    extractor = partial(FeatureExtractor, cold_constants=settings.cache == "network")
-    rng = settings.generator(key, "guide")
-    if settings.features == "loops":
-        scorer = ModelScorer(space, model, rng, extractor=extractor, exploration=settings.exploration)
-    else:
-        loops = settings.features == "both"
-        scorer = KnobScorer(space, model, rng, extractor=extractor, exploration=settings.exploration, loops=loops)
-    if failure is None and source is not None and settings.transfer is not None and source.knows(space.hardware):
-        rng = settings.generator(key, "transfer")
-        scorer.transfer = source.for_task(described(scorer, rng), settings.transfer, settings.seed)
-    kind = search.get(settings.strategy)
-    strategy = kind(space, scorer, settings.generator(key, "search"), **settings.strategy_options)
+    if settings.target.simulated:  # says the same every time
+        settings = settings.searching(finalists=0)
+    space = space or generate(task.workload, settings.target.hardware, algorithms)
+    failure: NoLegalSchedule | None = None
+    try:
+        require_legal(space)
+    except NoLegalSchedule as error:
+        failure = error
+    of, key = settings.cost_model, task.workload.key
+    scorer = ModelScorer(
+        space,
+        make_model(of, settings.seed),
+        settings.generator(key, "guide"),
+        extractor=partial(FeatureExtractor, cold_constants=settings.measure.cache == "network"),
+        exploration=of.exploration,
+        features=of.features,
+    )
+    if failure is None and source is not None and of.transfer and source.knows(space.hardware):
+        target_task = described(scorer, settings.generator(key, "transfer"))
+        scorer.transfer = source.for_task(target_task, transfer_options(of.transfer), settings.seed)
+    how = settings.search
+    strategy = strategies.get(how.strategy)(space, scorer, settings.generator(key, "search"), **how.options)
     tuning = TaskTuning(task, space, settings, strategy, scorer, describe_host())
     if failure is not None:
         tuning.refuse(failure)
@@ -192,28 +174,18 @@ def prepare(
     return tuning
 
 
-def _failure(space: SearchSpace) -> NoLegalSchedule | None:
-    """That no candidate of a space is legal, found out before anything is measured; None where one is."""
-    try:
-        require_legal(space)
-    except NoLegalSchedule as error:
-        return error
-    return None
-
-
 def source_of(settings: Settings) -> Source | None:
-    """What the searches are told of other tasks, opened; None where they are told nothing.
+    """What the searches learn of other tasks, opened; None where nothing.
 
     Raises:
         TransferError, DatasetError, RecordError, ModelError: it cannot be used.
     """
-    if settings.transfer is None:
+    if settings.cost_model.transfer is None:
         return None
-    source = settings.transfer.source
+    source, hardware = settings.cost_model.transfer.source, settings.target.hardware
     if not isinstance(source, Source):
         with telling(f"learning from {source}"):
             source = _opened(Path(source))
-    hardware = targets.get(settings.target).hardware
     if not source.knows(hardware):
         raise TransferError(f"`source` must hold tasks of machines like {hardware.name}, but {source.name} has none")
     return source
@@ -225,13 +197,6 @@ def _opened(place: Path) -> Source:
         name, model = folder.load(place)
         return Source(base=Base(name, {}, model, Unaligned()), name=str(place))
     return Source.open(place)
-
-
-def _options_of(transfer: Options | Source | str | os.PathLike[str] | None) -> Options | None:
-    """How a source is used that may be given by itself."""
-    if transfer is None or isinstance(transfer, Options):
-        return transfer
-    return Options(transfer if isinstance(transfer, Source) else os.fspath(transfer))
 
 
 def described(scorer: ModelScorer, rng: np.random.Generator, count: int = SAMPLE) -> TargetTask:
@@ -247,22 +212,42 @@ def described(scorer: ModelScorer, rng: np.random.Generator, count: int = SAMPLE
     return TargetTask(scorer.space.workload, scorer.space.hardware, sample)
 
 
+def template_space(task: Task, settings: Settings) -> SearchSpace | None:
+    """The search space of the template that the settings name; None where sketch rules make it.
+
+    Raises:
+        ConfigError: no such template, or one that does not schedule this workload on this target.
+    """
+    how = settings.search
+    if how.template is None:
+        return None
+    with errors_at("search.template"):
+        if how.algorithms is not None:
+            raise ValueError(
+                f"`template` must stand without `algorithms`, as it chooses itself, but got algorithms={how.algorithms}"
+            )
+        return templates.get(how.template)(task.workload).space(settings.of(task).target.hardware)
+
+
+def known_algorithms(task: Task, settings: Settings) -> Sequence[str] | None:
+    """The algorithms that the settings allow; None: all.
+
+    Raises:
+        ConfigError: one that the workload has not.
+    """
+    wanted, names = settings.search.algorithms, task.workload.algorithms
+    for name in wanted or ():
+        if name not in names:
+            raise ConfigError(f"`algorithms` must be among {', '.join(names)}, but got {name!r}", "search.algorithms")
+    return wanted
+
+
 def known(database: Database | None, workload: Workload, settings: Settings) -> list[Record]:
     """Records of a workload that a run with these settings need not measure again."""
     if database is None:
         return []
     return [
         record
-        for record in database.records(workload.key, settings.target)
-        if record.threads == settings.threads and record.cache == settings.cache
+        for record in database.records(workload.key, settings.target.name)
+        if record.threads == settings.threads and record.cache == settings.measure.cache
     ]
-
-
-@contextmanager
-def opened(path: str | os.PathLike[str] | None) -> Iterator[Database | None]:
-    """The database of a records file; None where no file is wanted."""
-    if path is None:
-        yield None
-    else:
-        with Database(path) as database:
-            yield database

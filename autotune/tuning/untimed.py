@@ -12,15 +12,14 @@ import numpy as np
 from autotune import search
 from autotune.config import ConfigError
 from autotune.search.base import Candidate, NoLegalSchedule
+from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from costmodel.features import FeatureExtractor
 from search_space.hardware import Hardware
 from search_space.operators.base import LIBRARY
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from search_space.space import SearchSpace, generate
-from targets import registry
 from targets.base import BuildError, Target
 
 INSPECTED = 4
@@ -69,10 +68,8 @@ def by_roofline(
     own = [algorithm for algorithm in task.workload.algorithms if algorithm != LIBRARY]  # there are loops to see
     shown = own if algorithms is None else algorithms
     settings = settings.of(task)
-    found = (
-        generate(task.workload, hardware or registry.get(settings.target).hardware, shown) if space is None else space
-    )
-    cold = settings.cache == "network"
+    found = space or generate(task.workload, hardware or settings.target.hardware, shown)
+    cold = settings.measure.cache == "network"
 
     @cache
     def extractor(sketch: int) -> FeatureExtractor:
@@ -87,7 +84,7 @@ def by_roofline(
         best = search.get("evolution")(found, score, rng, first_epsilon=0.0, first_sample=2048).ask(INSPECTED)
     except NoLegalSchedule as error:
         raise ConfigError(str(error)) from None
-    chosen = _least_spilling(found, best, registry.get(settings.target), score)
+    chosen = _least_spilling(found, best, settings.target, score)
     of = found.sketches[chosen.sketch]
     return Scheduled(task, of.algorithm, of.trace(np.array(chosen.choices, np.int32)))
 

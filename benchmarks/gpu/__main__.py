@@ -20,16 +20,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from autotune.config import Measure, Search
 from autotune.tuning.loop import run_rounds
 from autotune.tuning.result import TuneResult
+from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from autotune.tuning.tuner import prepare
 from benchmarks import results
 from benchmarks.gpu.rows import ROWS, Row
 from benchmarks.gpu.wary import WaryPool
 from measure.local import LocalPool
 from measure.pool import MeasurePool
+from targets import registry
 from targets.cuda.driver import devices, missing_device
 from targets.cuda.hardware import own_arch
 
@@ -42,7 +44,9 @@ BESIDE = "benchmarks.gpu.beside"
 def search(row: Row, target: str, pool: MeasurePool, trials: int, seed: int) -> TuneResult:
     """The best candidate of a row."""
     workload = row.make()
-    settings = Settings(target, trials, seed, max(16, trials // 3), finalists=0)
+    settings = Settings(
+        registry.get(target), trials, seed, Search(batch=max(16, trials // 3), finalists=0), measure=Measure(threads=1)
+    )
     (result,) = run_rounds([prepare(Task(row.name, workload), settings)], pool)
     return result
 

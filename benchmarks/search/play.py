@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune import search
+from autotune.config import Search
 from autotune.search.base import SearchStrategy
 from autotune.tuning.scorer import ModelScorer
-from autotune.tuning.task_tuning import Settings
+from autotune.tuning.settings import Settings
 from benchmarks.search.replay import ReplayTable
 from benchmarks.search.uniform import UniformSearch
 from costmodel.models import registry
@@ -91,7 +92,7 @@ def play(table: ReplayTable, method: Method, seed: int, trials: int, batch: int 
         ValueError: an unknown strategy or model, or an option out of range.
     """
     start = time.process_time()
-    settings = Settings(target=table.target, trials=trials, seed=seed, batch=batch, threads=table.threads)
+    settings = Settings(trials=trials, seed=seed, search=Search(batch=batch))
     strategy, scorer = _make(table, method, settings)
     measured: list[NDArray[np.float64]] = []
     ranked: list[float] = []

@@ -21,8 +21,9 @@ from autotune.config import RunConfig, check_config
 from autotune.network.build import make_feeds, write_network
 from autotune.network.deploy import FOLDER, limits_of
 from autotune.network.schedules import Schedules
-from autotune.run.resolve import network_of, settings_of
+from autotune.run.resolve import settings_of
 from autotune.run.run import run
+from autotune.run.workloads import network_of
 from benchmarks import results
 from benchmarks.peers.base import PeerError, PeerProcess
 from benchmarks.rows import pick
@@ -46,11 +47,11 @@ def prepared(name: str, trials: int, folder: Path) -> None:
     if (folder / INPUTS).exists():
         return
     config = _config(name, trials, folder)
-    network = network_of(config, "benchmark")
+    network = network_of(config)
     if trials:
         run(config, "benchmark")
     else:
-        settings = settings_of(config, "benchmark")
+        settings = settings_of(config)
         write_network(network, Schedules({}, settings, limits_of(config)), config.folder / FOLDER, settings)
     onnx.save(network.model, folder / MODEL)
     feeds: dict[str, Any] = make_feeds(network, config.seed)

@@ -32,11 +32,10 @@ from autotune.network.schedules import Schedules
 from autotune.network.timing import Timing
 from autotune.run.resolve import settings_of
 from autotune.run.run import run
-from autotune.tuning.task_tuning import Settings
+from autotune.tuning.settings import Settings
 from benchmarks.survey.process import Facts, within
 from measure.host import cores_for
 from measure.hostlock import alone
-from targets import registry
 
 PEERS = ("onnxruntime", "openvino")
 PROFILED = 10
@@ -74,7 +73,7 @@ def take(request: Mapping[str, Any], facts: Facts) -> None:
 
     facts.begin("compile")
     config = _config(request)
-    settings = settings_of(config, WHERE)
+    settings = settings_of(config)
     start = time.perf_counter()
     place = compiled(network, config, settings, request["trials"], folder)
     facts.add(compile_seconds=time.perf_counter() - start)
@@ -213,7 +212,7 @@ def profile(network: Network, place: Path, config: RunConfig, settings: Settings
     executable(*(feeds[p.name] for p in executable.inputs))
     executable.profile(3)  # warm
     seconds = np.median(executable.profile(PROFILED), axis=0)  # (steps,)
-    hardware, limits = registry.get(settings.target).hardware, limits_of(config)
+    hardware, limits = settings.target.hardware, limits_of(config)
     bounds = {
         t.workload.key: bound_seconds([replace(t, weight=1)], hardware, settings.threads, limits) for t in network.tasks
     }

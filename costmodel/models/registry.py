@@ -59,12 +59,14 @@ def get(name: str) -> type[CostModel]:
     )
 
 
-def name_of(kind: type[CostModel]) -> str:
-    """A name by which `get` finds a class of one's own, wherever it was defined.
+def name_of(kind: str | type[CostModel]) -> str:
+    """A name by which `get` finds a class of one's own, wherever it was defined; of a name that itself.
 
     Raises:
         ModelError: it is no subclass of `CostModel`.
     """
+    if isinstance(kind, str):
+        return kind
     if not isinstance(kind, type) or not issubclass(kind, CostModel):
         raise ModelError(f"`cost_model` must be a name or a subclass of CostModel, but got cost_model={kind!r}")
     name = f"{kind.__module__}:{kind.__qualname__}"

@@ -9,16 +9,21 @@ from typing import Any
 
 import numpy as np
 
+import autotune
+from autotune.config import Measure, Model, Search
 from autotune.search import get
+from autotune.tuning.result import TuneResult
 from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings, TaskTuning
+from autotune.tuning.task_tuning import TaskTuning
 from costmodel.models.base import CostModel
 from measure.errors import ErrorClass
 from measure.pool import MeasurePool, Trial, TrialResult
 from search_space.hardware import Hardware
 from search_space.schedule.trace import key_of
 from search_space.sketch.tables import DecisionGroup
+from targets.registry import get as get_target
 
 HARDWARE = Hardware("fake", 2, 64, 32, 1 << 15, 1 << 20, 1 << 25, 200e9, 40e9)
 
@@ -264,11 +269,42 @@ class FakeExtractor:
         return 1e-3 + 1e-5 * columns.sum(axis=0)
 
 
+KEYS = {
+    "search": (
+        Search,
+        {"strategy": "strategy", "strategy_options": "options", "batch": "batch", "finalists": "finalists"},
+    ),
+    "cost_model": (
+        Model,
+        {"cost_model": "name", "cost_model_options": "options", "features": "features", "exploration": "exploration"},
+    ),
+    "measure": (Measure, {"threads": "threads", "cache": "cache", "pool": "pool"}),
+}
+"""Section -> its class, and names in tests -> its keys."""
+
+
+def sections(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `autotune.tune` of values by names that differ over all sections."""
+    rest = dict(given)
+    found = {name: {keys[key]: rest.pop(key) for key in given if key in keys} for name, (_, keys) in KEYS.items()}
+    return {**{name: KEYS[name][0](**values) for name, values in found.items() if values}, **rest}
+
+
+def tune(workload: Any, **given: Any) -> TuneResult:
+    """`autotune.tune` with the values of sections beside each other."""
+    return autotune.tune(workload, **sections(given))
+
+
+def settings_with(target: str = "cpu", **given: Any) -> Settings:
+    """Settings with the values of sections beside each other, for one thread where nothing else is said."""
+    return Settings(get_target(target), **sections({"threads": 1, **given}))
+
+
 def tuning(
     of: FakeSpace, trials: int = 40, batch: int = 16, seed: int = 0, name: str = "fake", **options: Any
 ) -> TaskTuning:
     """A task on a fake space."""
-    settings = Settings(trials=trials, batch=batch, seed=seed, **{"finalists": 0, **options})
+    settings = settings_with(trials=trials, batch=batch, seed=seed, **{"finalists": 0, **options})
     scorer = ModelScorer(of, FakeModel(), settings.generator(name, "guide"), extractor=FakeExtractor)
-    strategy = get(settings.strategy)(of, scorer, settings.generator(name, "search"))
+    strategy = get(settings.search.strategy)(of, scorer, settings.generator(name, "search"))
     return TaskTuning(Task(name, of.workload), of, settings, strategy, scorer, {"cores": 2})

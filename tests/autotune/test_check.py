@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 import autotune.network.check
 import autotune.network.comparison
+from autotune.config import Quantisation
 from autotune.executable.loading import Executable
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import HANDLERS
@@ -21,16 +22,17 @@ from autotune.graph.importer.registry import Call
 from autotune.graph.ir import Array, Builder, Graph, TensorType
 from autotune.graph.onnx_model import load_model
 from autotune.graph.onnx_nodes import NodeError
-from autotune.graph.quantise import Options, quantise_with_report, random_feeds
+from autotune.graph.quantise import quantise_with_report, random_feeds
 from autotune.network.check import TOLERANCE, check_network, error_of, rounded_values
 from autotune.network.comparison import relative_error
-from autotune.network.load import Network, Quantisation, load_network
+from autotune.network.load import Network, load_network
 from autotune.network.schedules import Schedules
-from autotune.tuning.task_tuning import Settings
+from autotune.tuning.settings import Settings
+from tests.autotune.fakes import settings_with
 from tests.autotune.test_network import two_layers
 from tests.graph.nets import conv
 
-SETTINGS = Settings(threads=1)
+SETTINGS = settings_with(threads=1)
 SCHEDULES = Schedules({}, SETTINGS)
 """Of all networks here, so that each workload's space is searched once."""
 Change = Callable[[Array], Array]
@@ -136,12 +138,12 @@ def test_layers_left_in_floats_and_data_of_ones_own(tmp_path: Path) -> None:
     np.savez(tmp_path / "sets.npz", x=sets)
     plain = load_network(model, "two")
     layer = next(node.name for node in plain.graph.nodes if node.op == "conv2d")
-    how = Quantisation(Options(floats=(layer,)), data=tmp_path / "sets.npz")
+    how = Quantisation(floats=[layer], data=str(tmp_path / "sets.npz"))
     accuracy = load_network(model, "two", quantise="int8", how=how).accuracy
     assert accuracy is not None
     assert (accuracy.quantised_layers, accuracy.float_layers, accuracy.inputs) == (2, 1, 2)
     with pytest.raises(ValueError, match=r"`floats` must be layers of .*, but got 'z'"):
-        load_network(model, "two", quantise="int8", how=Quantisation(Options(floats=("z",))))
+        load_network(model, "two", quantise="int8", how=Quantisation(floats=["z"]))
 
 
 @pytest.mark.parametrize(
@@ -157,10 +159,10 @@ def test_bad_data_is_refused(tmp_path: Path, arrays: dict[str, Array], rule: str
     np.savez(tmp_path / "sets.npz", **arrays)  # type: ignore[arg-type]
     model = load_model(str(two_layers(tmp_path / "two.onnx")))
     with pytest.raises(ValueError, match=rule):
-        load_network(model, "two", quantise="int8", how=Quantisation(data=tmp_path / "sets.npz"))
+        load_network(model, "two", quantise="int8", how=Quantisation(data=str(tmp_path / "sets.npz")))
     (tmp_path / "sets.npz").write_bytes(b"PK nothing")
     with pytest.raises(ValueError, match="`data` must be an .npz file of inputs, but got"):
-        load_network(model, "two", quantise="int8", how=Quantisation(data=tmp_path / "sets.npz"))
+        load_network(model, "two", quantise="int8", how=Quantisation(data=str(tmp_path / "sets.npz")))
 
 
 def detector(path: Path, bias: float = -14.0) -> Path:

@@ -17,11 +17,11 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli.app import app
-from autotune.collect import again, collection, items
+from autotune.collect import collection, items, retiming
 from autotune.collect.collection import tasks_beside
 from autotune.collect.random_programs import MOST_ELEMENTS, OPERATIONS, random_workload
-from autotune.config import ConfigError, check_config
-from autotune.run.resolve import network_of
+from autotune.config import ConfigError, check_config, in_file
+from autotune.run.workloads import network_of
 from autotune.search.base import NoLegalSchedule
 from costmodel.dataset import Dataset, DatasetError, Split
 from costmodel.dataset.build import build
@@ -82,10 +82,10 @@ def pools(monkeypatch):
     return SimpleNamespace(made=made, planned=planned)
 
 
-def test_a_sitting_makes_a_dataset_half_random_half_searched(tmp_path, pools):
-    sitting = collection.collect(config_of(tmp_path), "small.yaml")
-    assert (sitting.measured, sitting.trials, sitting.total) == (48, 48, 48)
-    assert sitting.complete and not sitting.interrupted and not sitting.problems
+def test_a_session_makes_a_dataset_half_random_half_searched(tmp_path, pools):
+    session = collection.collect(config_of(tmp_path))
+    assert (session.measured, session.trials, session.total) == (48, 48, 48)
+    assert session.complete and not session.interrupted and not session.problems
     data = Dataset.open(tmp_path / "dataset")
     assert [task.workload.operator for task in data.tasks] == ["matmul", "conv2d"]
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
@@ -103,15 +103,15 @@ def test_a_sitting_makes_a_dataset_half_random_half_searched(tmp_path, pools):
     assert failures and sum((data.errors(task) == "wrong_output").sum() for task in data.tasks) == len(failures)
 
 
-def test_a_prefix_of_a_sitting_is_balanced(tmp_path, pools):
+def test_a_prefix_of_a_session_is_balanced(tmp_path, pools):
     def stop(done):
         if done == 33:
             os.kill(os.getpid(), signal.SIGINT)
 
     pools.planned.append(Pool(stop))
     config = config_of(tmp_path, {"workload": MATMUL}, {"workload": CONV, "programs": 48})
-    sitting = collection.collect(config, "small.yaml")
-    assert sitting.interrupted and sitting.dataset is None and sitting.measured == 33
+    session = collection.collect(config)
+    assert session.interrupted and session.dataset is None and session.measured == 33
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
         found = Counter((record.workload_key[:6], record.provenance.split()[0]) for record in database)
     shares = [found[name, half] / total for name, total in (("matmul", 12), ("conv2d", 24)) for half in HALVES]
@@ -121,17 +121,17 @@ def test_a_prefix_of_a_sitting_is_balanced(tmp_path, pools):
 def test_it_goes_on_and_measures_nothing_twice(tmp_path, pools, monkeypatch):
     pools.planned.append(Pool(lambda done: os.kill(os.getpid(), signal.SIGINT) if done == 20 else None))
     config = config_of(tmp_path)
-    collection.collect(config, "small.yaml")
+    collection.collect(config)
     monkeypatch.setattr(collection, "items_of", lambda *_: pytest.fail("the networks are imported again"))
-    sitting = collection.collect(config, "small.yaml")
-    assert (sitting.measured, sitting.trials) == (28, 48) and sitting.complete
+    session = collection.collect(config)
+    assert (session.measured, session.trials) == (28, 48) and session.complete
     keys = [(t.workload_key, t.trace_key) for pool in pools.made for t in pool.measured]
     assert len(keys) == 48
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
         halves = [(r.workload_key, r.trace_key, r.provenance.split()[0]) for r in database]
     assert len(set(halves)) == 48
-    once_more = collection.collect(config, "small.yaml")
-    assert once_more.measured == 0 and len(once_more.dataset) == len(sitting.dataset)
+    once_more = collection.collect(config)
+    assert once_more.measured == 0 and len(once_more.dataset) == len(session.dataset)
 
 
 class Timer:
@@ -161,14 +161,14 @@ def test_programs_are_timed_again_task_by_task_and_go_on_where_they_were(tmp_pat
         if "timed again  matmul" in text:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(again, "TurnTimer", Timer)
-    once = collection.collect(config_of(tmp_path), "small.yaml").dataset
+    monkeypatch.setattr(retiming, "TurnTimer", Timer)
+    once = collection.collect(config_of(tmp_path)).dataset
     worked = [int(np.isfinite(once.seconds(task)).sum()) for task in once.tasks]
     config = config_of(tmp_path)
     config = config.model_copy(update={"collect": config.collect.model_copy(update={"rounds": 3})})
-    first = collection.collect(config, "small.yaml", say=say)
+    first = collection.collect(config, say=say)
     assert first.interrupted and first.measured == worked[0] and not first.complete and first.left == worked[1]
-    second = collection.collect(config, "small.yaml", say=say)
+    second = collection.collect(config, say=say)
     assert second.complete and second.measured == worked[1] and second.trials == second.total == 48
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
         found = [(r.workload_key, r.trace_key) for r in database if r.provenance == "again in turns"]
@@ -176,19 +176,19 @@ def test_programs_are_timed_again_task_by_task_and_go_on_where_they_were(tmp_pat
     for task in once.tasks:
         assert second.dataset.origin(task).tolist() == once.origin(task).tolist()
         np.testing.assert_allclose(second.dataset.seconds(task), once.seconds(task) / 2, rtol=1e-6)
-    assert collection.collect(config, "small.yaml").measured == 0
+    assert collection.collect(config).measured == 0
 
 
 def test_a_source_may_want_other_rounds():
     sources = ({"workload": MATMUL, "rounds": 9}, {"workload": CONV}, {"workload": POOL, "rounds": 0})
     config = config_of(Path("unused"), *sources)
     config = config.model_copy(update={"collect": config.collect.model_copy(update={"rounds": 4})})
-    assert [item.rounds for item in items.items_of(config, "small.yaml")] == [9, 4, 0]
+    assert [item.rounds for item in items.items_of(config)] == [9, 4, 0]
 
 
 def test_a_dataset_takes_the_fastest_of_all_samples(tmp_path, pools):
     config = config_of(tmp_path, {"workload": MATMUL}, programs=8)
-    collection.collect(config, "small.yaml")
+    collection.collect(config)
     with Database(tmp_path / "records.jsonl") as database:
         known = next(record for record in database if record.ok)
         slower, faster = known.seconds * 2, known.seconds / 2
@@ -206,61 +206,61 @@ def test_a_dataset_takes_the_fastest_of_all_samples(tmp_path, pools):
 
 
 def test_a_collection_may_grow(tmp_path, pools):
-    collection.collect(config_of(tmp_path, {"workload": MATMUL}, programs=8), "small.yaml")
+    collection.collect(config_of(tmp_path, {"workload": MATMUL}, programs=8))
     grown = config_of(tmp_path, {"workload": MATMUL}, {"workload": POOL}, programs=16)
-    sitting = collection.collect(grown, "small.yaml")
-    assert sitting.measured == 24 and len(sitting.dataset.tasks) == 2
+    session = collection.collect(grown)
+    assert session.measured == 24 and len(session.dataset.tasks) == 2
 
 
 def test_a_task_that_is_no_longer_collected_keeps_what_is_known_of_it(tmp_path, pools):
-    first = collection.collect(config_of(tmp_path, {"workload": MATMUL}, {"workload": POOL}, programs=4), "small.yaml")
+    first = collection.collect(config_of(tmp_path, {"workload": MATMUL}, {"workload": POOL}, programs=4))
     path = tmp_path / "tasks.json"
     document = json.loads(path.read_text())
     for task in document["tasks"]:
         task["hardware"] = json.dumps({**json.loads(task["hardware"]), "peak_flops": 7e9})
     path.write_text(json.dumps(document))
-    second = collection.collect(config_of(tmp_path, {"workload": MATMUL}, programs=6), "small.yaml")
+    second = collection.collect(config_of(tmp_path, {"workload": MATMUL}, programs=6))
     assert [task.name for task in second.dataset.tasks] == [task.name for task in first.dataset.tasks]
     assert {task.hardware.peak_flops for task in second.dataset.tasks} == {7e9}
 
 
-def test_the_hardware_stays_that_of_the_first_sitting(tmp_path, pools):
+def test_the_hardware_stays_that_of_the_first_session(tmp_path, pools):
     config = config_of(tmp_path, programs=8)
-    collection.collect(config, "small.yaml")
+    collection.collect(config)
     path = tmp_path / "tasks.json"
     document = json.loads(path.read_text())
     for task in document["tasks"]:
         task["hardware"] = json.dumps({**json.loads(task["hardware"]), "peak_flops": 7e9})
     path.write_text(json.dumps(document))
-    sitting = collection.collect(config_of(tmp_path, programs=12), "small.yaml")
-    assert {task.hardware.peak_flops for task in sitting.dataset.tasks} == {7e9}
+    session = collection.collect(config_of(tmp_path, programs=12))
+    assert {task.hardware.peak_flops for task in session.dataset.tasks} == {7e9}
     document["tasks"][0]["machine"] = "another"
-    document["tasks"][0]["key"] = document["tasks"][0]["key"].replace(sitting.dataset.tasks[0].machine, "another")
+    document["tasks"][0]["key"] = document["tasks"][0]["key"].replace(session.dataset.tasks[0].machine, "another")
     path.write_text(json.dumps(document).replace('"items": [["matmul', '"items": [["nothing'))
     with pytest.raises(DatasetError, match="tasks must be as `autotune collect` writes them"):
-        collection.collect(config, "small.yaml")
+        collection.collect(config)
 
 
 def test_a_collection_stays_on_its_machine(tmp_path, pools, monkeypatch):
-    collection.collect(config_of(tmp_path, programs=4), "small.yaml")
+    collection.collect(config_of(tmp_path, programs=4))
     monkeypatch.setattr(collection, "describe_host", lambda: {"cpu": "another", "cores": 3})
     with pytest.raises(ConfigError, match="must go on on the machine that it was begun on, .* but this is another, 3"):
-        collection.collect(config_of(tmp_path, programs=8), "small.yaml")
+        collection.collect(config_of(tmp_path, programs=8))
 
 
-def test_a_sitting_ends_in_time(tmp_path, pools):
-    sitting = collection.collect(config_of(tmp_path), "small.yaml", minutes=0.0)
-    assert sitting.measured == 0 and not sitting.complete and sitting.dataset is None
+def test_a_session_ends_in_time(tmp_path, pools):
+    session = collection.collect(config_of(tmp_path), minutes=0.0)
+    assert session.measured == 0 and not session.complete and session.dataset is None
 
 
 def test_replaying_its_records_gives_the_same_dataset(tmp_path, pools, monkeypatch):
-    first = collection.collect(config_of(tmp_path / "a"), "small.yaml")
+    first = collection.collect(config_of(tmp_path / "a"))
     monkeypatch.undo()
     records = tmp_path / "a" / "records.jsonl"
     config = config_of(tmp_path / "b", measure={"pool": f"replay:{records}"})
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "tasks.json").write_bytes((tmp_path / "a" / "tasks.json").read_bytes())
-    second = collection.collect(config, "small.yaml")
+    second = collection.collect(config)
     assert len(second.dataset) == len(first.dataset)
     for task in first.dataset.tasks:
         np.testing.assert_array_equal(first.dataset.seconds(task), second.dataset.seconds(task))
@@ -282,15 +282,15 @@ def test_a_task_without_a_schedule_is_named_and_the_others_go_on(tmp_path, pools
         raise NoLegalSchedule("conv2d", 3, {"registers": 3})
 
     monkeypatch.setattr(collection, "prepare", barren)
-    sitting = collection.collect(config_of(tmp_path), "small.yaml")
-    assert len(sitting.problems) == 2 and "at least one legal schedule" in sitting.problems[0]
-    assert [task.workload.operator for task in sitting.dataset.tasks] == ["matmul"]
+    session = collection.collect(config_of(tmp_path))
+    assert len(session.problems) == 2 and "at least one legal schedule" in session.problems[0]
+    assert [task.workload.operator for task in session.dataset.tasks] == ["matmul"]
 
 
 @cache
 def imported(network):
     """The network, which takes seconds, once."""
-    return network_of(check_config({"name": "x", "model": network}, "x"), "x")
+    return network_of(check_config({"name": "x", "model": network}, "x"))
 
 
 @pytest.fixture
@@ -300,7 +300,7 @@ def networks(monkeypatch):
     monkeypatch.setattr(
         items,
         "network_of",
-        lambda run, where: known[run.model](run.model) if run.model in known else network_of(run, where),
+        lambda run, at: known[run.model](run.model) if run.model in known else network_of(run, at),
     )
 
 
@@ -311,7 +311,7 @@ def test_items_of_a_network_are_its_tasks(networks):
         {"network": "resnet18", "only": ["max_pool2d3x3_112x112x64"]},
         {"workload": {**POOL, "height": 112, "width": 112, "channels": 64, "kernel": 3, "stride": 2, "padding": 1}},
     )
-    found = items.items_of(config, "small.yaml")
+    found = items.items_of(config)
     assert [item.programs for item in found] == [40, 40, 40, 24]
     assert found[0].name == "conv2d7x7_3x224x224_64_s2_add_relu"
     assert [item.networks for item in found] == [{"resnet18": 1}, {"resnet18": 1}, found[2].networks, {"resnet18": 1}]
@@ -332,8 +332,8 @@ def test_items_of_a_network_are_its_tasks(networks):
     ],
 )
 def test_sources_that_are_none_are_refused(source, message, networks):
-    with pytest.raises(ConfigError, match=message):
-        items.items_of(config_of(Path("unused"), source), "small.yaml")
+    with pytest.raises(ConfigError, match=message), in_file("small.yaml"):
+        items.items_of(config_of(Path("unused"), source))
 
 
 @pytest.mark.parametrize(
@@ -354,10 +354,10 @@ def test_keys_are_checked(collect, message):
 
 
 def test_every_key_of_a_source_is_documented():
-    from autotune.config import CollectConfig, SourceConfig
+    from autotune.config import Collect, SourceConfig
 
     text = (ROOT / "docs" / "cost_model_lab.md").read_text()
-    for name in (*SourceConfig.model_fields, *(f"collect.{name}" for name in CollectConfig.model_fields)):
+    for name in (*SourceConfig.model_fields, *(f"collect.{name}" for name in Collect.model_fields)):
         assert f"`{name}`" in text, name
 
 
@@ -414,7 +414,7 @@ def test_commands_make_look_at_merge_and_split_datasets(tmp_path, pools):
     path = tmp_path / "small.yaml"
     path.write_text(json.dumps({"search": {"batch": 4}, "cost_model": {"name": "roofline"}, "collect": COLLECT}))
     shown = call("collect", path, "--output", tmp_path / "run")
-    assert "48 programs measured in this sitting, 48 of 48 in all" in shown and "the same command goes on" not in shown
+    assert "48 programs measured in this session, 48 of 48 in all" in shown and "the same command goes on" not in shown
     assert "2 tasks, 48 programs; 0 records are there" in shown
     call("dataset", "build", tmp_path / "run" / "records.jsonl", "-o", tmp_path / "built")
     built, made = Dataset.open(tmp_path / "built"), Dataset.open(tmp_path / "run" / "dataset")
@@ -464,5 +464,5 @@ def test_ctrl_c_on_the_command_line_says_how_to_go_on(tmp_path, pools):
 def test_rounds_need_a_machine_at_hand(tmp_path, pools, keys, message):
     source = {"operator": "conv2d_blocked", "height": 4, "width": 4, "in_channels": 32, "out_channels": 64}
     sources = {"workload": source if "target" in keys else MATMUL, "rounds": 2}
-    with pytest.raises(ConfigError, match=f"small.yaml:collect.rounds: {message}"):
-        collection.collect(config_of(tmp_path, sources, **keys), "small.yaml")
+    with pytest.raises(ConfigError, match=f"small.yaml:collect.rounds: {message}"), in_file("small.yaml"):
+        collection.collect(config_of(tmp_path, sources, **keys))

@@ -23,7 +23,6 @@ from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.passes import optimise
 from autotune.graph.passes.split_windows import split_windows
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from autotune.tuning.untimed import by_roofline
 from measure.host import worker_environment
 from search_space.schedule.steps import Relayout
@@ -32,12 +31,13 @@ from search_space.space import generate
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError
+from tests.autotune.fakes import settings_with
 from tests.graph.nets import conv, feeds, residual
 from tests.sketch.test_space import draw
 
 
 def chosen(workload: Workload) -> Schedule:
-    found = by_roofline(Task(workload.operator, workload), Settings())
+    found = by_roofline(Task(workload.operator, workload), settings_with())
     return Schedule(found.algorithm, found.trace)
 
 

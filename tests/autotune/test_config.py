@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.config import ConfigError, json_schema, load_config, parse_overrides
+from autotune.config import ConfigError, in_file, json_schema, load_config, parse_overrides
 from autotune.naming import file_name
 
 ROOT = Path(__file__).parents[2]
@@ -74,6 +74,15 @@ def test_every_mistake_is_told(write):
     with pytest.raises(ConfigError) as caught:
         load_config(write("model: r\ntrials: 0\nseed: -1"))
     assert len(str(caught.value).splitlines()) == 2
+
+
+def test_the_file_is_named_once_and_where_a_key_is_meant_alone():
+    with pytest.raises(ConfigError, match="^job.yaml:search: no$"), in_file("other.yaml"), in_file("job.yaml"):
+        raise ConfigError("no", "search")
+    with pytest.raises(ConfigError, match="^job.yaml: no$"), in_file("job.yaml"):
+        raise ConfigError("no", "")
+    with pytest.raises(ConfigError, match="^`--stage` must be$"), in_file("job.yaml"):
+        raise ConfigError("`--stage` must be")
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import autotune
-from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.scorer import ModelScorer, check_exploration
 from costmodel.features import FeatureExtractor
 from costmodel.models import registry
 from costmodel.models.base import UncertainModel
@@ -20,7 +19,7 @@ SEARCH = {"trials": 15, "batch": 12, "finalists": 0}
 
 
 def measured(**options):
-    result = autotune.tune(WORKLOAD, pool=fakes.HashPool(), **{**SEARCH, **options})
+    result = fakes.tune(WORKLOAD, pool=fakes.HashPool(), **{**SEARCH, **options})
     return [record.trace_key for record in result.records]
 
 
@@ -70,4 +69,4 @@ def test_exploration_needs_a_model_that_knows_how_sure_it_is():
     with pytest.raises(ValueError, match="`exploration` must be 0 for a model that does not know how sure it is, but"):
         measured(exploration=1.0)
     with pytest.raises(ValueError, match="`exploration` must not be negative, but got exploration=-1"):
-        measured(cost_model="ensemble", exploration=-1.0)
+        check_exploration(Sure(), -1.0)

@@ -60,7 +60,7 @@ def test_what_comes_later_stands_first_only_where_no_trial_was_as_fast() -> None
     timed = [record("a", 1.0), record("b", 1.1), *(record("a", s, True) for s in (1.4, 1.5, 1.6))]
     assert standings([*timed, record("later", 1.05)])[0].seconds == 1.5  # luck enough to be as fast as `a` was
     first, second = standings([*timed, record("later", 0.9)])[:2]
-    assert (first.seconds, first.again, second.seconds, second.again) == (0.9, False, 1.5, True)
+    assert (first.seconds, first.retimed, second.seconds, second.retimed) == (0.9, False, 1.5, True)
 
 
 def test_spread_and_halves_are_of_all_timings_of_the_best() -> None:

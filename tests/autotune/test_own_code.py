@@ -11,9 +11,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import autotune
 from autotune.cli.app import app
-from autotune.search.base import SearchStrategy
+from autotune.search import SearchStrategy, get
 from autotune.search.random import RandomSearch
 from autotune.tuning.callbacks import Callback
 from autotune.tuning.result import AllTrialsFailed
@@ -87,7 +86,7 @@ def test_an_operator_in_a_file_reaches_workers_and_records_as_plain_data(here: P
     assert workload.key.startswith("definitions(centred(rows=8,columns=16),sha256=")
     assert workload.algorithms == ("direct", "parts") and workload.flops == 384
     with LocalPool(LocalSettings(builders=1)) as pool:
-        result = autotune.tune(workload, pool=pool, records="records.jsonl", **SEARCH)
+        result = fakes.tune(workload, pool=pool, records="records.jsonl", **SEARCH)
     assert result.errors == {} and {record.algorithm for record in result.records} == {"direct", "parts"}
     x = np.random.default_rng(0).uniform(-1, 1, (8, 16)).astype(np.float32)
     np.testing.assert_allclose(result.kernel(x), x - x.mean(axis=1, keepdims=True), atol=1e-5)
@@ -107,7 +106,7 @@ def test_an_operator_registered_in_one_program_is_tuned_like_any_other(here: Pat
     operators.register(mine(here))
     try:
         registered = Workload("centred", {"rows": 8})
-        result = autotune.tune(registered, pool=fakes.HashPool(), **SEARCH)
+        result = fakes.tune(registered, pool=fakes.HashPool(), **SEARCH)
         assert result.name == "centred" and result.workload == workloads.own(mine(here), rows=8) == registered.portable
     finally:
         del OPERATORS["centred"]
@@ -173,7 +172,7 @@ def test_plain_data_that_are_no_operator_are_refused(changed: dict[str, Any], me
 
 
 def keys(**options: Any) -> list[str]:
-    result = autotune.tune(WORKLOAD, pool=fakes.HashPool(), **{**SEARCH, **options})
+    result = fakes.tune(WORKLOAD, pool=fakes.HashPool(), **{**SEARCH, **options})
     return [record.trace_key for record in result.records]
 
 
@@ -210,12 +209,14 @@ class Optionless(SearchStrategy):
         ("evolutoin", "or module:Class, but got strategy='evolutoin'; did you mean 'evolution'"),
         (Unfinished, "`strategy` must name a subclass of SearchStrategy"),
         (Optionless, "`strategy` must have a dataclass `Options`, but Optionless has none"),
-        (3, "`strategy` must name a subclass of SearchStrategy, but got strategy=3"),
+        (3, "`strategy` must be a valid string, but got strategy=3"),
     ],
 )
 def test_what_is_no_strategy_is_told(here: Path, strategy: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        autotune.tune(WORKLOAD, pool=fakes.HashPool(), strategy=strategy, **SEARCH)
+        fakes.tune(WORKLOAD, pool=fakes.HashPool(), strategy=strategy, **SEARCH)
+    with pytest.raises(ValueError, match="`strategy` must name a subclass of SearchStrategy, but got strategy=3"):
+        get(3)  # type: ignore[arg-type]
 
 
 class FailingPool(fakes.HashPool):
@@ -239,12 +240,12 @@ def test_tune_says_why_when_every_trial_failed() -> None:
         "the first failure is instantiation: `operator` must be one of conv2d, dense, but got operator='centred'$"
     )
     with pytest.raises(AllTrialsFailed, match=message) as caught:
-        autotune.tune(WORKLOAD, pool=FailingPool(), **SEARCH)
+        fakes.tune(WORKLOAD, pool=FailingPool(), **SEARCH)
     assert len(caught.value.result.records) == 6 and caught.value.result.best is None
 
 
 def test_tune_goes_on_where_a_trial_works() -> None:
-    assert autotune.tune(WORKLOAD, pool=FailingPool(after=3), **SEARCH).errors == {"instantiation": 3}
+    assert fakes.tune(WORKLOAD, pool=FailingPool(after=3), **SEARCH).errors == {"instantiation": 3}
 
 
 class Stop(Callback):
@@ -256,7 +257,7 @@ class Stop(Callback):
 
 
 def test_a_search_that_was_stopped_is_no_failure() -> None:
-    result = autotune.tune(WORKLOAD, pool=FailingPool(), callbacks=[Stop()], **SEARCH)
+    result = fakes.tune(WORKLOAD, pool=FailingPool(), callbacks=[Stop()], **SEARCH)
     assert result.interrupted and result.best is None and result.problem == ""
 
 

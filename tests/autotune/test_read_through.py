@@ -15,7 +15,7 @@ from autotune.graph.partition import partition
 from autotune.network.check import check_network
 from autotune.network.load import load_network
 from autotune.network.schedules import Schedules
-from autotune.tuning.task_tuning import Settings
+from tests.autotune.fakes import settings_with
 from tests.graph.onnx_models import model_from
 
 LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -46,7 +46,7 @@ def test_the_layer_agrees_with_onnx_runtime(name: str) -> None:
     network = load_network(layer(name), "layer")
     first = next(group for group in partition(network.graph) if group.workload is not None)
     assert (first.through is None) == (name in ("one pixel", "groups"))
-    settings = Settings()
+    settings = settings_with()
     check = check_network(network, Schedules({}, settings), settings)
     assert check.reference == "onnxruntime"
     assert check.max_error < 1e-5

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import autotune
+from autotune.config import Measure
 from autotune.report.roofline import draw, point_of, single_threaded, without_threads
 from search_space import workloads
 from search_space.schedule.steps import Annotate, Split
@@ -34,5 +35,5 @@ def test_a_tuned_layer_stands_under_the_roof(tmp_path: Path) -> None:
 
 
 def test_a_processor_has_no_place_there() -> None:
-    result = autotune.tune(workloads.matmul(8, 16, 8), trials=2, threads=1, cost_model="roofline")
+    result = autotune.tune(workloads.matmul(8, 16, 8), trials=2, measure=Measure(threads=1), cost_model="roofline")
     assert point_of(result) is None

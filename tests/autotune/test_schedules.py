@@ -12,11 +12,12 @@ from autotune.config import ConfigError
 from autotune.network import schedules
 from autotune.network.schedules import FEWEST, Schedules
 from autotune.network.selection import Limits
-from autotune.tuning.task_tuning import Settings
+from autotune.tuning.settings import Settings
 from search_space.workloads import Workload
 from targets import registry
+from tests.autotune.fakes import settings_with
 
-SETTINGS = Settings(threads=2, cache="network", seed=3)
+SETTINGS = settings_with(threads=2, cache="network", seed=3)
 WORKLOADS = [Workload("matmul", {"m": 8 * n, "n": 16, "k": 8}) for n in range(1, FEWEST + 1)]
 
 
@@ -72,7 +73,7 @@ def test_few_are_chosen_without_processes(count: int, monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("two_cores")
 def test_a_workload_without_a_schedule_says_why() -> None:
     with pytest.raises(ConfigError, match="there is no sketch for it on this target"):
-        Schedules({}, Settings(target="vta")).prepare(WORKLOADS)
+        Schedules({}, settings_with(target="vta")).prepare(WORKLOADS)
 
 
 @pytest.mark.usefixtures("two_cores")

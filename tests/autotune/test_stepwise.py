@@ -15,6 +15,7 @@ import pytest
 
 import autotune
 import autotune.network.check
+from autotune.config import Quantisation
 from autotune.executable.loading import ExecutableError
 from autotune.executable.manifest import write_manifest
 from autotune.executable.stepwise import StepwiseExecutable
@@ -29,14 +30,15 @@ from autotune.graph.zoo import network as zoo
 from autotune.graph.zoo import resnet18
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.check import check_network
-from autotune.network.load import Network, Quantisation, load_network
+from autotune.network.load import Network, load_network
 from autotune.network.schedules import Schedules
-from autotune.tuning.task_tuning import Settings
+from autotune.tuning.settings import Settings
 from measure.database import Database
 from measure.errors import RecordError
+from tests.autotune.fakes import settings_with
 from tests.autotune.test_network import call
 
-SETTINGS = Settings(threads=1)
+SETTINGS = settings_with(threads=1)
 IDEAL_RESNET18 = 6_623_232
 """Cycles of the GEMM instructions alone, of all convolutions but the first."""
 
@@ -130,12 +132,12 @@ def test_resnet18_is_exact(tmp_path: Path) -> None:
 def test_tasks_say_where_they_run(network: Network) -> None:
     for task in network.tasks:
         assert task.target == ("vta" if is_offloaded(task.workload) else None)
-        assert SETTINGS.of(task).target == (task.target or "cpu")
+        assert SETTINGS.of(task).target.name == (task.target or "cpu")
     titles = [task.name for task in network.tasks if task.target == "vta"]
     assert "conv2d_blocked3x3_1x8x8x1x16_16" in titles and "conv2d_blocked1x1_1x8x8x1x16_32_s2" in titles
     on_vta = next(task for task in network.tasks if task.target == "vta")
-    wide = replace(SETTINGS, threads=4, cache="network").of(on_vta)
-    assert (wide.threads, wide.cache) == (1, "warm")
+    wide = settings_with(threads=4, cache="network").of(on_vta)
+    assert (wide.threads, wide.measure.cache) == (1, "warm")
 
 
 def test_times_are_those_of_the_steps(folder: Path) -> None:

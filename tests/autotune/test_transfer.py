@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autotune
-from autotune.config import ConfigError, check_config
+from autotune.config import ConfigError, Search, check_config, in_file
+from autotune.config import Transfer as TransferSection
 from autotune.run.resolve import settings_of
 from autotune.search.evolution import Evolution
 from autotune.tuning.loop import run_rounds
+from autotune.tuning.settings import transfer_options
 from autotune.tuning.task_tuning import TaskTuning
 from costmodel.dataset import Dataset
 from costmodel.transfer import Options, Source, Transfer, TransferError
@@ -140,20 +142,17 @@ def test_a_tuning_run_on_a_dataset_says_what_it_did(tmp_path: Path) -> None:
     task = min(data.tasks, key=lambda task: task.workload.flops)
     others = data.select([other for other in data.tasks if other != task][:2])
     others.write(tmp_path / "source")
-    options = Options(str(tmp_path / "source"), model_options={"tasks_trees": 40})
-    result = autotune.tune(
-        task.workload, target="vta", trials=16, batch=8, transfer=options, strategy_options={"population": 128}
-    )
+    transfer = TransferSection(source=str(tmp_path / "source"), model_options={"tasks_trees": 40})
+    how = Search(batch=8, options={"population": 128})
+    result = autotune.tune(task.workload, target="vta", trials=16, search=how, transfer=transfer)
     assert result.transfer is not None
     told = result.summary()["transfer"]
     assert told["source_tasks"] == 2 and told["source_programs"] == len(others) and told["method"] == "kriging"
     assert [round_["trials"] for round_ in told["rounds"]] == [8, 16]
     assert 0 <= told["rounds"][0]["source_accuracy"] <= 1 and 0 <= told["rounds"][0]["wins"] <= 1
     assert {"transfer" in record.provenance for record in result.records[:8]} == {True, False}
-    opened = replace(options, source=Source.open(tmp_path / "source"))
-    again = autotune.tune(
-        task.workload, target="vta", trials=16, batch=8, transfer=opened, strategy_options={"population": 128}
-    )
+    opened = transfer.model_copy(update={"source": Source.open(tmp_path / "source")})
+    again = autotune.tune(task.workload, target="vta", trials=16, search=how, transfer=opened)
     assert [r.trace_key for r in again.records] == [r.trace_key for r in result.records]
 
 
@@ -168,9 +167,9 @@ def config(**transfer: Any) -> Any:
 
 
 def test_configurations_name_a_source_and_a_method() -> None:
-    found = settings_of(check_config(config(method="joint", tasks=4, options={"share": 8}), "f"), "f").transfer
-    assert found == Options("somewhere", "joint", {"share": 8}, tasks=4)
-    assert settings_of(check_config({**config(), "cost_model": {}}, "f"), "f").transfer is None
+    found = settings_of(check_config(config(method="joint", tasks=4, options={"share": 8}), "f")).cost_model.transfer
+    assert found is not None and transfer_options(found) == Options("somewhere", "joint", {"share": 8}, tasks=4)
+    assert settings_of(check_config({**config(), "cost_model": {}}, "f")).cost_model.transfer is None
 
 
 @pytest.mark.parametrize(
@@ -185,8 +184,8 @@ def test_configurations_name_a_source_and_a_method() -> None:
     ],
 )
 def test_configurations_that_cannot_be_run_are_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        settings_of(check_config(config(**given), "f"), "f")
+    with pytest.raises(ConfigError, match=message), in_file("f"):
+        settings_of(check_config(config(**given), "f"))
 
 
 def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import autotune
 from autotune.cli.app import app
-from autotune.tuning.knob_scorer import KnobScorer
+from autotune.tuning.scorer import ModelScorer
 from costmodel.features import NAMES, SECONDS
 from costmodel.features.knobs import KnobFeatures
 from costmodel.models.lightgbm_model import LightGBMModel
@@ -43,7 +42,7 @@ def check(result, workload):
 @pytest.mark.parametrize("features", ["loops", "knobs", "both"])
 def test_a_template_is_tuned_and_its_best_computes_the_reference(features):
     made = get("conv2d.cpu")(CONV)
-    result = autotune.tune(made, trials=24, batch=12, pool=fakes.HashPool(), features=features)
+    result = fakes.tune(made, trials=24, batch=12, pool=fakes.HashPool(), features=features)
     assert len(result.records) == 24 and result.workload == CONV
     assert {record.sketch.split("/")[0] for record in result.records} == {"direct:conv2d.cpu"}
     check(result, CONV)
@@ -55,7 +54,7 @@ def test_every_strategy_tunes_a_template(strategy):
     keys = [
         [
             record.trace_key
-            for record in autotune.tune(
+            for record in fakes.tune(
                 made, trials=14, batch=7, strategy=strategy, cost_model="roofline", pool=fakes.HashPool()
             ).records
         ]
@@ -65,7 +64,7 @@ def test_every_strategy_tunes_a_template(strategy):
 
 
 def test_a_template_of_an_accelerator_is_tuned_on_its_simulator():
-    result = autotune.tune(get("conv2d.vta")(BLOCKED), target="vta", trials=8, batch=4, threads=1)
+    result = fakes.tune(get("conv2d.vta")(BLOCKED), target="vta", trials=8, batch=4, threads=1)
     assert len(result.records) == 8 and not result.errors
     slowest = max(record.seconds for record in result.records)
     assert result.best_seconds < slowest
@@ -75,8 +74,8 @@ def test_a_template_of_an_accelerator_is_tuned_on_its_simulator():
 def test_what_was_measured_is_known_again(tmp_path):
     made = get("conv2d.cpu")(CONV)
     options = {"batch": 6, "pool": fakes.HashPool(), "records": tmp_path / "r.jsonl"}
-    autotune.tune(made, trials=6, **options)
-    again = autotune.tune(made, trials=12, **options)
+    fakes.tune(made, trials=6, **options)
+    again = fakes.tune(made, trials=12, **options)
     assert again.measured == 6 and len(again.records) == 12
 
 
@@ -113,7 +112,7 @@ def test_knob_features_of_other_spaces_tell_sketches_apart():
 def test_a_guide_by_knobs_learns_the_order_of_candidates(loops):
     space = get("conv2d.cpu")(PADDED).space(registry.get("cpu").hardware)
     rng = np.random.default_rng(0)
-    scorer = KnobScorer(space, LightGBMModel(), rng, loops=loops)
+    scorer = ModelScorer(space, LightGBMModel(), rng, features="both" if loops else "knobs")
     from autotune.search import Candidate
 
     def seconds(sketch, choices):
@@ -135,7 +134,7 @@ def test_a_guide_by_knobs_learns_the_order_of_candidates(loops):
 
 def test_features_of_knobs_alone_leave_the_loops_out():
     space = get("conv2d.cpu")(CONV).space(registry.get("cpu").hardware)
-    scorer = KnobScorer(space, RooflineModel(), np.random.default_rng(0))
+    scorer = ModelScorer(space, RooflineModel(), np.random.default_rng(0), features="knobs")
     columns = space.sketches[0].expand(np.zeros((3, len(space.sketches[0].groups)), np.int32))
     found = scorer._extractor(0)(columns)
     assert found.shape == (3, 1, len(NAMES) + len(KnobFeatures(space).names))
@@ -196,7 +195,7 @@ def test_a_template_needs_a_workload(tmp_path):
 
 def test_the_front_of_a_result_is_what_no_other_schedule_beats():
     space = get("conv2d.cpu")(PADDED).space(registry.get("cpu").hardware)
-    result = autotune.tune(
+    result = fakes.tune(
         get("conv2d.cpu")(PADDED), trials=20, strategy="nsga2", cost_model="roofline", pool=fakes.HashPool()
     )
     found = []
@@ -213,4 +212,4 @@ def test_the_front_of_a_result_is_what_no_other_schedule_beats():
 
 def test_features_of_knobs_do_not_go_to_other_tasks():
     with pytest.raises(ValueError, match="`features` must be loops where `transfer` is given, .* features='both'"):
-        autotune.tune(CONV, features="both", transfer="somewhere", trials=4, pool=fakes.HashPool())
+        fakes.tune(CONV, features="both", transfer="somewhere", trials=4, pool=fakes.HashPool())

@@ -41,10 +41,10 @@ def expected(scale: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def test_a_definition_is_tuned_recorded_resumed_and_replayed(tmp_path: Path) -> None:
     path, options = tmp_path / "records.jsonl", {"batch": 3, "seed": 5, "cost_model": "roofline", "threads": 1}
     with LocalPool(LocalSettings(builders=1)) as pool:
-        result = autotune.tune(branches(), trials=6, pool=pool, records=path, **options)
+        result = fakes.tune(branches(), trials=6, pool=pool, records=path, **options)
         assert len(result.records) == 6 and result.errors == {}
         assert result.workload.operator == "tensors" and result.gflops > 0
-        resumed = autotune.tune(branches(), trials=7, pool=pool, records=path, **options)
+        resumed = fakes.tune(branches(), trials=7, pool=pool, records=path, **options)
     assert resumed.measured == 1 and len(resumed.records) == 7
 
     rng = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def test_a_definition_is_tuned_recorded_resumed_and_replayed(tmp_path: Path) -> 
     named = {spec.name: array for spec, array in zip(workload.inputs, arrays, strict=True)}
     np.testing.assert_allclose(interpret(program, named)["out"], expected(*arrays), rtol=1e-4, atol=1e-5)
 
-    again = autotune.tune(workload, trials=6, pool=ReplayPool.from_records(records), **options)
+    again = fakes.tune(workload, trials=6, pool=ReplayPool.from_records(records), **options)
     assert again.best_seconds == result.best_seconds and again.trace == result.trace
 
 
@@ -80,6 +80,6 @@ def test_a_wrong_kernel_of_a_definition_would_be_seen() -> None:
 def test_tensors_that_are_no_definition_are_told() -> None:
     *inputs, output = branches()
     with pytest.raises(ValueError, match=r"must be each placeholder that the output reads \(a, b, scale\) once"):
-        autotune.tune([*inputs[1:], output], pool=fakes.HashPool())
+        autotune.tune([*inputs[1:], output], measure=fakes.HashPool())
     with pytest.raises(ValueError, match="`tensors` must be te tensors"):
-        autotune.tune([output.op], pool=fakes.HashPool())  # type: ignore[list-item]
+        fakes.tune([output.op], pool=fakes.HashPool())  # type: ignore[list-item]

@@ -14,13 +14,13 @@ from autotune.search import Candidate
 from autotune.tuning.callbacks import Callback
 from autotune.tuning.loop import run_rounds
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from autotune.tuning.tuner import known, prepare
 from costmodel.features import FeatureExtractor
 from costmodel.metrics import pairwise_accuracy
 from measure.database import Database
 from search_space import workloads
 from tests.autotune import fakes
+from tests.autotune.fakes import settings_with
 
 
 def run(space, pool=None, database=None, callbacks=(), **options):
@@ -221,10 +221,10 @@ def test_only_records_of_the_same_cache_and_threads_count(tmp_path):
     space = fakes.space()
     with Database(tmp_path / "records.jsonl") as database:
         run(space, database=database, trials=8)
-        assert len(known(database, space.workload, Settings())) == 8
-        assert known(database, space.workload, Settings(cache="network")) == []
-        assert known(database, space.workload, Settings(threads=2)) == []
-        assert known(database, fakes.FakeWorkload("other"), Settings()) == []
+        assert len(known(database, space.workload, settings_with())) == 8
+        assert known(database, space.workload, settings_with(cache="network")) == []
+        assert known(database, space.workload, settings_with(threads=2)) == []
+        assert known(database, fakes.FakeWorkload("other"), settings_with()) == []
 
 
 def test_ctrl_c_keeps_every_finished_trial(tmp_path):
@@ -257,7 +257,7 @@ def test_a_second_ctrl_c_stops_at_once():
 @pytest.mark.parametrize("name", ["trials", "batch", "threads"])
 def test_settings_state_their_rules(name):
     with pytest.raises(ValueError, match=f"`{name}` must be at least 1, but got {name}=0"):
-        Settings(**{name: 0})
+        settings_with(**{name: 0})
 
 
 def test_the_guide_goes_by_the_roofline_until_there_is_data():
@@ -317,7 +317,7 @@ def test_asking_the_guide_for_scores_changes_nothing():
 @pytest.mark.parametrize(("cache", "cold"), [("warm", False), ("network", True)])
 def test_the_first_order_takes_weights_for_as_cold_as_they_are_timed(cache, cold):
     task = Task("dense", workloads.dense(1, 512, 512))
-    tuning = prepare(task, Settings(cache=cache), algorithms=["direct"])
+    tuning = prepare(task, settings_with(cache=cache), algorithms=["direct"])
     sketch = tuning.space.sketches[0]
     choices = np.zeros((1, len(sketch.groups)), np.int32)
     tuning.scorer.noise = 0.0

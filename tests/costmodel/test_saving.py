@@ -155,7 +155,7 @@ def test_a_run_and_tune_refuse_it_before_anything_is_measured(tmp_path: Path) ->
         "run.yaml",
     )
     with pytest.raises(ValueError, match=r"cost_model: .*mine.py:Mine: `save` must write text"):
-        settings_of(config, "run.yaml")
+        settings_of(config)
     with pytest.raises(ModelError, match="`save` must write text"):
         tune(matmul(8, 8, 8), trials=1, cost_model=f"{file}:Mine")
 

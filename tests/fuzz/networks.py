@@ -18,7 +18,8 @@ from autotune.graph.onnx_model import inferred
 from autotune.network.build import compile_network
 from autotune.network.load import load_network
 from autotune.network.schedules import Schedules
-from autotune.tuning.task_tuning import Settings
+from autotune.tuning.settings import Settings
+from tests.autotune.fakes import settings_with
 from tests.fuzz.verdicts import Refused, Wrong
 from tests.graph.onnx_models import Array, runtime
 
@@ -81,7 +82,7 @@ def check(model: onnx.ModelProto, seed: int) -> None:
 
 @cache
 def _schedules() -> tuple[Schedules, Settings]:
-    settings = Settings(threads=2)
+    settings = settings_with(threads=2)
     return Schedules({}, settings), settings
 
 

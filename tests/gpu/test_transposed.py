@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from autotune.tuning.untimed import by_roofline
 from search_space import te, workloads
 from search_space.ir.stmt import For, LoopProgram, walk_stmt
@@ -17,6 +16,7 @@ from search_space.workloads import Workload
 from targets.cuda.emit import emit_program
 from targets.cuda.emulator import emulate
 from targets.cuda.target import CudaTarget
+from tests.autotune.fakes import settings_with
 from tests.gpu.candidates import check, legal
 from tests.gpu.machines import H200
 
@@ -37,7 +37,7 @@ def transposed(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str = "floa
 
 def first(workload: Workload) -> LoopProgram:
     """The roofline's choice."""
-    found = by_roofline(Task("task", workload), Settings(target="cuda"))
+    found = by_roofline(Task("task", workload), settings_with(target="cuda"))
     return program_of(workload, found.algorithm, found.trace)
 
 

@@ -20,8 +20,8 @@ from autotune.graph.views import free, locate
 from autotune.network.check import check_network
 from autotune.network.load import load_network
 from autotune.network.schedules import Schedules
-from autotune.tuning.task_tuning import Settings
 from search_space.operators import evaluation
+from tests.autotune.fakes import settings_with
 from tests.graph.onnx_models import imported, reference, runtime
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -69,7 +69,7 @@ def test_samples_first_is_another_order_of_the_same(op: str) -> None:
 @pytest.mark.parametrize(("op", "attrs"), [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("RNN", {})])
 def test_a_layer_compiled_is_what_onnxruntime_computes(op: str, attrs: dict[str, Any]) -> None:
     network = load_network(inferred(layer(op, direction="bidirectional", **attrs)), op)
-    check = check_network(network, Schedules({}, Settings()), Settings())
+    check = check_network(network, Schedules({}, settings_with()), settings_with())
     assert check.max_error < 1e-5
 
 

@@ -15,10 +15,10 @@ from autotune.graph.zoo import bert_base
 from autotune.network.check import check_network
 from autotune.network.load import load_network
 from autotune.network.schedules import Schedules
-from autotune.tuning.task_tuning import Settings
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
+from tests.autotune.fakes import settings_with
 from tests.graph.test_zoo import BERT
 
 
@@ -27,7 +27,7 @@ def test_bert_compiled_agrees_with_onnx_runtime(fused: bool) -> None:
     network = load_network(inferred(bert_base.build(**BERT, fused_normalisation=fused)), "bert")
     assert any(task.name.startswith("gather") for task in network.tasks)
     assert sum(task.weight for task in network.tasks if task.name.startswith("layer_norm")) == 5
-    settings = Settings()
+    settings = settings_with()
     check = check_network(network, Schedules({}, settings), settings)
     assert check.reference == "onnxruntime"
     assert check.max_error < 1e-5

@@ -235,4 +235,4 @@ def test_a_workload_without_a_sketch_is_refused_with_the_reason_and_nothing_is_m
     with pytest.raises(
         NoLegalSchedule, match="none of its 1 sketches can be applied, such as direct:broken: `tile` must"
     ):
-        autotune.tune(workload, pool="no pool is opened", trials=1000)
+        autotune.tune(workload, measure="no pool is opened", trials=1000)

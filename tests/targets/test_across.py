@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from autotune.tuning.untimed import by_roofline
 from search_space import te
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
+from tests.autotune.fakes import settings_with
 
 
 def transposed(rows: int, row: int, dtype: str = "float32") -> Workload:
@@ -37,7 +37,7 @@ def test_every_sketch_transposes_and_reads_nothing_past_the_array(rows: int, row
 
 def test_tiles_are_chosen_and_load_neighbours_at_once() -> None:
     workload, target = transposed(224, 21), registry.get("cpu")
-    found = by_roofline(Task("transpose", workload), Settings())
+    found = by_roofline(Task("transpose", workload), settings_with())
     program = program_of(workload, found.algorithm, found.trace)
     text, *_ = target.llvm_ir(program)
     assert "masked.gather" not in text

@@ -12,7 +12,6 @@ import pytest
 from autotune.search.population import Frame, Seen
 from autotune.search.sampling import LegalSampler
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from autotune.tuning.untimed import FEW_SPILLS, by_roofline
 from measure.errors import ErrorClass, TrialFailure
 from measure.executor import KernelExecutor
@@ -26,6 +25,7 @@ from targets import registry
 from targets.base import Module
 from targets.cpu.machine_code import LoopCode, body_products, busiest, innermost_loops, table
 from targets.cpu.target import MOST_SPILLS
+from tests.autotune.fakes import settings_with
 
 PROCESSORS = (
     *("haswell", "broadwell", "skylake", "skylake-avx512", "cascadelake", "icelake-server", "alderlake"),
@@ -44,7 +44,7 @@ KERNELS = {
 
 def chosen(workload: Workload, target: str) -> bytes:
     """Object code of what is chosen with no trial."""
-    found = by_roofline(Task("kernel", workload), Settings(target=target), algorithms=("direct",))
+    found = by_roofline(Task("kernel", workload), settings_with(target=target), algorithms=("direct",))
     return registry.get(target).build(program_of(workload, found.algorithm, found.trace)).object_code
 
 
@@ -162,7 +162,7 @@ def test_only_innermost_loops_count() -> None:
 
 
 def _schedule(workload: Workload):
-    found = by_roofline(Task("kernel", workload), Settings(target="cpu:skylake-avx512"), algorithms=("direct",))
+    found = by_roofline(Task("kernel", workload), settings_with(target="cpu:skylake-avx512"), algorithms=("direct",))
     return workload, found.algorithm, found.trace
 
 
@@ -174,7 +174,7 @@ def test_other_architectures_are_refused() -> None:
 
 def test_records_tell_what_spills() -> None:
     workload = KERNELS["depthwise convolution"]
-    found = by_roofline(Task("kernel", workload), Settings())
+    found = by_roofline(Task("kernel", workload), settings_with())
     target = registry.get("cpu")
     module = target.build(program_of(workload, found.algorithm, found.trace))
     inputs = workload.make_inputs(seed=0)

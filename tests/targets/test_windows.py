@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from autotune.tuning.untimed import by_roofline
 from costmodel.features import FeatureExtractor
 from costmodel.features.groups import NAMES
@@ -25,6 +24,7 @@ from search_space.workloads import Workload
 from targets import registry
 from targets.cpu.machine_code import busiest, innermost_loops
 from targets.cpu.windows import MOST_RUNS, crosses, runs, window
+from tests.autotune.fakes import settings_with
 from tests.gpu import candidates
 
 GROUPED = [(8, 8, 4), (32, 32, 4), (32, 64, 8), (24, 48, 12), (16, 32, 16), (20, 20, 5), (48, 16, 16), (128, 128, 32)]
@@ -121,7 +121,7 @@ def test_few_instructions_bring_what_a_group_reads(processor: str, width: int, m
         groups=channels // width,
     )
     target = registry.get(f"cpu:{processor}")
-    found = by_roofline(Task("kernel", workload), Settings(target=target.name), algorithms=("direct",))
+    found = by_roofline(Task("kernel", workload), settings_with(target=target.name), algorithms=("direct",))
     module = target.build(program_of(workload, found.algorithm, found.trace))
     loop = busiest(innermost_loops(module.object_code, module.metadata["triple"]))
     assert loop.products >= 40 and loop.spills == 0, loop

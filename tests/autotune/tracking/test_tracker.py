@@ -15,7 +15,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from autotune.config import ConfigError, check_config
+from autotune.config import ConfigError, check_config, in_file
 from autotune.lab import folder as folders
 from autotune.run import run as runner
 from autotune.tracking import facts, spool
@@ -305,7 +305,7 @@ def test_nothing_is_tracked_where_nothing_is_wanted(local, tmp_path):
     ],
 )
 def test_what_cannot_be_tracked_is_told_before_anything_runs(tmp_path, keys, message):
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConfigError, match=message) as caught, in_file("small.yaml"):
         runner.run(config_for(tmp_path / "run", tracking=keys), "small.yaml")
     assert "secret" not in str(caught.value) and not (tmp_path / "run").exists()
 

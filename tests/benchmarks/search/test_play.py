@@ -8,12 +8,12 @@ import pytest
 from autotune.search import STRATEGIES
 from autotune.tuning.loop import run_rounds
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from autotune.tuning.tuner import prepare
 from benchmarks.search.play import UNIFORM, Method, _make, play
 from benchmarks.search.restrict import legal_rows
 from benchmarks.search.uniform import UniformSearch
 from measure.replay import ReplayError, ReplayPool
+from tests.autotune.fakes import settings_with
 from tests.benchmarks.search import made_up
 
 
@@ -27,7 +27,7 @@ def test_a_search_goes_as_the_tuner_goes(table, strategy):
     candidates = table.frame.candidates(table.population)
     keys = [table.space.sketches[c.sketch].trace(c.choices).key for c in candidates]
     pool = ReplayPool(dict(zip(keys, table.seconds.tolist(), strict=True)))
-    settings = Settings(target="vta", trials=96, seed=3, batch=16, strategy=strategy)
+    settings = settings_with(target="vta", trials=96, seed=3, batch=16, strategy=strategy)
     (result,) = run_rounds([prepare(Task("tiny", table.workload), settings, space=table.space)], pool)
     expected = np.array([record.seconds for record in sorted(result.records, key=lambda record: record.order)])
     found = play(table, Method(strategy, "lightgbm"), 3, 96, 16).seconds
@@ -58,9 +58,9 @@ def test_without_the_estimate_the_first_round_does_not_go_by_it(table):
         for known in (True, False)
     }
     assert firsts[True] < 0.8 * firsts[False]
-    _, scorer = _make(table, Method("evolution", "lightgbm", estimate=False), Settings())
-    assert not scorer.model.prior and _make(table, Method("evolution", "lightgbm"), Settings())[1].model.prior
-    assert _make(table, Method("evolution", "random", estimate=False), Settings())[1] is not None
+    _, scorer = _make(table, Method("evolution", "lightgbm", estimate=False), settings_with())
+    assert not scorer.model.prior and _make(table, Method("evolution", "lightgbm"), settings_with())[1].model.prior
+    assert _make(table, Method("evolution", "random", estimate=False), settings_with())[1] is not None
     assert Method("evolution", "lightgbm", estimate=False).name == "evolution + lightgbm, no estimate"
 
 

@@ -15,18 +15,18 @@ from autotune.graph.ir import Array, Builder, GraphError, TensorType, type_of
 from autotune.graph.ops import find
 from autotune.graph.quantise.formats import Format
 from autotune.tuning.task import Task
-from autotune.tuning.task_tuning import Settings
 from autotune.tuning.untimed import by_roofline
 from search_space.operators import evaluation
 from search_space.space import program_of
 from search_space.workloads import Workload
 from targets import registry
+from tests.autotune.fakes import settings_with
 
 
 def on_the_machine(op: str, arrays: Sequence[Array], **attrs: Any) -> Array:
     types = [type_of(a) for a in arrays]
     workload = Workload.of(find(op).tensors(find(op).attributes(attrs, types), types))
-    chosen = by_roofline(Task(op, workload), Settings())
+    chosen = by_roofline(Task(op, workload), settings_with())
     target = registry.get("cpu")
     schedule = Schedule(chosen.algorithm, chosen.trace)
     program = program_of(workload, schedule.algorithm, schedule.trace)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import autotune
 from autotune.cli.app import app
+from autotune.config import Search
 from autotune.search.base import NoLegalSchedule
 from measure.errors import ErrorClass
 from measure.executor import KernelExecutor
@@ -226,7 +227,7 @@ def test_a_stream_that_writes_to_more_than_its_output_is_wrong(module: Module, m
 
 def test_tuning_finds_a_schedule_that_keeps_the_accelerator_busy() -> None:
     workload = workloads.conv2d_blocked(14, 14, 64, 64, padding=1, relu=True)
-    result = autotune.tune(workload, target="vta", trials=24, batch=8)
+    result = autotune.tune(workload, target="vta", trials=24, search=Search(batch=8))
     assert result.best is not None and result.errors == {}
     told = result.best.metrics
     assert result.summary()["metrics"] == dict(told)
@@ -240,7 +241,7 @@ def test_tuning_finds_a_schedule_that_keeps_the_accelerator_busy() -> None:
 def test_a_design_is_tuned_as_it_is_given() -> None:
     workload = workloads.conv2d_blocked(8, 8, 32, 32)
     design = replace(PYNQ, log_acc_buffer=13)
-    result = autotune.tune(workload, target=design, trials=4, batch=4)
+    result = autotune.tune(workload, target=design, trials=4, search=Search(batch=4))
     assert result.target == "vta:log_acc_buffer=13" and {record.target for record in result.records} == {result.target}
     assert dict(result.hardware.memories)["accumulator"] == 1 << 13
     assert result.best is not None and VtaHardware.from_json(result.module.metadata["hardware"]) == design

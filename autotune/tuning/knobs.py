@@ -1,50 +1,25 @@
-"""A scorer whose model sees the values of decisions, alone or beside the features of loops."""
+"""Features of the values of decisions, alone or beside those of loops."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.tuning.scorer import ModelScorer
 from costmodel.features import SECONDS, FeatureExtractor
 from costmodel.features.knobs import KnobFeatures
-from costmodel.models.base import CostModel
-from search_space.space import SearchSpace
 
 
-class KnobScorer(ModelScorer):
-    """See `ModelScorer`. Before there is data, the roofline is what it goes by, too.
+class WithKnobs:
+    """Features of a sketch: those of loops, or none, followed by those of knobs.
 
     Args:
-        space, model, rng, noise, extractor, exploration: see `ModelScorer`.
-        loops: whether the model sees the features of loops, too.
+        loops: makes those of loops.
+        knobs: of the space.
+        sketch: number of the sketch.
+        wanted: whether the model sees those of loops, too.
     """
-
-    def __init__(
-        self,
-        space: SearchSpace,
-        model: CostModel,
-        rng: np.random.Generator,
-        noise: float = 0.2,
-        extractor: Callable[..., Any] = FeatureExtractor,
-        exploration: float = 0.0,
-        loops: bool = False,
-    ) -> None:
-        super().__init__(space, model, rng, noise, extractor, exploration=exploration)
-        self._knobs, self._loops = KnobFeatures(space), loops
-        self._combined: dict[int, _Combined] = {}
-
-    def _extractor(self, sketch: int) -> Any:
-        if sketch not in self._combined:
-            self._combined[sketch] = _Combined(super()._extractor(sketch), self._knobs, sketch, self._loops)
-        return self._combined[sketch]
-
-
-class _Combined:
-    """Features of a sketch: those of loops, or none, followed by those of knobs."""
 
     def __init__(self, loops: Any, knobs: KnobFeatures, sketch: int, wanted: bool) -> None:
         self._loop_features, self._knobs, self._sketch, self._wanted = loops, knobs, sketch, wanted

@@ -1,4 +1,4 @@
-"""Timing all programs of a task again, in turns, once they are measured.
+"""Timing all programs of a task again, interleaved, once they are measured.
 
 A collection takes long enough for its machine to change its speed meanwhile: clock rates, and others that share it,
 and the rounds of a task are spread over all that time. So the programs of each task are timed again against each other,
@@ -19,13 +19,13 @@ from measure.record import Record
 from measure.settings import LocalSettings
 from measure.turns import Turns, TurnTimer
 
-AGAIN = "again"
+_AGAIN = "again "
 """How the provenance of a record begins that times a known program again."""
-_TAG = f"{AGAIN} in turns"
+_TAG = f"{_AGAIN}in turns"
 
 
 @dataclass(frozen=True)
-class Again:
+class Retiming:
     """Programs of one task that are to be timed again.
 
     Attributes:
@@ -41,7 +41,7 @@ class Again:
     threads: int
 
     @staticmethod
-    def of(tuning: TaskTuning, records: Sequence[Record], rounds: int) -> Again:
+    def of(tuning: TaskTuning, records: Sequence[Record], rounds: int) -> Retiming:
         """What is left to be timed of a task.
 
         Args:
@@ -52,13 +52,13 @@ class Again:
         done = {record.trace_key for record in records if record.provenance == _TAG}
         left: dict[str, Record] = {}
         for record in records:
-            if record.ok and record.trace_key not in done and not record.provenance.startswith(f"{AGAIN} "):
+            if record.ok and record.trace_key not in done and not record.provenance.startswith(_AGAIN):
                 left.setdefault(record.trace_key, record)
-        return Again(tuning.task.name, list(left.values()), rounds, tuning.settings.threads)
+        return Retiming(tuning.task.name, list(left.values()), rounds, tuning.settings.threads)
 
 
-def time_again(
-    tasks: Sequence[Again],
+def retime(
+    tasks: Sequence[Retiming],
     database: Database,
     end: float | None,
     say: Callable[[str], None],

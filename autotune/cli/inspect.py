@@ -1,0 +1,113 @@
+"""`autotune lower`, `tasks`, `devices` and `schema`: what there is to be tuned, and on what. Nothing is measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.errors import bad_input, fail
+from autotune.cli.options import Config, Overrides, load
+
+
+def lower(
+    config: Config,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="A trace (JSON list) or a summary.json; by default a schedule of our own."),
+    ] = None,
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(help="schedule, program, llvm, cuda, resources, assembly; again for more; by default all."),
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="For another target than the configuration's.")] = None,
+    task: Annotated[str | None, typer.Option(help="Task of a model; the first by default.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Prints the program of a schedule at every stage, without running it."""
+    with bad_input(config=config):
+        from autotune.config import ConfigError
+        from autotune.run.resolve import settings_of, tasks_of
+        from autotune.tuning import stages, untimed
+        from autotune.tuning.tuner import template_space
+
+        for name in stage or ():
+            if name not in stages.STAGES:
+                raise ConfigError(f"`--stage` must be one of {', '.join(stages.STAGES)}, but got {name!r}")
+        loaded = load(config, overrides, {"target": target})
+        settings = settings_of(loaded)
+        chosen = stages.task_named(tasks_of(loaded), task)
+        if trace:
+            scheduled = stages.from_file(chosen, trace)
+        else:
+            space = template_space(chosen, settings)
+            scheduled = untimed.by_roofline(chosen, settings, space=space)
+        for name, text in stages.stages(scheduled, settings.of(chosen).target, stage or stages.STAGES):
+            typer.echo(f"== {name}\n{text.rstrip()}\n")
+
+
+def tasks(config: Config, overrides: Overrides = None) -> None:
+    """Lists the tasks of a configuration, without tuning them."""
+    with bad_input(config=config):
+        from rich.console import Console
+
+        from autotune.report.tables import Column, console_width, fitted
+        from autotune.run.resolve import settings_of, tasks_of
+        from search_space.space import algorithms_on
+
+        loaded = load(config, overrides)
+        settings = settings_of(loaded)
+        found = tasks_of(loaded)
+        targets = [settings.of(task).target for task in found]
+        algorithms = [
+            ", ".join(algorithms_on(task.workload, target.hardware))
+            for task, target in zip(found, targets, strict=True)
+        ]
+        columns = [
+            Column("task", [task.name for task in found], left=True),
+            Column("times", [str(task.weight) for task in found]),
+            Column("MFLOP", [f"{task.workload.flops * 1e-6:.2f}" for task in found]),
+            Column("target", [target.name for target in targets], rank=1, left=True),
+            Column("algorithms", algorithms, rank=2, left=True),
+        ]
+        console = Console()
+        console.width = width = console_width(console)
+        console.print(fitted(columns, width))
+        console.print(f"{len(found)} tasks, {sum(task.weight for task in found)} kernels", highlight=False)
+
+
+def devices(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document.")] = False,
+    probe_again: Annotated[bool, typer.Option(help="Measure the processor's figures anew.")] = False,
+    figures: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take the figures of a file from now on, `processor.json` of a run."),
+    ] = None,
+) -> None:
+    """Shows processor, GPUs and simulators as targets, and what was probed of the processor."""
+    with bad_input():
+        if probe_again and figures is not None:
+            fail(f"`--probe-again` must stand without `--figures`, but got --figures {figures}")
+        from autotune.run import devices as machine
+
+        try:
+            found = machine.facts(probe_again, figures)
+        except machine.FiguresError as error:
+            fail(str(error))
+        typer.echo(machine.as_json(found) if as_json else machine.text(found))
+
+
+def schema(
+    output: Annotated[Path | None, typer.Option(help="File to write; standard output by default.")] = None,
+) -> None:
+    """Prints the JSON schema of configuration files."""
+    with bad_input():
+        from autotune.config import json_schema
+
+        text = json.dumps(json_schema(), indent=2) + "\n"
+        if output is None:
+            typer.echo(text, nl=False)
+        else:
+            output.write_text(text)

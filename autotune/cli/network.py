@@ -1,0 +1,58 @@
+"""`autotune compile` and `autotune bench`: executables of networks. What they need is imported when they run."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.errors import bad_input
+from autotune.cli.options import Config, Overrides, load
+
+
+def compile_command(
+    config: Config,
+    records: Annotated[Path | None, typer.Option(help="Records file; that of the run folder by default.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder to write; `network` in the run folder by default.")
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Rebuilds the executable of a model from records alone."""
+    with bad_input(config=config):
+        from autotune.network.deploy import rebuild
+
+        loaded = load(config, overrides)
+        folder, notes = rebuild(loaded, records, output)
+        for note in notes:
+            typer.echo(note, err=True)
+        typer.echo(f"{loaded.name} is in {folder}")
+
+
+def bench(
+    config: Config,
+    network: Annotated[Path | None, typer.Option(help="Folder of the executable; that of the run by default.")] = None,
+    against: Annotated[str, typer.Option(help="onnxruntime and openvino, as far as they are installed.")] = (
+        "onnxruntime,openvino"
+    ),
+    turns: Annotated[int, typer.Option(min=1, help="Turns that each runtime takes.")] = 20,
+    overrides: Overrides = None,
+) -> None:
+    """Times the executable of a model beside other runtimes, taking turns."""
+    with bad_input(config=config):
+        from autotune.network.deploy import compare
+        from autotune.units import latency, share
+
+        loaded = load(config, overrides)
+        timing = compare(loaded, network, against.split(","), turns, partial(typer.echo, err=True))
+        ours = timing.seconds["autotune"]
+        for name, seconds in timing.seconds.items():
+            resident, spread = timing.memory[name] / 2**20, share(timing.spread(name))
+            figures = f"{latency(seconds):>10}  spread {spread:>5}  {seconds / ours:5.2f}x"
+            typer.echo(f"{name:12} {figures}  {resident:7.0f} MiB resident")
+        if timing.unsteady:
+            typer.echo(timing.unsteady, err=True)
+        for name, why in timing.missing.items():
+            typer.echo(f"{name} was not timed: {why}", err=True)

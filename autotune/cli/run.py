@@ -1,0 +1,113 @@
+"""`autotune run` and `autotune sweep`, which tune. What they need is imported when they run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autotune.cli.errors import INTERRUPTED, bad_input, fail
+from autotune.cli.options import Config, Overrides, Pool, Quiet, RunFolder, TokenFile, check_json, console_for, load
+
+
+def run(
+    config: Config,
+    trials: Annotated[int | None, typer.Option(help="Candidates to measure; the tasks of a model share them.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,
+    overrides: Overrides = None,
+    pool: Pool = None,
+    token_file: TokenFile = None,
+    output: RunFolder = None,
+    track: Annotated[str | None, typer.Option(help="Where the run is tracked: mlflow or none.")] = None,
+    tracking_uri: Annotated[
+        str | None, typer.Option(help="sqlite:///FILE or a server; by default mlflow.db beside the run folder.")
+    ] = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="End without waiting until everything is in the tracking store.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the records that are there.")] = False,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Write the summary here too; - for standard output."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Tunes a network or an operator."""
+    hint = f"To go on: autotune {' '.join([*sys.argv[1:], *([] if resume else ['--resume'])])}"
+    with bad_input(hint, config):
+        from autotune.report.progress import LiveProgress
+        from autotune.report.tables import PIPED
+        from autotune.report.terminal import print_results
+        from autotune.run import run as runner
+        from autotune.run.folder import write_json
+
+        check_json(json_file)
+        given: dict[str, Any] = {"trials": trials, "seed": seed, "output": output}
+        given |= {"measure.pool": pool, "measure.token_file": token_file}
+        given |= {"tracking.backend": track, "tracking.uri": tracking_uri, "tracking.wait_s": 0.0 if no_wait else None}
+        loaded = load(config, overrides, given)
+        console = console_for(PIPED, stderr=str(json_file) == "-")
+        shown = [] if quiet else [LiveProgress(console)]
+
+        def say(text: str) -> None:
+            if not quiet:
+                console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+        def show(outcome: runner.Outcome) -> None:
+            for note in outcome.notes:
+                typer.echo(note, err=True)
+            if str(json_file) == "-":
+                typer.echo(json.dumps(outcome.document, indent=2))
+            elif json_file is not None:
+                write_json(outcome.document, json_file)
+            if not quiet:
+                network = outcome.document.get("network")
+                print_results(console, outcome.results, outcome.references, outcome.seconds, network)
+                say(f"everything is in {outcome.folder}")
+
+        try:
+            outcome = runner.run(loaded, str(config), resume, shown, say, show)
+        finally:
+            for progress in shown:
+                progress.stop()
+        if outcome.untracked:
+            typer.echo(outcome.untracked, err=True)
+    if outcome.interrupted:
+        typer.echo(f"stopped; every finished trial is kept. {hint}", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if outcome.problems:
+        fail("\n".join(outcome.problems))
+
+
+def sweep(
+    config: Config,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option("--vary", metavar="FIELD=VALUE,VALUE", help="Field of the design and its values; again for more."),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Candidates to measure on each design.")] = None,
+    output: Annotated[str | None, typer.Option(help="Folder of designs, records and the picture.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Tunes for many designs of an accelerator: latency against memory."""
+    with bad_input(config=config):
+        from autotune.run import sweep as designs
+        from autotune.units import latency
+
+        loaded = load(config, overrides, {"trials": trials, "output": output})
+        variations = designs.parse_variations(vary or [], designs.configuration_of(loaded))
+        folder = loaded.folder if output else loaded.folder.with_name(f"{loaded.folder.name}_sweep")
+        points = designs.sweep(loaded, variations, folder, typer.echo)
+        best = designs.front(points)
+        typer.echo("\nnone is better in both memory and time:")
+        for point in best:
+            typer.echo(f"{point.memory_bytes / 1024:8.0f} KiB {latency(point.seconds):>10}  {point.name}")
+        typer.echo(f"everything is in {folder}")
+    if any(point.interrupted for point in points):
+        typer.echo("stopped; every finished trial is kept, and the same command goes on", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if not best:
+        fail("no design has a schedule for every task")

@@ -1,0 +1,58 @@
+"""What pydantic says of values that sections refuse, as sentences: the rule, then the value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from autotune.naming import brief, nearest
+
+
+def mistakes_of(error: ValidationError, section: type[BaseModel]) -> list[tuple[str, str]]:
+    """(dotted path of the key, sentence) of each mistake in a section."""
+    return [(".".join(map(str, item["loc"])), _sentence(item, section)) for item in error.errors()]
+
+
+def in_python(error: ValidationError, section: type[BaseModel]) -> str:
+    """The same for a section that is made in Python, whose keys are arguments."""
+    sentences = []
+    for key, sentence in mistakes_of(error, section):
+        sentence = sentence.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
+        sentences.append(f"`{key}` {sentence.replace(', but got ', f', but got {key}=', 1)}" if key else sentence)
+    return "\n".join(sentences)
+
+
+def _sentence(item: Any, section: type[BaseModel]) -> str:
+    if item["type"] == "extra_forbidden":
+        known, name = _fields_at(section, item["loc"][:-1]), str(item["loc"][-1])
+        return f"must be one of the known keys{nearest(name, known) or ' ' + ', '.join(known)}"
+    if item["type"] == "value_error":
+        return str(item["ctx"]["error"])
+    if item["type"] == "missing":
+        return "must be given"
+    if item["type"] == "model_type":
+        return f"must be a mapping of keys, but got {brief(item['input'])}"
+    # `Input should be x` -> `must be x`
+    rule = item["msg"].replace("Input should", "must", 1).replace("String should", "must", 1)
+    return f"{rule}, but got {brief(item['input'])}"
+
+
+def _fields_at(section: type[BaseModel], place: Sequence[int | str]) -> dict[str, FieldInfo]:
+    for name in place:
+        if isinstance(name, int):  # an item of a list, whose section is known already
+            continue
+        inner = _section_in(section.model_fields[name].annotation)
+        if inner is None:
+            return {}
+        section = inner
+    return section.model_fields
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    """The section that a key holds: itself, `or null`, or in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _section_in(part))), None)

@@ -1,0 +1,102 @@
+"""What a configuration names to be tuned: an operator with its sizes, or a network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autotune.config import ConfigError, RunConfig, WorkloadConfig, errors_at
+from autotune.naming import nearest
+from autotune.tuning.task import CPU
+from measure.patience import telling
+from search_space import workloads
+from search_space.operators import LIBRARY, named
+from search_space.workloads import Workload
+from targets import registry
+from targets.base import Target
+
+if TYPE_CHECKING:
+    from autotune.network.load import Network
+
+
+def network_of(config: RunConfig, at: str = "model") -> Network:
+    """The network of a run, imported and optimised.
+
+    Args:
+        config: of the run.
+        at: key that names the model, for messages.
+
+    Raises:
+        ConfigError: an unknown model or pass, or a model that cannot be compiled.
+    """
+    from autotune.graph.onnx_model import load_model
+    from autotune.network.load import load_network
+
+    keys = config.network
+    with telling(f"reading {config.model}"), errors_at(at):
+        model = load_model(str(config.model), shapes={name: tuple(shape) for name, shape in keys.shapes.items()})
+        device = device_of(config)
+        network = load_network(
+            model,
+            config.name,
+            config.seed,
+            keys.passes,
+            keys.quantise or (None if device is None else "shift8"),
+            keys.quantisation,
+            keys.substitutions,
+            None if device is None else device.name,
+            target_of(config).name,
+        )
+    if not network.tasks:
+        raise ConfigError(f"a model must have something to compute, but {config.model} has not", at)
+    return network
+
+
+def device_of(config: RunConfig) -> Target | None:
+    """The accelerator that a model is to run on, as far as it can; None where the target takes the whole model.
+
+    Raises:
+        ValueError: an unknown target.
+    """
+    from autotune.graph.offload import block_of
+
+    target = registry.get(config.target)
+    return None if config.model is None or block_of(target.hardware) is None else target
+
+
+def target_of(config: RunConfig) -> Target:
+    """What computes a run's tasks, but for those that an accelerator takes of a model.
+
+    Raises:
+        ValueError: an unknown target.
+    """
+    return registry.get(config.target if device_of(config) is None else CPU)
+
+
+def workload_of(config: WorkloadConfig) -> Workload:
+    """The workload that a configuration describes, its sizes tried.
+
+    Raises:
+        ValueError: states the rule and the value.
+    """
+    operator = named(config.operator)
+    parameters = operator.parameters
+    for name in config.arguments:
+        if name not in parameters:
+            hint = nearest(name, parameters)
+            raise ValueError(
+                f"`{config.operator}` must have arguments among {', '.join(parameters)}, but got {name!r}{hint}"
+            )
+    missing = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty and name not in config.arguments
+    ]
+    if missing:
+        raise ValueError(f"`{config.operator}` must be given {', '.join(missing)}")
+    if operator.name not in LIBRARY:
+        found = workloads.own(operator, **config.arguments)
+    else:
+        found = Workload.from_json({"operator": operator.name, "args": config.arguments})
+        found.check_size()
+    found.tensors(found.algorithms[0])  # states what is wrong with impossible sizes
+    return found

@@ -1,0 +1,82 @@
+"""How a task is tuned: the sections of a configuration that say so, and the target that its name stands for."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from autotune.config import Measure, Model, Search, Transfer
+from autotune.tuning.task import CPU, Task
+from costmodel.models import registry as models
+from costmodel.models.base import CostModel
+from costmodel.transfer import Options
+from targets import registry
+from targets.base import Target
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a task is tuned.
+
+    Attributes:
+        target: what kernels are for; tasks may have another one, see `of`.
+        trials: candidates to measure, those resumed included.
+        seed: of every random draw, and of the inputs.
+        search, cost_model, measure: sections of the configuration.
+    """
+
+    target: Target = field(default_factory=partial(registry.get, CPU))
+    trials: int = 64
+    seed: int = 0
+    search: Search = Search()
+    cost_model: Model = Model()
+    measure: Measure = Measure()
+
+    def __post_init__(self) -> None:
+        if self.trials < 1:
+            raise ValueError(f"`trials` must be at least 1, but got trials={self.trials}")
+        if self.seed < 0:
+            raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
+
+    @property
+    def threads(self) -> int:
+        """That a kernel runs on."""
+        return self.measure.threads or self.target.hardware.cores
+
+    def of(self, task: Task) -> Settings:
+        """The settings with which a task is tuned: on an accelerator of its own by one thread, with no caches."""
+        if task.target is None or task.target == self.target.name:
+            return self
+        measure = self.measure.model_copy(update={"threads": 1, "cache": "warm"})
+        return replace(self, target=registry.get(task.target), measure=measure)
+
+    def searching(self, **changes: Any) -> Settings:
+        """The settings with other values in `search`."""
+        return replace(self, search=self.search.model_copy(update=changes))
+
+    def generator(self, task_key: str, use: str) -> np.random.Generator:
+        """Random numbers for one use in one task: the same whatever else is in the run."""
+        return np.random.default_rng([self.seed, zlib.crc32(task_key.encode()), zlib.crc32(use.encode())])
+
+
+def make_model(section: Model, seed: int) -> CostModel:
+    """The cost model that a section names.
+
+    Raises:
+        ModelError: no such model, or an option that it does not have, or a value that it refuses.
+    """
+    return models.make(models.name_of(section.name), section.options, seed)
+
+
+def transfer_options(transfer: Transfer) -> Options:
+    """The section as `costmodel.transfer` takes it.
+
+    Raises:
+        ValueError: an unknown method, alignment or similarity.
+    """
+    fields = dict(transfer)
+    return Options(method_options=fields.pop("options"), **fields)
