@@ -300,19 +300,39 @@ class Target(ABC):
 
     Attributes:
         name: by which `targets.registry` knows it.
-        hardware: its limits.
-        simulated: whether kernels run in a simulator, so that their times are not those of this host.
+        simulated: whether kernels run in a simulator, so that their times are not those of this host, and disturb none.
         peers: names of the runtimes that layers and networks are timed beside, as they run on the same processor.
         alignment: bytes of which the address of every array that a kernel takes must be a multiple.
         spacing: bytes; values in the memory of a network begin at multiples of it.
+        splits_windows: whether networks gain where convolutions of large windows are split into smaller ones.
+        host: of an accelerator, name of the target that computes those parts of a network that it cannot; empty: it
+            computes whole networks, or none.
+        ray_resource: of Ray's own that counts its devices, such as `GPU`; empty: a custom one, `autotune_NAME`.
     """
 
     name: str
-    hardware: Hardware
     simulated: bool = False
     peers: tuple[str, ...] = ()
     alignment: int = 1
     spacing: int = 64
+    splits_windows: bool = True
+    host: str = ""
+    ray_resource: str = ""
+
+    @property
+    @abstractmethod
+    def hardware(self) -> Hardware:
+        """Its limits, as sketch rules and estimates know them."""
+
+    @property
+    def runs_networks(self) -> bool:
+        """Whether networks run on it alone: it links them, and has an executable (`targets.registry.executable_of`)."""
+        return type(self).link is not Target.link
+
+    @property
+    def stages(self) -> Mapping[str, Callable[[Module], str]]:
+        """Texts of a module on its way to machine code, by what they are, in the order in which they are made."""
+        return {"assembly": self.assembly}
 
     @property
     def cache_bytes(self) -> int:
@@ -330,10 +350,6 @@ class Target(ABC):
     def unavailable(self) -> str:
         """Why this machine cannot run what is built, as a sentence; empty where it can."""
         return ""
-
-    def listings(self, module: Module) -> dict[str, str]:
-        """Texts of a module besides its assembly, by what they are."""
-        return {"llvm": module.llvm_ir} if module.llvm_ir else {}
 
     def refusal(self, module: Module) -> str:
         """Why a module is not worth timing where another one has been, as a sentence; empty where it is."""
@@ -385,8 +401,8 @@ class Target(ABC):
         """Writes to `folder` what runs a network, its weights not included.
 
         Returns:
-            What the network's manifest has of it: `schema`, by which `autotune.load` knows who loads it, `files`, the
-            bytes of further `memory` by what they are for, and whatever else its loader needs.
+            What the network's manifest has of it: `schema`, that of its executable's `format`, the bytes of further
+            `memory` by what they are for, and whatever else the executable needs.
 
         Raises:
             BuildError: networks do not run on this target alone.

@@ -10,7 +10,7 @@ from autotune.config import ConfigError, RunConfig, WorkloadConfig, errors_at
 from autotune.naming import nearest
 from autotune.search.base import make_options
 from autotune.tuning.scorer import check_exploration
-from autotune.tuning.task import CPU, Task
+from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import Settings
 from costmodel.models.registry import make as make_model
 from costmodel.transfer import Options
@@ -88,11 +88,7 @@ def device_of(config: RunConfig) -> str | None:
     Raises:
         ValueError: an unknown target.
     """
-    from autotune.graph.offload import block_of
-
-    if config.model is None or block_of(targets.get(config.target).hardware) is None:
-        return None
-    return config.target
+    return config.target if config.model is not None and targets.get(config.target).host else None
 
 
 def target_of(config: RunConfig) -> str:
@@ -101,7 +97,8 @@ def target_of(config: RunConfig) -> str:
     Raises:
         ValueError: an unknown target.
     """
-    return CPU if device_of(config) is not None else config.target
+    device = device_of(config)
+    return config.target if device is None else targets.get(device).host
 
 
 def settings_of(config: RunConfig, where: str) -> Settings:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import llvmlite.binding as llvm
 
 from targets.base import NetworkPlan, Place
+from targets.cpu.executable import FORMAT
 from targets.cpu.export import C_TYPE, LINK_FLAGS
-from targets.cpu.network_library import SCHEMA
 from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, blas_library, runtime_text
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def link(target: CpuTarget, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
         RuntimeError: the linker failed; its message is in the error.
     """
     return {
-        "schema": SCHEMA,
+        "schema": FORMAT.schema,
         "cpu": target.cpu,
         "files": _linked(target, plan, folder),
         "memory": {"shared_bytes": shared_bytes(plan), "scratch_bytes": scratch_bytes(plan)},

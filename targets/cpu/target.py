@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ class CpuTarget(Target):
         )
 
     @cached_property
-    def hardware(self) -> Hardware:  # type: ignore[override]  # other targets set it, this one asks for it late
+    def hardware(self) -> Hardware:
         """The processor's limits; this host is probed for them the first time, which no building and running needs."""
         return hardware_of(self.name, self.limits)
 
@@ -144,8 +145,12 @@ class CpuTarget(Target):
     def spills(self, program: LoopProgram) -> float:
         return float(self.build(program).metadata["spilled"])
 
-    def listings(self, module: Module) -> dict[str, str]:
-        return {**super().listings(module), "resources": table(module.object_code, self.machine.triple)}
+    @property
+    def stages(self) -> Mapping[str, Callable[[Module], str]]:
+        def resources(module: Module) -> str:
+            return table(module.object_code, self.machine.triple)
+
+        return {"llvm": lambda module: module.llvm_ir, "resources": resources, "assembly": self.assembly}
 
     def assembly(self, module: Module) -> str:
         return str(self.machine.emit_assembly(llvm.parse_assembly(module.llvm_ir)))

@@ -6,8 +6,6 @@ import ctypes
 from dataclasses import dataclass
 from functools import cache
 
-NETWORK_SCHEMA = "autotune.cuda/2"
-"""Of the manifest of a network on a GPU."""
 _LIBRARY = "libcuda.so.1"
 CUDA = 13
 """Major version of NVRTC and the bindings; any driver of it, or of a later one, runs what they make."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from targets.base import BuildError, NetworkPlan, Place
-from targets.cuda.driver import NETWORK_SCHEMA
+from targets.cuda.executable import FORMAT
 
 if TYPE_CHECKING:
     from targets.cuda.target import CudaTarget
@@ -43,7 +43,7 @@ def link(target: CudaTarget, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
         launches.append(list(_launches(step.module, module.metadata["launches"], places, target)))
         workspace = max(workspace, _workspace_bytes(module.metadata["launches"], target))
     return {
-        "schema": NETWORK_SCHEMA,
+        "schema": FORMAT.schema,
         "arch": target.arch,
         "modules": modules,
         "packing": packing,

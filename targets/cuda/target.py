@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -27,12 +28,17 @@ class CudaTarget(Target):
 
     alignment = ALIGNMENT
     spacing = 256
+    splits_windows = False
+    ray_resource = "GPU"
 
     def __init__(self, arch: str = DEFAULT_ARCH, name: str = "cuda") -> None:
         self.name, self.arch = name, arch
-        self.hardware: Hardware = GPUS[arch]
         assert self.hardware.gpu is not None
         self.limits: GpuLimits = self.hardware.gpu
+
+    @property
+    def hardware(self) -> Hardware:
+        return GPUS[self.arch]
 
     def device_program(self, program: LoopProgram, name: str = "kernel") -> DeviceProgram:
         """The program as kernels with their barriers, from which text is written and which the emulator runs.
@@ -85,8 +91,13 @@ class CudaTarget(Target):
             return ""
         return f"target {self.name} must run on a GPU that takes code for {self.arch}, but this machine's is {theirs}"
 
-    def listings(self, module: Module) -> dict[str, str]:
-        return {"cuda": module.metadata["source"], "resources": resources_table(module)}
+    @property
+    def stages(self) -> Mapping[str, Callable[[Module], str]]:
+        return {
+            "cuda": lambda module: str(module.metadata["source"]),
+            "resources": resources_table,
+            "assembly": self.assembly,
+        }
 
     def assembly(self, module: Module) -> str:
         """PTX of the kernels."""

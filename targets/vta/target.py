@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,14 @@ class VtaTarget(Target):
     """
 
     simulated = True
+    host = "cpu"
 
     def __init__(self, vta: VtaHardware = PYNQ, name: str = "vta") -> None:
         self.vta, self.name = vta, name
-        self.hardware: Hardware = hardware_of(vta, name)
+
+    @cached_property
+    def hardware(self) -> Hardware:
+        return hardware_of(self.vta, self.name)
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         verify(program)

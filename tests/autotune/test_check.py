@@ -14,7 +14,6 @@ from onnx import helper, numpy_helper
 
 import autotune.network.check
 import autotune.network.comparison
-from autotune.executable.loading import Executable
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import HANDLERS, load_model
 from autotune.graph.importer.registry import Call
@@ -26,6 +25,7 @@ from autotune.network.comparison import relative_error
 from autotune.network.load import Network, Quantisation, load_network
 from autotune.network.schedules import Schedules
 from autotune.tuning.task_tuning import Settings
+from targets.executable import Executable
 from tests.autotune.test_network import two_layers
 from tests.graph.nets import conv
 

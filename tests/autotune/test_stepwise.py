@@ -15,8 +15,6 @@ import pytest
 
 import autotune
 import autotune.network.check
-from autotune.executable.loading import ExecutableError
-from autotune.executable.manifest import write_manifest
 from autotune.executable.stepwise import StepwiseExecutable
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model, with_weights
@@ -34,6 +32,7 @@ from autotune.network.schedules import Schedules
 from autotune.tuning.task_tuning import Settings
 from measure.database import Database
 from measure.errors import RecordError
+from targets.manifest import ExecutableError, write_manifest
 from tests.autotune.test_network import call
 
 SETTINGS = Settings(threads=1)

@@ -56,7 +56,7 @@ def test_modules_are_plain_data_and_exported_as_files(target: Target, tmp_path: 
     module = target.build(lowered)
     again = Module.from_bytes(module.to_bytes())
     assert again == module and json.dumps(module.metadata) and module.target == target.name
-    assert target.assembly(module) and all(target.listings(module).values())
+    assert all(text(module) for text in target.stages.values()) and "assembly" in target.stages
     written = target.export(module, tmp_path, "best")
     assert written and all((tmp_path / file).stat().st_size for file in written)
     assert {file.name for file in tmp_path.iterdir()} == set(written)
