@@ -131,9 +131,7 @@ def lower(
     ] = None,
     stage: Annotated[
         list[str] | None,
-        typer.Option(
-            help="schedule, program, or the target's own, such as assembly; again for more; by default all."
-        ),
+        typer.Option(help="schedule, program, or the target's own, such as assembly; again for more; by default all."),
     ] = None,
     target: Annotated[str | None, typer.Option(help="For another target than the configuration's.")] = None,
     task: Annotated[str | None, typer.Option(help="Task of a model; the first by default.")] = None,
