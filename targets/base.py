@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a process that only runs networks needs neither
     from pathlib import Path
 
     from search_space.hardware import Hardware
-    from search_space.ir.stmt import LoopProgram
+    from search_space.ir.stmt import Buffer, LoopProgram
 
 
 Packer = Callable[[Sequence[NDArray[Any]]], Mapping[str, NDArray[Any]]]
@@ -79,6 +79,17 @@ class Module:
         return struct.pack("<Q", len(header)) + header + self.object_code
 
     @staticmethod
+    def of(
+        program: LoopProgram, name: str, target: str, code: bytes, metadata: dict[str, Any], llvm_ir: str = ""
+    ) -> Module:
+        """What a target has built of a loop program, with the parameters, outputs and inputs that the program has."""
+        packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
+        parameters = tuple(_parameter(b, packed.get(b.name, ())) for b in program.params)
+        return Module(
+            name, target, code, llvm_ir, parameters, program.outputs, tuple(map(_parameter, program.inputs)), metadata
+        )
+
+    @staticmethod
     def from_bytes(data: bytes) -> Module:
         """The module `to_bytes` wrote."""
         (length,) = struct.unpack_from("<Q", data)
@@ -98,6 +109,11 @@ class Module:
             parameters(header["sources"]),
             header["metadata"],
         )
+
+
+def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
+    shape = tuple(int(extent.value) for extent in buffer.shape)
+    return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from search_space.hardware import Hardware
-from search_space.ir.stmt import Buffer, LoopProgram
+from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
-from targets.base import BuildError, Module, NetworkPlan, Packer, Parameter, RunError, Target
+from targets.base import BuildError, Module, NetworkPlan, Packer, RunError, Target
 from targets.cpu.emit import emit_program
 from targets.cpu.figures import to_json
 from targets.cpu.host import hardware_of, limits_of, probed_of
@@ -102,15 +102,11 @@ class CpuTarget(Target):
             raise BuildError(f"LLVM must accept the emitted code, but said: {error}") from error
         products = body_products(program)
         loop = busiest(innermost_loops(code, self.machine.triple), products)
-        packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
-        return Module(
+        return Module.of(
+            program,
             name,
             self.name,
             code,
-            text,
-            tuple(_parameter(b, packed.get(b.name, ())) for b in program.params),
-            program.outputs,
-            tuple(_parameter(b) for b in program.inputs),
             {
                 "shared_bytes": shared,
                 "scratch_bytes": scratch,
@@ -119,6 +115,7 @@ class CpuTarget(Target):
                 "spilled": round(loop.spills / max(1, loop.instructions), 4),
                 "spills_a_product": round(loop.spills / products, 4) if products else 0.0,
             },
+            text,
         )
 
     def load(self, module: Module) -> CpuKernel:
@@ -170,11 +167,6 @@ class CpuTarget(Target):
         from targets.cpu.export import export
 
         return export(self, module, folder, name)
-
-
-def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
-    shape = tuple(int(e.value) for e in buffer.shape)
-    return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
 
 
 @cache

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from search_space.hardware import GpuLimits, Hardware
-from search_space.ir.stmt import Buffer, LoopProgram
-from targets.base import Kernel, Module, NetworkPlan, Parameter, Target
+from search_space.ir.stmt import LoopProgram
+from targets.base import Kernel, Module, NetworkPlan, Target
 from targets.cuda.emit import dynamic_shared_bytes, emit_program
 from targets.cuda.hardware import DEFAULT_ARCH, GPUS
 from targets.cuda.kernels import device_program
@@ -52,15 +52,11 @@ class CudaTarget(Target):
         made = self.device_program(program, name)
         text = emit_program(made)
         compiled = compile_cubin(text, self.arch)
-        packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
-        return Module(
+        return Module.of(
+            program,
             name,
             self.name,
             compiled.cubin,
-            "",
-            tuple(_parameter(b, packed.get(b.name, ())) for b in program.params),
-            program.outputs,
-            tuple(_parameter(b) for b in program.inputs),
             {
                 "arch": self.arch,
                 "nvrtc": version(),
@@ -156,11 +152,6 @@ def resources_table(module: Module) -> str:
             f"{kernel['shared_bytes']} bytes of shared memory, {kernel['spill_bytes']} bytes spilled"
         )
     return "\n".join([*lines, *module.metadata["notes"]])
-
-
-def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
-    shape = tuple(int(e.value) for e in buffer.shape)
-    return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
 
 
 @cache

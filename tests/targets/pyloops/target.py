@@ -17,7 +17,7 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import Expr
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Seq, Stmt, Store
 from search_space.ir.verify import verify
-from targets.base import Bound, BuildError, Kernel, Module, NetworkPlan, Parameter, Place, Target
+from targets.base import Bound, BuildError, Kernel, Module, NetworkPlan, Place, Target
 from tests.targets.pyloops.executable import FORMAT, functions_of
 
 Arrays = dict[str, NDArray[Any]]
@@ -89,11 +89,6 @@ def function_of(program: LoopProgram) -> str:
     return "\n".join([f"def {program.name}({arguments}):", *(lines_of(program.body) or [" pass"])])
 
 
-def parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
-    shape = tuple(int(extent.value) for extent in buffer.shape)
-    return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
-
-
 def described(buffer: Buffer) -> dict[str, Any]:
     """An array of which some elements may lie apart, as plain data."""
     shape, strides = ([int(e.value) for e in each] for each in (buffer.shape, buffer.strides))
@@ -118,14 +113,11 @@ class PyTarget(Target):
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         verify(program)
-        packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
-        parameters = tuple(parameter(b, packed.get(b.name, ())) for b in program.params)
         texts = [function_of(p) for p in (*program.prologues, program)]
         names = [[p.name, [b.name for b in p.params]] for p in (*program.prologues, program)]
-        sources = tuple(map(parameter, program.inputs))
         code, arrays = "\n".join(texts).encode(), {b.name: described(b) for b in (*program.inputs, *program.params)}
         facts = {"functions": names, "arrays": arrays}
-        return Module(name, self.name, code, "", parameters, program.outputs, sources, facts)
+        return Module.of(program, name, self.name, code, facts)
 
     def load(self, module: Module) -> Kernel:
         return PyKernel(module)
