@@ -257,7 +257,7 @@ class Kernel(ABC):
             raise RunError(f"a kernel must be given its inputs and outputs ({names}), but got {len(arrays)} arrays")
         by_name = {p.name: p for p in self.module.parameters}
         for array, name in zip(arrays[split:], self.module.outputs, strict=True):
-            _check(array, by_name[name], "output")
+            check_array(array, by_name[name], "output")
         bound = self.bind(arrays[:split])
         bound.run()
         for mine, theirs in zip(bound.outputs, arrays[split:], strict=True):
@@ -275,7 +275,7 @@ class Kernel(ABC):
                 f"a kernel must be given its {len(self.module.sources)} inputs ({names}), but got {len(inputs)}"
             )
         for array, parameter in zip(inputs, self.module.sources, strict=True):
-            _check(array, parameter, "input")
+            check_array(array, parameter, "input")
 
     @abstractmethod
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> Bound:
@@ -303,7 +303,12 @@ def as_array(value: Any) -> NDArray[Any]:
     raise TypeError(f"got {type(value).__name__}, which is none")
 
 
-def _check(array: NDArray[Any], parameter: Parameter, what: str) -> None:
+def check_array(array: NDArray[Any], parameter: Parameter, what: str) -> None:
+    """Holds an array against what is to be given in its place.
+
+    Raises:
+        RunError: it is another one.
+    """
     if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
         raise RunError(
             f"{what} `{parameter.name}` must be {parameter.dtype} of shape {parameter.shape}, "

@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.dtypes import numpy_dtype
 from targets.arrays import aligned
-from targets.base import Parameter, as_array
+from targets.base import Parameter, RunError, as_array, check_array
 from targets.manifest import SEAL, ExecutableError, Format, digest, parameters_of, read_manifest
 
 Array = NDArray[Any]
@@ -135,15 +134,13 @@ def _checked(name: str, inputs: Sequence[Parameter], arrays: Sequence[Any]) -> l
     found = []
     for given, parameter in zip(arrays, inputs, strict=True):
         try:
-            array = as_array(given)
+            found.append(as_array(given))
         except (TypeError, ValueError, RuntimeError, BufferError) as error:
             raise ExecutableError(f"input `{parameter.name}` must be an array, but {error}") from error
-        if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
-            raise ExecutableError(
-                f"input `{parameter.name}` must be {parameter.dtype} of shape {parameter.shape}, "
-                f"but got {array.dtype} of shape {array.shape}"
-            )
-        found.append(array)
+        try:
+            check_array(found[-1], parameter, "input")
+        except RunError as error:
+            raise ExecutableError(str(error)) from None
     return found
 
 

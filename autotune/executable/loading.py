@@ -47,9 +47,11 @@ def _kind_of(folder: Path) -> type[Executable]:
 
 def kinds(target: str = "") -> Iterator[type[Executable]]:
     """Classes of all executables, that of `target` first: those after it need not be imported where it is wanted."""
-    family = target.partition(":")[0]
+    family, passed = target.partition(":")[0], set()
     for name in sorted(registry.TARGETS, key=lambda name: name != family):
-        if (kind := registry.executable_of(name)) is not None:
+        kind = registry.executable_of(name)
+        if kind is not None and kind not in passed:
+            passed.add(kind)
             yield kind
     from autotune.executable.stepwise import StepwiseExecutable
 

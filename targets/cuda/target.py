@@ -102,7 +102,7 @@ class CudaTarget(Target):
     def link(self, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
         from targets.cuda.network import link
 
-        return link(self, plan, folder)
+        return link(self, self.arch, plan, folder)
 
     def export(self, module: Module, folder: Path, name: str) -> list[str]:
         """Writes `name`.cubin, .cu and .json, which says how to launch; the files' names."""

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import autotune
 from autotune.executable.loading import kinds, manifest_of
-from targets.cpu import network_library
-from targets.cpu.executable import CpuExecutable
+from targets import network_library
 from targets.manifest import MANIFEST, SEAL, ExecutableError, _seal, write_manifest
+from targets.native_executable import NativeExecutable
 from tests.autotune.test_compile import compiled
 from tests.autotune.test_executable import layered
 from tests.graph.nets import feeds
@@ -77,12 +77,12 @@ WHOLE: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> CpuExecutable:
+def network(tmp_path_factory: pytest.TempPathFactory) -> NativeExecutable:
     return compiled(layered(16, 0), tmp_path_factory.mktemp("layered"))
 
 
 @pytest.fixture
-def folder(network: CpuExecutable, tmp_path: Path) -> Path:
+def folder(network: NativeExecutable, tmp_path: Path) -> Path:
     shutil.copytree(network.folder, tmp_path / "network")
     return tmp_path / "network"
 
@@ -240,6 +240,6 @@ def test_a_shared_object_without_the_functions_is_refused(folder: Path, tmp_path
         autotune.load(folder)
 
 
-def test_the_folder_may_be_moved(folder: Path, network: CpuExecutable) -> None:
+def test_the_folder_may_be_moved(folder: Path, network: NativeExecutable) -> None:
     x = feeds(layered(16, 0))["x"]
     np.testing.assert_array_equal(autotune.load(folder)(x), network(x))

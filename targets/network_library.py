@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
+SCHEMA = "autotune.network/2"
+"""Of the manifest of a linked network."""
 _LINKED: list[object] = []
 _LIBRARIES: dict[str, ctypes.CDLL] = {}
 """Shared objects that were loaded, by digest: threads of their pools run in them for as long as the process lives."""
