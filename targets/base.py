@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a process that only runs networks needs neither
     from pathlib import Path
 
     from search_space.hardware import Hardware
-    from search_space.ir.stmt import LoopProgram
+    from search_space.ir.stmt import Buffer, LoopProgram
 
 
 Packer = Callable[[Sequence[NDArray[Any]]], Mapping[str, NDArray[Any]]]
@@ -79,6 +79,17 @@ class Module:
         return struct.pack("<Q", len(header)) + header + self.object_code
 
     @staticmethod
+    def of(
+        program: LoopProgram, name: str, target: str, code: bytes, metadata: dict[str, Any], llvm_ir: str = ""
+    ) -> Module:
+        """What a target has built of a loop program, with the parameters, outputs and inputs that the program has."""
+        packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
+        parameters = tuple(_parameter(b, packed.get(b.name, ())) for b in program.params)
+        return Module(
+            name, target, code, llvm_ir, parameters, program.outputs, tuple(map(_parameter, program.inputs)), metadata
+        )
+
+    @staticmethod
     def from_bytes(data: bytes) -> Module:
         """The module `to_bytes` wrote."""
         (length,) = struct.unpack_from("<Q", data)
@@ -98,6 +109,11 @@ class Module:
             parameters(header["sources"]),
             header["metadata"],
         )
+
+
+def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
+    shape = tuple(int(extent.value) for extent in buffer.shape)
+    return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
 
 
 @dataclass(frozen=True)
@@ -241,7 +257,7 @@ class Kernel(ABC):
             raise RunError(f"a kernel must be given its inputs and outputs ({names}), but got {len(arrays)} arrays")
         by_name = {p.name: p for p in self.module.parameters}
         for array, name in zip(arrays[split:], self.module.outputs, strict=True):
-            _check(array, by_name[name], "output")
+            check_array(array, by_name[name], "output")
         bound = self.bind(arrays[:split])
         bound.run()
         for mine, theirs in zip(bound.outputs, arrays[split:], strict=True):
@@ -259,7 +275,7 @@ class Kernel(ABC):
                 f"a kernel must be given its {len(self.module.sources)} inputs ({names}), but got {len(inputs)}"
             )
         for array, parameter in zip(inputs, self.module.sources, strict=True):
-            _check(array, parameter, "input")
+            check_array(array, parameter, "input")
 
     @abstractmethod
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> Bound:
@@ -287,7 +303,12 @@ def as_array(value: Any) -> NDArray[Any]:
     raise TypeError(f"got {type(value).__name__}, which is none")
 
 
-def _check(array: NDArray[Any], parameter: Parameter, what: str) -> None:
+def check_array(array: NDArray[Any], parameter: Parameter, what: str) -> None:
+    """Holds an array against what is to be given in its place.
+
+    Raises:
+        RunError: it is another one.
+    """
     if array.shape != parameter.shape or array.dtype != numpy_dtype(parameter.dtype):
         raise RunError(
             f"{what} `{parameter.name}` must be {parameter.dtype} of shape {parameter.shape}, "
@@ -300,19 +321,39 @@ class Target(ABC):
 
     Attributes:
         name: by which `targets.registry` knows it.
-        hardware: its limits.
-        simulated: whether kernels run in a simulator, so that their times are not those of this host.
+        simulated: whether kernels run in a simulator, so that their times are not those of this host, and disturb none.
         peers: names of the runtimes that layers and networks are timed beside, as they run on the same processor.
         alignment: bytes of which the address of every array that a kernel takes must be a multiple.
         spacing: bytes; values in the memory of a network begin at multiples of it.
+        splits_windows: whether networks gain where convolutions of large windows are split into smaller ones.
+        host: of an accelerator, name of the target that computes those parts of a network that it cannot; empty: it
+            computes whole networks, or none.
+        ray_resource: of Ray's own that counts its devices, such as `GPU`; empty: a custom one, `autotune_NAME`.
     """
 
     name: str
-    hardware: Hardware
     simulated: bool = False
     peers: tuple[str, ...] = ()
     alignment: int = 1
     spacing: int = 64
+    splits_windows: bool = True
+    host: str = ""
+    ray_resource: str = ""
+
+    @property
+    @abstractmethod
+    def hardware(self) -> Hardware:
+        """Its limits, as sketch rules and estimates know them."""
+
+    @property
+    def runs_networks(self) -> bool:
+        """Whether networks run on it alone: it links them, and has an executable (`targets.registry.executable_of`)."""
+        return type(self).link is not Target.link
+
+    @property
+    def stages(self) -> Mapping[str, Callable[[Module], str]]:
+        """Texts of a module on its way to machine code, by what they are, in the order in which they are made."""
+        return {"assembly": self.assembly}
 
     @property
     def cache_bytes(self) -> int:
@@ -330,10 +371,6 @@ class Target(ABC):
     def unavailable(self) -> str:
         """Why this machine cannot run what is built, as a sentence; empty where it can."""
         return ""
-
-    def listings(self, module: Module) -> dict[str, str]:
-        """Texts of a module besides its assembly, by what they are."""
-        return {"llvm": module.llvm_ir} if module.llvm_ir else {}
 
     def refusal(self, module: Module) -> str:
         """Why a module is not worth timing where another one has been, as a sentence; empty where it is."""
@@ -385,8 +422,8 @@ class Target(ABC):
         """Writes to `folder` what runs a network, its weights not included.
 
         Returns:
-            What the network's manifest has of it: `schema`, by which `autotune.load` knows who loads it, `files`, the
-            bytes of further `memory` by what they are for, and whatever else its loader needs.
+            What the network's manifest has of it: `schema`, that of its executable's `format`, the bytes of further
+            `memory` by what they are for, and whatever else the executable needs.
 
         Raises:
             BuildError: networks do not run on this target alone.

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Protocol
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol
 
 from targets.base import Target
+
+if TYPE_CHECKING:  # of no use where nothing but kernels is run
+    from targets.executable import Executable
 
 TARGETS: dict[str, str] = {
     "cpu": "targets.cpu.target:get_target",
@@ -45,11 +49,34 @@ def get(spec: str) -> Target:
     Raises:
         UnknownTarget: no target of that name.
     """
-    name, colon, variant = spec.partition(":")
-    if name not in TARGETS:
-        raise UnknownTarget(f"`target` must be one of {', '.join(TARGETS)}, but got target={spec!r}")
+    module, attribute = _home(spec)
+    _, colon, variant = spec.partition(":")
     if colon and (not variant or variant.endswith(":")):
         raise UnknownTarget(f"`target` must have a variant behind its colon, or no colon, but got target={spec!r}")
-    module, _, attribute = TARGETS[name].partition(":")
     make: Callable[[str], Target] = getattr(importlib.import_module(module), attribute)
     return make(spec)
+
+
+def executable_of(spec: str) -> type[Executable] | None:
+    """What loads the networks that a target links: `EXECUTABLE` of the module `executable` beside the target's own.
+
+    That module imports NumPy and no compiler, and the target's own is not imported, as processes that only run networks
+    need neither. None: networks do not run on the target alone.
+
+    Raises:
+        UnknownTarget: no target of that name.
+    """
+    module = ".".join([*_home(spec)[0].split(".")[:-1], "executable"])
+    if find_spec(module) is None:
+        return None
+    found: type[Executable] = importlib.import_module(module).EXECUTABLE
+    return found
+
+
+def _home(spec: str) -> tuple[str, str]:
+    """Module and attribute that make a target."""
+    name = spec.partition(":")[0]
+    if name not in TARGETS:
+        raise UnknownTarget(f"`target` must be one of {', '.join(TARGETS)}, but got target={spec!r}")
+    module, _, attribute = TARGETS[name].partition(":")
+    return module, attribute

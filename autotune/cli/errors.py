@@ -77,11 +77,11 @@ def _full() -> type[Exception]:
 
 def _reported() -> tuple[type[Exception], ...]:
     from autotune.config import ConfigError
-    from autotune.executable.manifest import ExecutableError
     from autotune.tracking.store import StoreError
     from costmodel.dataset.errors import DatasetError
     from costmodel.models.errors import ModelError
     from measure.errors import MeasureError
     from search_space.extras import MissingExtra
+    from targets.manifest import ExecutableError
 
     return (ConfigError, MeasureError, ExecutableError, StoreError, DatasetError, ModelError, MissingExtra)

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from autotune.executable.compile import Compiler
-from autotune.executable.loading import Loaded, load
-from autotune.executable.stepwise import compile_stepwise
+from autotune.executable.compile_steps import compile_stepwise
+from autotune.executable.loading import load
 from autotune.graph.ir import Array
 from autotune.network.load import Network
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from search_space.ir.interp import numpy_dtype
+from targets.executable import Executable
 
 
 def write_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> None:
@@ -26,7 +27,7 @@ def write_network(network: Network, schedules: Schedules, folder: Path, settings
         compiler.write(folder)
 
 
-def compile_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Loaded:
+def compile_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
     """The network's executable, in `folder`."""
     write_network(network, schedules, folder, settings)
     return load(folder, settings.threads)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from autotune.config import ConfigError, RunConfig
-from autotune.executable.loading import Loaded, load
-from autotune.executable.manifest import SCHEMAS, read_manifest
+from autotune.executable.loading import load, manifest_of
 from autotune.executable.stepwise import StepwiseExecutable
 from autotune.network.bound import bound_seconds
 from autotune.network.build import make_feeds, write_network
@@ -31,6 +30,7 @@ from measure.patience import telling
 from measure.recordlog import RecordLog
 from measure.steadiness import tell_if_busy
 from targets import registry
+from targets.executable import Executable
 
 FOLDER = "network"
 """Where in a run folder the executable lies."""
@@ -93,7 +93,7 @@ def finish_network(
         timing = _timed(executable, network, settings, folder / FOLDER, say)
         notes += [f"{name} was not timed: {why}" for name, why in timing.missing.items()]
         notes += [timing.unsteady] if timing.unsteady else []
-    facts = read_manifest(folder / FOLDER, *SCHEMAS)
+    facts = manifest_of(folder / FOLDER)
     memory = {
         "arena_bytes": facts["memory"]["arena_bytes"],
         "weights_bytes": facts["weights"]["nbytes"],
@@ -129,7 +129,7 @@ def _checked(
 
 
 def _timed(
-    executable: Loaded, network: Network, settings: Settings, folder: Path, say: Callable[[str], None]
+    executable: Executable, network: Network, settings: Settings, folder: Path, say: Callable[[str], None]
 ) -> Timing:
     with alone():
         if isinstance(executable, StepwiseExecutable):
@@ -146,7 +146,7 @@ def _time_steps(executable: StepwiseExecutable, network: Network, seed: int) -> 
     return Timing({"autotune": float(np.median(took))}, {}, {}, {"autotune": took})
 
 
-def _untuned_seconds(executable: Loaded, network: Network, best: Chosen, seed: int) -> float:
+def _untuned_seconds(executable: Executable, network: Network, best: Chosen, seed: int) -> float:
     """What the tasks without a working trial take within the network."""
     places = [i for i, s in enumerate(executable.manifest["steps"]) if s.get("task", s["workload"]) not in best]
     if not places:

@@ -109,10 +109,11 @@ def load_network(
     if device is not None:
         graph = offload(graph, _block(device))
     graph = with_dot_products(graph)
-    if passes is None and registry.get(target).hardware.gpu is None:
+    on = registry.get(target)
+    if passes is None and on.splits_windows:
         graph = split_windows(graph)
-    graph = with_attention(graph, registry.get(target).hardware)
-    graph = executable_graph(graph, registry.get(target).alignment)
+    graph = with_attention(graph, on.hardware)
+    graph = executable_graph(graph, on.alignment)
     return Network(name, whole, graph, tuple(tasks_of(graph, device, target)), accuracy, substituted, device, target)
 
 

@@ -40,7 +40,7 @@ def facts(again: bool = False, source: Path | None = None) -> Facts:
         "processor": _processor(again, source),
         "gpus": [] if missing else [asdict(device) for device in gpu_devices()],
         "no_gpu": missing,
-        "simulators": [_simulator("vta")],
+        "simulators": [_simulator(name) for name in registry.TARGETS if registry.get(name).simulated],
     }
 
 

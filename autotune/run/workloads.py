@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError, RunConfig, WorkloadConfig, errors_at
 from autotune.naming import nearest
-from autotune.tuning.task import CPU
 from measure.patience import telling
 from search_space import workloads
 from search_space.operators import LIBRARY, named
@@ -57,10 +56,8 @@ def device_of(config: RunConfig) -> Target | None:
     Raises:
         ValueError: an unknown target.
     """
-    from autotune.graph.offload import block_of
-
     target = registry.get(config.target)
-    return None if config.model is None or block_of(target.hardware) is None else target
+    return target if config.model is not None and target.host else None
 
 
 def target_of(config: RunConfig) -> Target:
@@ -69,7 +66,8 @@ def target_of(config: RunConfig) -> Target:
     Raises:
         ValueError: an unknown target.
     """
-    return registry.get(config.target if device_of(config) is None else CPU)
+    device = device_of(config)
+    return registry.get(config.target if device is None else device.host)
 
 
 def workload_of(config: WorkloadConfig) -> Workload:

@@ -16,29 +16,32 @@ from search_space.schedule.trace import Trace
 from search_space.space import program_of
 from targets.base import BuildError, Target
 
-STAGES = ("schedule", "program", "llvm", "cuda", "resources", "assembly")
+BEFORE_CODE = ("schedule", "program")
+"""Stages of all targets; behind them follow those of `Target.stages`."""
 
 
-def stages(scheduled: Scheduled, target: Target, wanted: Sequence[str] = STAGES) -> Iterator[tuple[str, str]]:
-    """Yields (stage, text) of the wanted stages in order.
+def stages(scheduled: Scheduled, target: Target, wanted: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yields (stage, text) of the wanted stages in order, by default of all.
 
     Raises:
-        ConfigError: the schedule does not fit the workload, or the target has no code for it.
+        ConfigError: a stage that the target does not have, a schedule that does not fit the workload, or one that the
+            target has no code for.
     """
     workload = scheduled.task.workload
+    known = (*BEFORE_CODE, *target.stages)
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(f"`--stage` must be one of {', '.join(known)}, but got {name!r}")
+    wanted = wanted or known
     if "schedule" in wanted:
         yield "schedule", f"# {workload.key}\n# algorithm: {scheduled.algorithm}\n{scheduled.trace}"
     try:
         program = program_of(workload, scheduled.algorithm, scheduled.trace)
         if "program" in wanted:
             yield "program", str(program)
-        if set(wanted) - {"schedule", "program"}:
+        if set(wanted) - {*BEFORE_CODE}:
             module = target.build(program)
-            for name, text in target.listings(module).items():
-                if name in wanted:
-                    yield name, text
-            if "assembly" in wanted:
-                yield "assembly", target.assembly(module)
+            yield from ((name, text(module)) for name, text in target.stages.items() if name in wanted)
     except (ScheduleError, BuildError) as error:
         raise ConfigError(f"a schedule must fit its workload and target, but {error}") from None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from search_space.workloads import Workload
 
 CPU = "cpu"
-"""What computes that part of a model which an accelerator does not."""
+"""The target of models where none is named."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from autotune.config import RunConfig, check_config
-from autotune.executable.loading import Executable, load
+from autotune.executable.loading import load
 from autotune.graph.errors import ModelError
 from autotune.graph.float64 import evaluate_in_float64
 from autotune.graph.ir import Array
@@ -207,7 +207,6 @@ def profile(network: Network, place: Path, config: RunConfig, settings: Settings
     """Seconds of the network's bound, and the layers that lose most against theirs."""
     os.sched_setaffinity(0, cores_for(settings.threads))
     executable = load(place, settings.threads)
-    assert isinstance(executable, Executable)
     feeds = make_feeds(network, 0)
     executable(*(feeds[p.name] for p in executable.inputs))
     executable.profile(3)  # warm

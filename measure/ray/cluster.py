@@ -21,7 +21,7 @@ from typing import Any
 
 from measure.errors import PoolError
 from measure.host import allowed_cores
-from measure.ray.kinds import local_resources
+from measure.ray.resources import local_resources
 from measure.ray.settings import RaySettings
 
 _QUIET = {

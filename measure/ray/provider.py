@@ -12,9 +12,9 @@ from measure.errors import PoolError
 from measure.ray.actors import Actor
 from measure.ray.cluster import connect
 from measure.ray.front import Front
-from measure.ray.kinds import FRONT, KINDS, demand_of, resource_of
+from measure.ray.resources import FRONT, demand_of, resource_of
 from measure.ray.settings import FrontSettings, RaySettings, workplace_to_json
-from targets.registry import TARGETS
+from targets import registry
 
 if TYPE_CHECKING:
     from measure.fleet.scheduler import Fleet
@@ -36,7 +36,7 @@ class Post:
     Attributes:
         node: Ray's id of the node.
         address: of the node, for messages.
-        kind: a name of `KINDS`, `builder`, or `front`, which is on whatever node Ray chooses.
+        kind: the name of a target, `builder`, or `front`, which is on whatever node Ray chooses.
         number: among its like on the node.
         slots: trials at a time.
     """
@@ -62,8 +62,8 @@ def posts_of(node: dict[str, Any], wanted: frozenset[str]) -> list[Post]:
     builder = [Post(key, address, _BUILDER, slots=cores)] if cores else []
     return builder + [
         Post(key, address, name, number)
-        for name, kind in KINDS.items()
-        if kind.targets & wanted
+        for name in registry.TARGETS
+        if name in wanted
         for number in range(int(resources.get(resource_of(name), 0)))
     ]
 
@@ -161,8 +161,7 @@ class RayProvider:
             return ray.remote(Front).options(**options).remote(post.address, self.front.settings)
         role, slots = "build", self.settings.workplace.builders or post.slots
         if post.kind != _BUILDER:
-            kind = KINDS[post.kind]
-            role, slots = "run" if kind.exclusive else "share", 1
+            role, slots = "share" if registry.get(post.kind).simulated else "run", 1
             common.update(demand_of(post.kind))
         options = {
             **common,
@@ -212,9 +211,9 @@ def _endpoint(post: Post, about: dict[str, Any], actor: Any) -> RayBuilder | Ray
     from measure.ray.endpoints import RayBuilder, RayDevice
 
     if post.kind == _BUILDER:
-        return RayBuilder(post.name, about["host"], frozenset(TARGETS), about["slots"], actor)
-    kind = KINDS[post.kind]
-    return RayDevice(post.name, about["host"], kind.targets, kind.exclusive, about["description"], actor)
+        return RayBuilder(post.name, about["host"], frozenset(registry.TARGETS), about["slots"], actor)
+    exclusive = not registry.get(post.kind).simulated
+    return RayDevice(post.name, about["host"], frozenset({post.kind}), exclusive, about["description"], actor)
 
 
 def _check(filled: dict[Post, asyncio.Task[None]]) -> None:

@@ -14,7 +14,7 @@ from search_space.schedule.errors import ScheduleError
 from search_space.tags import CONSTANT
 
 TAILS = ("exact", "guard", "clamp", "peel")
-IDENTITY = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
+_IDENTITY = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
 
 NO_PAD = const(0)
 
@@ -140,13 +140,18 @@ class Stage:
 def identity_of(stage: Stage) -> float:
     """What the stage's reduction starts from."""
     assert stage.reducer is not None
-    if stage.dtype in FLOATS or stage.reducer in ("sum", "prod"):
-        return IDENTITY[stage.reducer]
-    if stage.dtype == BOOL:
-        return stage.reducer == "min"
-    bits, signed = BITS[stage.dtype], stage.dtype != "uint8"
+    return identity(stage.reducer, stage.dtype)
+
+
+def identity(reducer: str, dtype: str) -> float:
+    """The number of a dtype that changes nothing where it is reduced with another."""
+    if dtype in FLOATS or reducer in ("sum", "prod"):
+        return _IDENTITY[reducer]
+    if dtype == BOOL:
+        return reducer == "min"
+    bits, signed = BITS[dtype], dtype != "uint8"
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
-    return low if stage.reducer == "max" else high
+    return low if reducer == "max" else high
 
 
 @dataclass(frozen=True)

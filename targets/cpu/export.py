@@ -5,15 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 
 from targets.base import Module, Parameter
-from targets.cpu.runtime import SGEMM_SYMBOL, blas_library, runtime_text
-
-if TYPE_CHECKING:
-    from targets.cpu.target import CpuTarget
+from targets.cpu.runtime import SGEMM_SYMBOL, Compiles, blas_library, runtime_text
 
 # Pool threads run in the code for as long as the process lives, so it stays.
 LINK_FLAGS = ("-shared", "-pthread", "-Wl,-z,nodelete")
@@ -29,7 +25,7 @@ C_TYPE = {
 }
 
 
-def export(target: CpuTarget, module: Module, folder: Path, name: str) -> list[str]:
+def export(target: Compiles, module: Module, folder: Path, name: str) -> list[str]:
     """Writes `name`.o, `name`_runtime.o and `name`.h, and links `name`.so where the host has `cc`.
 
     The runtime object holds the parallel loop and its threads.

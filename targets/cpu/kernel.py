@@ -11,8 +11,8 @@ import llvmlite.binding as llvm
 import numpy as np
 from numpy.typing import NDArray
 
+from targets.arrays import aligned
 from targets.base import Bound, Kernel, Module
-from targets.cpu.arrays import aligned
 from targets.cpu.fences import UNTOUCHED, Fences
 from targets.cpu.runtime import cold_timer_text, initialise, runtime_text
 

@@ -7,17 +7,14 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import llvmlite.binding as llvm
 
 from targets.base import NetworkPlan, Place
 from targets.cpu.export import C_TYPE, LINK_FLAGS
-from targets.cpu.network_library import SCHEMA
-from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, blas_library, runtime_text
-
-if TYPE_CHECKING:
-    from targets.cpu.target import CpuTarget
+from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, Compiles, blas_library, runtime_text
+from targets.network_library import SCHEMA
 
 _CLOCK = TIMER[: TIMER.index("define void")]
 
@@ -92,7 +89,7 @@ def _tick(number: int) -> list[str]:
     ]
 
 
-def link(target: CpuTarget, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
+def link(target: Compiles, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
     """Writes the objects of a network and its header, and links `name`.so where the host has `cc`; see `Target.link`.
 
     Raises:
@@ -106,7 +103,7 @@ def link(target: CpuTarget, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
     }
 
 
-def _linked(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[dict[str, str]]:
+def _linked(target: Compiles, plan: NetworkPlan, folder: Path) -> list[dict[str, str]]:
     """The files written, each with its digest; those that were there before are replaced, not changed."""
     with tempfile.TemporaryDirectory(prefix=".link-", dir=folder) as place:
         written = []
@@ -116,7 +113,7 @@ def _linked(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[dict[str
     return written
 
 
-def _built(target: CpuTarget, plan: NetworkPlan, folder: Path) -> list[str]:
+def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
     """Writes objects and header, or in place of the objects what they are linked to; names of the files."""
     main = target.machine.emit_object(llvm.parse_assembly(target.header() + network_text(plan)))
     runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + runtime_text(target.machine.triple)))

@@ -6,6 +6,7 @@ import ctypes
 import importlib.metadata
 from functools import cache
 from pathlib import Path
+from typing import Any, Protocol
 
 import llvmlite.binding as llvm
 
@@ -15,6 +16,17 @@ SGEMM_SYMBOL = "scipy_cblas_sgemm64_"
 BLAS_THREADS_SYMBOL = "scipy_openblas_set_num_threads64_"
 ZEROS_BYTES = 512  # where loads that must not happen read instead
 ZEROS = f"@zeros = internal constant [{ZEROS_BYTES} x i8] zeroinitializer, align 64\n"
+
+
+class Compiles(Protocol):
+    """What of a CPU's target its files are made with: an LLVM machine, and the head of every module for it."""
+
+    cpu: str
+    machine: Any
+
+    def header(self) -> str:
+        """Data layout and triple."""
+
 
 # The timing loop: seconds are taken around every single execution.
 TIMER = """

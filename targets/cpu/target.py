@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from search_space.hardware import Hardware
-from search_space.ir.stmt import Buffer, LoopProgram
+from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
-from targets.base import BuildError, Module, NetworkPlan, Packer, Parameter, RunError, Target
+from targets.base import BuildError, Module, NetworkPlan, Packer, RunError, Target
 from targets.cpu.emit import emit_program
 from targets.cpu.figures import to_json
 from targets.cpu.host import hardware_of, limits_of, probed_of
@@ -60,7 +61,7 @@ class CpuTarget(Target):
         )
 
     @cached_property
-    def hardware(self) -> Hardware:  # type: ignore[override]  # other targets set it, this one asks for it late
+    def hardware(self) -> Hardware:
         """The processor's limits; this host is probed for them the first time, which no building and running needs."""
         return hardware_of(self.name, self.limits)
 
@@ -101,15 +102,11 @@ class CpuTarget(Target):
             raise BuildError(f"LLVM must accept the emitted code, but said: {error}") from error
         products = body_products(program)
         loop = busiest(innermost_loops(code, self.machine.triple), products)
-        packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
-        return Module(
+        return Module.of(
+            program,
             name,
             self.name,
             code,
-            text,
-            tuple(_parameter(b, packed.get(b.name, ())) for b in program.params),
-            program.outputs,
-            tuple(_parameter(b) for b in program.inputs),
             {
                 "shared_bytes": shared,
                 "scratch_bytes": scratch,
@@ -118,6 +115,7 @@ class CpuTarget(Target):
                 "spilled": round(loop.spills / max(1, loop.instructions), 4),
                 "spills_a_product": round(loop.spills / products, 4) if products else 0.0,
             },
+            text,
         )
 
     def load(self, module: Module) -> CpuKernel:
@@ -144,8 +142,12 @@ class CpuTarget(Target):
     def spills(self, program: LoopProgram) -> float:
         return float(self.build(program).metadata["spilled"])
 
-    def listings(self, module: Module) -> dict[str, str]:
-        return {**super().listings(module), "resources": table(module.object_code, self.machine.triple)}
+    @property
+    def stages(self) -> Mapping[str, Callable[[Module], str]]:
+        def resources(module: Module) -> str:
+            return table(module.object_code, self.machine.triple)
+
+        return {"llvm": lambda module: module.llvm_ir, "resources": resources, "assembly": self.assembly}
 
     def assembly(self, module: Module) -> str:
         return str(self.machine.emit_assembly(llvm.parse_assembly(module.llvm_ir)))
@@ -165,11 +167,6 @@ class CpuTarget(Target):
         from targets.cpu.export import export
 
         return export(self, module, folder, name)
-
-
-def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
-    shape = tuple(int(e.value) for e in buffer.shape)
-    return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
 
 
 @cache

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from search_space.ir.expr import Expr, const, eq, load, logical_and, select, var, variables
 from search_space.ir.stmt import Allocate, Barrier, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, seq
-from search_space.schedule.state import IDENTITY
+from search_space.schedule.state import identity
 from targets.base import BuildError
 from targets.cuda.bulk import is_bulk
 from targets.cuda.warpgroups import is_warpgroup_intrinsic
@@ -115,8 +115,8 @@ class _Crossing:
         tx, ty, tz = (var(f"{name}.{axis}") for axis in "xyz")
         row = ty + tz * y
         assert store.reducer is not None
-        identity = const(IDENTITY[store.reducer], buffer.dtype)
-        value = store.value if store.predicate is None else select(store.predicate, store.value, identity)
+        nothing = const(identity(store.reducer, buffer.dtype), buffer.dtype)
+        value = store.value if store.predicate is None else select(store.predicate, store.value, nothing)
         first = eq(tx, const(0))
         alone = first if store.predicate is None else logical_and(first, store.predicate)
         power = threads & (threads - 1) == 0
@@ -196,7 +196,7 @@ def _is_init(stmt: Stmt | None, reduction: Store) -> bool:
     if stmt.reducer is not None or stmt.predicate is not None or not stmt.value.is_const:
         return False
     assert reduction.reducer is not None
-    return bool(stmt.value.value == IDENTITY[reduction.reducer])
+    return bool(stmt.value.value == identity(reduction.reducer, stmt.value.dtype))
 
 
 def warp_reduce(name: str) -> tuple[str, int]:

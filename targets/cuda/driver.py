@@ -8,8 +8,6 @@ from functools import cache
 
 from search_space.extras import sentence
 
-NETWORK_SCHEMA = "autotune.cuda/2"
-"""Of the manifest of a network on a GPU."""
 _LIBRARY = "libcuda.so.1"
 CUDA = 13
 """Major version of NVRTC and the bindings; any driver of it, or of a later one, runs what they make."""

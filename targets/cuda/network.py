@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from targets.base import BuildError, NetworkPlan, Place
-from targets.cuda.driver import NETWORK_SCHEMA
-
-if TYPE_CHECKING:
-    from targets.cuda.target import CudaTarget
+from targets.base import BuildError, NetworkPlan, Place, Target
+from targets.cuda.executable import FORMAT
 
 
-def link(target: CudaTarget, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
+def link(target: Target, arch: str, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
     """Writes the cubins of a network; see `Target.link`.
 
     The manifest has `launches`, of each step those of its kernels in order, and `packing`, what makes packed constants
@@ -43,8 +40,8 @@ def link(target: CudaTarget, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
         launches.append(list(_launches(step.module, module.metadata["launches"], places, target)))
         workspace = max(workspace, _workspace_bytes(module.metadata["launches"], target))
     return {
-        "schema": NETWORK_SCHEMA,
-        "arch": target.arch,
+        "schema": FORMAT.schema,
+        "arch": arch,
         "modules": modules,
         "packing": packing,
         "launches": launches,
@@ -53,7 +50,7 @@ def link(target: CudaTarget, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
 
 
 def _launches(
-    number: int, program: Mapping[str, Any], places: Mapping[str, Place], target: CudaTarget
+    number: int, program: Mapping[str, Any], places: Mapping[str, Place], target: Target
 ) -> Iterator[dict[str, Any]]:
     """The launches of a program whose buffers lie at `places`; its workspace is that of all programs, in turn."""
     known = {**places, **_workspace(program, target)}
@@ -77,7 +74,7 @@ def _launches(
         }
 
 
-def _workspace(program: Mapping[str, Any], target: CudaTarget) -> dict[str, Place]:
+def _workspace(program: Mapping[str, Any], target: Target) -> dict[str, Place]:
     """Buffers between the kernels of a program, one after another."""
     places, start = {}, 0
     for name, nbytes in program["workspace"]:
@@ -86,9 +83,9 @@ def _workspace(program: Mapping[str, Any], target: CudaTarget) -> dict[str, Plac
     return places
 
 
-def _workspace_bytes(program: Mapping[str, Any], target: CudaTarget) -> int:
+def _workspace_bytes(program: Mapping[str, Any], target: Target) -> int:
     return sum(_spaced(nbytes, target) for _, nbytes in program["workspace"])
 
 
-def _spaced(nbytes: int, target: CudaTarget) -> int:
+def _spaced(nbytes: int, target: Target) -> int:
     return -(-nbytes // target.spacing) * target.spacing

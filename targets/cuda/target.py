@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from search_space.hardware import GpuLimits, Hardware
-from search_space.ir.stmt import Buffer, LoopProgram
-from targets.base import Kernel, Module, NetworkPlan, Parameter, Target
+from search_space.ir.stmt import LoopProgram
+from targets.base import Kernel, Module, NetworkPlan, Target
 from targets.cuda.emit import dynamic_shared_bytes, emit_program
 from targets.cuda.hardware import DEFAULT_ARCH, GPUS
 from targets.cuda.kernels import device_program
@@ -27,12 +28,17 @@ class CudaTarget(Target):
 
     alignment = ALIGNMENT
     spacing = 256
+    splits_windows = False
+    ray_resource = "GPU"
 
     def __init__(self, arch: str = DEFAULT_ARCH, name: str = "cuda") -> None:
         self.name, self.arch = name, arch
-        self.hardware: Hardware = GPUS[arch]
         assert self.hardware.gpu is not None
         self.limits: GpuLimits = self.hardware.gpu
+
+    @property
+    def hardware(self) -> Hardware:
+        return GPUS[self.arch]
 
     def device_program(self, program: LoopProgram, name: str = "kernel") -> DeviceProgram:
         """The program as kernels with their barriers, from which text is written and which the emulator runs.
@@ -46,15 +52,11 @@ class CudaTarget(Target):
         made = self.device_program(program, name)
         text = emit_program(made)
         compiled = compile_cubin(text, self.arch)
-        packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
-        return Module(
+        return Module.of(
+            program,
             name,
             self.name,
             compiled.cubin,
-            "",
-            tuple(_parameter(b, packed.get(b.name, ())) for b in program.params),
-            program.outputs,
-            tuple(_parameter(b) for b in program.inputs),
             {
                 "arch": self.arch,
                 "nvrtc": version(),
@@ -85,8 +87,13 @@ class CudaTarget(Target):
             return ""
         return f"target {self.name} must run on a GPU that takes code for {self.arch}, but this machine's is {theirs}"
 
-    def listings(self, module: Module) -> dict[str, str]:
-        return {"cuda": module.metadata["source"], "resources": resources_table(module)}
+    @property
+    def stages(self) -> Mapping[str, Callable[[Module], str]]:
+        return {
+            "cuda": lambda module: str(module.metadata["source"]),
+            "resources": resources_table,
+            "assembly": self.assembly,
+        }
 
     def assembly(self, module: Module) -> str:
         """PTX of the kernels."""
@@ -95,7 +102,7 @@ class CudaTarget(Target):
     def link(self, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
         from targets.cuda.network import link
 
-        return link(self, plan, folder)
+        return link(self, self.arch, plan, folder)
 
     def export(self, module: Module, folder: Path, name: str) -> list[str]:
         """Writes `name`.cubin, .cu and .json, which says how to launch; the files' names."""
@@ -145,11 +152,6 @@ def resources_table(module: Module) -> str:
             f"{kernel['shared_bytes']} bytes of shared memory, {kernel['spill_bytes']} bytes spilled"
         )
     return "\n".join([*lines, *module.metadata["notes"]])
-
-
-def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
-    shape = tuple(int(e.value) for e in buffer.shape)
-    return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
 
 
 @cache

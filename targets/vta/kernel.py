@@ -135,7 +135,7 @@ class VtaBound(Bound):
             _simulator(kernel.hardware.shape).run(kernel.table, self.dram, verified=True)
         except IllegalStream as error:
             raise RunError(f"a stream must keep VTA's rules, but {error}") from error
-        return self.view(kernel.module.outputs[0])
+        return self.outputs[0]
 
     def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
         """Puts inputs in place, and overwrites what earlier streams have left on the chip."""

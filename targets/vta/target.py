@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from search_space import strict_json
 from search_space.hardware import Hardware
 from search_space.intrinsics import GEMM_TILE
-from search_space.ir.stmt import Buffer, LoopProgram
+from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
-from targets.base import BuildError, Module, Parameter, Target
+from targets.base import BuildError, Module, Target
 from targets.vta.assembly import print_stream
 from targets.vta.emit import emit
 from targets.vta.hardware import PYNQ, ConfigurationError, VtaHardware
@@ -35,10 +35,14 @@ class VtaTarget(Target):
     """
 
     simulated = True
+    host = "cpu"
 
     def __init__(self, vta: VtaHardware = PYNQ, name: str = "vta") -> None:
         self.vta, self.name = vta, name
-        self.hardware: Hardware = hardware_of(vta, name)
+
+    @cached_property
+    def hardware(self) -> Hardware:
+        return hardware_of(self.vta, self.name)
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         verify(program)
@@ -53,16 +57,12 @@ class VtaTarget(Target):
             words = encode_table(kernel.program.table, self.vta)
         except EncodingError as error:
             raise BuildError(f"a stream must be encodable, but {error}") from error
-        parameters = tuple(_parameter(buffer) for buffer in program.params)
         uops = kernel.program.dram[kernel.uops :]
-        return Module(
+        return Module.of(
+            program,
             name,
             self.name,
             words.tobytes() + uops.tobytes(),
-            "",
-            parameters,
-            program.outputs,
-            tuple(_parameter(buffer) for buffer in program.inputs),
             {
                 "hardware": self.vta.to_json(),
                 "instructions": len(words),
@@ -121,10 +121,6 @@ def hardware_of(vta: VtaHardware, name: str) -> Hardware:
         row_seconds=vta.seconds(vta.dma_row_latency),
         most_nests=MOST_NESTS,
     )
-
-
-def _parameter(buffer: Buffer) -> Parameter:
-    return Parameter(buffer.name, tuple(int(e.value) for e in buffer.shape), buffer.dtype, buffer.constant)
 
 
 def design(variant: str) -> VtaHardware:

@@ -15,7 +15,6 @@ from onnx import helper, numpy_helper
 import autotune.network.check
 import autotune.network.comparison
 from autotune.config import Quantisation
-from autotune.executable.loading import Executable
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import HANDLERS
 from autotune.graph.importer.registry import Call
@@ -28,6 +27,7 @@ from autotune.network.comparison import relative_error
 from autotune.network.load import Network, load_network
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
+from targets.executable import Executable
 from tests.autotune.fakes import settings_with
 from tests.autotune.test_network import two_layers
 from tests.graph.nets import conv

@@ -15,7 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import autotune
 from autotune.executable.compile import Schedule, compile_graph
-from autotune.executable.loading import Executable, ExecutableError
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
@@ -31,6 +30,8 @@ from search_space.space import generate
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError
+from targets.manifest import ExecutableError
+from targets.native_executable import NativeExecutable
 from tests.autotune.fakes import settings_with
 from tests.graph.nets import conv, feeds, residual
 from tests.sketch.test_space import draw
@@ -41,16 +42,16 @@ def chosen(workload: Workload) -> Schedule:
     return Schedule(found.algorithm, found.trace)
 
 
-def compiled(graph: Graph, folder: Path, threads: int = 2) -> Executable:
+def compiled(graph: Graph, folder: Path, threads: int = 2) -> NativeExecutable:
     return compile_graph(graph, chosen, folder / "network", threads=threads)
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Executable:
+def network(tmp_path_factory: pytest.TempPathFactory) -> NativeExecutable:
     return compiled(residual(), tmp_path_factory.mktemp("residual"))
 
 
-def test_outputs_are_the_graphs(network: Executable) -> None:
+def test_outputs_are_the_graphs(network: NativeExecutable) -> None:
     graph = residual()
     for seed in range(3):
         given = feeds(graph, seed)
@@ -58,13 +59,13 @@ def test_outputs_are_the_graphs(network: Executable) -> None:
         np.testing.assert_allclose(network(given["x"]), wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_loaded_again_from_its_folder_it_gives_the_same(network: Executable) -> None:
+def test_loaded_again_from_its_folder_it_gives_the_same(network: NativeExecutable) -> None:
     given = feeds(residual())["x"]
-    again = Executable(network.folder, threads=1)
+    again = NativeExecutable(network.folder, threads=1)
     np.testing.assert_array_equal(again(given), network(given))
 
 
-def test_a_profile_has_a_time_for_each_step(network: Executable) -> None:
+def test_a_profile_has_a_time_for_each_step(network: NativeExecutable) -> None:
     network(feeds(residual())["x"])
     profile = network.profile(5)
     assert profile.shape == (5, len(network.manifest["steps"]))
@@ -72,7 +73,7 @@ def test_a_profile_has_a_time_for_each_step(network: Executable) -> None:
     assert network.time(5).shape == (5,)
 
 
-def test_activations_share_memory(network: Executable) -> None:
+def test_activations_share_memory(network: NativeExecutable) -> None:
     memory = network.manifest["memory"]
     whole = sum(4 * int(np.prod(s)) for s in ((8, 8, 32), (8, 8, 64), (8, 8, 32), (8, 8, 64), (4, 4, 64), (64,), (10,)))
     assert memory["arena_lower_bound"] <= memory["arena_bytes"] < whole
@@ -142,7 +143,7 @@ def test_a_packed_constant_that_is_computed_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-def test_weights_are_read_or_mapped(network: Executable, mapped: bool) -> None:
+def test_weights_are_read_or_mapped(network: NativeExecutable, mapped: bool) -> None:
     given = feeds(residual())["x"]
     again = autotune.load(network.folder, mapped=mapped)
     np.testing.assert_array_equal(again(given), network(given))
@@ -174,7 +175,7 @@ print(*sorted(set(sys.modules) - before))
 """Peak of resident memory in KiB, and the modules imported."""
 
 
-def alone(network: Executable, how: str) -> tuple[int, list[str]]:
+def alone(network: NativeExecutable, how: str) -> tuple[int, list[str]]:
     done = subprocess.run(
         [sys.executable, "-c", ALONE, network.folder.resolve(), how],
         cwd=Path(autotune.__file__).parents[1],
@@ -188,7 +189,7 @@ def alone(network: Executable, how: str) -> tuple[int, list[str]]:
     return int(peak) << 10, modules.split()
 
 
-def test_a_process_that_only_runs_imports_numpy_alone(network: Executable) -> None:
+def test_a_process_that_only_runs_imports_numpy_alone(network: NativeExecutable) -> None:
     _, modules = alone(network, "read")
     others = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names
     assert others == {"numpy", "autotune", "search_space", "targets"}
@@ -197,7 +198,7 @@ def test_a_process_that_only_runs_imports_numpy_alone(network: Executable) -> No
 
 
 @pytest.mark.parametrize("how", ["read", "mapped"])
-def test_weights_are_in_memory_once(network: Executable, tmp_path: Path, how: str) -> None:
+def test_weights_are_in_memory_once(network: NativeExecutable, tmp_path: Path, how: str) -> None:
     b = Builder("large", {"x": TensorType((1, 4096))})
     weight = b.constant(np.random.default_rng(0).standard_normal((4096, 4096)).astype(np.float32))
     large = compiled(b.finish([b.add("matmul", ["x", weight])]), tmp_path)
@@ -206,7 +207,7 @@ def test_weights_are_in_memory_once(network: Executable, tmp_path: Path, how: st
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs cc, a C compiler")
-def test_a_c_program_runs_it(network: Executable, tmp_path: Path) -> None:
+def test_a_c_program_runs_it(network: NativeExecutable, tmp_path: Path) -> None:
     graph = residual()
     given = feeds(graph)["x"]
     given.tofile(tmp_path / "x.bin")
@@ -276,16 +277,16 @@ def test_without_a_linker_the_objects_are_loaded(tmp_path: Path, monkeypatch: py
     np.testing.assert_allclose(found(given["x"]), evaluate(graph, given)[graph.outputs[0]], rtol=1e-4, atol=1e-6)
 
 
-def test_bad_arrays_are_refused(network: Executable) -> None:
+def test_bad_arrays_are_refused(network: NativeExecutable) -> None:
     with pytest.raises(ExecutableError, match="must be given x, but got 2 arrays"):
         network(np.zeros(1), np.zeros(1))
     with pytest.raises(ExecutableError, match=r"input `x` must be float32 of shape \(1, 8, 8, 16\), but got float64"):
         network(np.zeros((1, 8, 8, 16)))
 
 
-def test_torn_folders_are_refused(network: Executable, tmp_path: Path) -> None:
+def test_torn_folders_are_refused(network: NativeExecutable, tmp_path: Path) -> None:
     with pytest.raises(ExecutableError, match="must have a manifest"):
-        Executable(tmp_path)
+        NativeExecutable(tmp_path)
     folder = tmp_path / "copy"
     shutil.copytree(network.folder, folder)
     weights = folder / "residual.weights"
@@ -295,11 +296,11 @@ def test_torn_folders_are_refused(network: Executable, tmp_path: Path) -> None:
         weights.write_bytes(torn)
         for mapped in (False, True):
             with pytest.raises(ExecutableError, match="weights must be those of the manifest"):
-                Executable(folder, mapped=mapped)
+                NativeExecutable(folder, mapped=mapped)
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "schema": "other/1"}))
     with pytest.raises(ExecutableError, match="must be of schema autotune.network/2, but got other/1"):
-        Executable(folder)
+        NativeExecutable(folder)
 
 
 def inception(rng: np.random.Generator) -> Graph:

@@ -12,8 +12,6 @@ import pytest
 
 import autotune
 from autotune.executable.compile import Chosen, Compiler, Schedule
-from autotune.executable.cuda import CudaExecutable
-from autotune.executable.manifest import MANIFEST, ExecutableError
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
@@ -27,7 +25,9 @@ from search_space.space import Sketch, generate
 from search_space.workloads import Workload
 from targets.cuda.device import CudaDevice, DeviceLost
 from targets.cuda.driver import runs_on
+from targets.cuda.executable import CudaExecutable
 from targets.cuda.target import CudaTarget
+from targets.manifest import MANIFEST, ExecutableError
 from tests.golden.cases import HARDWARE
 from tests.gpu.candidates import legal, scheduled
 from tests.graph.nets import branches, feeds, residual, weight
@@ -37,7 +37,7 @@ from tests.targets.cuda.fake_device import FakeDevice, RecordingTarget
 
 def written(graph: Graph, chosen: Chosen, folder: Path, target: RecordingTarget) -> CudaExecutable:
     Compiler(graph, chosen, target.name).write(folder / "network")
-    return CudaExecutable(folder / "network", FakeDevice(target.built))
+    return CudaExecutable(folder / "network", device=FakeDevice(target.built))
 
 
 def spaces(network: CudaExecutable) -> list[list[tuple[str, int]]]:
@@ -177,24 +177,24 @@ def test_torn_folders_are_refused(network: CudaExecutable, target: RecordingTarg
             if torn is not None:
                 (folder / file).write_bytes(torn)
             with pytest.raises(ExecutableError, match=rf"{file}: (a network|a file of a network|weights) must"):
-                CudaExecutable(folder, device)
+                CudaExecutable(folder, device=device)
             (folder / file).write_bytes(whole)
     whole = (folder / MANIFEST).read_bytes()
     (folder / MANIFEST).write_bytes(whole[:-9])
     with pytest.raises(ExecutableError, match="a manifest must be JSON"):
-        CudaExecutable(folder, device)
+        CudaExecutable(folder, device=device)
     (folder / MANIFEST).write_text(json.dumps({"schema": "autotune.network/2"}))
     with pytest.raises(ExecutableError, match="must be of schema autotune.cuda/2, but got autotune.network/2"):
-        CudaExecutable(folder, device)
+        CudaExecutable(folder, device=device)
     (folder / MANIFEST).unlink()
     with pytest.raises(ExecutableError, match="a network must have a manifest"):
-        CudaExecutable(folder, device)
+        CudaExecutable(folder, device=device)
 
 
 def test_another_gpu_or_none_is_refused(network: CudaExecutable, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ExecutableError, match="its kernels are for sm_90, and this GPU is sm_80"):
-        CudaExecutable(network.folder, FakeDevice({}, "sm_80"))
-    monkeypatch.setattr("autotune.executable.cuda.first_device", CudaDevice)
+        CudaExecutable(network.folder, device=FakeDevice({}, "sm_80"))
+    monkeypatch.setattr("targets.cuda.executable.first_device", CudaDevice)
     monkeypatch.setattr("targets.cuda.device.missing_device", lambda: "this machine has no GPU")
     with pytest.raises(ExecutableError, match="must be loaded on the GPU it is for, but this machine has no GPU"):
         autotune.load(network.folder)
@@ -254,7 +254,7 @@ def test_machine_code_of_a_network(tmp_path: Path) -> None:
 
 
 def test_a_process_that_only_runs_imports_numpy_alone() -> None:
-    code = "import sys; before = set(sys.modules); import autotune.executable.cuda; print(*set(sys.modules) - before)"
+    code = "import sys; before = set(sys.modules); import targets.cuda.executable; print(*set(sys.modules) - before)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(autotune.__file__).parents[1],
@@ -265,7 +265,7 @@ def test_a_process_that_only_runs_imports_numpy_alone() -> None:
         env=worker_environment([]),
     )
     others = {name.partition(".")[0] for name in done.stdout.split()} - sys.stdlib_module_names
-    assert others == {"numpy", "autotune", "search_space", "targets"}
+    assert others == {"numpy", "search_space", "targets"}
 
 
 @pytest.mark.usefixtures("uncompiled")

@@ -61,7 +61,7 @@ def test_a_run_ends_with_an_executable_that_is_checked_and_timed(
     device = FakeDevice(target.built)
     device.kernel_seconds = 0.02
     monkeypatch.setattr(RecordingTarget, "unavailable", lambda self: "")
-    monkeypatch.setattr("autotune.executable.cuda.first_device", lambda: device)
+    monkeypatch.setattr("targets.cuda.executable.first_device", lambda: device)
     result = CliRunner().invoke(app, ["run", str(config)])
     assert result.exit_code == 0, result.output
     out = load_config(config).folder

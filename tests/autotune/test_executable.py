@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.executable.loading import Executable, ExecutableError
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from search_space import workloads
 from search_space.space import generate, program_of
 from targets import registry
 from targets.base import RunError
+from targets.manifest import ExecutableError
+from targets.native_executable import NativeExecutable
 from tests.autotune.test_compile import compiled
 from tests.graph.nets import feeds, residual
 
@@ -59,12 +60,12 @@ def test_a_folder_written_anew_leaves_what_was_loaded_as_it_was(
 def test_the_same_shared_object_is_loaded_once(tmp_path: Path) -> None:
     network = compiled(layered(16, 0), tmp_path)
     shutil.copytree(network.folder, tmp_path / "copy")
-    again = Executable(tmp_path / "copy")
+    again = NativeExecutable(tmp_path / "copy")
     assert again._library.address == network._library.address and right(layered(16, 0), again)
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Executable:
+def network(tmp_path_factory: pytest.TempPathFactory) -> NativeExecutable:
     return compiled(residual(), tmp_path_factory.mktemp("residual"))
 
 
@@ -75,8 +76,8 @@ def together(call: Callable[..., Any], inputs: list[Any], callers: int = 4) -> l
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_threads_may_call_one_executable(network: Executable, threads: int) -> None:
-    again = Executable(network.folder, threads)
+def test_threads_may_call_one_executable(network: NativeExecutable, threads: int) -> None:
+    again = NativeExecutable(network.folder, threads)
     inputs = [(feeds(residual(), seed)["x"],) for seed in range(80)]
     wanted = [network(*given) for given in inputs]
     for found, expected in zip(together(again, inputs), wanted, strict=True):
@@ -139,7 +140,7 @@ int main(int count, char **argument) {
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs cc, a C compiler")
-def test_threads_of_a_c_program_may_call_one_network(network: Executable, tmp_path: Path) -> None:
+def test_threads_of_a_c_program_may_call_one_network(network: NativeExecutable, tmp_path: Path) -> None:
     inputs = [feeds(residual(), seed)["x"] for seed in range(4)]
     np.stack(inputs).tofile(tmp_path / "x.bin")
     (tmp_path / "main.c").write_text(C_THREADS)
@@ -183,7 +184,7 @@ class OnlyDlpack:
         return self._array.__dlpack_device__()
 
 
-def test_arrays_of_other_packages_are_taken(network: Executable) -> None:
+def test_arrays_of_other_packages_are_taken(network: NativeExecutable) -> None:
     x = feeds(residual())["x"]
     wanted = network(x)
     np.testing.assert_array_equal(network(OnlyDlpack(x)), wanted)
@@ -207,7 +208,7 @@ class _Array:
         return self._array
 
 
-def test_tensors_of_pytorch_are_taken(network: Executable) -> None:
+def test_tensors_of_pytorch_are_taken(network: NativeExecutable) -> None:
     torch = pytest.importorskip("torch")
     x = feeds(residual())["x"]
     wanted = network(x)

@@ -15,13 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import autotune
-from autotune.executable.loading import Executable, ExecutableError
-from autotune.executable.manifest import MANIFEST, SCHEMAS, SEAL, _seal, read_manifest, write_manifest
-from targets.cpu import network_library
+from autotune.executable.loading import kinds, manifest_of
+from targets import network_library
+from targets.manifest import MANIFEST, SEAL, ExecutableError, _seal, write_manifest
+from targets.native_executable import NativeExecutable
 from tests.autotune.test_compile import compiled
 from tests.autotune.test_executable import layered
 from tests.graph.nets import feeds
 
+SCHEMAS = tuple(kind.format.schema for kind in kinds())
 KEPT = {
     "threads": 2,
     "steps": [{"title": "matmul", "workload": "w", "kernel": "k"}],
@@ -75,12 +77,12 @@ WHOLE: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Executable:
+def network(tmp_path_factory: pytest.TempPathFactory) -> NativeExecutable:
     return compiled(layered(16, 0), tmp_path_factory.mktemp("layered"))
 
 
 @pytest.fixture
-def folder(network: Executable, tmp_path: Path) -> Path:
+def folder(network: NativeExecutable, tmp_path: Path) -> Path:
     shutil.copytree(network.folder, tmp_path / "network")
     return tmp_path / "network"
 
@@ -138,9 +140,9 @@ JUNK = st.one_of(
 def test_a_whole_manifest_is_read(schema: str, tmp_path: Path) -> None:
     manifest = sealed(schema)
     write_manifest({"schema": schema, **WHOLE[schema]}, tmp_path)
-    assert read_manifest(tmp_path, *SCHEMAS) == manifest
+    assert manifest_of(tmp_path) == manifest
     (tmp_path / MANIFEST).write_text(json.dumps({**manifest, "threads": 1}))
-    assert read_manifest(tmp_path, schema)["threads"] == 1, "whose to choose it is"
+    assert manifest_of(tmp_path)["threads"] == 1, "whose to choose it is"
 
 
 @given(data=st.data(), resealed=st.booleans())
@@ -154,7 +156,7 @@ def test_any_change_is_refused_or_keeps_the_rules(data: st.DataObject, resealed:
         changed[SEAL] = _seal(changed)
     (tmp_path / MANIFEST).write_text(json.dumps(changed))
     try:
-        found = read_manifest(tmp_path, *SCHEMAS)
+        found = manifest_of(tmp_path)
     except ExecutableError as error:
         assert str(error).startswith(f"{tmp_path / MANIFEST}: ") and len(str(error)) < 600
         return
@@ -178,7 +180,7 @@ def test_bytes_that_are_no_manifest_are_refused(data: bytes, tmp_path: Path) -> 
     ):
         (tmp_path / MANIFEST).write_bytes(text)
         with pytest.raises(ExecutableError, match="a manifest must be "):
-            read_manifest(tmp_path, *SCHEMAS)
+            manifest_of(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +240,6 @@ def test_a_shared_object_without_the_functions_is_refused(folder: Path, tmp_path
         autotune.load(folder)
 
 
-def test_the_folder_may_be_moved(folder: Path, network: Executable) -> None:
+def test_the_folder_may_be_moved(folder: Path, network: NativeExecutable) -> None:
     x = feeds(layered(16, 0))["x"]
     np.testing.assert_array_equal(autotune.load(folder)(x), network(x))

@@ -16,8 +16,6 @@ import pytest
 import autotune
 import autotune.network.check
 from autotune.config import Quantisation
-from autotune.executable.loading import ExecutableError
-from autotune.executable.manifest import write_manifest
 from autotune.executable.stepwise import StepwiseExecutable
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model, with_weights
@@ -35,6 +33,7 @@ from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from measure.database import Database
 from measure.errors import RecordError
+from targets.manifest import ExecutableError, write_manifest
 from tests.autotune.fakes import settings_with
 from tests.autotune.test_network import call
 

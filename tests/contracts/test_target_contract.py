@@ -1,92 +1,273 @@
-"""What every target promises: that of the CPU, and one written by `docs/adding_a_target.md` and nothing else."""
+"""What every target promises: those of the registry, and one written by `docs/adding_a_target.md` and nothing else.
+
+A target whose machine is not here builds, links and says why it runs nothing; the GPU is stood for by the emulator.
+"""
 
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import autotune
+from autotune.executable.compile import Compiler
+from autotune.graph.evaluate import evaluate
+from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.run.folder import write_best
 from measure.errors import ErrorClass
 from measure.executor import KernelExecutor
 from measure.pool import Trial
+from measure.ray.resources import demand_of, local_resources, resource_of
 from search_space import workloads
+from search_space.hardware import Hardware
 from search_space.ir.interp import numpy_dtype
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import BuildError, Module, RunError, Target
+from targets.base import BuildError, Kernel, Module, NetworkPlan, RunError, Target
+from targets.executable import Executable
+from targets.manifest import ExecutableError
 from tests.autotune import fakes
+from tests.gpu.candidates import legal, scheduled
+from tests.graph.nets import feeds, weight
 from tests.properties.running import compiled, interpreted
+from tests.targets.cuda.fake_device import FakeDevice, RecordingTarget
 
 WORKLOADS = (
     workloads.matmul(5, 6, 7),
     workloads.conv2d(height=5, width=4, in_channels=3, out_channels=4, padding=1, bias=True, activation="relu"),
     workloads.softmax(3, 9),
     workloads.reduce((3, 5), 1, "max", "int32"),
+    workloads.conv2d_blocked(4, 4, 16, 16, padding=1, relu=True),
+    workloads.dense_blocked(1, 32, 16),
 )
+NAMES = [*registry.TARGETS, "pyloops"]
 
 
-@pytest.fixture(params=["cpu", "pyloops"])
-def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Target:
-    monkeypatch.setitem(registry.TARGETS, "pyloops", "tests.targets.pyloops:get_target")
-    return registry.get(request.param)
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.TARGETS, "pyloops", "tests.targets.pyloops.target:get_target")
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def target(name: str, monkeypatch: pytest.MonkeyPatch) -> Target:
+    """A target that runs what it builds."""
+    if name == "cuda":
+        made = RecordingTarget()
+        monkeypatch.setattr("targets.cuda.target.get_target", lambda spec="cuda": made)
+        for module in ("kernel", "executable"):
+            monkeypatch.setattr(f"targets.cuda.{module}.first_device", lambda: FakeDevice(made.built))
+    elif why := registry.get(name).unavailable():
+        pytest.skip(why)
+    return registry.get(name)
 
 
 def program(workload: Workload, target: Target) -> tuple[Any, Any]:
     sketch = next(s for s in generate(workload, target.hardware, ["direct"]).sketches)
-    trace = sketch.trace([0] * len(sketch.groups))
+    trace = sketch.trace(legal(sketch, 1)[0])
     return program_of(workload, "direct", trace), trace
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=[w.operator for w in WORKLOADS])
-def test_kernels_write_what_the_interpreter_says(workload: Workload, target: Target) -> None:
-    lowered, _ = program(workload, target)
-    arrays = dict(zip([s.name for s in workload.inputs], workload.make_inputs(0), strict=True))
-    for name, wanted in interpreted(lowered, arrays).items():
-        np.testing.assert_allclose(compiled(target, lowered, arrays)[name], wanted, rtol=1e-5, atol=1e-6)
+def able(target: Target) -> list[Workload]:
+    """The workloads that have a schedule on the machine."""
+    return [w for w in WORKLOADS if generate(w, target.hardware, ["direct"]).sketches]
+
+
+def loaded(workload: Workload, target: Target) -> Kernel:
+    return target.load(target.build(program(workload, target)[0]))
+
+
+# ------------------------------------------------------------------ what it says of itself
+def test_it_says_what_it_is(name: str) -> None:
+    target = registry.get(name)
+    assert registry.get(name) is target and target.name == name and registry.name_of(name) == name
+    assert Hardware.from_json(json.loads(json.dumps(target.hardware.to_json()))) == target.hardware
+    assert target.cache_bytes > 0 and target.alignment >= 1 and target.spacing % target.alignment == 0
+    assert all(json.dumps(facts()) for facts in (target.configuration, target.figures))
+    assert len(able(target)) >= 2, "else there is nothing to hold it against"
+
+
+def test_networks_run_on_it_alone_or_on_it_and_its_host(name: str) -> None:
+    target, kind = registry.get(name), registry.executable_of(name)
+    assert (kind is not None) == target.runs_networks
+    assert not (target.runs_networks and target.host) and (kind is None or issubclass(kind, Executable))
+    if target.host:
+        assert registry.get(target.host).runs_networks
+    kinds = {each for each in map(registry.executable_of, NAMES) if each is not None}
+    assert len({each.format.schema for each in kinds}) == len(kinds)
+
+
+def test_ray_counts_its_devices(name: str) -> None:
+    resource, demand = resource_of(name), demand_of(name)
+    assert demand in ({"num_gpus": 1}, {"num_cpus": 1}, {"resources": {resource: 1}})
+    assert (local_resources().get(resource, 0) >= 1) == resource.startswith("autotune_"), "Ray counts its own itself"
+
+
+@pytest.mark.parametrize("spec", ["nothing", "{}:", "{}:a:", "nothing:x"])
+def test_names_that_are_none_are_refused(name: str, spec: str) -> None:
+    with pytest.raises(registry.UnknownTarget, match="`target` must "):
+        registry.get(spec.format(name))
+
+
+def test_where_it_cannot_run_it_says_why(name: str) -> None:
+    target = registry.get(name)
+    module = target.build(program(able(target)[0], target)[0])
+    why = target.unavailable()
+    if not why:
+        assert target.load(module).module == module
+        return
+    assert name in why and " must " in why
+    with pytest.raises(RunError):
+        target.load(module)
+
+
+# ------------------------------------------------------------------ kernels
+def test_kernels_write_what_the_interpreter_says(target: Target) -> None:
+    for workload in able(target):
+        lowered, _ = program(workload, target)
+        arrays = dict(zip([s.name for s in workload.inputs], workload.make_inputs(0), strict=True))
+        for name, wanted in interpreted(lowered, arrays).items():
+            found = compiled(target, lowered, arrays)[name]
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=workload.key)
 
 
 def test_modules_are_plain_data_and_exported_as_files(target: Target, tmp_path: Path) -> None:
-    lowered, _ = program(WORKLOADS[1], target)
+    workload = able(target)[1]
+    lowered, _ = program(workload, target)
     module = target.build(lowered)
     again = Module.from_bytes(module.to_bytes())
     assert again == module and json.dumps(module.metadata) and module.target == target.name
-    assert target.assembly(module) and all(target.listings(module).values())
+    stages = list(target.stages)
+    assert stages[-1] == "assembly" and not {"schedule", "program"} & {*stages}
+    assert all(isinstance(text(again), str) and text(again) for text in target.stages.values())
+    assert target.stages["assembly"](module) == target.assembly(module)
+    assert isinstance(target.refusal(module), str) and 0 <= target.spills(lowered) <= 1
     written = target.export(module, tmp_path, "best")
     assert written and all((tmp_path / file).stat().st_size for file in written)
     assert {file.name for file in tmp_path.iterdir()} == set(written)
-    inputs, out = WORKLOADS[1].make_inputs(1), np.empty(WORKLOADS[1].output.shape, numpy_dtype("float32"))
+    inputs = workload.make_inputs(1)
+    out = np.empty(workload.output.shape, numpy_dtype(workload.output.dtype))
     target.load(again)(*inputs, out)
-    np.testing.assert_allclose(out, WORKLOADS[1].reference(*inputs), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(out, workload.reference(*inputs), rtol=1e-4, atol=1e-5)
 
 
 def test_what_a_kernel_does_not_take_is_refused(target: Target) -> None:
-    kernel = target.load(target.build(program(WORKLOADS[0], target)[0]))
-    a, b = WORKLOADS[0].make_inputs(0)
-    out = np.empty(WORKLOADS[0].output.shape, np.float32)
-    for wrong in ((a, out), (a, b.astype(np.float64), out), (a, b, out[:-1])):
+    workload = able(target)[0]
+    kernel, arrays = loaded(workload, target), workload.make_inputs(0)
+    out = np.empty(workload.output.shape, numpy_dtype(workload.output.dtype))
+    for wrong in ((*arrays[:-1], out), (*arrays[:-1], arrays[-1].astype(np.float64), out), (*arrays, out[:-1])):
         with pytest.raises(RunError, match="must be"):
             kernel(*wrong)
-    with pytest.raises(BuildError, match="`target` of a whole network must be"):
-        Target.link(target, None, Path())  # type: ignore[arg-type]
+    for missing in (arrays[:-1], [*arrays, out]):
+        with pytest.raises(RunError, match="a kernel must be given its"):
+            kernel.bind(missing)
+
+
+@pytest.mark.parametrize("fenced", [False, True])
+def test_a_bound_kernel_is_fed_run_timed_and_read(target: Target, fenced: bool) -> None:
+    workload = able(target)[0]
+    kernel, given = loaded(workload, target), workload.make_inputs(0)
+    bound = kernel.bind(given, copies=2, fenced=fenced)
+    constant = [p.constant for p in kernel.module.sources]
+    for seed in (1, 2):
+        inputs = [a if kept else b for a, b, kept in zip(given, workload.make_inputs(seed), constant, strict=True)]
+        for output in bound.outputs:
+            output[...] = 1
+        bound.feed(inputs, 0x7F + seed)
+        out = bound.run(1)
+        np.testing.assert_allclose(out, workload.reference(*inputs), rtol=1e-4, atol=1e-5)
+        assert bound.run(1) is out
+        seconds = bound.time(3, 1)
+        assert seconds.shape == (3,) and seconds.dtype == np.float64 and (seconds > 0).all()
+        np.testing.assert_allclose(bound.fetch(), workload.reference(*inputs), rtol=1e-4, atol=1e-5)
+        assert bound.damage() == ""
+    assert not bound.deterministic or np.ptp(bound.time(2, 1)) == 0
+    assert all(isinstance(value, int | float) for value in bound.metrics().values())
 
 
 def test_it_is_measured_and_tuned_and_the_best_is_written(target: Target, tmp_path: Path) -> None:
-    workload, executor = WORKLOADS[2], KernelExecutor()
+    workload, executor = able(target)[-1], KernelExecutor()
     _, trace = program(workload, target)
     trial = Trial.of(workload, "direct", trace, target=target.name)
     task = executor.prepare(trial)
     bound = executor.bind(trial, executor.build(trial), task, 1)
     np.testing.assert_allclose(bound.run(1), task.expected, rtol=1e-4, atol=1e-6)
-    seconds = bound.time(3, 1)
-    assert seconds.shape == (3,) and (seconds > 0).all() and all(isinstance(v, float) for v in bound.metrics().values())
     options: dict[str, Any] = {"trials": 3, "batch": 3, "cost_model": "roofline", "threads": 1, "finalists": 0}
     result = fakes.tune(workload, target.name, pool=fakes.HashPool(), **options)
     assert result.best is not None and result.best.error is ErrorClass.ok
     assert write_best(result, tmp_path) is None
     files = {file.name for file in (tmp_path / "best" / result.name).iterdir()}
-    assert files > {"schedule.txt", "program.txt", "kernel.s"} and {"kernel.module", "kernel.o"} & files
+    assert files > {"schedule.txt", "program.txt", "kernel.s"}
+
+
+# ------------------------------------------------------------------ networks
+def network() -> Graph:
+    """Products by one constant and another, whose results lie beside each other, and a slice that is read in place."""
+    rng = np.random.default_rng(0)
+    b = Builder("contract", {"x": TensorType((4, 8))})
+    shared = weight(b, rng, 8, 8)
+    first = b.add("relu", [b.add("matmul", ["x", shared])])
+    both = b.add("concat", [first, b.add("matmul", [first, shared])], axis=1)
+    part = b.add("slice", [both], begin=(0, 4), size=(4, 8))
+    return b.finish([b.add("softmax", [b.add("matmul", [part, weight(b, rng, 8, 4)])]), both])
+
+
+def test_a_network_is_linked_loaded_and_run(target: Target, tmp_path: Path) -> None:
+    if not target.runs_networks:
+        nothing = NetworkPlan("none", (), (), (), (), 0, 0)
+        with pytest.raises(BuildError, match=f"`target` of a whole network must be .* but got {target.name}"):
+            target.link(nothing, tmp_path)
+        return
+    graph = network()
+    Compiler(graph, scheduled(target.hardware, 0), target.name).write(tmp_path)
+    found = autotune.load(tmp_path)
+    assert type(found) is registry.executable_of(target.name)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["target"] == target.name and manifest["schema"] == found.format.schema
+    again = pickle.loads(pickle.dumps(found))
+    for seed in (0, 1):
+        given = feeds(graph, seed)
+        values = evaluate(graph, given)
+        for each in (found, again):
+            for array, name in zip(each(given["x"]), graph.outputs, strict=True):
+                np.testing.assert_allclose(array, values[name], rtol=1e-4, atol=1e-5)
+    kept = found(given["x"])[0]
+    np.testing.assert_array_equal(kept, found(given["x"])[0])
+    assert not np.shares_memory(kept, found(given["x"])[0]), "a call's outputs are the caller's own"
+    assert found.time(3).shape == (3,) and (found.time(2) > 0).all()
+    assert found.profile(2).shape == (2, len(manifest["steps"])) and (found.profile(1) > 0).all()
+    assert found.weights_bytes > 0 and found.arena_bytes >= 0
+
+
+def test_a_network_that_is_torn_or_given_other_arrays_says_so(target: Target, tmp_path: Path) -> None:
+    if not target.runs_networks:
+        return
+    Compiler(network(), scheduled(target.hardware, 0), target.name).write(tmp_path)
+    found = autotune.load(tmp_path)
+    with pytest.raises(ExecutableError, match="`contract` must be given x, but got 0 arrays"):
+        found()
+    with pytest.raises(ExecutableError, match=r"input `x` must be float32 of shape \(4, 8\), but got float64"):
+        found(np.zeros((4, 8)))
+    with pytest.raises(ExecutableError, match="`threads` must be at least 1, but got threads=0"):
+        autotune.load(tmp_path, threads=0)
+    files = {item["file"] for key in ("files", "modules") for item in found.manifest.get(key, ())}
+    run = [file for file in files if not file.endswith(".h")]
+    for file in (*run, found.manifest["weights"]["file"]):
+        whole = (tmp_path / file).read_bytes()
+        for torn in (whole[:-1], bytes([whole[0] ^ 1]) + whole[1:], None):
+            (tmp_path / file).unlink()
+            if torn is not None:
+                (tmp_path / file).write_bytes(torn)
+            with pytest.raises(ExecutableError, match=f"{file}: .* must"):
+                autotune.load(tmp_path)
+        (tmp_path / file).write_bytes(whole)
+    assert run and autotune.load(tmp_path).name == "contract"

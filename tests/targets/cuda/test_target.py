@@ -38,7 +38,7 @@ def test_a_module_says_what_each_kernel_takes_and_how_it_is_launched() -> None:
     assert launch["grid"] == [2, 1, 1] and launch["block"] == [2, 2, 1]
     assert launch["arguments"] == ["a", "b", "out"] and launch["registers"] > 8 and launch["spill_bytes"] == 0
     assert launch["shared_bytes"] > 0 and launch["dynamic_shared_bytes"] == 0 and launch["barriers"] == 2
-    listings = target.listings(module)
+    listings = {name: text(module) for name, text in target.stages.items()}
     assert "__syncthreads();" in listings["cuda"]
     assert "grid 2x1x1, block 2x2x1" in listings["resources"] and "0 bytes spilled" in listings["resources"]
     assert ".visible .entry kernel_0(" in target.assembly(module)

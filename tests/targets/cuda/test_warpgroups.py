@@ -345,6 +345,6 @@ def test_the_target_builds_modules_and_runs_them() -> None:
     module = target.build(program)
     (launch,) = module.metadata["launches"]["kernels"]
     assert launch["dynamic_shared_bytes"] == launch["shared_bytes"] and launch["block"][0] == 128
-    assert module.metadata["notes"] == [] and "registers" in target.listings(module)["resources"]
+    assert module.metadata["notes"] == [] and "registers" in target.stages["resources"](module)
     device = FakeDevice(target.device_program(program))
     assert right(MATMUL, CudaKernel(module, device).bind(MATMUL.make_inputs(0)).run())

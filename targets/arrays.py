@@ -1,4 +1,4 @@
-"""Arrays as kernels take them. Of this module and what it imports is all that a process needs that only runs."""
+"""Arrays as kernels take them."""
 
 from __future__ import annotations
 

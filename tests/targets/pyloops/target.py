@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +17,12 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import Expr
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Seq, Stmt, Store
 from search_space.ir.verify import verify
-from targets.base import Bound, BuildError, Kernel, Module, Parameter, Target
+from targets.base import Bound, BuildError, Kernel, Module, NetworkPlan, Place, Target
+from tests.targets.pyloops.executable import FORMAT, functions_of
 
 Arrays = dict[str, NDArray[Any]]
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<="}
-_INFIX |= {"eq": "==", "ne": "!=", "and": "and", "or": "or"}
+_INFIX |= {"eq": "==", "ne": "!=", "and": "and", "or": "or", "shl": "<<", "shr": ">>"}
 _REDUCED = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "max({0}, {1})", "min": "min({0}, {1})"}
 _CALLS = {name: name for name in ("exp", "log", "tanh", "sqrt", "abs", "floor", "rint")}
 
@@ -85,9 +89,22 @@ def function_of(program: LoopProgram) -> str:
     return "\n".join([f"def {program.name}({arguments}):", *(lines_of(program.body) or [" pass"])])
 
 
-def parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
-    shape = tuple(int(extent.value) for extent in buffer.shape)
-    return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
+def described(buffer: Buffer) -> dict[str, Any]:
+    """An array of which some elements may lie apart, as plain data."""
+    shape, strides = ([int(e.value) for e in each] for each in (buffer.shape, buffer.strides))
+    return {"shape": shape, "dtype": buffer.dtype, "strides": strides}
+
+
+def call(plan: NetworkPlan, module: int, number: int, taken: Iterable[tuple[str, Place]]) -> dict[str, Any]:
+    """A function's call on arrays by their names, as plain data."""
+    facts, places = plan.modules[module].metadata, dict(taken)
+    name, parameters = facts["functions"][number]
+
+    def argument(name: str) -> Mapping[str, Any]:
+        at = places[name]
+        return {"place": [at.space, at.number, at.beyond], **facts["arrays"][name]}
+
+    return {"module": module, "function": name, "arguments": [argument(name) for name in parameters]}
 
 
 class PyTarget(Target):
@@ -96,13 +113,11 @@ class PyTarget(Target):
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         verify(program)
-        packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
-        parameters = tuple(parameter(b, packed.get(b.name, ())) for b in program.params)
         texts = [function_of(p) for p in (*program.prologues, program)]
         names = [[p.name, [b.name for b in p.params]] for p in (*program.prologues, program)]
-        sources = tuple(map(parameter, program.inputs))
-        code = "\n".join(texts).encode()
-        return Module(name, self.name, code, "", parameters, program.outputs, sources, {"functions": names})
+        code, arrays = "\n".join(texts).encode(), {b.name: described(b) for b in (*program.inputs, *program.params)}
+        facts = {"functions": names, "arrays": arrays}
+        return Module.of(program, name, self.name, code, facts)
 
     def load(self, module: Module) -> Kernel:
         return PyKernel(module)
@@ -110,13 +125,29 @@ class PyTarget(Target):
     def assembly(self, module: Module) -> str:
         return module.object_code.decode()
 
+    def link(self, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
+        modules, packings = [], []
+        for module in plan.modules:
+            data, file = module.to_bytes(), f"{module.name}.module"
+            (folder / file).write_bytes(data)
+            modules.append({"file": file, "sha256": hashlib.sha256(data).hexdigest()})
+        for made in plan.packings:
+            parameters = {p.name: p for p in plan.modules[made.module].parameters}
+            number = [p.name for p in parameters.values() if p.packed_from].index(made.name)
+            taken = zip((*parameters[made.name].packed_from, made.name), (*made.sources, made.result), strict=True)
+            packings.append(call(plan, made.module, number, taken))
+        calls = []
+        for step in plan.steps:
+            names = [p.name for p in plan.modules[step.module].parameters]
+            calls.append(call(plan, step.module, -1, zip(names, step.arguments, strict=True)))
+        memory = {"packed_bytes": plan.packed_bytes}
+        return {"schema": FORMAT.schema, "modules": modules, "packings": packings, "calls": calls, "memory": memory}
+
 
 class PyKernel(Kernel):
     def __init__(self, module: Module) -> None:
         self.module = module
-        dtypes = {dtype: numpy_dtype(dtype) for dtype in ("float32", "int32", "int64")}
-        self._scope: dict[str, Any] = {"np": np, "inf": np.inf, "nan": np.nan, "dtypes": dtypes}
-        exec(compile(module.object_code, module.name, "exec"), self._scope)
+        self._functions = functions_of(module)
 
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> Bound:
         self.check(inputs)
@@ -126,9 +157,9 @@ class PyKernel(Kernel):
                 arrays[p.name] = np.full(p.shape, 77, numpy_dtype(p.dtype))
         *prologues, main = self.module.metadata["functions"]
         for name, taken in prologues:
-            self._scope[name](*(arrays[n] for n in taken))
+            self._functions[name](*(arrays[n] for n in taken))
         given = [None if p.constant else arrays[p.name] for p in self.module.sources]
-        call = self._scope[main[0]]
+        call = self._functions[main[0]]
         return PyBound(lambda: call(*(arrays[n] for n in main[1])), [arrays[n] for n in self.module.outputs], given)
 
 
@@ -159,5 +190,6 @@ class PyBound(Bound):
         return np.array(seconds)
 
 
+@cache
 def get_target(spec: str) -> Target:
     return PyTarget()

@@ -1,0 +1,98 @@
+"""Compiles a network for several targets: a file for each kernel, run one after the other."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.executable.compile import Chosen
+from autotune.executable.stepwise import FORMAT, StepwiseExecutable
+from autotune.graph.ir import Graph
+from autotune.graph.offload import is_offloaded, tuned_as
+from autotune.graph.partition import partition
+from autotune.graph.views import locate
+from search_space.space import program_of
+from targets import registry
+from targets.base import Parameter
+from targets.manifest import digest, listed, replace_file, write_manifest
+
+WEIGHTS = "weights.npz"
+
+
+def compile_stepwise(
+    graph: Graph, chosen: Chosen, folder: Path, target: str, device: str, threads: int = 1
+) -> StepwiseExecutable:
+    """Compiles a graph into `folder`, a file for each kernel.
+
+    Args:
+        graph: as `offload` gives it, of which `executable_graph` has been made.
+        chosen: workload → its schedule.
+        folder: to write.
+        target: of what the device does not compute.
+        device: target of the offloaded layers.
+        threads: that the kernels of `target` run on.
+
+    Raises:
+        BuildError: a kernel that cannot be built.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    roots = {name: at.root for name, at in locate(graph, in_place=False).items()}
+    modules: dict[str, dict[str, Any]] = {}
+    steps, read = [], set()
+    for group in partition(graph, in_place=False):
+        if group.workload is None:
+            continue
+        place = device if is_offloaded(group.workload) else target
+        key = group.workload.key
+        if key not in modules:
+            schedule = chosen(group.workload)
+            program = program_of(group.workload, schedule.algorithm, schedule.trace)
+            data = registry.get(place).build(program, f"kernel{len(modules)}").to_bytes()
+            file = f"kernel{len(modules)}.module"
+            replace_file(folder / file, data)
+            modules[key] = {"file": file, "target": place, "sha256": digest(data)}
+        inputs = [roots[name] for name in group.inputs]
+        read |= {*inputs}
+        steps.append(
+            {
+                "title": group.title,
+                "workload": key,
+                "task": tuned_as(group.workload).key,
+                "target": place,
+                "kernel": modules[key]["file"],
+                "inputs": inputs,
+                "output": group.output,
+            }
+        )
+    constants = {name: array for name, array in graph.constants.items() if name in read}
+    packed = io.BytesIO()
+    np.savez(packed, **{f"c{i}": array for i, array in enumerate(constants.values())})  # type: ignore[arg-type]
+    replace_file(folder / WEIGHTS, packed.getbuffer())
+    values = sum(graph.type(str(step["output"])).nbytes for step in steps)
+    nbytes = sum(array.nbytes for array in constants.values())
+    manifest = {
+        "schema": FORMAT.schema,
+        "name": graph.name,
+        "target": target,
+        "device": device,
+        "threads": threads,
+        "inputs": [listed(Parameter(name, kind.shape, kind.dtype)) for name, kind in graph.inputs.items()],
+        "outputs": [
+            {**listed(Parameter(n, graph.type(n).shape, graph.type(n).dtype)), "value": roots[n]} for n in graph.outputs
+        ],
+        "weights": {
+            "file": WEIGHTS,
+            "names": list(constants),
+            "nbytes": nbytes,
+            "original_nbytes": nbytes,
+            "sha256": digest(packed.getbuffer()),
+        },
+        "memory": {"arena_bytes": values},
+        "modules": list(modules.values()),
+        "steps": steps,
+    }
+    write_manifest(manifest, folder)
+    return StepwiseExecutable(folder, threads)

@@ -1,0 +1,155 @@
+"""A compiled network, loaded from its folder: what the executables of all targets have in common.
+
+A process that only runs networks imports this, the module `executable` of their target, and no compiler.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from targets.arrays import aligned
+from targets.base import Parameter, RunError, as_array, check_array
+from targets.manifest import SEAL, ExecutableError, Format, digest, parameters_of, read_manifest
+
+Array = NDArray[Any]
+
+
+class Executable(ABC):
+    """A network in memory.
+
+    Threads may call it at the same time. `time` and `profile` are of the inputs of the last call. Pickled, it is its
+    folder and the digest of the manifest there.
+
+    Args:
+        folder: that `autotune compile` or `autotune run` wrote.
+        threads: that kernels of a CPU run on; by default what the network was tuned for.
+        mapped: whether weights are pages of the file, which processes share, where the target can run on those.
+
+    Attributes:
+        format: of its manifests.
+
+    Raises:
+        ExecutableError: files that are missing, torn, of another schema or for another machine.
+    """
+
+    format: ClassVar[Format]
+
+    def __init__(self, folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> None:
+        self.folder = Path(folder)
+        self.manifest = read_manifest(self.folder, self.format)
+        self.name: str = self.manifest["name"]
+        self.threads = int(self.manifest["threads"]) if threads is None else threads
+        self.mapped = mapped
+        if self.threads < 1:
+            raise ExecutableError(f"`threads` must be at least 1, but got threads={threads}")
+        self.inputs = parameters_of(self.manifest["inputs"])
+        self.outputs = parameters_of(self.manifest["outputs"])
+
+    def __call__(self, *arrays: Any) -> Array | tuple[Array, ...]:
+        """One inference: the network's inputs in order → its output, or a tuple of them.
+
+        Inputs are arrays of NumPy, or whatever gives one by `__array__` or DLPack.
+
+        Raises:
+            ExecutableError: arrays that the network does not take.
+            RunError: the machine failed.
+        """
+        outputs = self.infer(_checked(self.name, self.inputs, arrays))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    @abstractmethod
+    def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """One inference on inputs that are as the network takes them; arrays of outputs that are the caller's own."""
+
+    @abstractmethod
+    def time(self, iterations: int) -> NDArray[np.float64]:
+        """Seconds of each of `iterations` inferences, timed by the machine."""
+
+    @abstractmethod
+    def profile(self, iterations: int) -> NDArray[np.float64]:
+        """Seconds of each step in each of `iterations` inferences: (iterations, steps)."""
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of all constants, as they lie in the folder."""
+        return int(self.manifest["weights"]["nbytes"])
+
+    @property
+    def arena_bytes(self) -> int:
+        """Of all activations."""
+        return int(self.manifest["memory"]["arena_bytes"])
+
+    def read_weights(self, mapped: bool) -> Array:
+        """Bytes of the weights file, at least 64 of them where they are not mapped, on a 64-byte boundary.
+
+        Raises:
+            ExecutableError: a file that is missing, or another one than the manifest's.
+        """
+        facts = self.manifest["weights"]
+        path, size = self.folder / facts["file"], int(facts["nbytes"])
+        try:
+            with path.open("rb", buffering=0) as file:
+                whole = os.fstat(file.fileno()).st_size == size
+                data = _contents(file, size, mapped) if whole else np.zeros(0, np.uint8)
+        except OSError as error:
+            raise ExecutableError(f"{path}: a network must have its weights, but: {error.strerror}") from None
+        if not whole or digest(data[:size].data) != facts["sha256"]:
+            raise ExecutableError(f"{path}: weights must be those of the manifest, but they differ from it")
+        return data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), str(self.folder.resolve()), self.manifest[SEAL], self.threads, self.mapped)
+
+
+def _restored(kind: type[Executable], folder: str, seal: str, threads: int, mapped: bool) -> Executable:
+    """What was pickled, loaded again.
+
+    Raises:
+        ExecutableError: the folder is not there any more, or holds another network.
+    """
+    found = kind(folder, threads, mapped)
+    if found.manifest[SEAL] != seal:
+        raise ExecutableError(f"{folder}: a network must be the one that was pickled, but another was written there")
+    return found
+
+
+def _checked(name: str, inputs: Sequence[Parameter], arrays: Sequence[Any]) -> list[Array]:
+    """Inputs as arrays of NumPy, if the network takes them.
+
+    Raises:
+        ExecutableError: states which it does not take and why.
+    """
+    if len(arrays) != len(inputs):
+        names = ", ".join(p.name for p in inputs)
+        raise ExecutableError(f"`{name}` must be given {names}, but got {len(arrays)} arrays")
+    found = []
+    for given, parameter in zip(arrays, inputs, strict=True):
+        try:
+            found.append(as_array(given))
+        except (TypeError, ValueError, RuntimeError, BufferError) as error:
+            raise ExecutableError(f"input `{parameter.name}` must be an array, but {error}") from error
+        try:
+            check_array(found[-1], parameter, "input")
+        except RunError as error:
+            raise ExecutableError(str(error)) from None
+    return found
+
+
+def _contents(file: io.FileIO, size: int, mapped: bool) -> Array:
+    """The bytes of a file, once in memory."""
+    if mapped and size:
+        return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+    data = aligned((max(64, size),), "uint8")
+    rest = data[:size].data
+    while got := file.readinto(rest):  # at most 2 GiB at a time
+        rest = rest[got:]
+    return data

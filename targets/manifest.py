@@ -1,0 +1,215 @@
+"""The manifest of a compiled network: what it has, held against rules before anything that it names is read or run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search_space.dtypes import numpy_dtype
+from targets.base import Parameter
+
+MANIFEST = "manifest.json"
+SEAL = "sha256"
+"""Key of the digest of all other keys but `threads`, which its owner may change."""
+_MOST_BYTES = 1 << 40
+_BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64), "bfloat": (16,)}
+_DTYPES = {"bool", *(f"{kind}{bits}" for kind, sizes in _BITS.items() for bits in sizes)}
+
+
+class ExecutableError(ValueError):
+    """A folder that holds no network, or not a whole one, or arrays that it does not take."""
+
+
+# ------------------------------------------------------------------ rules
+@dataclass(frozen=True)
+class Rule:
+    """What a value must do, as a sentence, and whether it does."""
+
+    must: str
+    keeps: Callable[[Any], bool]
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _MOST_BYTES
+
+
+def _is_file(value: Any) -> bool:
+    plain = isinstance(value, str) and 0 < len(value) <= 255 and value not in (".", "..")
+    return plain and not set(value) & set("/\\\0") and value.isprintable()
+
+
+def _is_shape(value: Any) -> bool:
+    listed = isinstance(value, list) and len(value) <= 32 and all(map(_is_size, value))
+    return listed and math.prod(value) <= _MOST_BYTES // 8
+
+
+TEXT = Rule("be a text", lambda value: isinstance(value, str))
+SIZE = Rule("be an integer from 0 to 2**40", _is_size)
+SHAPE = Rule("be a list of extents", _is_shape)
+FILE = Rule("name a file of the folder", _is_file)
+_THREADS = Rule("be 1 to 1024", lambda value: type(value) is int and 1 <= value <= 1024)
+_DIGEST = Rule("be a SHA-256", lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value)))
+_IDENTIFIER = Rule(
+    "be an identifier of C",
+    lambda value: isinstance(value, str) and bool(re.fullmatch(r"[A-Za-z_]\w{0,199}", value, re.A)),
+)
+TENSOR = {
+    "name": TEXT,
+    "shape": SHAPE,
+    "dtype": Rule("be an element type", lambda value: isinstance(value, str) and value in _DTYPES),
+}
+HASHED = {"file": FILE, "sha256": _DIGEST}
+WEIGHTS = {**HASHED, "nbytes": SIZE, "original_nbytes": SIZE}
+_COMMON: Mapping[str, Any] = {
+    "name": _IDENTIFIER,
+    "target": TEXT,
+    "threads": _THREADS,
+    "inputs": [TENSOR],
+    "outputs": [TENSOR],
+    "weights": WEIGHTS,
+    "memory": {"arena_bytes": SIZE},
+    "steps": [{"title": TEXT, "workload": TEXT, "kernel": TEXT}],
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """What the manifests of one kind of executable have.
+
+    Attributes:
+        schema: its name and version.
+        rules: key → a `Rule`, a list with the rule of all its items, or an object of such keys; beside or in place of
+            what all manifests have, see `_COMMON`.
+        fit: holds what one part says against the others, and raises `ExecutableError`.
+    """
+
+    schema: str
+    rules: Mapping[str, Any]
+    fit: Callable[[Mapping[str, Any]], object] = lambda manifest: None
+
+
+def _hold(rule: Any, value: Any, at: str) -> None:
+    """Holds a value, and what is in it, against a rule, a list of which all items keep one, or an object of keys."""
+    if isinstance(rule, Rule):
+        if not rule.keeps(value):
+            raise ExecutableError(f"`{at}` must {rule.must}, but got {at}={value!r:.80}")
+    elif isinstance(rule, list):
+        if not isinstance(value, list):
+            raise ExecutableError(f"`{at}` must be a list, but got {at}={value!r:.80}")
+        for number, item in enumerate(value):
+            _hold(rule[0], item, f"{at}[{number}]")
+    else:
+        if not isinstance(value, dict):
+            raise ExecutableError(f"`{at}` must be an object, but got {at}={value!r:.80}")
+        for key, inner in rule.items():
+            if key not in value:
+                raise ExecutableError(f"`{at}` must have the key {key}, but it has {', '.join(value) or 'none':.200}")
+            _hold(inner, value[key], f"{at}.{key}")
+
+
+def tensor_bytes(tensor: Mapping[str, Any]) -> int:
+    """Of an input or output as a manifest lists it."""
+    return int(math.prod(tensor["shape"]) * numpy_dtype(tensor["dtype"]).itemsize)
+
+
+# ------------------------------------------------------------------ files
+def parsed(folder: Path) -> dict[str, Any]:
+    """A manifest as it stands in a folder, not held against anything.
+
+    Raises:
+        ExecutableError: there is none.
+    """
+    path = folder / MANIFEST
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ExecutableError(f"{path}: a network must have a manifest, but: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise ExecutableError(f"{path}: a manifest must be JSON, but it is not") from None
+    if not isinstance(data, dict):
+        raise ExecutableError(f"{path}: a manifest must be an object, but got {type(data).__name__}")
+    return data
+
+
+def other_schema(folder: Path, data: Mapping[str, Any], formats: Sequence[Format]) -> ExecutableError:
+    """What there is to say of a manifest that is of none of the formats."""
+    schemas, got = " or ".join(each.schema for each in formats), data.get("schema")
+    return ExecutableError(f"{folder / MANIFEST}: a manifest must be of schema {schemas}, but got {got!s:.80}")
+
+
+def read_manifest(folder: Path, *formats: Format) -> dict[str, Any]:
+    """The manifest of a network.
+
+    Raises:
+        ExecutableError: there is none, none of these formats, or one that says what cannot be.
+    """
+    data, path = parsed(folder), folder / MANIFEST
+    kind = next((each for each in formats if each.schema == data.get("schema")), None)
+    if kind is None:
+        raise other_schema(folder, data, formats)
+    try:
+        _hold({**_COMMON, **kind.rules}, data, "manifest")
+        if data.get(SEAL) != _seal(data):
+            raise ExecutableError("a manifest must be as it was written, but its digest is of another one")
+        kind.fit(data)
+    except ExecutableError as error:
+        raise ExecutableError(f"{path}: {error}") from None
+    return data
+
+
+def write_manifest(manifest: Mapping[str, Any], folder: Path) -> None:
+    """Writes a manifest with its seal, whole or not at all."""
+    data = {**manifest, SEAL: _seal(manifest)}
+    replace_file(folder / MANIFEST, (json.dumps(data, indent=2) + "\n").encode())
+
+
+def _seal(manifest: Mapping[str, Any]) -> str:
+    kept = {key: value for key, value in manifest.items() if key not in (SEAL, "threads")}
+    return digest(json.dumps(kept, sort_keys=True).encode())
+
+
+def replace_file(path: Path, data: bytes | memoryview) -> None:
+    """Writes a file whole or not at all; who has the one before it open or mapped keeps that."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(data)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def digest(data: bytes | memoryview) -> str:
+    """By which a manifest knows its files."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def contents(path: Path, sha256: str) -> bytes:
+    """A file of a network.
+
+    Raises:
+        ExecutableError: it is missing, or another one than the manifest's.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ExecutableError(f"{path}: a network must have all of its files, but: {error.strerror}") from None
+    if digest(data) != sha256:
+        raise ExecutableError(f"{path}: a file of a network must be that of the manifest, but it differs from it")
+    return data
+
+
+def listed(parameter: Parameter) -> dict[str, Any]:
+    """A parameter as manifests have it."""
+    return {"name": parameter.name, "shape": list(parameter.shape), "dtype": parameter.dtype}
+
+
+def parameters_of(items: Sequence[Mapping[str, Any]]) -> tuple[Parameter, ...]:
+    """What a manifest lists."""
+    return tuple(Parameter(item["name"], tuple(item["shape"]), item["dtype"]) for item in items)
