@@ -10,10 +10,10 @@ import numpy as np
 
 import autotune
 from search_space import te
+from search_space.machines.cpu.elementwise import Elementwise
+from search_space.machines.registry import register_rule, rules_of
 from search_space.schedule.steps import Annotate, Reorder, Split
 from search_space.sketch.base import SketchRule
-from search_space.sketch.rules import RULES, register_rule
-from search_space.sketch.rules.elementwise import Elementwise
 from search_space.sketch.tables import DecisionGroup
 from search_space.space import generate
 from search_space.workloads import Workload
@@ -40,7 +40,7 @@ def show(space):
         print(f"{sketch.name:14} {sketch.size:3} candidates ({tables})")
 
 
-print(*(rule.name for rule in RULES))
+print(*(rule.name for rule in rules_of("cpu")))
 before = generate(workload, hardware)
 show(before)
 

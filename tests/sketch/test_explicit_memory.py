@@ -12,7 +12,7 @@ from search_space.hardware import Hardware
 from search_space.ir.interp import interpret
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, walk_stmt
 from search_space.lower.memories import is_nest
-from search_space.sketch.rules.explicit_memory import tiles
+from search_space.machines.accelerator.tiling import tiles
 from search_space.sketch.tables import MAX_WASTE, ceildiv
 from search_space.space import Sketch, concrete, generate, program_of
 from search_space.workloads import Workload

@@ -6,19 +6,27 @@ order: rows are copied as they are, and single elements may as well be read from
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from search_space.hardware import Hardware
 from search_space.ir.expr import variables, walk
 from search_space.lower.inline import expanded
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, ComputeAt, ComputeInline, Fuse, Relayout, Reorder, Split, Step
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
-from search_space.sketch.spread import spread
 
 
 class PadHandling(SketchRule):
-    """Variants for a stage tagged `pad`, once its consumer is tiled."""
+    """Variants for a stage tagged `pad`, once its consumer is tiled.
+
+    Args:
+        spread: what gives rows that are written out other places in memory, if anything does.
+    """
 
     name = "pad"
+
+    def __init__(self, spread: Callable[[Draft, str, Hardware], Draft] | None = None) -> None:
+        self.spread = spread or (lambda draft, name, hardware: draft)
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
         return (stage.tag == "pad" or stage.name in draft.copies) and stage.name not in draft.state.outputs
@@ -30,13 +38,13 @@ class PadHandling(SketchRule):
         draft = self.in_order(draft, stage)
         stage = draft.state.stage(stage.name)
         anchors = draft.anchors.get(consumers[0].name, ()) if len(consumers) == 1 else ()
-        root = spread(self.written(draft, stage, hardware), stage.name, hardware)
+        root = self.spread(self.written(draft, stage, hardware), stage.name, hardware)
         out = [root.variant("pad_root").finish(stage.name)]
         whole = not any(self.reads_vectors(c, stage) for c in consumers)  # a tile of it has rows of full length
         for target, leaf in anchors:
             attached = draft.apply(ComputeAt(stage.name, target, leaf))
             tile = self.vectors(attached, stage, hardware)
-            tile = spread(tile, stage.name, hardware) if whole else tile
+            tile = self.spread(tile, stage.name, hardware) if whole else tile
             out.append(tile.variant(f"pad_at_{leaf}").finish(stage.name))
         if all(self.reads_vectors(c, stage) for c in consumers):
             out.append(draft.apply(ComputeInline(stage.name)).variant("pad_inline").finish(stage.name))

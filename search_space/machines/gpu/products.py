@@ -10,11 +10,11 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, var, variables, walk
 from search_space.ir.polynomial import canon
 from search_space.ir.rounding import TFLOAT32, rounds
+from search_space.machines.gpu.blocks import gpu_of, same_elements
 from search_space.schedule.state import Axis, Stage
 from search_space.schedule.steps import Fuse, Relayout, Reorder, Rfactor, Split, Step
 from search_space.sketch.base import Draft
 from search_space.sketch.reads import ends_in
-from search_space.sketch.rules.gpu_common import gpu_of, same_elements
 from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
 
 PARTS = (2, 4, 8, 16, 32)

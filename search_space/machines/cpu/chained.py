@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, lift, product
+from search_space.machines.cpu.rowwise import MAX_ACCUMULATORS, RowWise
+from search_space.machines.cpu.spread import spread
+from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_TILE, MAX_UNROLL, MAX_VECTORS, vector_axis
+from search_space.machines.shared.rows import along_last
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, CacheWrite, ComputeAt, Fuse, Reorder, SetScope, Split, Step
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.sketch.reads import ends_in, in_row, same_places
-from search_space.sketch.rules.rowwise import MAX_ACCUMULATORS, RowWise, along_last
-from search_space.sketch.rules.tiling import MAX_REDUCE_UNROLL, MAX_TILE, MAX_UNROLL, MAX_VECTORS, vector_axis
-from search_space.sketch.spread import spread
 from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv, clamped_tiles, reduce_tiles, vector_tiles
 
 MAX_TILES = 16

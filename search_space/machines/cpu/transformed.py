@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, lift, product
+from search_space.machines.cpu.spread import spread
+from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_UNROLL, PREFETCH_BYTES
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import (
     Annotate,
@@ -25,8 +27,6 @@ from search_space.schedule.steps import (
     Step,
 )
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.tiling import MAX_REDUCE_UNROLL, MAX_UNROLL, PREFETCH_BYTES
-from search_space.sketch.spread import spread
 from search_space.sketch.tables import DecisionGroup, nested_tiles, reduce_tiles, vector_tiles
 from search_space.tags import TRANSFORM
 

@@ -13,6 +13,25 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, lift
 from search_space.ir.rounding import TFLOAT32
 from search_space.lower.blocks import PIPELINE
+from search_space.machines.gpu.blocks import (
+    Number,
+    Threads,
+    cached,
+    copied,
+    divided,
+    gpu_of,
+    limited,
+    with_threads,
+)
+from search_space.machines.gpu.products import (
+    Product,
+    factor_of,
+    longest_extent,
+    multiplied,
+    product_of,
+    row_dimension,
+    split_parts,
+)
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import (
@@ -30,25 +49,6 @@ from search_space.schedule.steps import (
 )
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import reads_of
-from search_space.sketch.rules.gpu_common import (
-    Number,
-    Threads,
-    cached,
-    copied,
-    divided,
-    gpu_of,
-    limited,
-    with_threads,
-)
-from search_space.sketch.rules.gpu_products import (
-    Product,
-    factor_of,
-    longest_extent,
-    multiplied,
-    product_of,
-    row_dimension,
-    split_parts,
-)
 from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
 from search_space.warp_intrinsics import COLUMNS, ROWS, Mma, mma_for
 
@@ -86,8 +86,6 @@ class GpuTensorCores(SketchRule):
     name = "gpu_tensor_cores"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if hardware.gpu is None:
-            return False
         found = product_of(draft, stage)
         return found is not None and self.instruction(draft, found, hardware) is not None
 

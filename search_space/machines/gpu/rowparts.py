@@ -6,12 +6,12 @@ from math import prod
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift, variables, walk
+from search_space.machines.gpu.blocks import Threads, divided, gpu_of
+from search_space.machines.gpu.products import PART, in_parts, longest_extent, one_axis
+from search_space.machines.gpu.rowwise import GpuRowWise, Row
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import CacheWrite, ComputeAt, SetScope
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import Threads, divided, gpu_of
-from search_space.sketch.rules.gpu_products import PART, in_parts, longest_extent, one_axis
-from search_space.sketch.rules.gpu_rowwise import GpuRowWise, Row
 from search_space.sketch.tables import DecisionGroup
 
 PARTS = (8, 16, 32, 64, 128, 256)
@@ -52,7 +52,7 @@ class GpuRowParts(SketchRule):
     name = "gpu_row_parts"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if hardware.gpu is None or not stage.name.endswith(PART) or len(stage.reduce_axes) != 1 or len(stage.axes) < 2:
+        if not stage.name.endswith(PART) or len(stage.reduce_axes) != 1 or len(stage.axes) < 2:
             return False
         if longest_extent(draft, stage.reduce_axes[0]) < THREADS[0]:
             return False

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, walk
+from search_space.machines.gpu.blocks import Number, Threads, cached, gpu_of, limited
+from search_space.machines.shared.rows import row_group
 from search_space.schedule.state import Axis, Stage
 from search_space.schedule.steps import (
     Annotate,
@@ -26,8 +28,6 @@ from search_space.schedule.steps import (
 )
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import in_row
-from search_space.sketch.rules.gpu_common import Number, Threads, cached, gpu_of, limited
-from search_space.sketch.rules.rowwise import RowWise
 from search_space.sketch.tables import DecisionGroup
 
 COLUMNS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -60,10 +60,10 @@ class GpuRowWise(SketchRule):
     name = "gpu_row_wise"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return hardware.gpu is not None and RowWise().matches(draft, stage, hardware)
+        return row_group(draft, stage) is not None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        group = RowWise().group(draft, stage)
+        group = row_group(draft, stage)
         assert group is not None
         rows = len(next(s for s in group if s.reducer is not None).axes)
         kept = [s.name for s in group if s.reducer is None and s is not stage and len(s.axes) > rows]

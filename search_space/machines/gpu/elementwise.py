@@ -8,12 +8,12 @@ from math import prod
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift, product, var, variables, walk
 from search_space.lower.inline import inline_stages
+from search_space.machines.gpu.blocks import gpu_of, same_elements
+from search_space.machines.gpu.products import PART, in_parts, two_factors
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, CacheWrite, ComputeAt, Fuse, Reorder, SetScope, Split, Step
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import ends_in
-from search_space.sketch.rules.gpu_common import gpu_of, same_elements
-from search_space.sketch.rules.gpu_products import PART, in_parts, two_factors
 from search_space.sketch.tables import DecisionGroup
 
 THREADS = (32, 64, 128, 256, 512, 1024)
@@ -36,7 +36,7 @@ class GpuElementwise(SketchRule):
     name = "gpu_elementwise"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return hardware.gpu is not None
+        return True
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         name = stage.name

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, lift, variables, walk
+from search_space.ir.expr import Expr, lift
+from search_space.machines.shared.rows import row_group
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, ComputeAt, Fuse, Reorder, Rfactor, SetScope, Split, Step
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.reads import in_row
 from search_space.sketch.tables import DecisionGroup
 
 MAX_ACCUMULATORS = 8
@@ -19,30 +19,10 @@ class RowWise(SketchRule):
     name = "row_wise"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if stage.name not in draft.state.outputs:
-            return False
-        group = self.group(draft, stage)
-        return group is not None and any(s.reducer is not None for s in group)
-
-    def group(self, draft: Draft, output: Stage) -> list[Stage] | None:
-        """All stages of a row, producers first, if each has the output's leading axes and reads its row; else None."""
-        live = [s for s in draft.state.stages if s.attach.kind != "inline"]
-        reductions = [s for s in live if s.reducer is not None]
-        if not reductions or any(not along_last(s) for s in reductions):
-            return None
-        rows = len(reductions[0].axes)
-        if rows == 0 or any(len(s.axes) != rows for s in reductions):
-            return None
-        for stage in live:
-            same = [a.extent for a in stage.axes[:rows]] == [a.extent for a in output.axes[:rows]]
-            if not same or len(stage.axes) > rows + 1:
-                return None
-            if any(not in_row(draft, stage, other.name, rows) for other in live):
-                return None
-        return live
+        return row_group(draft, stage) is not None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        group = self.group(draft, stage)
+        group = row_group(draft, stage)
         assert group is not None
         lanes = hardware.float_lanes
         rows = len(next(s for s in group if s.reducer is not None).axes)
@@ -104,16 +84,3 @@ class RowWise(SketchRule):
             Annotate(name, f"{inner}.1", "vectorize"),
         )
         return draft if name == output else draft.apply(SetScope(name, "local"))
-
-
-def along_last(stage: Stage) -> bool:
-    """Whether a reduction runs along the last dimension of all it reads, over one axis."""
-    if len(stage.reduce_axes) != 1:
-        return False
-    axis = stage.reduce_axes[0].name
-    reads = [n for n in walk(stage.body) if n.op == "load"]
-    wide = [n for n in reads if any(axis in variables(i) for i in n.args[1:])]
-    spatial = {a.name for a in stage.axes}
-    return bool(wide) and all(
-        variables(n.args[-1]) == {axis} and all(variables(i) <= spatial for i in n.args[1:-1]) for n in wide
-    )

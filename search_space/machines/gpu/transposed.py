@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift
+from search_space.machines.gpu.blocks import Threads, copied, gpu_of
+from search_space.machines.gpu.elementwise import GpuElementwise
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Annotate, Fuse, Reorder, Split, Step
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import read_across
-from search_space.sketch.rules.gpu_common import Threads, copied, gpu_of
-from search_space.sketch.rules.gpu_elementwise import GpuElementwise
 from search_space.sketch.tables import DecisionGroup
 
 TILES = (16, 32, 64)
@@ -30,7 +30,7 @@ class GpuTransposed(SketchRule):
     name = "gpu_transposed"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return hardware.gpu is not None and self.across(draft, stage) is not None
+        return self.across(draft, stage) is not None
 
     def across(self, draft: Draft, stage: Stage) -> tuple[str, str] | None:
         """As `read_across`, of what the stage itself reads: what an inlined one reads cannot be copied for it."""

@@ -15,7 +15,7 @@ class GpuInline(SketchRule):
     name = "gpu_inline"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if hardware.gpu is None or stage.reducer is not None or stage.name in draft.state.outputs:
+        if stage.reducer is not None or stage.name in draft.state.outputs:
             return False
         return stage.tag == "pad" or all(c.scope == "shared" for c in draft.state.consumers(stage.name))
 
@@ -29,7 +29,7 @@ class GpuRefusal(SketchRule):
     name = "gpu_refusal"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return hardware.gpu is not None and any(s.tag in (TRANSFORM, LIBRARY) for s in draft.state.stages)
+        return any(s.tag in (TRANSFORM, LIBRARY) for s in draft.state.stages)
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         return []

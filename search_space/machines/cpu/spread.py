@@ -67,7 +67,7 @@ def _under_windows(draft: Draft, stage: Stage, name: str) -> bool:
 def crowds(draft: Draft, name: str, shape: Sequence[int], dtype: str, hardware: Hardware) -> bool:
     """Whether the first cache holds too few of the rows of a stage or an input that are read together."""
     row = shape[-1] * dtype_bytes(dtype)
-    if hardware.kind != "cpu" or len(shape) < 2 or row % LINE:
+    if len(shape) < 2 or row % LINE:
         return False
     return rows_held(row * rows_apart(draft, name), hardware) < ROWS
 

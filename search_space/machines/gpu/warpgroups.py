@@ -11,12 +11,8 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, substitute, total
 from search_space.ir.regroup import Regrouping, recombined
 from search_space.lower.blocks import BULK, PIPELINE
-from search_space.schedule.state import Input, Stage
-from search_space.schedule.steps import ComputeAt, Pragma, Split
-from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.reads import variable
-from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, limited, with_threads
-from search_space.sketch.rules.gpu_products import (
+from search_space.machines.gpu.blocks import Threads, copied, divided, gpu_of, limited, with_threads
+from search_space.machines.gpu.products import (
     Product,
     any_whole,
     factor_of,
@@ -25,7 +21,7 @@ from search_space.sketch.rules.gpu_products import (
     product_of,
     row_dimension,
 )
-from search_space.sketch.rules.gpu_tensor import (
+from search_space.machines.gpu.tensor_cores import (
     GROUPS,
     LANES,
     GpuTensorCores,
@@ -35,6 +31,10 @@ from search_space.sketch.rules.gpu_tensor import (
     held_in,
     on_threads,
 )
+from search_space.schedule.state import Input, Stage
+from search_space.schedule.steps import ComputeAt, Pragma, Split
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.reads import variable
 from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
 from search_space.warpgroup_intrinsics import DEPTH, ROWS, SCOPE, THREADS, Wgmma, wgmmas_for
 
@@ -67,7 +67,7 @@ class GpuWarpgroups(SketchRule):
         self.warps = GpuTensorCores()
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if hardware.gpu is None or not self.warps.matches(draft, stage, hardware):
+        if not self.warps.matches(draft, stage, hardware):
             return False
         found = product_of(draft, stage)
         return found is not None and bool(self.instructions(draft, found, hardware))

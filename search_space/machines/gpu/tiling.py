@@ -12,6 +12,26 @@ from dataclasses import dataclass
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, lift, variables
 from search_space.lower.blocks import PIPELINE
+from search_space.machines.gpu.blocks import (
+    VECTORS,
+    Number,
+    Threads,
+    copied,
+    divided,
+    fragment,
+    gpu_of,
+    limited,
+    with_threads,
+)
+from search_space.machines.gpu.products import (
+    SHORT,
+    Product,
+    longest_extent,
+    product_of,
+    row_dimension,
+    split_parts,
+    two_factors,
+)
 from search_space.schedule.state import Axis, Stage
 from search_space.schedule.steps import (
     Annotate,
@@ -24,26 +44,6 @@ from search_space.schedule.steps import (
     Split,
 )
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import (
-    VECTORS,
-    Number,
-    Threads,
-    copied,
-    divided,
-    fragment,
-    gpu_of,
-    limited,
-    with_threads,
-)
-from search_space.sketch.rules.gpu_products import (
-    SHORT,
-    Product,
-    longest_extent,
-    product_of,
-    row_dimension,
-    split_parts,
-    two_factors,
-)
 from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv, divisors
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -114,7 +114,7 @@ class GpuTiling(SketchRule):
     name = "gpu_tiling"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return hardware.gpu is not None and product_of(draft, stage) is not None
+        return product_of(draft, stage) is not None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         found = product_of(draft, stage)
