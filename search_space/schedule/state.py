@@ -117,6 +117,16 @@ class Stage:
     def shape(self) -> tuple[Expr, ...]:
         return tuple(a.extent for a in self.axes)
 
+    @property
+    def spatial(self) -> tuple[str, ...]:
+        """The loops over the stage's own axes, before any is split or fused."""
+        return tuple(a.name for a in self.axes)
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """The loops over what is reduced, before any is split or fused."""
+        return tuple(a.name for a in self.reduce_axes)
+
     def reads(self) -> tuple[str, ...]:
         """Names of the tensors the body loads, in order of first appearance."""
         return self._reads

@@ -37,7 +37,7 @@ def derive(state: State, hardware: Hardware) -> Derived:
     Element-wise producers are inlined first, so that the rules see reductions directly.
     """
     machine = machine_of(hardware.kind)
-    start = _inline(Draft("", state), machine, hardware)
+    start = _inline(Draft(state), machine, hardware)
     drafts = [start, *machine.starts(start, hardware)]
     whole: list[Draft] = []
     refused: dict[str, str] = {}
