@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, lift
 from search_space.machines.shared.rows import row_group
+from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import Annotate, ComputeAt, Fuse, Reorder, Rfactor, SetScope, Split, Step
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.tables import DecisionGroup
 
 MAX_ACCUMULATORS = 8
 
@@ -24,63 +25,68 @@ class RowWise(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         group = row_group(draft, stage)
         assert group is not None
-        lanes = hardware.float_lanes
+        output, lanes = stage.name, hardware.float_lanes
         rows = len(next(s for s in group if s.reducer is not None).axes)
-        draft, (accumulators,) = draft.decide(
-            DecisionGroup.of("accumulators", ("accumulators",), [(u,) for u in (1, 2, 4, MAX_ACCUMULATORS)])
-        )
-        draft, (unroll,) = draft.decide(DecisionGroup.of("unroll", ("unroll",), [(u,) for u in (1, 2, 4, 8)]))
+        draft, accumulators = draft.choose("accumulators", (1, 2, 4, MAX_ACCUMULATORS))
+        draft, unroll = draft.choose("unroll", (1, 2, 4, 8))
         if stage.reducer is not None:  # rfactor comes before the loops are fused or annotated
-            draft = self.factored(draft, stage.name, accumulators, lanes)
-        draft, row = self.rows(draft, stage, rows)
+            draft, partial = in_parts(draft, output, accumulators, lanes)
+        draft, row = draft.fuse(output, stage.spatial[:rows])
+        draft = draft.parallel(output, row)
         for member in reversed(group):
-            if member.name != stage.name:
-                draft = draft.apply(ComputeAt(member.name, stage.name, row))
+            name = member.name
+            if name != output:
+                draft = draft.compute_at(name, output, row)
             if member.reducer is not None:
-                if member.name != stage.name:
-                    draft = self.factored(draft, member.name, accumulators, lanes)
-                draft = self.reduction(draft, member.name, stage.name, row, lanes)
-            elif len(member.axes) == rows and member.name != stage.name:
-                draft = draft.apply(SetScope(member.name, "local"))
+                if name != output:
+                    draft, partial = in_parts(draft, name, accumulators, lanes)
+                draft = reduction(draft, name, partial, (output, row), lanes)
+                draft = draft if name == output else draft.set_scope(name, "local")
+            elif len(member.axes) == rows and name != output:
+                draft = draft.set_scope(name, "local")
             elif len(member.axes) > rows:
-                draft = self.vectors(draft, member.name, member.axes[-1].name, unroll, lanes)
+                draft = vectors(draft, name, member.spatial[-1], unroll, lanes)
         return [draft.variant("rows").finish(*(s.name for s in draft.state.stages))]
 
-    def rows(self, draft: Draft, stage: Stage, count: int) -> tuple[Draft, str]:
-        axes = tuple(a.name for a in stage.axes[:count])
-        steps: list[Step] = [Fuse(stage.name, axes)] if count > 1 else []
-        row = "_".join(axes)
-        return draft.apply(*steps, Annotate(stage.name, row, "parallel")), row
 
-    def vectors(self, draft: Draft, name: str, axis: str, unroll: Expr | int, lanes: int) -> Draft:
-        return draft.apply(
-            Split(name, axis, (unroll, lanes), "guard"),
-            Annotate(name, f"{axis}.1", "unroll"),
-            Annotate(name, f"{axis}.2", "vectorize"),
-        )
+@dataclass(frozen=True)
+class Partial:
+    """Partial results of a reduction.
 
-    def factored(self, draft: Draft, name: str, accumulators: Expr | int, lanes: int) -> Draft:
-        """`accumulators` vectors of partial results over the row."""
-        axis = draft.state.stage(name).reduce_axes[0].name
-        return draft.apply(Split(name, axis, (lift(accumulators) * lanes,), "guard"), Rfactor(name, f"{axis}.1"))
+    Attributes:
+        stage: that computes them.
+        steps: its loop over the row; results: the loop over the partial results, of which the reduction is made.
+    """
 
-    def reduction(self, draft: Draft, name: str, output: str, row: str, lanes: int) -> Draft:
-        """Keeps the partial results in registers, and reduces them across the lanes at the end of the row."""
-        inner = draft.state.stage(name).reduce_axes[0].name
-        axis = inner.removesuffix(".1")
-        stages = draft.state.stages
-        partial = stages[stages.index(draft.state.stage(name)) - 1].name
-        loops = draft.state.stage(partial).leaves
-        spatial = tuple(leaf for leaf in loops if leaf not in (f"{axis}.0", inner))
-        draft = draft.apply(
-            SetScope(partial, "local"),
-            ComputeAt(partial, output, row) if name != output else ComputeAt(partial, name, row),
-            Reorder(partial, (*spatial, f"{axis}.0", inner)),
-            Split(partial, inner, (lanes,), "exact"),
-            Annotate(partial, f"{inner}.0", "unroll"),
-            Annotate(partial, f"{inner}.1", "vectorize"),
-            Split(name, inner, (lanes,), "exact"),
-            Annotate(name, f"{inner}.0", "unroll"),
-            Annotate(name, f"{inner}.1", "vectorize"),
-        )
-        return draft if name == output else draft.apply(SetScope(name, "local"))
+    stage: str
+    steps: Loop
+    results: Loop
+
+
+def in_parts(draft: Draft, name: str, accumulators: Expr | int, lanes: int) -> tuple[Draft, Partial]:
+    """A reduction of `accumulators` vectors of partial results over the row, and these."""
+    draft, (steps, results) = draft.split(name, draft.stage(name).reduced[0], (lift(accumulators) * lanes,), "guard")
+    draft, partial = draft.rfactor(name, results)
+    return draft, Partial(partial, steps, results)
+
+
+def reduction(draft: Draft, name: str, partial: Partial, place: tuple[str, Loop], lanes: int) -> Draft:
+    """Keeps the partial results in registers, and reduces them across the lanes at the end of the row.
+
+    Args:
+        place: the loop over rows, after the stage that it is one of.
+    """
+    own = (partial.steps, partial.results)
+    spatial = [leaf for leaf in draft.stage(partial.stage).leaves if leaf not in own]
+    draft = draft.set_scope(partial.stage, "local").compute_at(partial.stage, *place)
+    draft = draft.reorder(partial.stage, *spatial, *own)
+    for stage in (partial.stage, name):
+        draft, inner = draft.split(stage, partial.results, (lanes,))
+        draft = draft.in_registers(stage, inner)
+    return draft
+
+
+def vectors(draft: Draft, name: str, loop: Loop, unroll: Expr | int, lanes: int) -> Draft:
+    """A loop in vectors, a few of them at a time."""
+    draft, (_, *inner) = draft.split(name, loop, (unroll, lanes), "guard")
+    return draft.in_registers(name, inner)

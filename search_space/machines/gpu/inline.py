@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from search_space.hardware import Hardware
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import ComputeInline
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.tags import TRANSFORM
 
@@ -20,7 +19,7 @@ class GpuInline(SketchRule):
         return stage.tag == "pad" or all(c.scope == "shared" for c in draft.state.consumers(stage.name))
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        return [draft.apply(ComputeInline(stage.name)).finish(stage.name)]
+        return [draft.compute_inline(stage.name).finish(stage.name)]
 
 
 class GpuRefusal(SketchRule):

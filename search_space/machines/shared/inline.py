@@ -6,7 +6,6 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import walk
 from search_space.machines.shared.instructions import matching_intrinsic
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import ComputeInline
 from search_space.sketch.base import Draft, SketchRule
 from search_space.tags import TRANSFORM
 
@@ -39,14 +38,14 @@ class AlwaysInline(SketchRule):
             return False
         if any(c.tensorized for c in consumers):
             return False
-        inlined = draft.apply(ComputeInline(stage.name))
+        inlined = draft.compute_inline(stage.name)
         sums = [c for c in consumers if c.reducer is not None]
         return all(
             matching_intrinsic(draft, s, hardware) is None or matching_intrinsic(inlined, s, hardware) for s in sums
         )
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        return [draft.apply(ComputeInline(stage.name)).finish(stage.name)]
+        return [draft.compute_inline(stage.name).finish(stage.name)]
 
 
 def gathers(stage: Stage) -> bool:
