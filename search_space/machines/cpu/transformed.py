@@ -13,21 +13,10 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, lift, product
 from search_space.machines.cpu.spread import spread
 from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_UNROLL, PREFETCH_BYTES
+from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import (
-    Annotate,
-    CacheWrite,
-    ComputeAt,
-    Fuse,
-    Pack,
-    Pragma,
-    Reorder,
-    SetScope,
-    Split,
-    Step,
-)
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.tables import DecisionGroup, nested_tiles, reduce_tiles, vector_tiles
+from search_space.sketch.tables import nested_tiles, reduce_tiles, vector_tiles
 from search_space.tags import TRANSFORM
 
 MAX_TILE = 14
@@ -99,12 +88,10 @@ class TransformedProducts(SketchRule):
         out = []
         for whole in (False, True):
             done = self.limits(draft, chain, numbers, whole, hardware)
-            done = self.output(done, chain, numbers, whole, hardware)
-            done = self.multiply(done, chain, numbers, hardware)
-            if not whole:
-                done = done.apply(ComputeAt(chain.tiles, chain.output, done.state.stage(chain.output).leaves[0]))
-            done = self.transform(done, chain, whole, hardware)
-            names = (chain.output, chain.back, chain.products, f"{chain.products}.local", chain.tiles, chain.rows)
+            done, around = self.output(done, chain, numbers, whole, hardware)
+            done, sums = self.multiply(done, chain, numbers, hardware)
+            done = self.transform(done, chain, None if whole else around, hardware)
+            names = (chain.output, chain.back, chain.products, sums, chain.tiles, chain.rows)
             out.append(done.variant("image" if whole else "block").finish(*names))
         return out
 
@@ -115,14 +102,11 @@ class TransformedProducts(SketchRule):
         depth = int(products.reduce_axes[0].extent.value)
         sides = []
         for axis, extent in (("y", rows), ("x", columns)):
-            group = (f"{name}.{axis}.block", f"{name}.{axis}.tile")
-            draft, side = draft.decide(DecisionGroup.of(f"{name}.{axis}", group, nested_tiles(extent, MAX_TILE)))
+            draft, side = draft.choose_row(f"{name}.{axis}", ("block", "tile"), nested_tiles(extent, MAX_TILE))
             sides.append(side)
         table = vector_tiles(filters, hardware.float_lanes, MAX_VECTORS)
-        group = (f"{name}.k.blocks", f"{name}.k.vectors")
-        draft, (blocks, vectors) = draft.decide(DecisionGroup.of(f"{name}.k", group, table))
-        unrolls = reduce_tiles(depth, MAX_REDUCE_UNROLL)
-        draft, (unroll,) = draft.decide(DecisionGroup.of(f"{name}.c", (f"{name}.c.unroll",), unrolls))
+        draft, (blocks, vectors) = draft.choose_row(f"{name}.k", ("blocks", "vectors"), table)
+        draft, (unroll,) = draft.choose_row(f"{name}.c", ("unroll",), reduce_tiles(depth, MAX_REDUCE_UNROLL))
         (y, x) = sides
         return draft, _Numbers((y[0], x[0]), (y[1], x[1]), blocks, vectors, unroll)
 
@@ -137,83 +121,76 @@ class TransformedProducts(SketchRule):
         return draft.require("bytes between transforms", kept * product(numbers.block) * tile, 2 * hardware.l2_bytes)
 
     # ------------------------------------------------------------------ loops
-    def output(self, draft: Draft, chain: _Chain, numbers: _Numbers, whole: bool, hardware: Hardware) -> Draft:
-        """Blocks in parallel, tile by tile inside; the transform back in registers."""
+    def output(
+        self, draft: Draft, chain: _Chain, numbers: _Numbers, whole: bool, hardware: Hardware
+    ) -> tuple[Draft, Loop]:
+        """Blocks in parallel, tile by tile inside, the transform back in registers; and the loop over blocks."""
         name, lanes = chain.output, hardware.float_lanes
-        n, h, w, k = (a.name for a in draft.state.stage(name).axes)
-        steps: list[Step] = []
-        for axis, block in zip((h, w), numbers.block, strict=True):
-            extent = int(next(a.extent.value for a in draft.state.stage(name).axes if a.name == axis))
-            tail = "exact" if extent % chain.m == 0 else "guard"
-            steps += [Split(name, axis, (chain.m,), tail), Split(name, f"{axis}.0", (block,), "clamp")]
-        steps.append(Split(name, k, (numbers.blocks, numbers.vectors, lanes), "guard"))
-        blocks = (f"{k}.0", n, f"{h}.0.0", f"{w}.0.0") if whole else (n, f"{h}.0.0", f"{w}.0.0")
-        serial = () if whole else (f"{k}.0",)
-        within = (f"{h}.0.1", f"{w}.0.1", f"{k}.1", f"{k}.2")
-        point = (f"{h}.1", f"{w}.1", f"{k}.3")
-        parallel = "_".join(blocks)
-        steps += [Reorder(name, (*blocks, *serial, *within, *point)), Fuse(name, blocks)]
-        steps += [Annotate(name, parallel, "parallel"), *self.registers(name, point)]
-        steps += [SetScope(chain.back, "local"), CacheWrite(chain.products, "local")]
-        steps.append(ComputeAt(chain.back, name, f"{k}.2"))
-        steps.append(ComputeAt(chain.products, name, parallel if whole else f"{k}.0"))
-        i, j, *place, c = (a.name for a in draft.state.stage(chain.back).axes)
-        steps += [Reorder(chain.back, (*place, j, i, c)), *self.registers(chain.back, (j, i, c))]
-        return draft.apply(*steps)
+        n, *sides, k = draft.stage(name).axes
+        blocks, tiles, point = [], [], []
+        for axis, block in zip(sides, numbers.block, strict=True):
+            tail = "exact" if axis.extent.value % chain.m == 0 else "guard"
+            draft, (tile, row) = draft.split(name, axis.name, (chain.m,), tail)
+            draft, (outer, within) = draft.split(name, tile, (block,), "clamp")
+            blocks.append(outer)
+            tiles.append(within)
+            point.append(row)
+        draft, (k0, k1, k2, k3) = draft.split(name, k.name, (numbers.blocks, numbers.vectors, lanes), "guard")
+        parallel, serial = ((k0, n.name, *blocks), ()) if whole else ((n.name, *blocks), (k0,))
+        draft = draft.reorder(name, *parallel, *serial, *tiles, k1, k2, *point, k3)
+        draft, around = draft.fuse(name, parallel)
+        draft = draft.parallel(name, around).in_registers(name, (*point, k3)).set_scope(chain.back, "local")
+        draft, _ = draft.cache_write(chain.products, "local")
+        draft = draft.compute_at(chain.back, name, k2)
+        draft = draft.compute_at(chain.products, name, around if whole else k0)
+        i, j, *place, c = draft.stage(chain.back).spatial
+        return draft.reorder(chain.back, *place, j, i, c).in_registers(chain.back, (j, i, c)), around
 
-    def multiply(self, draft: Draft, chain: _Chain, numbers: _Numbers, hardware: Hardware) -> Draft:
-        """The products: a register tile is added up over all channels, then stored."""
-        name, local, lanes = chain.products, f"{chain.products}.local", hardware.float_lanes
-        stage = draft.state.stage(local)
-        i, j, n, y, x, k = (a.name for a in stage.axes)
-        (rc,) = stage.reduce_axes
-        loops = (i, j, n, f"{k}.0", f"{y}.0", f"{x}.0")
-        inner = (f"{y}.1", f"{x}.1", f"{k}.1", f"{k}.2")
-        draft = draft.apply(
-            Split(name, y, (numbers.tile[0],), "clamp"),
-            Split(name, x, (numbers.tile[1],), "clamp"),
-            Split(name, k, (numbers.vectors, lanes), "exact"),
-            Reorder(name, (*loops, *inner)),
-            *self.registers(name, inner),
-            ComputeAt(local, name, f"{x}.0"),
-        )
-        depth = int(rc.extent.value)
+    def multiply(self, draft: Draft, chain: _Chain, numbers: _Numbers, hardware: Hardware) -> tuple[Draft, str]:
+        """The products: a register tile is added up over all channels, then stored; and the stage of the sums."""
+        name, lanes = chain.products, hardware.float_lanes
+        (sums,) = (s.name for s in draft.producers(draft.stage(name)))
+        i, j, n, y, x, k = draft.stage(sums).spatial
+        draft, (y0, y1) = draft.split(name, y, (numbers.tile[0],), "clamp")
+        draft, (x0, x1) = draft.split(name, x, (numbers.tile[1],), "clamp")
+        draft, (k0, k1, k2) = draft.split(name, k, (numbers.vectors, lanes))
+        inner = (y1, x1, k1, k2)
+        draft = draft.reorder(name, i, j, n, k0, y0, x0, *inner).in_registers(name, inner)
+        draft = draft.compute_at(sums, name, x0)
+
+        (channels,) = draft.stage(sums).reduce_axes
+        depth = int(channels.extent.value)
         tail = "exact" if all(depth % r == 0 for (r,) in reduce_tiles(depth, MAX_REDUCE_UNROLL)) else "peel"
-        unrolled = (f"{rc.name}.1", y, x, f"{k}.0", f"{k}.1")
-        draft = draft.apply(
-            Split(local, rc.name, (numbers.unroll,), tail),
-            Split(local, k, (lanes,), "exact"),
-            Reorder(local, (i, j, n, f"{rc.name}.0", *unrolled)),
-            *self.registers(local, unrolled),
-        )
+        draft, (r0, r1) = draft.split(sums, channels.name, (numbers.unroll,), tail)
+        draft, (vectors, vector) = draft.split(sums, k, (lanes,))
+        inner = (r1, y, x, vectors, vector)
+        draft = draft.reorder(sums, i, j, n, r0, *inner).in_registers(sums, inner)
         parts = ((3, 0), (0, 0), (1, 0), (3, 1), (2, 0), (3, 2))
-        draft = draft.apply(Pack(chain.weights, ((), (), (), (numbers.blocks, lift(numbers.vectors) * lanes)), parts))
-        shape = draft.state.stage(chain.products).shape
+        draft = draft.pack(chain.weights, ((), (), (), (numbers.blocks, lift(numbers.vectors) * lanes)), parts)
+        shape = draft.stage(name).shape
         if FLOAT_BYTES * chain.size**2 * depth * int(shape[-1].value) > hardware.l1_bytes:
-            draft = draft.apply(Pragma(local, f"{rc.name}.0", "prefetch_bytes", PREFETCH_BYTES))
-        return draft
+            draft = draft.pragma(sums, r0, "prefetch_bytes", PREFETCH_BYTES)
+        return draft, sums
 
-    def transform(self, draft: Draft, chain: _Chain, whole: bool, hardware: Hardware) -> Draft:
-        """The input's transform: a vector of channels of a tile at a time, both passes in registers."""
+    def transform(self, draft: Draft, chain: _Chain, block: Loop | None, hardware: Hardware) -> Draft:
+        """The input's transform: a vector of channels of a tile at a time, both passes in registers.
+
+        Args:
+            block: the output's loop over blocks, for each of which it is done; None where it is done before.
+        """
         name, lanes = chain.tiles, hardware.float_lanes
-        stage = draft.state.stage(name)
-        i, j, *place, c = (a.name for a in stage.axes)
-        tail = "exact" if stage.axes[-1].extent.value % lanes == 0 else "guard"
-        inner = (i, j, f"{c}.1")
-        steps: list[Step] = [Split(name, c, (lanes,), tail), Reorder(name, (*place, f"{c}.0", *inner))]
-        steps += self.registers(name, inner)
-        anchor = draft.state.stage(name).attach
-        outer = (anchor.stage, anchor.leaf)
-        if whole:
-            outer = (name, "_".join(place))
-            steps += [Fuse(name, tuple(place)), Annotate(name, outer[1], "parallel")]
-        steps += [ComputeAt(chain.rows, name, f"{c}.0"), SetScope(chain.rows, "local")]
-        i, s, *place, c = (a.name for a in draft.state.stage(chain.rows).axes)
-        steps += [Reorder(chain.rows, (*place, s, i, c)), *self.registers(chain.rows, (s, i, c))]
-        draft = spread(draft.apply(*steps), name, hardware)
-        return replace(draft, anchors={**draft.anchors, chain.rows: (outer,)})
-
-    def registers(self, name: str, loops: tuple[str, ...]) -> list[Step]:
-        """All unrolled but the last, which runs over the lanes of a vector."""
-        unrolled = [Annotate(name, leaf, "unroll") for leaf in loops[:-1]]
-        return [*unrolled, Annotate(name, loops[-1], "vectorize")]
+        if block is not None:
+            draft = draft.compute_at(name, chain.output, block)
+        i, j, *place, c = draft.stage(name).spatial
+        tail = "exact" if draft.stage(name).axes[-1].extent.value % lanes == 0 else "guard"
+        draft, (vectors, vector) = draft.split(name, c, (lanes,), tail)
+        draft = draft.reorder(name, *place, vectors, i, j, vector).in_registers(name, (i, j, vector))
+        if block is not None:
+            outer = (chain.output, block)
+        else:
+            draft, fused = draft.fuse(name, place)
+            draft, outer = draft.parallel(name, fused), (name, fused)
+        draft = draft.compute_at(chain.rows, name, vectors).set_scope(chain.rows, "local")
+        i, s, *place, c = draft.stage(chain.rows).spatial
+        draft = draft.reorder(chain.rows, *place, s, i, c).in_registers(chain.rows, (s, i, c))
+        return replace(spread(draft, name, hardware), anchors={**draft.anchors, chain.rows: (outer,)})
