@@ -11,11 +11,11 @@ from search_space.ir.expr import Expr, var, variables, walk
 from search_space.ir.polynomial import canon
 from search_space.ir.rounding import TFLOAT32, rounds
 from search_space.machines.gpu.blocks import gpu_of, same_elements
+from search_space.schedule.builder import Loop
 from search_space.schedule.state import Axis, Stage
-from search_space.schedule.steps import Fuse, Relayout, Reorder, Rfactor, Split, Step
 from search_space.sketch.base import Draft
 from search_space.sketch.reads import ends_in
-from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
+from search_space.sketch.tables import MAX_WASTE, ceildiv
 
 PARTS = (2, 4, 8, 16, 32)
 """Into how many parts a reduction is split, each in blocks of its own."""
@@ -80,15 +80,16 @@ class Product:
                 rows.append((count,))
         return rows
 
-    def fused_rows(self) -> tuple[list[Step], list[str], str, str]:
-        """Steps that make one loop of the rows; the axes around a tile, and the names of its rows and its columns."""
+    def fused_rows(self, draft: Draft) -> tuple[Draft, list[Loop], Loop | None, Loop]:
+        """The output's loops: around a tile, over its rows, which become one, and over its columns."""
         around, rows, columns = self.output_axes
-        steps: list[Step] = []
-        if len(rows) > 1:
-            order = (*around, *rows, columns)
-            steps += [Reorder(self.output.name, order)] if order != self.output.leaves else []
-            steps.append(Fuse(self.output.name, tuple(rows)))
-        return steps, around, "_".join(rows), columns
+        if not rows:
+            return draft, around, None, columns
+        order = (*around, *rows, columns)
+        if len(rows) > 1 and order != self.output.leaves:
+            draft = draft.reorder(self.output.name, *order)
+        draft, fused = draft.fuse(self.output.name, rows)
+        return draft, around, fused, columns
 
 
 def product_of(draft: Draft, stage: Stage) -> Product | None:
@@ -123,6 +124,13 @@ def product_of(draft: Draft, stage: Stage) -> Product | None:
     return Product(sums, stage, str(factors[left].args[0]), str(factors[right].args[0]), batch, rows)
 
 
+def held_in(draft: Draft, found: Product, stage: Stage, scope: str) -> tuple[Draft, str]:
+    """The draft with the sums in the registers of several threads, and the name of the stage that they are."""
+    if found.sums is not stage:
+        return draft.set_scope(found.sums.name, scope), found.sums.name
+    return draft.cache_write(stage.name, scope)
+
+
 def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int = 1) -> list[Draft]:
     """Where the output has too few tiles to go round: parts of the reduction, added up by a second kernel.
 
@@ -137,7 +145,7 @@ def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int 
     extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in found.sums.reduce_axes)
     count = prod(int(a.extent.value) for a in found.sums.axes)
     lengths = [
-        (extent // p,)
+        extent // p
         for p in PARTS
         if extent % p == 0 and depth // p >= LEAST_PART and extent // p >= SHORT and extent // p % multiple == 0
     ]
@@ -146,16 +154,14 @@ def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int 
     return [in_parts(draft, found.sums, axis, lengths)]
 
 
-def in_parts(draft: Draft, sums: Stage, axis: Axis, lengths: list[tuple[int]]) -> Draft:
+def in_parts(draft: Draft, sums: Stage, axis: Axis, lengths: Sequence[int]) -> Draft:
     """A reduction as one of parts, each of a stretch of `axis`, which are a stage of their own with the part first."""
     name = sums.name
-    group = DecisionGroup.of(f"{name}.{axis.name}.part", (f"{name}.{axis.name}.part",), lengths)
-    draft, (length,) = draft.decide(group)
-    before = {s.name for s in draft.state.stages}
-    draft = draft.apply(Split(name, axis.name, (length,), "exact"), Rfactor(name, f"{axis.name}.0"))
-    (partial,) = (s.name for s in draft.state.stages if s.name not in before)
+    draft, length = draft.choose(f"{name}.{axis.name}.part", lengths)
+    draft, (part, _) = draft.split(name, axis.name, (length,))
+    draft, partial = draft.rfactor(name, part)
     dims = len(sums.axes)
-    return draft.apply(Relayout(partial, (dims, *range(dims)))).variant("split")
+    return draft.relayout(partial, (dims, *range(dims))).variant("split")
 
 
 def factor_of(found: Product, tensor: str) -> tuple[Expr, list[frozenset[str]]]:

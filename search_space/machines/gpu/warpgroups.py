@@ -16,6 +16,7 @@ from search_space.machines.gpu.products import (
     Product,
     any_whole,
     factor_of,
+    held_in,
     longest_extent,
     multiplied,
     product_of,
@@ -28,14 +29,13 @@ from search_space.machines.gpu.tensor_cores import (
     Side,
     by_instructions,
     decided_sides,
-    held_in,
     on_threads,
 )
+from search_space.schedule.builder import Loop
 from search_space.schedule.state import Input, Stage
-from search_space.schedule.steps import ComputeAt, Pragma, Split
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import variable
-from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
+from search_space.sketch.tables import MAX_WASTE, ceildiv
 from search_space.warpgroup_intrinsics import DEPTH, ROWS, SCOPE, THREADS, Wgmma, wgmmas_for
 
 WARPGROUPS = (1, 2)
@@ -112,9 +112,9 @@ class GpuWarpgroups(SketchRule):
         if self.boxes(draft, found):
             by_unit = self.factors(draft, found, (sums, outer), threads, whole, True)
             by_unit = limited(by_unit, "steps of a pipeline", depth + 1, found.sums.reduce_axes[-1].extent)
-            filled[BULK] = by_unit.apply(Pragma(sums, outer, BULK, 1))
+            filled[BULK] = by_unit.pragma(sums, outer, BULK, 1)
         return [
-            each.apply(Pragma(sums, outer, PIPELINE, stages))
+            each.pragma(sums, outer, PIPELINE, stages)
             .variant(f"wgmma{wgmma.columns}/{how}{stages}")
             .finish(stage.name, sums)
             for how, each in filled.items()
@@ -150,39 +150,35 @@ class GpuWarpgroups(SketchRule):
         return array if taken is own else None
 
     # ------------------------------------------------------------------ the output
-    def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, str]:
+    def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, Loop]:
         """The output's loops, the threads on the elements that they hold; and the loop around a warpgroup's tile."""
         name = found.output.name
-        steps, around, i, j = found.fused_rows()
-        steps += [
-            Split(name, i, (row.blocks, row.groups, row.tiles, WARPS, HALVES, GROUPS), "guard"),
-            Split(name, j, (column.groups, column.tiles, wgmma.columns // (LANES * PAIR), LANES, PAIR), "guard"),
-        ]
-        outer, lanes = (*around, f"{i}.0", f"{j}.0", f"{i}.1"), (f"{i}.4", f"{i}.6", f"{j}.4")
-        inner = (f"{i}.3", f"{j}.2", f"{j}.3", f"{i}.5")
-        steps += on_threads(name, outer, (f"{i}.2", f"{j}.1"), lanes, inner, f"{j}.5")
-        return draft.apply(*steps), f"{j}.1"
+        draft, around, rows, columns = found.fused_rows(draft)
+        assert rows is not None
+        heights = (row.blocks, row.groups, row.tiles, WARPS, HALVES, GROUPS)
+        draft, (i0, i1, i2, i3, i4, i5, i6) = draft.split(name, rows, heights, "guard")
+        widths = (column.groups, column.tiles, wgmma.columns // (LANES * PAIR), LANES, PAIR)
+        draft, (j0, j1, j2, j3, j4, j5) = draft.split(name, columns, widths, "guard")
+        outer, groups, lanes, inner = (*around, i0, j0, i1), (i2, j1), (i4, i6, j4), (i3, j2, j3, i5, j5)
+        return on_threads(draft, name, outer, groups, lanes, inner), j1
 
     # ------------------------------------------------------------------ the sum
-    def reduction(self, draft: Draft, found: Product, sums: str, wgmma: Wgmma, place: str) -> tuple[Draft, str, Expr]:
+    def reduction(self, draft: Draft, found: Product, sums: str, wgmma: Wgmma, place: Loop) -> tuple[Draft, Loop, Expr]:
         """The loops of the sum; the one over steps, and how deep a step is."""
-        name, stage = found.output.name, draft.state.stage(sums)
-        draft = draft.apply(ComputeAt(sums, name, place))
-        *others, axis = stage.reduce_axes
+        name, axis = found.output.name, draft.stage(sums).reduce_axes[-1]
+        draft = draft.compute_at(sums, name, place)
         extent = longest_extent(draft, axis)
         table = found.steps_of(axis, extent, LINES, LINE)
-        group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.lines",), table)
-        draft, (lines,) = draft.decide(group)
+        draft, (lines,) = draft.choose_row(f"{name}.{axis.name}", ("lines",), table)
         exact = not axis.extent.is_const or all(extent % (s * LINE) == 0 for (s,) in table)
-        outer, depths = (*(a.name for a in others), f"{axis.name}.0"), lift(lines) * (LINE // DEPTH)
-        draft = draft.apply(*by_instructions(stage, axis.name, outer, depths, wgmma.product, exact))
-        return draft, "_".join(outer), lift(lines) * LINE
+        draft, outer, _ = by_instructions(draft, sums, lift(lines) * (LINE // DEPTH), wgmma.product, exact)
+        return draft, outer, lift(lines) * LINE
 
     def factors(
         self,
         draft: Draft,
         found: Product,
-        place: tuple[str, str],
+        place: tuple[str, Loop],
         threads: Threads,
         whole: tuple[Expr, Expr],
         bulk: bool,
@@ -203,9 +199,8 @@ class GpuWarpgroups(SketchRule):
             line = row_dimension(found) if label == "left" else k
             order = (*(d for d in range(last) if d != line), line, last)
             row, most = int(lift(source.shape[last]).value), 16 // dtype_bytes(source.dtype)
-            vectors = [(v,) for v in (1, 2, 4, 8) if v <= most and row % v == 0][-2:]
-            group = f"{name}.{label}.vector"
-            draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors[-1:] if bulk else vectors))
+            vectors = [v for v in (1, 2, 4, 8) if v <= most and row % v == 0][-2:]
+            draft, vector = draft.choose(f"{name}.{label}.vector", vectors[-1:] if bulk else vectors)
             draft = divided(draft, f"vectors of {tensor}", length, vector)
             draft, _ = copied(draft, tensor, place, threads, vector, order)
         return draft
