@@ -29,6 +29,7 @@ class Draft(Builder):
         anchors: tiled stage → loops (stage, leaf) at which its producers may be computed, outermost first.
         last_resort: whether it is worth nothing where there is any other.
         copies: stages that copy an input so that it lies better, and are treated as padding is.
+        parts: stage that reduces parts of something longer, which another one then reduces → its loop over a part.
     """
 
     name: str = ""
@@ -38,6 +39,7 @@ class Draft(Builder):
     anchors: dict[str, tuple[tuple[str, Loop], ...]] = field(default_factory=dict)
     last_resort: bool = False
     copies: frozenset[str] = frozenset()
+    parts: dict[str, Loop] = field(default_factory=dict)
 
     def producers(self, stage: Stage) -> list[Stage]:
         """The stages whose results `stage` reads, each once; those inlined into it are seen through."""

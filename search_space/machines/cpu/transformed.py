@@ -163,8 +163,8 @@ class TransformedProducts(SketchRule):
         tail = "exact" if all(depth % r == 0 for (r,) in reduce_tiles(depth, MAX_REDUCE_UNROLL)) else "peel"
         draft, (r0, r1) = draft.split(sums, channels.name, (numbers.unroll,), tail)
         draft, (vectors, vector) = draft.split(sums, k, (lanes,))
-        inner = (r1, y, x, vectors, vector)
-        draft = draft.reorder(sums, i, j, n, r0, *inner).in_registers(sums, inner)
+        unrolled = (r1, y, x, vectors, vector)
+        draft = draft.reorder(sums, i, j, n, r0, *unrolled).in_registers(sums, unrolled)
         parts = ((3, 0), (0, 0), (1, 0), (3, 1), (2, 0), (3, 2))
         draft = draft.pack(chain.weights, ((), (), (), (numbers.blocks, lift(numbers.vectors) * lanes)), parts)
         shape = draft.stage(name).shape

@@ -9,7 +9,7 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift, product, var, variables, walk
 from search_space.lower.inline import inline_stages
 from search_space.machines.gpu.blocks import gpu_of, same_elements
-from search_space.machines.gpu.products import PART, in_parts, two_factors
+from search_space.machines.gpu.products import in_parts, two_factors
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
@@ -82,7 +82,7 @@ class GpuElementwise(SketchRule):
         sums = stage if stage.reducer is not None else self.reduced(draft, stage)
         if sums is None or not all(a.extent.is_const for a in sums.reduce_axes):
             return []
-        if many_products(sums) or any(name.endswith(PART) for name in (sums.name, *sums.reads())):
+        if many_products(sums) or any(name in draft.parts for name in (sums.name, *sums.reads())):
             return []
         axis = max(sums.reduce_axes, key=lambda a: int(a.extent.value))
         extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in sums.reduce_axes)

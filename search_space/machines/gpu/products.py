@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from search_space.hardware import Hardware
@@ -23,8 +23,6 @@ LEAST_PART = 128
 """Products that a part adds up at least."""
 FEW_TILES = 2
 """Tiles of 64x64 for each multiprocessor, below which reductions are split."""
-PART = ".rf"
-"""How names of the stages end that `Rfactor` makes."""
 SHORT = 8
 """A reduce axis shorter than this is part of a step as a whole."""
 
@@ -37,6 +35,8 @@ class Product:
         sums: the reduction; output: what its end is computed into, maybe itself.
         left, right: names of the factors; the columns of the output run along the right one's.
         batch, rows: axes of the reduction that both factors have, and that the left one has alone; the last is columns.
+        part: the reduce loop that is a part of a longer one, past whose end are not zeros but the terms of the next
+            part; None where the whole reduction is done.
     """
 
     sums: Stage
@@ -45,6 +45,7 @@ class Product:
     right: str
     batch: tuple[Axis, ...]
     rows: tuple[Axis, ...]
+    part: Loop | None
 
     @property
     def columns(self) -> Axis:
@@ -62,21 +63,12 @@ class Product:
         around = [a.name for a in (*batch, *rows) if a.name not in long]
         return around, long, self.output.axes[-1].name
 
-    @property
-    def is_part(self) -> bool:
-        """Whether it adds up a part of a longer reduction."""
-        return self.sums.name.endswith(PART)
-
-    def is_cut(self, axis: Axis) -> bool:
-        """Whether a reduce axis is a part of one: past its end are not zeros but the terms of the next part."""
-        return self.is_part and axis.name.endswith(".1")
-
     def steps_of(self, axis: Axis, extent: int, counts: Sequence[int], depth: int) -> list[tuple[int]]:
         """How many times `depth` a step along a reduce axis may be: what wastes little, or nothing of a part."""
         rows = []
         for count in counts:
             past = ceildiv(extent, count * depth) * count * depth
-            if past == extent or not (self.is_cut(axis) or (count > 1 and past > extent * MAX_WASTE)):
+            if past == extent or not (axis.name == self.part or (count > 1 and past > extent * MAX_WASTE)):
                 rows.append((count,))
         return rows
 
@@ -121,7 +113,8 @@ def product_of(draft: Draft, stage: Stage) -> Product | None:
     plain = all(one_axis(i, moving) for f in factors for i in f.args[1:])
     if len(rows) > 1 or not plain or factors[left].args[0] == factors[right].args[0]:
         return None
-    return Product(sums, stage, str(factors[left].args[0]), str(factors[right].args[0]), batch, rows)
+    tensors = [str(factors[side].args[0]) for side in (left, right)]
+    return Product(sums, stage, tensors[0], tensors[1], batch, rows, draft.parts.get(sums.name))
 
 
 def held_in(draft: Draft, found: Product, stage: Stage, scope: str) -> tuple[Draft, str]:
@@ -139,8 +132,8 @@ def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int 
     Args:
         multiple: of what parts must be as long.
     """
-    if found.is_part or not all(a.extent.is_const for a in found.sums.reduce_axes):
-        return []  # parts themselves
+    if found.part is not None or not all(a.extent.is_const for a in found.sums.reduce_axes):
+        return []
     axis = max(found.sums.reduce_axes, key=lambda a: int(a.extent.value))
     extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in found.sums.reduce_axes)
     count = prod(int(a.extent.value) for a in found.sums.axes)
@@ -158,10 +151,11 @@ def in_parts(draft: Draft, sums: Stage, axis: Axis, lengths: Sequence[int]) -> D
     """A reduction as one of parts, each of a stretch of `axis`, which are a stage of their own with the part first."""
     name = sums.name
     draft, length = draft.choose(f"{name}.{axis.name}.part", lengths)
-    draft, (part, _) = draft.split(name, axis.name, (length,))
-    draft, partial = draft.rfactor(name, part)
+    draft, (parts, part) = draft.split(name, axis.name, (length,))
+    draft, partial = draft.rfactor(name, parts)
     dims = len(sums.axes)
-    return draft.relayout(partial, (dims, *range(dims))).variant("split")
+    draft = draft.relayout(partial, (dims, *range(dims))).variant("split")
+    return replace(draft, parts={**draft.parts, partial: part})
 
 
 def factor_of(found: Product, tensor: str) -> tuple[Expr, list[frozenset[str]]]:

@@ -7,7 +7,7 @@ from math import prod
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift, variables, walk
 from search_space.machines.gpu.blocks import Threads, divided, gpu_of
-from search_space.machines.gpu.products import PART, in_parts, longest_extent, one_axis
+from search_space.machines.gpu.products import in_parts, longest_extent, one_axis
 from search_space.machines.gpu.rowwise import GpuRowWise, Row
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
@@ -51,7 +51,7 @@ class GpuRowParts(SketchRule):
     name = "gpu_row_parts"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if not stage.name.endswith(PART) or len(stage.reduce_axes) != 1 or len(stage.axes) < 2:
+        if stage.name not in draft.parts or len(stage.reduce_axes) != 1 or len(stage.axes) < 2:
             return False
         if longest_extent(draft, stage.reduce_axes[0]) < THREADS[0]:
             return False

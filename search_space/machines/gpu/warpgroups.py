@@ -82,7 +82,7 @@ class GpuWarpgroups(SketchRule):
         if min(columns, int(found.rows[0].extent.value)) < LEAST:
             return ()
         depth = found.sums.reduce_axes[-1]
-        if longest_extent(draft, depth) < DEPTH or (found.is_cut(depth) and not any_whole(draft, depth, LINE)):
+        if longest_extent(draft, depth) < DEPTH or (depth.name == found.part and not any_whole(draft, depth, LINE)):
             return ()
         if found.columns.name not in factor_of(found, found.right)[1][-1]:
             return ()
