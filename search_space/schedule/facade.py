@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from search_space import te
 from search_space.ir.expr import Expr
 from search_space.schedule.builder import Builder
 from search_space.schedule.errors import ScheduleError
@@ -16,6 +15,7 @@ from search_space.schedule.state import State, initial_state
 from search_space.schedule.step import Factor
 from search_space.schedule.steps import Fuse, Step
 from search_space.schedule.trace import Trace
+from search_space.tensor import IterVar, Operation, Tensor
 
 __all__ = ["Schedule", "StageTensor", "StageView", "TensorIntrin"]
 
@@ -32,14 +32,14 @@ class StageTensor:
         return self
 
     @property
-    def axis(self) -> tuple[te.IterVar, ...]:
+    def axis(self) -> tuple[IterVar, ...]:
         stage = self.schedule.state.stage(self.name)
-        return tuple(te.IterVar(a.name, _number(a.extent)) for a in stage.axes)
+        return tuple(IterVar(a.name, _number(a.extent)) for a in stage.axes)
 
     @property
-    def reduce_axis(self) -> tuple[te.IterVar, ...]:
+    def reduce_axis(self) -> tuple[IterVar, ...]:
         stage = self.schedule.state.stage(self.name)
-        return tuple(te.IterVar(a.name, _number(a.extent), "reduce") for a in stage.reduce_axes)
+        return tuple(IterVar(a.name, _number(a.extent), "reduce") for a in stage.reduce_axes)
 
 
 def _number(extent: Expr) -> int:
@@ -49,7 +49,7 @@ def _number(extent: Expr) -> int:
 class Schedule:
     """A hand-written schedule. `s[tensor]` gives the stage; every call appends one step to `s.trace`."""
 
-    def __init__(self, initial: State, names: dict[te.Operation, str]) -> None:
+    def __init__(self, initial: State, names: dict[Operation, str]) -> None:
         self.initial = initial
         self.builder = Builder(initial)
         self._names = names
@@ -65,11 +65,11 @@ class Schedule:
         return self.builder.trace
 
     @classmethod
-    def of(cls, ops: te.Operation | Sequence[te.Operation]) -> Schedule:
+    def of(cls, ops: Operation | Sequence[Operation]) -> Schedule:
         """A schedule whose outputs are `ops`."""
-        ops = [ops] if isinstance(ops, te.Operation) else list(ops)
-        names: dict[te.Operation, str] = {}
-        return cls(initial_state([te.Tensor(op) for op in ops], names), names)
+        ops = [ops] if isinstance(ops, Operation) else list(ops)
+        names: dict[Operation, str] = {}
+        return cls(initial_state([Tensor(op) for op in ops], names), names)
 
     def name_of(self, tensor: Any) -> str:
         """The stage or input a tensor, an operation or a name stands for."""
@@ -77,7 +77,7 @@ class Schedule:
             return tensor
         if isinstance(tensor, StageTensor):
             return tensor.name
-        op = tensor.op if isinstance(tensor, te.Tensor) else tensor
+        op = tensor.op if isinstance(tensor, Tensor) else tensor
         if op not in self._names:
             raise ScheduleError(f"`tensor` must belong to this schedule, but got {getattr(tensor, 'name', tensor)}")
         return self._names[op]
@@ -128,9 +128,9 @@ class StageView:
         return StageTensor(self.name, self._schedule)
 
     @property
-    def leaf_iter_vars(self) -> tuple[te.IterVar, ...]:
+    def leaf_iter_vars(self) -> tuple[IterVar, ...]:
         """The current loops, outermost first."""
-        return tuple(te.IterVar(leaf, 0) for leaf in self._schedule.state.stage(self.name).leaves)
+        return tuple(IterVar(leaf, 0) for leaf in self._schedule.state.stage(self.name).leaves)
 
     def split(
         self,
@@ -139,7 +139,7 @@ class StageView:
         nparts: int | None = None,
         factors: Sequence[Factor] | None = None,
         tail: str | None = None,
-    ) -> tuple[te.IterVar, ...]:
+    ) -> tuple[IterVar, ...]:
         """Splits a loop; see `Split`. `factor` is the inner extent, `nparts` the outer.
 
         Where no tail is given it is `exact` if numbers divide the extent, else `guard`.
@@ -160,15 +160,15 @@ class StageView:
             tail = "exact" if extent and known and extent % whole == 0 else "guard"
         done, loops = self._builder.split(self.name, name, [f for f in inner if f is not None], tail)
         self._do(done)
-        return tuple(te.IterVar(loop, 0) for loop in loops)
+        return tuple(IterVar(loop, 0) for loop in loops)
 
-    def fuse(self, *axes: Any) -> te.IterVar:
+    def fuse(self, *axes: Any) -> IterVar:
         names = [_name(a) for a in axes]
         if len(names) < 2:
             self._schedule.apply(Fuse(self.name, tuple(names)))  # says what is wrong
         done, loop = self._builder.fuse(self.name, names)
         self._do(done)
-        return te.IterVar(loop, 0)
+        return IterVar(loop, 0)
 
     def reorder(self, *axes: Any) -> None:
         self._do(self._builder.reorder(self.name, *map(_name, axes)))
@@ -182,7 +182,7 @@ class StageView:
     def parallel(self, axis: Any) -> None:
         self._do(self._builder.parallel(self.name, _name(axis)))
 
-    def bind(self, axis: Any, thread: te.IterVar) -> None:
+    def bind(self, axis: Any, thread: IterVar) -> None:
         """Binds a loop to a thread axis; on targets without such threads it runs as a loop."""
         self._do(self._builder.bind(self.name, _name(axis), thread.name))
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from search_space.hardware import Hardware
 from search_space.intrinsics import available
 from search_space.ir.expr import Expr, lift, walk
-from search_space.lower.tensorize import shape_of
 from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
+from search_space.schedule.patterns import shape_of
 from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import same_places

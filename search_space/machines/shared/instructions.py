@@ -6,8 +6,8 @@ from search_space.hardware import Hardware
 from search_space.intrinsics import available
 from search_space.ir.expr import Expr, var, variables, walk
 from search_space.lower.inline import expanded
-from search_space.lower.tensorize import shape_of
 from search_space.schedule.intrinsics import TensorIntrin
+from search_space.schedule.patterns import shape_of
 from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import Draft
 
