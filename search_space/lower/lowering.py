@@ -136,7 +136,8 @@ class _Lowering:
 
     def attached(self, stage: Stage, leaf: str, body: Stmt, place: _Place) -> Stmt:
         """`body` after the stages computed at this loop, each with its buffer around both."""
-        for producer in reversed(self.state.stages):  # consumers first: what one reads of another here is computed before it
+        # consumers first, each around what is there: what one reads of another here is computed before it
+        for producer in reversed(self.state.stages):
             at = producer.attach
             if at.kind == "at" and at.stage == stage.name and at.leaf == leaf:
                 built = self.loops(producer, 0, _Place(place.values, {}))
