@@ -41,6 +41,13 @@ class Draft(Builder):
     copies: frozenset[str] = frozenset()
     parts: dict[str, Loop] = field(default_factory=dict)
 
+    def sums_in(self, scope: str, sums: str, output: str) -> tuple[Draft, str]:
+        """Keeps the sums of a reduction in another memory until `output` is made of them; and their stage.
+
+        Where the reduction is the output itself, which must be global, they are a stage that it copies.
+        """
+        return self.cache_write(sums, scope) if sums == output else (self.set_scope(sums, scope), sums)
+
     def producers(self, stage: Stage) -> list[Stage]:
         """The stages whose results `stage` reads, each once; those inlined into it are seen through."""
         found: dict[str, Stage] = {}

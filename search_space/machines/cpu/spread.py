@@ -26,7 +26,7 @@ ROWS = 28
 
 def spread(draft: Draft, name: str, hardware: Hardware) -> Draft:
     """The draft with the rows of a stage a line further apart, if too few of them fit the first cache as they are."""
-    stage = draft.state.stage(name)
+    stage = draft.stage(name)
     if not crowds(draft, name, [int(axis.extent.value) for axis in stage.axes], stage.dtype, hardware):
         return draft
     return draft.relayout(name, range(len(stage.axes)), LINE // dtype_bytes(stage.dtype))

@@ -81,10 +81,7 @@ class MultiLevelTiling(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         producer = self.reduction(draft, stage)
         assert producer is not None
-        if producer is stage:
-            draft, accumulator = draft.cache_write(stage.name, "local")
-        else:
-            draft, accumulator = draft.set_scope(producer.name, "local"), producer.name
+        draft, accumulator = draft.sums_in("local", producer.name, stage.name)
         width = group_width(producer, producer.axes[-1].name)
         draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, width)
         out = []
@@ -207,7 +204,7 @@ class MultiLevelTiling(SketchRule):
     ) -> Draft:
         """Lays weights out in the order they are read: vector blocks outermost, then the reduction as it is looped."""
         names = [a.name for a in nest.order]
-        stage = draft.state.stage(nest.stage)
+        stage = draft.stage(nest.stage)
         for node in walk(stage.body):
             axes = packable(draft, stage, node)
             if axes is None:
@@ -225,7 +222,7 @@ class MultiLevelTiling(SketchRule):
 
 def _packed_bytes(draft: Draft, name: str) -> int:
     """Bytes of the constants that a stage reads and that have been packed."""
-    sources = [draft.state.input(read) for read in draft.state.stage(name).reads()]
+    sources = [draft.state.input(read) for read in draft.stage(name).reads()]
     packed = [s for s in sources if s is not None and s.layout is not None]
     return sum(dtype_bytes(s.dtype) * prod(s.shape) for s in packed)
 

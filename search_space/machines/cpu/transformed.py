@@ -97,7 +97,7 @@ class TransformedProducts(SketchRule):
 
     # ------------------------------------------------------------------ decisions
     def decisions(self, draft: Draft, chain: _Chain, hardware: Hardware) -> tuple[Draft, _Numbers]:
-        products, name = draft.state.stage(chain.products), chain.output
+        products, name = draft.stage(chain.products), chain.output
         rows, columns, filters = (int(a.extent.value) for a in products.axes[-3:])
         depth = int(products.reduce_axes[0].extent.value)
         sides = []
@@ -115,7 +115,7 @@ class TransformedProducts(SketchRule):
         accumulators = lift(product(numbers.tile)) * numbers.vectors
         draft = draft.require("registers", accumulators + numbers.vectors + 1, hardware.vector_registers)
         draft = draft.require("unrolled operations", accumulators * numbers.unroll, MAX_UNROLL)
-        depth = int(draft.state.stage(chain.products).reduce_axes[0].extent.value)
+        depth = int(draft.stage(chain.products).reduce_axes[0].extent.value)
         kept = lift(numbers.blocks) * numbers.vectors * hardware.float_lanes + (0 if whole else depth)
         tile = FLOAT_BYTES * chain.size**2
         return draft.require("bytes between transforms", kept * product(numbers.block) * tile, 2 * hardware.l2_bytes)

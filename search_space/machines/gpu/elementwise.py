@@ -42,8 +42,10 @@ class GpuElementwise(SketchRule):
         name = stage.name
         if not stage.axes:  # one thread
             return [draft.finish(name)]
-        out = self.parts(draft, stage, hardware)
-        draft, sums = self.reduction(draft, stage)
+        found, sums, out = self.reduced(draft, stage), None, list[Draft]()
+        if found is not None:
+            out = self.parts(draft, found, hardware)
+            draft, sums = draft.sums_in("local", found.name, name)
         last = int(stage.axes[-1].extent.value)
         count = prod(int(a.extent.value) if a.extent.is_const else PARTS[0] for a in stage.axes)
         flat = sums is None and self.same_places(draft, stage)
@@ -77,10 +79,9 @@ class GpuElementwise(SketchRule):
                 draft = replace(draft, last_resort=True)
         return [draft.finish(name), *out]
 
-    def parts(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+    def parts(self, draft: Draft, sums: Stage, hardware: Hardware) -> list[Draft]:
         """Long reductions into few elements: parts of them in blocks of their own, reduced by a second kernel."""
-        sums = stage if stage.reducer is not None else self.reduced(draft, stage)
-        if sums is None or not all(a.extent.is_const for a in sums.reduce_axes):
+        if not all(a.extent.is_const for a in sums.reduce_axes):
             return []
         if many_products(sums) or any(name in draft.parts for name in (sums.name, *sums.reads())):
             return []
@@ -93,26 +94,19 @@ class GpuElementwise(SketchRule):
         return [in_parts(draft, sums, axis, lengths)]
 
     def reduced(self, draft: Draft, stage: Stage) -> Stage | None:
-        """The reduction that `stage` is the end of."""
+        """The reduction that `stage` is, or is the end of."""
+        if stage.reducer is not None:
+            return stage
         found = [s for s in draft.producers(stage) if s.reducer is not None]
         if len(found) == 1 and same_elements(draft, found[0], stage) and ends_in(draft, found[0], stage):
             return found[0]
         return None
 
-    def reduction(self, draft: Draft, stage: Stage) -> tuple[Draft, str | None]:
-        """The draft with the stage's reduction, if there is one, in registers; and what does it."""
-        if stage.reducer is not None:
-            return draft.cache_write(stage.name, "local")
-        found = self.reduced(draft, stage)
-        if found is not None:
-            return draft.set_scope(found.name, "local"), found.name
-        return draft, None
-
     def same_places(self, draft: Draft, stage: Stage) -> bool:
         """Whether everything read has the stage's shape and is read at the stage's own indices."""
         for node in walk(inline_stages(draft.state).stage(stage.name).body):
             if node.op == "load":
-                source = draft.state.input(node.args[0]) or draft.state.stage(node.args[0])
+                source = draft.state.input(node.args[0]) or draft.stage(node.args[0])
                 if [lift(e) for e in source.shape] != [a.extent for a in stage.axes]:
                     return False
                 if any(i is not var(a.name) for i, a in zip(node.args[1:], stage.axes, strict=True)):

@@ -117,13 +117,6 @@ def product_of(draft: Draft, stage: Stage) -> Product | None:
     return Product(sums, stage, tensors[0], tensors[1], batch, rows, draft.parts.get(sums.name))
 
 
-def held_in(draft: Draft, found: Product, stage: Stage, scope: str) -> tuple[Draft, str]:
-    """The draft with the sums in the registers of several threads, and the name of the stage that they are."""
-    if found.sums is not stage:
-        return draft.set_scope(found.sums.name, scope), found.sums.name
-    return draft.cache_write(stage.name, scope)
-
-
 def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int = 1) -> list[Draft]:
     """Where the output has too few tiles to go round: parts of the reduction, added up by a second kernel.
 

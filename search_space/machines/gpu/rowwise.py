@@ -116,7 +116,7 @@ class GpuRowWise(SketchRule):
     def dealt(
         self, draft: Draft, name: str, group: Sequence[Stage], rows: int, hardware: Hardware
     ) -> tuple[Draft, Row]:
-        axes = draft.state.stage(name).axes[:rows]
+        axes = draft.stage(name).axes[:rows]
         position = max(range(rows), key=lambda i: int(axes[i].extent.value))
         long, columns = int(axes[position].extent.value), row_length(group, rows)
         gpu = gpu_of(hardware)

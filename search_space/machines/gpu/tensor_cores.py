@@ -26,7 +26,6 @@ from search_space.machines.gpu.blocks import (
 from search_space.machines.gpu.products import (
     Product,
     factor_of,
-    held_in,
     longest_extent,
     multiplied,
     product_of,
@@ -101,7 +100,7 @@ class GpuTensorCores(SketchRule):
         mma = self.instruction(draft, found, hardware)
         assert mma is not None
         out = split_parts(draft, found, hardware, mma.depth)
-        draft, sums = held_in(draft, found, stage, "warp")
+        draft, sums = draft.sums_in("warp", found.sums.name, stage.name)
         rows, columns = (ROWS, ROW_TILES), (COLUMNS, COLUMN_TILES)
         draft, row, column = decided_sides(draft, found, rows, columns, "warps", WARPS)
         draft, place = self.output(draft, found, row, column)
@@ -161,7 +160,7 @@ class GpuTensorCores(SketchRule):
         name, (row, column), (outer, inner) = found.output.name, sides, loops
         rows = row_dimension(found)
         for label, tensor in (("left", found.left), ("right", found.right)):
-            source = draft.state.input(tensor) or draft.state.stage(tensor)
+            source = draft.state.input(tensor) or draft.stage(tensor)
             along = factor_of(found, tensor)[1]
             dims = len(along)
             turned = label == "right" and mma.turned

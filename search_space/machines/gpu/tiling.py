@@ -26,7 +26,6 @@ from search_space.machines.gpu.blocks import (
 from search_space.machines.gpu.products import (
     SHORT,
     Product,
-    held_in,
     longest_extent,
     product_of,
     row_dimension,
@@ -113,7 +112,7 @@ class GpuTiling(SketchRule):
         assert found is not None
         gpu = gpu_of(hardware)
         split = split_parts(draft, found, hardware)
-        draft, sums = held_in(draft, found, stage, "local")
+        draft, sums = draft.sums_in("local", found.sums.name, stage.name)
         draft, row, column, most = self.sides(draft, found)
         threads = Threads(row.threads, column.threads)
         draft, place = self.output(draft, found, row, column)
@@ -200,7 +199,7 @@ class GpuTiling(SketchRule):
         name, place, (row, column) = found.output.name, (sums, depth.outer), sides
         threads = Threads(row.threads, column.threads)
         for label, tensor in (("left", found.left), ("right", found.right)):
-            source = draft.state.input(tensor) or draft.state.stage(tensor)
+            source = draft.state.input(tensor) or draft.stage(tensor)
             shape = [int(e) if isinstance(e, int) else int(e.value) for e in source.shape]
             widest = 16 // dtype_bytes(source.dtype)
             vectors = [v for v in (*VECTORS, 8, 16) if v <= widest and shape[-1] % v == 0]

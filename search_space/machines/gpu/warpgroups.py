@@ -16,7 +16,6 @@ from search_space.machines.gpu.products import (
     Product,
     any_whole,
     factor_of,
-    held_in,
     longest_extent,
     multiplied,
     product_of,
@@ -99,7 +98,7 @@ class GpuWarpgroups(SketchRule):
 
     def variants(self, draft: Draft, stage: Stage, found: Product, wgmma: Wgmma, hardware: Hardware) -> list[Draft]:
         """The sketches of one instruction, one for each number of tiles in shared memory and each way to fill them."""
-        draft, sums = held_in(draft, found, stage, SCOPE)
+        draft, sums = draft.sums_in(SCOPE, found.sums.name, stage.name)
         rows, columns = (ROWS, TILES), (wgmma.columns, TILES)
         draft, row, column = decided_sides(draft, found, rows, columns, "warpgroups", WARPGROUPS)
         draft, place = self.output(draft, found, row, column, wgmma)
@@ -129,7 +128,7 @@ class GpuWarpgroups(SketchRule):
         if longest_extent(draft, found.sums.reduce_axes[-1]) <= LINE:
             return False
         for tensor in (found.left, found.right):
-            array = draft.state.input(tensor) or self.rows_of(draft, draft.state.stage(tensor))
+            array = draft.state.input(tensor) or self.rows_of(draft, draft.stage(tensor))
             if array is None or array.layout is not None or array.shape[-1] * dtype_bytes(array.dtype) % UNIT_BYTES:
                 return False
         return True
@@ -192,7 +191,7 @@ class GpuWarpgroups(SketchRule):
         """
         name = found.output.name
         for label, tensor, length in (("left", found.left, whole[0]), ("right", found.right, whole[1])):
-            source = draft.state.input(tensor) or draft.state.stage(tensor)
+            source = draft.state.input(tensor) or draft.stage(tensor)
             along = factor_of(found, tensor)[1]
             last = len(along) - 1
             k = next(d for d, names in enumerate(along) if found.sums.reduce_axes[-1].name in names)

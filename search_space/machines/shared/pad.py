@@ -36,7 +36,7 @@ class PadHandling(SketchRule):
         if all(c.tag == "pad" for c in consumers):  # one copy is enough
             return [draft.compute_inline(stage.name).finish(stage.name)]
         draft = self.in_order(draft, stage)
-        stage = draft.state.stage(stage.name)
+        stage = draft.stage(stage.name)
         anchors = draft.anchors.get(consumers[0].name, ()) if len(consumers) == 1 else ()
         root = self.spread(self.written(draft, stage, hardware), stage.name, hardware)
         out = [root.variant("pad_root").finish(stage.name)]
