@@ -11,11 +11,9 @@ import numpy as np
 import autotune
 from autotune.config import Search
 from search_space import te
-from search_space.schedule.steps import Annotate, Reorder, Split
+from search_space.machines.cpu.elementwise import Elementwise
+from search_space.machines.registry import register_rule, rules_of
 from search_space.sketch.base import SketchRule
-from search_space.sketch.rules import RULES, register_rule
-from search_space.sketch.rules.elementwise import Elementwise
-from search_space.sketch.tables import DecisionGroup
 from search_space.space import generate
 from search_space.workloads import Workload
 from targets import registry
@@ -41,7 +39,7 @@ def show(space):
         print(f"{sketch.name:14} {sketch.size:3} candidates ({tables})")
 
 
-print(*(rule.name for rule in RULES))
+print(*(rule.name for rule in rules_of("cpu")))
 before = generate(workload, hardware)
 show(before)
 
@@ -63,21 +61,12 @@ class Tiles(SketchRule):
         return stage.name in draft.state.outputs and stage.reducer is None and len(stage.axes) == 2
 
     def apply(self, draft, stage, hardware):
-        name, lanes = stage.name, hardware.float_lanes
-        rows, columns = (axis.name for axis in stage.axes)
-        group = DecisionGroup.of(
-            f"{name}.tile",
-            (f"{name}.tile", f"{name}.vectors"),
-            [(tile, vectors) for tile in (4, 8, 16, 32, 64) for vectors in (1, 2, 4)],
-        )
-        tiled, (tile, vectors) = draft.decide(group)
-        tiled = tiled.apply(
-            Split(name, rows, (tile,), "guard"),
-            Split(name, columns, (vectors, lanes), "guard"),
-            Reorder(name, (f"{rows}.0", f"{columns}.0", f"{rows}.1", f"{columns}.1", f"{columns}.2")),
-            Annotate(name, f"{rows}.0", "parallel"),
-            Annotate(name, f"{columns}.2", "vectorize"),
-        )
+        name, (row, column) = stage.name, stage.spatial
+        sizes = [(tile, vectors) for tile in (4, 8, 16, 32, 64) for vectors in (1, 2, 4)]
+        tiled, (tile, vectors) = draft.choose_row(name, ("tile", "vectors"), sizes)
+        tiled, (i0, i1) = tiled.split(name, row, (tile,), "guard")
+        tiled, (j0, j1, lanes) = tiled.split(name, column, (vectors, hardware.float_lanes), "guard")
+        tiled = tiled.reorder(name, i0, j0, i1, j1, lanes).parallel(name, i0).vectorize(name, lanes)
         return [tiled.variant("tiles").finish(name), *Elementwise().apply(draft, stage, hardware)]
 
 

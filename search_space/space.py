@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.hardware import GpuLimits, Hardware
+from search_space.hardware import Hardware
 from search_space.ir.columns import ColumnFunction, compile_columns
 from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.lower import cleanup, lower
-from search_space.lower.blocks import shared_limits, thread_limits
-from search_space.lower.memories import memory_limits, nest_limit, workspace_bytes
+from search_space.lower.memories import workspace_bytes
+from search_space.machines.registry import machine_of
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
@@ -41,9 +41,7 @@ class Sketch:
         groups: decision groups; a candidate is a row of `int32 (groups,)`, an index into each group's table.
         steps: the symbolic trace.
         limits: constraints besides those found in lowering.
-        memories: that programs fill, scope and bytes: what the buffers may take.
-        most_nests: innermost nests that a program may run; 0: any number.
-        gpu: limits of a GPU.
+        hardware: what it is scheduled for, whose kind of machine limits what programs may take.
     """
 
     name: str
@@ -51,10 +49,8 @@ class Sketch:
     groups: tuple[DecisionGroup, ...]
     steps: Trace
     initial: State
+    hardware: Hardware
     limits: tuple[Constraint, ...] = ()
-    memories: tuple[tuple[str, int], ...] = ()
-    most_nests: int = 0
-    gpu: GpuLimits | None = None
     _cache: dict[str, ColumnFunction] = field(default_factory=dict, repr=False)
 
     @property
@@ -86,11 +82,9 @@ class Sketch:
 
     @cached_property
     def constraints(self) -> tuple[Constraint, ...]:
-        found = (*memory_limits(self.program, self.memories), *nest_limit(self.program, self.most_nests))
-        found += shared_limits(self.program, self.gpu)
         own = {(limit.left, limit.right) for limit in self.limits}
-        found += tuple(c for c in thread_limits(self.program, self.gpu) if (c.left, c.right) not in own)
-        return (*self.limits, *self.program.constraints, *found)
+        found = machine_of(self.hardware.kind).limits(self.program, self.hardware)
+        return (*self.limits, *self.program.constraints, *(c for c in found if (c.left, c.right) not in own))
 
     def expand(self, choices: Choices) -> NDArray[np.float64]:
         """Values of the decision variables: choices (n, groups) → (columns, n)."""
@@ -220,10 +214,8 @@ def _sketch(algorithm: str, state: State, draft: Draft, hardware: Hardware) -> S
         draft.groups,
         draft.trace,
         state,
+        hardware,
         draft.constraints,
-        hardware.memories,
-        hardware.most_nests,
-        hardware.gpu,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype as numpy_dtype
 from search_space.dtypes import round_tfloat32
-from search_space.ir.expr import BOOL, FLOATS, FOLD, Expr
-from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, LoopProgram, Seq, Stmt, Store
+from search_space.ir.expr import BOOL, FLOATS, FOLD, Expr, load, transform
+from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
+from search_space.schedule.intrinsics import get_intrinsic
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -86,9 +88,7 @@ def _run(stmt: Stmt, env: dict[str, int], memory: Arrays) -> None:
         _store(stmt, env, memory)
     elif not isinstance(stmt, Barrier):
         assert isinstance(stmt, Intrinsic), stmt
-        from search_space.schedule.intrinsics import get_intrinsic
-
-        get_intrinsic(stmt.name).execute(stmt, env, memory)
+        _execute(stmt, env, memory)
 
 
 def _store(stmt: Store, env: Mapping[str, int], memory: Arrays) -> None:
@@ -102,6 +102,32 @@ def _store(stmt: Store, env: Mapping[str, int], memory: Arrays) -> None:
         combine = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[stmt.reducer]
         value = FOLD[combine](old, array.dtype.type(value))
     array[at] = value
+
+
+def _execute(call: Intrinsic, env: Mapping[str, int], memory: Arrays) -> None:
+    """Runs the tensor expression of an instruction on the operands' tiles, element by element."""
+    intrinsic = get_intrinsic(call.name)
+    assert intrinsic.op.body is not None
+    operands = dict(zip(intrinsic.op.inputs, call.inputs, strict=True))
+    names = {tensor: f"%{i}" for i, tensor in enumerate(operands)}
+
+    def read(node: Expr) -> Expr | None:  # the one element of each operand that a point reads
+        return load(names[node.args[0]], [0], node.dtype) if node.op == "load" else None
+
+    body = transform(intrinsic.op.body, read)
+
+    def place(operand: Operand, point: tuple[int, ...]) -> tuple[int, ...]:
+        return _index(operand.buffer, operand.elements, {**env, **{f"#{i}": p for i, p in enumerate(point)}}, memory)
+
+    target = memory[call.output.buffer]
+    if call.reset:
+        for point in product(*(range(a.extent) for a in intrinsic.op.axis)):
+            target[place(call.output, point)] = 0
+    for point in product(*(range(e) for e in intrinsic.extents)):
+        elements = {names[t]: np.asarray(memory[o.buffer][place(o, point)]).reshape(1) for t, o in operands.items()}
+        value = evaluate(body, env, {**memory, **elements})
+        at = place(call.output, point)
+        target[at] = value if intrinsic.reducer is None else target[at] + target.dtype.type(value)
 
 
 def _index(name: str, indices: tuple[Expr, ...], env: Mapping[str, int], memory: Arrays) -> tuple[int, ...]:

@@ -1,4 +1,10 @@
-"""Lowering: schedule states to loop programs."""
+"""Lowering: from a schedule to a loop program, the same way for decision variables and for numbers.
+
+A schedule is checked (`legality`), its inlined stages are put into their consumers (`inline`), the extents and the
+indices of all loops are inferred (`domains`), and the loop tree is built (`lowering`), with calls of instructions
+(`tensorize`) and prologues that pack constants (`pack`). A program whose numbers are known is tidied (`cleanup`). What
+a program takes of a machine is counted in `memories` and `blocks`.
+"""
 
 from search_space.lower.cleanup import cleanup
 from search_space.lower.lowering import lower

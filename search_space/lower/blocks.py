@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product as cartesian
 
-from search_space.hardware import GpuLimits
 from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, total
 from search_space.ir.stmt import Allocate, Constraint, For, LoopProgram, Seq, Stmt
+from search_space.machines.gpu.limits import GpuLimits
 
 PIPELINE = "pipeline"
 """Pragma of a loop whose shared buffers are there so many times: the next step's are filled while one is worked on."""
@@ -40,10 +40,8 @@ def shared_bytes(stmt: Stmt, times: int = 1) -> Expr:
     return const(0)
 
 
-def shared_limits(program: LoopProgram, gpu: GpuLimits | None) -> tuple[Constraint, ...]:
-    """One limit a kernel that has shared buffers; none where the machine is no GPU."""
-    if gpu is None:
-        return ()
+def shared_limits(program: LoopProgram, gpu: GpuLimits) -> tuple[Constraint, ...]:
+    """One limit a kernel that has shared buffers."""
     taken = [shared_bytes(kernel) for kernel in kernels(program.body)]
     return tuple(Constraint("shared memory", lift(t), const(gpu.shared_block)) for t in taken if t is not const(0))
 
@@ -51,13 +49,11 @@ def shared_limits(program: LoopProgram, gpu: GpuLimits | None) -> tuple[Constrai
 BLOCK_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
-def thread_limits(program: LoopProgram, gpu: GpuLimits | None) -> tuple[Constraint, ...]:
-    """That the threads of a block are no more than there may be, in each kernel; none where the machine is no GPU.
+def thread_limits(program: LoopProgram, gpu: GpuLimits) -> tuple[Constraint, ...]:
+    """That the threads of a block are no more than there may be, in each kernel.
 
     A kernel's stages may bind loops of several extents to one tag: the longest counts, so any of them must fit.
     """
-    if gpu is None:
-        return ()
     found: list[Constraint] = []
     for kernel in kernels(program.body):
         extents: dict[str, dict[Expr, None]] = {}

@@ -1,4 +1,13 @@
-"""Bound inference: the domain, the loops and the index values of every stage, as expressions in the decisions."""
+"""Bound inference: the domain, the loops and the index values of every stage, as expressions in the decisions.
+
+Halide and TVM infer bounds of one schedule, whose numbers are known. Here tile sizes may be decision variables, and one
+inference serves all candidates: regions are intervals whose ends are expressions. Shapes and indices hold for all
+values of the variables; whether a tile fits an axis, or divides it, becomes a constraint on the decisions.
+
+Stages are visited consumers first. A stage at the root computes its whole tensor. An attached one computes the union of
+what its consumers read while the loops around its place stand still and those inside of it run; its loops then run over
+that region, from 0, and its buffer holds no more.
+"""
 
 from __future__ import annotations
 
@@ -84,15 +93,21 @@ class Bounds:
         return Domain(zeros, tuple(a.extent for a in stage.axes), frozenset())
 
     def _attached(self, stage: Stage) -> Domain:
+        """The region that all reads of a stage cover, in loops inside its place."""
         outside = self._outside(stage)
         lows: list[list[tuple[Expr, Expr]]] = [[] for _ in stage.axes]
         overrun: set[str] = set()
+        # Regions are cut to the tensor by minimum and maximum, which would stand in the extents of loops that threads
+        # are bound to. What is read by loops that stay inside needs no cut.
         inside_only = {a.name for a in stage.axes} if self.threaded else set()
         for consumer in self.state.consumers(stage.name):
             nest = self.nests[consumer.name]
             inside = self.path(consumer) + [loop_var(consumer.name, leaf) for leaf in consumer.leaves]
+            # loops between the stage's place and the read: the interval is over all of their values
             relaxed = {v: self.ranges[v] for v in inside if v not in outside}
             whole = self._whole_parents(consumer, relaxed)
+            # A clamped or peeled axis all of whose loops run is one variable over the extent, which they cover exactly.
+            # Interval arithmetic would not see that: clamped indices are a minimum, a peeled rest is another loop.
             relaxed |= {loop_var(consumer.name, p): nest.extents[p] for p in whole}
             values = self._values(consumer, nest.extents, self.domains[consumer.name], whole)
             loose = self._overrun_axes(consumer, whole)
@@ -113,6 +128,8 @@ class Bounds:
         starts, extent = [], []
         for axis, found in zip(stage.axes, lows, strict=True):
             first, size = self._union(stage, axis, found)
+            # A region that overruns under a guard, and does not begin before the tensor, stays where it is: no minimum
+            # stands in its indices, and what is read past the end is checked instead.
             if axis.name not in inside_only and (axis.name not in overrun or not self.simplify.nonnegative(first)):
                 first, size = self._moved_inside(axis, first, size)
                 overrun.discard(axis.name)
@@ -121,7 +138,10 @@ class Bounds:
         return Domain(tuple(starts), tuple(extent), frozenset(overrun))
 
     def recombined(self, stage: Stage, index: Expr) -> Expr:
-        """The index at which an attached stage is read, put together again where fused loops took it apart."""
+        """The index at which an attached stage is read, put together again where fused loops took it apart.
+
+        In `f // 8 * 8 + f % 8` interval arithmetic sees two terms, and not that both come of one `f`.
+        """
         fused = any(isinstance(r, FuseRelation) for c in self.state.consumers(stage.name) for r in c.relations)
         return recombined(self.simplify(index), self.simplify) if fused else index
 
@@ -148,7 +168,7 @@ class Bounds:
         """First index read and the width; the whole axis where arithmetic does not bound it."""
         try:
             bounds = interval(index, relaxed, self.simplify)
-        except Unbounded:
+        except Unbounded:  # such as an index that is read from a tensor
             return const(0), canon(axis.extent - 1)
         return bounds.low, bounds.width
 
@@ -162,6 +182,10 @@ class Bounds:
         return first, size
 
     def _union(self, stage: Stage, axis: Axis, found: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
+        """First index and extent of what several reads cover along an axis, each from its low end, so much wide.
+
+        Which of two symbolic ends is lower must be the same for all candidates, so they may differ by a number alone.
+        """
         whole = (const(0), canon(axis.extent - 1))
         if whole in found:
             return const(0), axis.extent
@@ -190,7 +214,10 @@ class Bounds:
         return guarded if guarded <= {a.name for a in stage.reduce_axes} else None
 
     def _overrun_axes(self, stage: Stage, whole: frozenset[str]) -> set[str]:
-        """Axes of `stage` that run past their end at some point of its loops."""
+        """Axes of `stage` that run past their end at some point of its loops.
+
+        From loops back to axes: what was made of a loop that overruns, by splits and fusions, does too.
+        """
         loose = set(self.domains[stage.name].overrun)
         for relation in reversed(stage.relations):
             names = set(relation.children) if isinstance(relation, SplitRelation) else {relation.child}
@@ -203,6 +230,7 @@ class Bounds:
         return loose
 
     def _nest(self, stage: Stage, domain: Domain) -> Nest:
+        """The loops over a domain: their extents as the schedule made them, then each axis in terms of them."""
         extents = {a.name: e for a, e in zip(stage.axes, domain.extent, strict=True)}
         extents |= {a.name: a.extent for a in stage.reduce_axes}
         for relation in stage.relations:
@@ -210,7 +238,7 @@ class Bounds:
                 extents[relation.child] = canon(product(extents[p] for p in relation.parents))
             else:
                 self._split_extents(stage, relation, extents)
-        for leaf in stage.leaves:
+        for leaf in stage.leaves:  # from here on the simplifier knows how far they run
             self.ranges[loop_var(stage.name, leaf)] = extents[leaf]
         for relation in stage.relations:
             if isinstance(relation, SplitRelation) and relation.tail == "peel":
@@ -256,6 +284,7 @@ class Bounds:
         )
 
     def _shift(self, stage: Stage, local: dict[str, Expr], domain: Domain) -> dict[str, Expr]:
+        """Places in the tensor, of places in the domain: reads of others need the first, the own buffer the second."""
         low = {a.name: x for a, x in zip(stage.axes, domain.low, strict=True)}
         return {name: canon(value + low[name]) if name in low else value for name, value in local.items()}
 
@@ -274,6 +303,7 @@ class Bounds:
         return frozenset(found)
 
     def _split_extents(self, stage: Stage, relation: SplitRelation, extents: dict[str, Expr]) -> None:
+        """The extents of a split's loops; what its tail demands is found wrong here, or becomes a constraint."""
         extent, inner = extents[relation.parent], product(relation.factors)
         where = f"{stage.name}.{relation.parent}"
         if relation.tail in ("exact", "peel"):
@@ -296,6 +326,8 @@ class Bounds:
                 )
             if not (tile.is_const and extent.is_const):
                 self.constraints.append(Constraint(f"{where} holds a tile", tile, extent))
+                # Only legal candidates count, so what is demanded of the decisions may be used from here on: it is
+                # what shows that `extent - tile`, where the last tile begins, is not negative.
                 self.simplify.facts.append(poly(tile - extent))
             if tile.op == "var" and extent.is_const:
                 self.simplify.limits[tile.args[0]] = extent.value
@@ -303,6 +335,11 @@ class Bounds:
         extents.update(zip(relation.children[1:], relation.factors, strict=True))
 
     def _split_value(self, relation: SplitRelation, local: dict[str, Expr], extents: dict[str, Expr]) -> Expr:
+        """The index of a loop that was split, in those that it became.
+
+        Under `clamp` only the start of the innermost tile is moved: a minimum outside of it, once a tile, and indices
+        within it are those of a full one, with no predicate and no mask.
+        """
         value = local[relation.children[0]]
         for child, factor in zip(relation.children[1:-1], relation.factors[:-1], strict=True):
             value = value * factor + local[child]

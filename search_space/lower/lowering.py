@@ -1,4 +1,8 @@
-"""From schedule state to loop program: once per sketch, symbolically; or for concrete numbers, the same way."""
+"""From schedule state to loop program: once per sketch, symbolically; or for concrete numbers, the same way.
+
+That both ways give the same program is what lets legality and features of a candidate be those of its sketch at the
+candidate's numbers: nothing here may ask for a number, but only for what holds whatever the number is.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +56,8 @@ class _Place:
 
 
 class _Lowering:
+    """Builds the loop trees of all stages, given their bounds."""
+
     def __init__(self, state: State) -> None:
         self.state = state
         self.bounds = Bounds(state)
@@ -113,6 +119,7 @@ class _Lowering:
         tail = self.tail(stage, leaf, extent, place)
         if tail is None:
             return main
+        # the rest of a peeled loop: all that is inside of it once more, as its trip counts differ; it may be of none
         return seq(main, self.attached(stage, leaf, self.loops(stage, depth + 1, tail), tail))
 
     def tail(self, stage: Stage, leaf: str, extent: Expr, place: _Place) -> _Place | None:
@@ -129,6 +136,7 @@ class _Lowering:
 
     def attached(self, stage: Stage, leaf: str, body: Stmt, place: _Place) -> Stmt:
         """`body` after the stages computed at this loop, each with its buffer around both."""
+        # consumers first, each around what is there: what one reads of another here is computed before it
         for producer in reversed(self.state.stages):
             at = producer.attach
             if at.kind == "at" and at.stage == stage.name and at.leaf == leaf:

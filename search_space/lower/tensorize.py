@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from search_space.ir.expr import Expr, const, substitute, var, variables, walk
+from search_space.ir.expr import Expr, const, substitute, var, walk
 from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Intrinsic, Operand, Store
 from search_space.lower.domains import Bounds, loop_var
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.intrinsics import get_intrinsic
+from search_space.schedule.patterns import pattern_of_load, shape_of
 from search_space.schedule.state import Stage
 
 
@@ -29,7 +30,7 @@ def tensorized(stage: Stage, depth: int, update: Store, bounds: Bounds, name: st
     if update.predicate is not None:
         raise ScheduleError(f"`intrinsic` {name} must run unguarded, but got predicate {update.predicate}")
     loads = [n for n in walk(update.value) if n.op == "load"]
-    ordered = sorted(loads, key=lambda n: intrinsic.operand_order(_pattern_of_load(n, loops)))
+    ordered = sorted(loads, key=lambda n: intrinsic.operand_order(pattern_of_load(n, loops)))
     output = _operand(update.buffer, update.indices, loops)
     inputs = tuple(_operand(n.args[0], n.args[1:], loops) for n in ordered)
     whole = not any(stage.is_reduce(leaf) for leaf in stage.leaves[:depth])
@@ -43,24 +44,3 @@ def _operand(buffer: str, indices: tuple[Expr, ...], loops: list[str]) -> Operan
     base = tuple(canon(substitute(i, zero)) for i in indices)
     point = {loop: var(f"#{i}") for i, loop in enumerate(loops)}
     return Operand(buffer, base, tuple(canon(substitute(i, point)) for i in indices))
-
-
-def _pattern_of_load(node: Expr, loops: list[str]) -> str:
-    used = [f"#{i}" for i, loop in enumerate(loops) if any(loop in variables(x) for x in node.args[1:])]
-    return f"{node.dtype}({','.join(used)})"
-
-
-def shape_of(value: Expr, loops: list[str]) -> str:
-    """The expression with loads reduced to their dtype and the loops they depend on."""
-    if value.op == "load":
-        return _pattern_of_load(value, loops)
-    if value.op == "cast":
-        return f"{value.dtype}<{shape_of(value.args[0], loops)}>"
-    if value.op == "call":
-        return f"{value.args[0]}<{shape_of(value.args[1], loops)}>"
-    if value.op in ("add", "sub", "mul"):
-        left, right = (shape_of(a, loops) for a in value.args)
-        if value.op != "sub" and right < left:
-            left, right = right, left
-        return f"({left} {value.op} {right})"
-    return str(value)

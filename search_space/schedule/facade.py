@@ -1,4 +1,4 @@
-"""`te.Schedule`: a thin facade that appends steps to a trace and holds the current immutable state."""
+"""`te.Schedule`: the schedules of Halide and TVM, whose methods change them, over the immutable `Builder`."""
 
 from __future__ import annotations
 
@@ -7,34 +7,17 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from search_space import te
 from search_space.ir.expr import Expr
+from search_space.schedule.builder import Builder
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.intrinsics import TensorIntrin, register_intrinsic
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.step import Factor
-from search_space.schedule.steps import (
-    Annotate,
-    CacheRead,
-    CacheWrite,
-    ComputeAt,
-    ComputeInline,
-    Fuse,
-    Pack,
-    Pragma,
-    Relayout,
-    Reorder,
-    Rfactor,
-    SetScope,
-    Split,
-    Step,
-    Tensorize,
-)
+from search_space.schedule.steps import Fuse, Step
 from search_space.schedule.trace import Trace
+from search_space.tensor import IterVar, Operation, Tensor
 
 __all__ = ["Schedule", "StageTensor", "StageView", "TensorIntrin"]
-
-Loop = "str | te.IterVar"
 
 
 @dataclass(frozen=True)
@@ -49,14 +32,14 @@ class StageTensor:
         return self
 
     @property
-    def axis(self) -> tuple[te.IterVar, ...]:
+    def axis(self) -> tuple[IterVar, ...]:
         stage = self.schedule.state.stage(self.name)
-        return tuple(te.IterVar(a.name, _number(a.extent)) for a in stage.axes)
+        return tuple(IterVar(a.name, _number(a.extent)) for a in stage.axes)
 
     @property
-    def reduce_axis(self) -> tuple[te.IterVar, ...]:
+    def reduce_axis(self) -> tuple[IterVar, ...]:
         stage = self.schedule.state.stage(self.name)
-        return tuple(te.IterVar(a.name, _number(a.extent), "reduce") for a in stage.reduce_axes)
+        return tuple(IterVar(a.name, _number(a.extent), "reduce") for a in stage.reduce_axes)
 
 
 def _number(extent: Expr) -> int:
@@ -66,18 +49,27 @@ def _number(extent: Expr) -> int:
 class Schedule:
     """A hand-written schedule. `s[tensor]` gives the stage; every call appends one step to `s.trace`."""
 
-    def __init__(self, initial: State, names: dict[te.Operation, str]) -> None:
+    def __init__(self, initial: State, names: dict[Operation, str]) -> None:
         self.initial = initial
-        self.state = initial
-        self.trace = Trace()
+        self.builder = Builder(initial)
         self._names = names
 
+    @property
+    def state(self) -> State:
+        """The stages as they are scheduled now."""
+        return self.builder.state
+
+    @property
+    def trace(self) -> Trace:
+        """The steps so far."""
+        return self.builder.trace
+
     @classmethod
-    def of(cls, ops: te.Operation | Sequence[te.Operation]) -> Schedule:
+    def of(cls, ops: Operation | Sequence[Operation]) -> Schedule:
         """A schedule whose outputs are `ops`."""
-        ops = [ops] if isinstance(ops, te.Operation) else list(ops)
-        names: dict[te.Operation, str] = {}
-        return cls(initial_state([te.Tensor(op) for op in ops], names), names)
+        ops = [ops] if isinstance(ops, Operation) else list(ops)
+        names: dict[Operation, str] = {}
+        return cls(initial_state([Tensor(op) for op in ops], names), names)
 
     def name_of(self, tensor: Any) -> str:
         """The stage or input a tensor, an operation or a name stands for."""
@@ -85,15 +77,14 @@ class Schedule:
             return tensor
         if isinstance(tensor, StageTensor):
             return tensor.name
-        op = tensor.op if isinstance(tensor, te.Tensor) else tensor
+        op = tensor.op if isinstance(tensor, Tensor) else tensor
         if op not in self._names:
             raise ScheduleError(f"`tensor` must belong to this schedule, but got {getattr(tensor, 'name', tensor)}")
         return self._names[op]
 
     def apply(self, step: Step) -> None:
         """Appends a step; the schedule is unchanged if it is illegal."""
-        self.state = step.apply(self.state)
-        self.trace = self.trace.then(step)
+        self.builder = self.builder.apply(step)
 
     def __getitem__(self, tensor: Any) -> StageView:
         name = self.name_of(tensor)
@@ -102,26 +93,23 @@ class Schedule:
 
     def cache_write(self, tensor: Any, scope: str) -> StageTensor:
         """See `CacheWrite`."""
-        return self._new(CacheWrite(self.name_of(tensor), scope))
+        self.builder, made = self.builder.cache_write(self.name_of(tensor), scope)
+        return StageTensor(made, self)
 
     def cache_read(self, tensor: Any, scope: str, readers: Any) -> StageTensor:
         """See `CacheRead`."""
         readers = readers if isinstance(readers, (list, tuple)) else [readers]
-        return self._new(CacheRead(self.name_of(tensor), scope, tuple(self.name_of(r) for r in readers)))
+        self.builder, made = self.builder.cache_read(self.name_of(tensor), scope, *map(self.name_of, readers))
+        return StageTensor(made, self)
 
     def rfactor(self, tensor: Any, axis: Any) -> StageTensor:
         """See `Rfactor`."""
-        return self._new(Rfactor(self.name_of(tensor), _name(axis)))
+        self.builder, made = self.builder.rfactor(self.name_of(tensor), _name(axis))
+        return StageTensor(made, self)
 
     def pack(self, tensor: Any, factors: Sequence[Sequence[Factor]], order: Sequence[tuple[int, int]]) -> None:
         """See `Pack`."""
-        self.apply(Pack(self.name_of(tensor), tuple(tuple(f) for f in factors), tuple((d, p) for d, p in order)))
-
-    def _new(self, step: Step) -> StageTensor:
-        before = {s.name for s in self.state.stages}
-        self.apply(step)
-        (name,) = [s.name for s in self.state.stages if s.name not in before]
-        return StageTensor(name, self)
+        self.builder = self.builder.pack(self.name_of(tensor), factors, [(d, p) for d, p in order])
 
 
 def _name(axis: Any) -> str:
@@ -140,9 +128,9 @@ class StageView:
         return StageTensor(self.name, self._schedule)
 
     @property
-    def leaf_iter_vars(self) -> tuple[te.IterVar, ...]:
+    def leaf_iter_vars(self) -> tuple[IterVar, ...]:
         """The current loops, outermost first."""
-        return tuple(te.IterVar(leaf, 0) for leaf in self._schedule.state.stage(self.name).leaves)
+        return tuple(IterVar(leaf, 0) for leaf in self._schedule.state.stage(self.name).leaves)
 
     def split(
         self,
@@ -151,7 +139,7 @@ class StageView:
         nparts: int | None = None,
         factors: Sequence[Factor] | None = None,
         tail: str | None = None,
-    ) -> tuple[te.IterVar, ...]:
+    ) -> tuple[IterVar, ...]:
         """Splits a loop; see `Split`. `factor` is the inner extent, `nparts` the outer.
 
         Where no tail is given it is `exact` if numbers divide the extent, else `guard`.
@@ -170,52 +158,60 @@ class StageView:
             whole = prod(f for f in inner if isinstance(f, int) and f)
             known = all(isinstance(f, int) for f in inner)
             tail = "exact" if extent and known and extent % whole == 0 else "guard"
-        self._schedule.apply(Split(self.name, name, tuple(f for f in inner if f is not None), tail))
-        return tuple(te.IterVar(f"{name}.{i}", 0) for i in range(len(inner) + 1))
+        done, loops = self._builder.split(self.name, name, [f for f in inner if f is not None], tail)
+        self._do(done)
+        return tuple(IterVar(loop, 0) for loop in loops)
 
-    def fuse(self, *axes: Any) -> te.IterVar:
-        names = tuple(_name(a) for a in axes)
-        self._schedule.apply(Fuse(self.name, names))
-        return te.IterVar("_".join(names), 0)
+    def fuse(self, *axes: Any) -> IterVar:
+        names = [_name(a) for a in axes]
+        if len(names) < 2:
+            self._schedule.apply(Fuse(self.name, tuple(names)))  # says what is wrong
+        done, loop = self._builder.fuse(self.name, names)
+        self._do(done)
+        return IterVar(loop, 0)
 
     def reorder(self, *axes: Any) -> None:
-        self._schedule.apply(Reorder(self.name, tuple(_name(a) for a in axes)))
+        self._do(self._builder.reorder(self.name, *map(_name, axes)))
 
     def unroll(self, axis: Any) -> None:
-        self._annotate(axis, "unroll")
+        self._do(self._builder.unroll(self.name, _name(axis)))
 
     def vectorize(self, axis: Any) -> None:
-        self._annotate(axis, "vectorize")
+        self._do(self._builder.vectorize(self.name, _name(axis)))
 
     def parallel(self, axis: Any) -> None:
-        self._annotate(axis, "parallel")
+        self._do(self._builder.parallel(self.name, _name(axis)))
 
-    def bind(self, axis: Any, thread: te.IterVar) -> None:
+    def bind(self, axis: Any, thread: IterVar) -> None:
         """Binds a loop to a thread axis; on targets without such threads it runs as a loop."""
-        self._annotate(axis, thread.name)
+        self._do(self._builder.bind(self.name, _name(axis), thread.name))
 
     def vthread(self, axis: Any) -> None:
-        self._annotate(axis, "vthread")
-
-    def _annotate(self, axis: Any, kind: str) -> None:
-        self._schedule.apply(Annotate(self.name, _name(axis), kind))
+        self._do(self._builder.annotate(self.name, "vthread", _name(axis)))
 
     def compute_at(self, target: StageView, axis: Any) -> None:
-        self._schedule.apply(ComputeAt(self.name, target.name, _name(axis)))
+        self._do(self._builder.compute_at(self.name, target.name, _name(axis)))
 
     def compute_inline(self) -> None:
-        self._schedule.apply(ComputeInline(self.name))
+        self._do(self._builder.compute_inline(self.name))
 
     def set_scope(self, scope: str) -> None:
-        self._schedule.apply(SetScope(self.name, scope))
+        self._do(self._builder.set_scope(self.name, scope))
 
     def relayout(self, order: Sequence[int], pad: Factor = 0) -> None:
         """See `Relayout`."""
-        self._schedule.apply(Relayout(self.name, tuple(order), pad))
+        self._do(self._builder.relayout(self.name, order, pad))
 
     def tensorize(self, axis: Any, intrinsic: TensorIntrin) -> None:
         register_intrinsic(intrinsic)
-        self._schedule.apply(Tensorize(self.name, _name(axis), intrinsic.name))
+        self._do(self._builder.tensorize(self.name, _name(axis), intrinsic.name))
 
     def pragma(self, axis: Any, key: str, value: int = 1) -> None:
-        self._schedule.apply(Pragma(self.name, _name(axis), key, value))
+        self._do(self._builder.pragma(self.name, _name(axis), key, value))
+
+    @property
+    def _builder(self) -> Builder:
+        return self._schedule.builder
+
+    def _do(self, done: Builder) -> None:
+        self._schedule.builder = done

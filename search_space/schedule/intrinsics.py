@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from numpy.typing import NDArray
-
-from search_space import te
-from search_space.ir.expr import Expr, substitute, var, walk
+from search_space.ir.expr import Expr, walk
 from search_space.schedule.errors import ScheduleError
-
-if TYPE_CHECKING:
-    from search_space.ir.stmt import Intrinsic
+from search_space.schedule.patterns import pattern_of_load, shape_of
+from search_space.tensor import Operation
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class TensorIntrin:
     """
 
     name: str
-    op: te.Operation
+    op: Operation
     feature: str = ""
     emit: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     fragments: tuple[Fragment | None, ...] = ()
@@ -66,61 +62,16 @@ class TensorIntrin:
 
     @property
     def pattern(self) -> str:
-        from search_space.lower.tensorize import shape_of
-
         assert self.op.body is not None
         return shape_of(self.op.body, self.loops)
 
     def operand_order(self, load_pattern: str) -> int:
-        """The position of an operand among the instruction's inputs."""
-        from search_space.lower.tensorize import _pattern_of_load
-
+        """The position of an operand among the instruction's inputs, by the pattern of its load."""
         assert self.op.body is not None
         loads = [n for n in walk(self.op.body) if n.op == "load"]
         order = {t: i for i, t in enumerate(self.op.inputs)}
-        found = {_pattern_of_load(n, self.loops): order[n.args[0]] for n in loads}
+        found = {pattern_of_load(n, self.loops): order[n.args[0]] for n in loads}
         return found[load_pattern]
-
-    def execute(self, call: Intrinsic, env: Mapping[str, int], memory: dict[str, NDArray[Any]]) -> None:
-        """The instruction's meaning: runs its tensor expression element by element on the operands' tiles."""
-        from itertools import product
-
-        from search_space.ir.interp import _index, evaluate
-
-        assert self.op.body is not None
-        operands = dict(zip(self.op.inputs, call.inputs, strict=True))
-        if call.reset:
-            for point in product(*(range(a.extent) for a in self.op.axis)):
-                inner = {**env, **{f"#{i}": p for i, p in enumerate(point)}}
-                memory[call.output.buffer][_index(call.output.buffer, call.output.elements, inner, memory)] = 0
-        for point in product(*(range(e) for e in self.extents)):
-            inner = {**env, **{f"#{i}": p for i, p in enumerate(point)}}
-
-            def read(operand: Any, inner: Mapping[str, int] = inner) -> Any:
-                return memory[operand.buffer][_index(operand.buffer, operand.elements, dict(inner), memory)]
-
-            values = {t: read(o) for t, o in operands.items()}
-            value = _evaluate_body(self.op.body, values, evaluate, dict(inner), memory)
-            at = _index(call.output.buffer, call.output.elements, dict(inner), memory)
-            target = memory[call.output.buffer]
-            target[at] = value if self.reducer is None else target[at] + target.dtype.type(value)
-
-
-def _evaluate_body(body: Any, values: Mapping[Any, Any], evaluate: Any, env: Any, memory: Any) -> Any:
-    from search_space.ir.expr import load, transform
-
-    scratch = dict(memory)
-    names: dict[Any, str] = {}
-    for i, (tensor, value) in enumerate(values.items()):
-        import numpy as np
-
-        names[tensor] = f"%{i}"
-        scratch[f"%{i}"] = np.asarray(value).reshape(1)
-
-    def visit(node: Any) -> Any:
-        return load(names[node.args[0]], [0], node.dtype) if node.op == "load" else None
-
-    return evaluate(transform(body, visit), env, scratch)
 
 
 _INTRINSICS: dict[str, TensorIntrin] = {}
@@ -162,4 +113,4 @@ def get_intrinsic(name: str) -> TensorIntrin:
     return _INTRINSICS[name]
 
 
-__all__ = ["Fragment", "TensorIntrin", "get_intrinsic", "register_family", "register_intrinsic", "substitute", "var"]
+__all__ = ["Fragment", "TensorIntrin", "get_intrinsic", "register_family", "register_intrinsic"]

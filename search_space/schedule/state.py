@@ -8,10 +8,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from search_space import te
 from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, load, substitute, transform, var, walk
 from search_space.schedule.errors import ScheduleError
 from search_space.tags import CONSTANT
+from search_space.tensor import Operation, Tensor
 
 TAILS = ("exact", "guard", "clamp", "peel")
 _IDENTITY = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
@@ -117,6 +117,16 @@ class Stage:
     def shape(self) -> tuple[Expr, ...]:
         return tuple(a.extent for a in self.axes)
 
+    @property
+    def spatial(self) -> tuple[str, ...]:
+        """The loops over the stage's own axes, before any is split or fused."""
+        return tuple(a.name for a in self.axes)
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """The loops over what is reduced, before any is split or fused."""
+        return tuple(a.name for a in self.reduce_axes)
+
     def reads(self) -> tuple[str, ...]:
         """Names of the tensors the body loads, in order of first appearance."""
         return self._reads
@@ -197,11 +207,11 @@ def make_stage(
     return Stage(name, dtype, tuple(axes), tuple(reduce_axes), body, reducer, leaves, scope=scope, tag=tag)
 
 
-def operations(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor] = ()) -> dict[te.Operation, str]:
+def operations(outputs: Sequence[Tensor], inputs: Sequence[Tensor] = ()) -> dict[Operation, str]:
     """Everything `outputs` depend on, producers first, each with its unique name; `inputs` lead, in their order."""
-    order: dict[te.Operation, str] = {}
+    order: dict[Operation, str] = {}
 
-    def visit(op: te.Operation) -> None:
+    def visit(op: Operation) -> None:
         if op not in order:
             for tensor in op.inputs:
                 visit(tensor.op)
@@ -220,7 +230,7 @@ def operations(outputs: Sequence[te.Tensor], inputs: Sequence[te.Tensor] = ()) -
 
 
 def initial_state(
-    outputs: Sequence[te.Tensor], names: dict[te.Operation, str] | None = None, inputs: Sequence[te.Tensor] = ()
+    outputs: Sequence[Tensor], names: dict[Operation, str] | None = None, inputs: Sequence[Tensor] = ()
 ) -> State:
     """The schedule in which every computation stands at the root, in the order of its axes.
 
@@ -251,7 +261,7 @@ def initial_state(
     return State((*placeholders, *derived), tuple(stages), tuple(names[t.op] for t in outputs))
 
 
-def _derived(op: te.Operation, names: Mapping[te.Operation, str], known: Mapping[str, Input], is_output: bool) -> Input:
+def _derived(op: Operation, names: Mapping[Operation, str], known: Mapping[str, Input], is_output: bool) -> Input:
     """A computation of constants alone, in terms of placeholders: those it reads that are derived are put in."""
     name = names[op]
     if is_output or op.reducer is not None:
@@ -273,13 +283,13 @@ def _derived(op: te.Operation, names: Mapping[te.Operation, str], known: Mapping
     return Input(name, op.shape, op.dtype, True, derived=Derivation(tuple(a.name for a in op.axis), body, sources))
 
 
-def _body_of(op: te.Operation, names: Mapping[te.Operation, str]) -> Expr:
+def _body_of(op: Operation, names: Mapping[Operation, str]) -> Expr:
     """What the operation computes, reading tensors by name."""
     assert op.body is not None
-    return rename_loads(op.body, {te.Tensor(o): n for o, n in names.items()})
+    return rename_loads(op.body, {Tensor(o): n for o, n in names.items()})
 
 
-def _stage_of(op: te.Operation, names: Mapping[te.Operation, str]) -> Stage:
+def _stage_of(op: Operation, names: Mapping[Operation, str]) -> Stage:
     body = _body_of(op, names)
     axes = [Axis(a.name, const(a.extent)) for a in op.axis]
     reduced = [Axis(a.name, const(a.extent), True) for a in op.reduce_axis]

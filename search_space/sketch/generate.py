@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from search_space.hardware import Hardware
+from search_space.machines.base import Machine
+from search_space.machines.registry import machine_of
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State
 from search_space.sketch.base import Draft
-from search_space.sketch.rules import RULES
-from search_space.sketch.spread import with_copies
 
 MAX_SKETCHES = 64
 
@@ -33,12 +33,12 @@ class Derived:
 def derive(state: State, hardware: Hardware) -> Derived:
     """All drafts for a workload's initial state.
 
-    A stage is offered to the rules when its consumers are done; the first rule that matches decides. Element-wise
-    producers are inlined first, so that the rules see reductions directly. Inputs that crowd on
-    few cache sets under a window are copied in some of the drafts.
+    A stage is offered to the rules of the machine's kind when its consumers are done; the first that matches decides.
+    Element-wise producers are inlined first, so that the rules see reductions directly.
     """
-    start = _inline(Draft("", state), hardware)
-    drafts = [start, *with_copies(start, hardware)]
+    machine = machine_of(hardware.kind)
+    start = _inline(Draft(state), machine, hardware)
+    drafts = [start, *machine.starts(start, hardware)]
     whole: list[Draft] = []
     refused: dict[str, str] = {}
     while drafts:
@@ -48,7 +48,7 @@ def derive(state: State, hardware: Hardware) -> Derived:
             whole.append(draft)
             continue
         stage = pending[-1]
-        rule = next(r for r in RULES if r.matches(draft, stage, hardware))
+        rule = next(r for r in machine.rules if r.matches(draft, stage, hardware))
         try:
             drafts += rule.apply(draft, stage, hardware)
         except ScheduleError as error:
@@ -56,9 +56,9 @@ def derive(state: State, hardware: Hardware) -> Derived:
     return Derived(whole[:MAX_SKETCHES], max(0, len(whole) - MAX_SKETCHES), refused)
 
 
-def _inline(draft: Draft, hardware: Hardware) -> Draft:
-    rule = next(r for r in RULES if r.name == "always_inline")
-    for stage in reversed(draft.state.stages):
-        if rule.matches(draft, stage, hardware):
-            (draft,) = rule.apply(draft, stage, hardware)
+def _inline(draft: Draft, machine: Machine, hardware: Hardware) -> Draft:
+    for rule in [r for r in machine.rules if r.name == "always_inline"]:
+        for stage in reversed(draft.state.stages):
+            if rule.matches(draft, stage, hardware):
+                (draft,) = rule.apply(draft, stage, hardware)
     return draft

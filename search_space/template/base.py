@@ -156,10 +156,8 @@ class TuningTemplate:
             tuple(one.config.groups),
             one.schedule.trace,
             initial,
+            hardware,
             tuple(one.config.constraints),
-            hardware.memories,
-            hardware.most_nests,
-            hardware.gpu,
         )
 
 

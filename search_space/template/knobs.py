@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from search_space import te
 from search_space.ir.expr import Expr, ceildiv, product
 from search_space.schedule.facade import Schedule
-from search_space.schedule.steps import Split
 from search_space.sketch.tables import DecisionGroup, divisors
 from search_space.sketch.tables import ceildiv as ceil_of
 
@@ -94,12 +93,11 @@ class SplitKnob:
         Raises:
             ScheduleError: the loop cannot be split so.
         """
-        stage, name = s[tensor].name, _name(axis)
+        name = _name(axis)
         inner = self.size[1:]
         if not inner:
             return (te.IterVar(name, self.extent),)
-        s.apply(Split(stage, name, inner, self.tail))
-        return tuple(te.IterVar(f"{name}.{place}", 0) for place in range(len(inner) + 1))
+        return s[tensor].split(name, factors=inner, tail=self.tail)
 
     def _inner(self) -> tuple[Expr | int, ...]:
         width = len(self.rows[0])

@@ -21,8 +21,8 @@ from measure.record import SCHEMA, Record
 from search_space import te
 from search_space.ir.interp import interpret
 from search_space.lower import cleanup, lower
+from search_space.machines.registry import rules_of
 from search_space.schedule.state import initial_state
-from search_space.sketch import rules
 from search_space.sketch.generate import derive
 from targets import registry
 from tests.autotune import fakes
@@ -161,7 +161,7 @@ def test_the_strategy_of_its_page_climbs() -> None:
 
 
 def test_the_sketch_rule_of_its_page_makes_kernels() -> None:
-    before = rules.RULES[:]
+    before = rules_of("cpu")[:]
     try:
         run(DOCS / "adding_a_sketch_rule.md")
         x = te.placeholder((12, 40), name="x")
@@ -178,7 +178,7 @@ def test_the_sketch_rule_of_its_page_makes_kernels() -> None:
             target.load(target.build(cleanup(lower(state))))(data, output)
             np.testing.assert_allclose(output, np.tanh(data), rtol=1e-5, atol=1e-6)
     finally:
-        rules.RULES[:] = before
+        rules_of("cpu")[:] = before
 
 
 def test_the_operator_of_its_page_means_its_reference() -> None:

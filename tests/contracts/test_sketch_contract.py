@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,46 @@ import pytest
 from numpy.typing import NDArray
 
 from search_space import workloads
-from search_space.ir.expr import substitute, variables
+from search_space.hardware import Hardware
+from search_space.ir.expr import const, substitute, variables
 from search_space.ir.interp import interpret
 from search_space.ir.printer import print_program
 from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.ir.verify import verify
+from search_space.machines.base import Machine
+from search_space.machines.cpu.elementwise import Elementwise
+from search_space.machines.registry import MACHINES, machine_of, rules_of
 from search_space.schedule.errors import ScheduleError
-from search_space.space import Sketch, concrete, generate, program_of
+from search_space.sketch.generate import derive
+from search_space.space import Sketch, concrete, generate, initial_of, program_of
 from search_space.workloads import Workload
 from tests.golden.cases import HARDWARE
+from tests.gpu.machines import H200
 from tests.operators.cases import SMALL
 from tests.operators.test_definitions import check
 
 ROWS = 200
 LOWERED, RUN = 2, 1
 """Legal rows of each sketch that are lowered, and of those interpreted: that is slow."""
-CASES: tuple[Workload, ...] = (
+HOPPER = replace(H200, features=("mma", "wgmma"))
+ACCELERATOR = Hardware(
+    "small",
+    cores=1,
+    vector_bytes=8,
+    vector_registers=64,
+    l1_bytes=1 << 12,
+    l2_bytes=1 << 12,
+    l3_bytes=1 << 12,
+    peak_flops=1e9,
+    bandwidth=1e8,
+    features=("gemm_tile:1x2x2",),
+    memories=(("input", 1 << 7), ("weight", 1 << 9), ("accumulator", 1 << 8)),
+    clock_hz=1e8,
+    most_nests=300,
+)
+MACHINE = {"cpu": HARDWARE, "gpu": HOPPER, "accelerator": ACCELERATOR}
+"""One of each kind."""
+CPU_CASES: tuple[Workload, ...] = (
     workloads.conv2d(height=3, width=4, in_channels=3, out_channels=4, padding=1, bias=True, activation="relu"),
     workloads.conv2d(height=4, width=3, in_channels=3, out_channels=4, dtype="int8", padding=1, activation="relu"),
     *(
@@ -47,6 +72,20 @@ CASES: tuple[Workload, ...] = (
         )
     ),
 )
+GPU_CASES: tuple[Workload, ...] = (
+    workloads.matmul(5, 12, 8),
+    workloads.matmul(13, 7, 41, dtype="bfloat16"),
+    workloads.matmul(33, 64, 64, dtype="float16"),
+    workloads.conv2d(1, 3, 4, 4, 4, 3, 1, 1, bias=True, activation="relu"),
+    workloads.softmax(3, 20),
+    workloads.reduce((2, 2048), 1),
+    workloads.elementwise("relu", (3, 20)),
+)
+ACCELERATOR_CASES: tuple[Workload, ...] = (
+    workloads.conv2d_blocked(5, 4, 4, 8, kernel=3, padding=1, shift=4, block=(1, 2, 2)),
+    workloads.dense_blocked(3, 8, 6, shift=4, block=(1, 2, 2)),
+)
+CASES = {"cpu": CPU_CASES, "gpu": GPU_CASES, "accelerator": ACCELERATOR_CASES}
 
 
 def rows(sketch: Sketch, rng: np.random.Generator) -> NDArray[np.int32]:
@@ -67,13 +106,17 @@ def text(program: LoopProgram) -> str:
     return "\n".join(line for line in print_program(program).splitlines() if not line.startswith("  require "))
 
 
-def sketches() -> Iterator[Any]:
-    for workload in CASES:
-        for sketch in generate(workload, HARDWARE).sketches:
-            yield pytest.param(workload, sketch, id=f"{workload.operator}-{workload.inputs[0].dtype}-{sketch.name}")
+def sketches(*kinds: str) -> Iterator[Any]:
+    for kind, hardware in MACHINE.items():
+        for workload in CASES[kind] if kind in kinds else ():
+            for sketch in generate(workload, hardware).sketches:
+                name = f"{kind}-{workload.operator}-{workload.inputs[0].dtype}-{sketch.name}"
+                yield pytest.param(workload, sketch, id=name)
 
 
-EVERY = list(sketches())
+EVERY = list(sketches(*MACHINE))
+INTERPRETED = list(sketches("cpu", "accelerator"))
+"""Tiles of GPUs are large for an interpreter: `tests/gpu` compiles their loops."""
 
 
 @pytest.mark.parametrize(("workload", "sketch"), EVERY)
@@ -85,7 +128,7 @@ def test_legality_of_columns_is_that_of_one_candidate_at_a_time(workload: Worklo
     assert bool(sketch.violations(drawn)) == (not all(expected))
 
 
-@pytest.mark.parametrize(("workload", "sketch"), EVERY)
+@pytest.mark.parametrize(("workload", "sketch"), INTERPRETED)
 def test_a_candidate_is_the_same_program_lowered_either_way(workload: Workload, sketch: Sketch) -> None:
     drawn = rows(sketch, np.random.default_rng(1))
     legal = sketch.legal(drawn)
@@ -102,7 +145,7 @@ def test_a_candidate_is_the_same_program_lowered_either_way(workload: Workload, 
             check(workload, interpret(own, named)[workload.output.name], inputs)
 
 
-@pytest.mark.parametrize(("workload", "sketch"), EVERY)
+@pytest.mark.parametrize(("workload", "sketch"), INTERPRETED)
 def test_what_breaks_a_limit_of_lowering_is_refused(workload: Workload, sketch: Sketch) -> None:
     """Tables hold no such values, so they are put in: a tile larger than its axis, a factor that does not divide."""
     drawn = rows(sketch, np.random.default_rng(3))
@@ -122,3 +165,43 @@ def test_limits_of_the_machine_are_reached(limit: str) -> None:
         _, sketch = case.values
         broken |= set(sketch.violations(rows(sketch, np.random.default_rng(0))))
     assert limit in broken
+
+
+# ---------------------------------------------------------------------- kinds of machines
+def test_every_kind_of_machine_is_here() -> None:
+    assert MACHINE.keys() == CASES.keys() == MACHINES.keys()
+    assert [hardware.kind for hardware in MACHINE.values()] == list(MACHINE)
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_rules_have_names_of_their_own_and_say_what_they_do(kind: str) -> None:
+    names = [rule.name for rule in rules_of(kind)]
+    assert len(set(names)) == len(names) > 0
+    assert all(type(rule).__doc__ for rule in rules_of(kind))
+
+
+@pytest.mark.parametrize("kind", MACHINES)
+def test_whatever_rules_are_offered_is_scheduled_whole_or_not_at_all(kind: str) -> None:
+    for workload in (*SMALL, *CASES[kind]):
+        for algorithm in workload.algorithms:
+            derived = derive(initial_of(workload, algorithm), MACHINE[kind])
+            assert not derived.refused
+            for draft in derived.drafts:
+                assert draft.done >= {stage.name for stage in draft.state.stages}
+                assert draft.trace.apply(initial_of(workload, algorithm)) == draft.state
+
+
+def test_a_kind_of_machine_of_ones_own_has_its_own_rules_and_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def limits(program: LoopProgram, hardware: Hardware) -> tuple[Constraint, ...]:
+        return (Constraint("odd", const(1), const(0)),)
+
+    own = Machine([Elementwise()], limits=limits)
+    monkeypatch.setitem(MACHINES, "plain", f"{__name__}:OWN")
+    monkeypatch.setitem(globals(), "OWN", own)
+    hardware = replace(HARDWARE, machine="plain")
+    assert Hardware.from_json(hardware.to_json()).kind == hardware.kind == "plain"
+    assert machine_of("plain") is own and HARDWARE.kind == "cpu" and "machine" not in HARDWARE.to_json()
+    (sketch,) = generate(workloads.softmax(3, 40), hardware, ["direct"]).sketches
+    assert sketch.constraints[-1].name == "odd" and not sketch.legal(np.zeros((1, len(sketch.groups)), np.int32))
+    with pytest.raises(ValueError, match="`machine` must be one of cpu, gpu, accelerator, plain, but got"):
+        machine_of("fpga")

@@ -53,7 +53,7 @@ def space(request):
 
 def test_candidates_keep_the_limits_of_a_block_and_others_are_counted(space):
     (sketch,) = space.sketches
-    assert sketch.gpu is SMALL.gpu
+    assert sketch.hardware.gpu is SMALL.gpu
     rng = np.random.default_rng(0)
     choices = np.stack([rng.integers(len(g.table), size=600) for g in sketch.groups], axis=1).astype(np.int32)
     legal = sketch.legal(choices)

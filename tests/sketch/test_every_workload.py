@@ -15,13 +15,13 @@ from autotune.search.sampling import require_legal
 from search_space import te, te_json, workloads
 from search_space.hardware import Hardware
 from search_space.ir.verify import verify
+from search_space.machines.cpu.elementwise import Elementwise
+from search_space.machines.registry import register_rule, rules_of
 from search_space.operators import OPERATORS
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import Stage
 from search_space.schedule.steps import Tensorize
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules import RULES, register_rule
-from search_space.sketch.rules.elementwise import Elementwise
 from search_space.space import SearchSpace, algorithms_on, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
@@ -213,10 +213,10 @@ class Broken(SketchRule):
 
 @pytest.fixture
 def broken(request: pytest.FixtureRequest) -> Any:
-    before = list(RULES)
+    before = list(rules_of("cpu"))
     register_rule(Broken(request.param))
     yield request.param
-    RULES[:] = before
+    rules_of("cpu")[:] = before
 
 
 @pytest.mark.parametrize("broken", [False], indirect=True)

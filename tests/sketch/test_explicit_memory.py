@@ -12,7 +12,7 @@ from search_space.hardware import Hardware
 from search_space.ir.interp import interpret
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, walk_stmt
 from search_space.lower.memories import is_nest
-from search_space.sketch.rules.explicit_memory import tiles
+from search_space.machines.accelerator.tiling import tile_sizes
 from search_space.sketch.tables import MAX_WASTE, ceildiv
 from search_space.space import Sketch, concrete, generate, program_of
 from search_space.workloads import Workload
@@ -121,10 +121,10 @@ def test_limits_are_what_programs_take() -> None:
 
 def test_tiles_waste_little() -> None:
     for extent in (1, 7, 14, 56):
-        rows = tiles(extent, 2)
+        rows = tile_sizes(extent, 2)
         assert (1, extent) in rows
         assert all(ceildiv(extent, tile * count) * tile * count <= extent * MAX_WASTE for count, tile in rows)
-    assert (2, 7) in tiles(14, 2) and not any(count == 2 for count, _ in tiles(14, 1))
+    assert (2, 7) in tile_sizes(14, 2) and not any(count == 2 for count, _ in tile_sizes(14, 1))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import var
 from search_space.ir.interp import interpret
 from search_space.ir.stmt import Allocate, walk_stmt
+from search_space.machines.registry import register_rule, rules_of
 from search_space.schedule.trace import Trace
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules import RULES, register_rule
 from search_space.sketch.tables import (
     MAX_WASTE,
     block_counts,
@@ -144,14 +144,14 @@ def test_a_rule_of_ones_own_is_used(hardware: Hardware) -> None:
         def apply(self, draft: Draft, stage, hardware: Hardware) -> list[Draft]:
             return [draft.variant("nothing").finish(stage.name)]
 
-    before = list(RULES)
+    before = list(rules_of("cpu"))
     try:
         register_rule(Nothing())
         assert [s.name for s in generate(SMALL["dense"], hardware, ["direct"]).sketches] == ["direct:nothing"]
         with pytest.raises(ValueError, match="`before` must be one of"):
             register_rule(Nothing(), before="no_such_rule")
     finally:
-        RULES[:] = before
+        rules_of("cpu")[:] = before
 
 
 def test_spaces_are_deterministic(hardware: Hardware) -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from autotune.search import Candidate
 from search_space import workloads
 from search_space.ir.stmt import Allocate, Buffer, walk_stmt
+from search_space.machines.cpu.spread import LINE, rows_held
 from search_space.schedule.steps import Relayout
 from search_space.schedule.trace import Trace
-from search_space.sketch.spread import LINE, rows_held
 from search_space.space import SearchSpace, generate, program_of
 from search_space.workloads import Workload
 from targets import registry

@@ -17,8 +17,8 @@ from costmodel.features.roofline import PERMUTED
 from search_space import te, workloads
 from search_space.ir.expr import var
 from search_space.lower import cleanup, lower
+from search_space.machines.cpu.tiling import MAX_VECTORS
 from search_space.schedule.steps import Annotate, Split
-from search_space.sketch.rules.tiling import MAX_VECTORS
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry

@@ -73,7 +73,7 @@ def conv2d_cpu(cfg: Config, workload: Workload) -> Scheduled:
     # weights in blocks of the channels of a tile, inside them as the reduction runs
     _, unrolled = cfg["tile_rc"].size
     block = lift(cfg["tile_k"].size[2]) * lanes
-    places = {"rh": (0, 0), "rw": (1, 0), "rc.0": (2, 0)}
+    places = {rh.name: (0, 0), rw.name: (1, 0), rc0.name: (2, 0)}
     order = [(3, 0), *(places[loop.name] for loop in reduced), (2, 1), (3, 1)]
     s.pack(weight, factors=[(), (), (unrolled,), (block,)], order=order)
 

@@ -23,7 +23,7 @@ def conv2d_vta(cfg: Config, workload: Workload) -> Scheduled:
     or along channels (`h_nthread`, `oc_nthread`), and the order of the outer loops (`order`). Limits are the bytes of
     the memories, which lowering finds, and two threads together.
     """
-    if not cfg.hardware.memories:
+    if cfg.hardware.kind != "accelerator":
         raise ValueError(f"template conv2d.vta must be given an accelerator, but got target={cfg.hardware.name}")
     tensors = workload.tensors("direct")
     data, weight, out = tensors[0], tensors[1], tensors[-1]

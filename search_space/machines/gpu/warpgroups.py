@@ -11,12 +11,8 @@ from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, const, dtype_bytes, lift, product, substitute, total
 from search_space.ir.regroup import Regrouping, recombined
 from search_space.lower.blocks import BULK, PIPELINE
-from search_space.schedule.state import Input, Stage
-from search_space.schedule.steps import ComputeAt, Pragma, Split
-from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.reads import variable
-from search_space.sketch.rules.gpu_common import Threads, copied, divided, gpu_of, limited, with_threads
-from search_space.sketch.rules.gpu_products import (
+from search_space.machines.gpu.blocks import Threads, copied, divided, gpu_of, limited, with_threads
+from search_space.machines.gpu.products import (
     Product,
     any_whole,
     factor_of,
@@ -25,17 +21,20 @@ from search_space.sketch.rules.gpu_products import (
     product_of,
     row_dimension,
 )
-from search_space.sketch.rules.gpu_tensor import (
+from search_space.machines.gpu.tensor_cores import (
     GROUPS,
     LANES,
     GpuTensorCores,
     Side,
     by_instructions,
     decided_sides,
-    held_in,
     on_threads,
 )
-from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
+from search_space.schedule.builder import Loop
+from search_space.schedule.state import Input, Stage
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.reads import variable
+from search_space.sketch.tables import MAX_WASTE, ceildiv
 from search_space.warpgroup_intrinsics import DEPTH, ROWS, SCOPE, THREADS, Wgmma, wgmmas_for
 
 WARPGROUPS = (1, 2)
@@ -67,7 +66,7 @@ class GpuWarpgroups(SketchRule):
         self.warps = GpuTensorCores()
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if hardware.gpu is None or not self.warps.matches(draft, stage, hardware):
+        if not self.warps.matches(draft, stage, hardware):
             return False
         found = product_of(draft, stage)
         return found is not None and bool(self.instructions(draft, found, hardware))
@@ -82,7 +81,7 @@ class GpuWarpgroups(SketchRule):
         if min(columns, int(found.rows[0].extent.value)) < LEAST:
             return ()
         depth = found.sums.reduce_axes[-1]
-        if longest_extent(draft, depth) < DEPTH or (found.is_cut(depth) and not any_whole(draft, depth, LINE)):
+        if longest_extent(draft, depth) < DEPTH or (depth.name == found.part and not any_whole(draft, depth, LINE)):
             return ()
         if found.columns.name not in factor_of(found, found.right)[1][-1]:
             return ()
@@ -99,7 +98,7 @@ class GpuWarpgroups(SketchRule):
 
     def variants(self, draft: Draft, stage: Stage, found: Product, wgmma: Wgmma, hardware: Hardware) -> list[Draft]:
         """The sketches of one instruction, one for each number of tiles in shared memory and each way to fill them."""
-        draft, sums = held_in(draft, found, stage, SCOPE)
+        draft, sums = draft.sums_in(SCOPE, found.sums.name, stage.name)
         rows, columns = (ROWS, TILES), (wgmma.columns, TILES)
         draft, row, column = decided_sides(draft, found, rows, columns, "warpgroups", WARPGROUPS)
         draft, place = self.output(draft, found, row, column, wgmma)
@@ -112,9 +111,9 @@ class GpuWarpgroups(SketchRule):
         if self.boxes(draft, found):
             by_unit = self.factors(draft, found, (sums, outer), threads, whole, True)
             by_unit = limited(by_unit, "steps of a pipeline", depth + 1, found.sums.reduce_axes[-1].extent)
-            filled[BULK] = by_unit.apply(Pragma(sums, outer, BULK, 1))
+            filled[BULK] = by_unit.pragma(sums, outer, BULK, 1)
         return [
-            each.apply(Pragma(sums, outer, PIPELINE, stages))
+            each.pragma(sums, outer, PIPELINE, stages)
             .variant(f"wgmma{wgmma.columns}/{how}{stages}")
             .finish(stage.name, sums)
             for how, each in filled.items()
@@ -129,7 +128,7 @@ class GpuWarpgroups(SketchRule):
         if longest_extent(draft, found.sums.reduce_axes[-1]) <= LINE:
             return False
         for tensor in (found.left, found.right):
-            array = draft.state.input(tensor) or self.rows_of(draft, draft.state.stage(tensor))
+            array = draft.state.input(tensor) or self.rows_of(draft, draft.stage(tensor))
             if array is None or array.layout is not None or array.shape[-1] * dtype_bytes(array.dtype) % UNIT_BYTES:
                 return False
         return True
@@ -150,39 +149,35 @@ class GpuWarpgroups(SketchRule):
         return array if taken is own else None
 
     # ------------------------------------------------------------------ the output
-    def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, str]:
+    def output(self, draft: Draft, found: Product, row: Side, column: Side, wgmma: Wgmma) -> tuple[Draft, Loop]:
         """The output's loops, the threads on the elements that they hold; and the loop around a warpgroup's tile."""
         name = found.output.name
-        steps, around, i, j = found.fused_rows()
-        steps += [
-            Split(name, i, (row.blocks, row.groups, row.tiles, WARPS, HALVES, GROUPS), "guard"),
-            Split(name, j, (column.groups, column.tiles, wgmma.columns // (LANES * PAIR), LANES, PAIR), "guard"),
-        ]
-        outer, lanes = (*around, f"{i}.0", f"{j}.0", f"{i}.1"), (f"{i}.4", f"{i}.6", f"{j}.4")
-        inner = (f"{i}.3", f"{j}.2", f"{j}.3", f"{i}.5")
-        steps += on_threads(name, outer, (f"{i}.2", f"{j}.1"), lanes, inner, f"{j}.5")
-        return draft.apply(*steps), f"{j}.1"
+        draft, around, rows, columns = found.fused_rows(draft)
+        assert rows is not None
+        heights = (row.blocks, row.groups, row.tiles, WARPS, HALVES, GROUPS)
+        draft, (i0, i1, i2, i3, i4, i5, i6) = draft.split(name, rows, heights, "guard")
+        widths = (column.groups, column.tiles, wgmma.columns // (LANES * PAIR), LANES, PAIR)
+        draft, (j0, j1, j2, j3, j4, j5) = draft.split(name, columns, widths, "guard")
+        outer, groups, lanes, inner = (*around, i0, j0, i1), (i2, j1), (i4, i6, j4), (i3, j2, j3, i5, j5)
+        return on_threads(draft, name, outer, groups, lanes, inner), j1
 
     # ------------------------------------------------------------------ the sum
-    def reduction(self, draft: Draft, found: Product, sums: str, wgmma: Wgmma, place: str) -> tuple[Draft, str, Expr]:
+    def reduction(self, draft: Draft, found: Product, sums: str, wgmma: Wgmma, place: Loop) -> tuple[Draft, Loop, Expr]:
         """The loops of the sum; the one over steps, and how deep a step is."""
-        name, stage = found.output.name, draft.state.stage(sums)
-        draft = draft.apply(ComputeAt(sums, name, place))
-        *others, axis = stage.reduce_axes
+        name, axis = found.output.name, draft.stage(sums).reduce_axes[-1]
+        draft = draft.compute_at(sums, name, place)
         extent = longest_extent(draft, axis)
         table = found.steps_of(axis, extent, LINES, LINE)
-        group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.lines",), table)
-        draft, (lines,) = draft.decide(group)
+        draft, (lines,) = draft.choose_row(f"{name}.{axis.name}", ("lines",), table)
         exact = not axis.extent.is_const or all(extent % (s * LINE) == 0 for (s,) in table)
-        outer, depths = (*(a.name for a in others), f"{axis.name}.0"), lift(lines) * (LINE // DEPTH)
-        draft = draft.apply(*by_instructions(stage, axis.name, outer, depths, wgmma.product, exact))
-        return draft, "_".join(outer), lift(lines) * LINE
+        draft, outer, _ = by_instructions(draft, sums, lift(lines) * (LINE // DEPTH), wgmma.product, exact)
+        return draft, outer, lift(lines) * LINE
 
     def factors(
         self,
         draft: Draft,
         found: Product,
-        place: tuple[str, str],
+        place: tuple[str, Loop],
         threads: Threads,
         whole: tuple[Expr, Expr],
         bulk: bool,
@@ -196,16 +191,15 @@ class GpuWarpgroups(SketchRule):
         """
         name = found.output.name
         for label, tensor, length in (("left", found.left, whole[0]), ("right", found.right, whole[1])):
-            source = draft.state.input(tensor) or draft.state.stage(tensor)
+            source = draft.state.input(tensor) or draft.stage(tensor)
             along = factor_of(found, tensor)[1]
             last = len(along) - 1
             k = next(d for d, names in enumerate(along) if found.sums.reduce_axes[-1].name in names)
             line = row_dimension(found) if label == "left" else k
             order = (*(d for d in range(last) if d != line), line, last)
             row, most = int(lift(source.shape[last]).value), 16 // dtype_bytes(source.dtype)
-            vectors = [(v,) for v in (1, 2, 4, 8) if v <= most and row % v == 0][-2:]
-            group = f"{name}.{label}.vector"
-            draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors[-1:] if bulk else vectors))
+            vectors = [v for v in (1, 2, 4, 8) if v <= most and row % v == 0][-2:]
+            draft, vector = draft.choose(f"{name}.{label}.vector", vectors[-1:] if bulk else vectors)
             draft = divided(draft, f"vectors of {tensor}", length, vector)
             draft, _ = copied(draft, tensor, place, threads, vector, order)
         return draft

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, var, variables, walk
 from search_space.ir.polynomial import canon
 from search_space.ir.rounding import TFLOAT32, rounds
+from search_space.machines.gpu.blocks import gpu_of, same_elements
+from search_space.schedule.builder import Loop
 from search_space.schedule.state import Axis, Stage
-from search_space.schedule.steps import Fuse, Relayout, Reorder, Rfactor, Split, Step
 from search_space.sketch.base import Draft
 from search_space.sketch.reads import ends_in
-from search_space.sketch.rules.gpu_common import gpu_of, same_elements
-from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
+from search_space.sketch.tables import MAX_WASTE, ceildiv
 
 PARTS = (2, 4, 8, 16, 32)
 """Into how many parts a reduction is split, each in blocks of its own."""
@@ -23,8 +23,6 @@ LEAST_PART = 128
 """Products that a part adds up at least."""
 FEW_TILES = 2
 """Tiles of 64x64 for each multiprocessor, below which reductions are split."""
-PART = ".rf"
-"""How names of the stages end that `Rfactor` makes."""
 SHORT = 8
 """A reduce axis shorter than this is part of a step as a whole."""
 
@@ -37,6 +35,8 @@ class Product:
         sums: the reduction; output: what its end is computed into, maybe itself.
         left, right: names of the factors; the columns of the output run along the right one's.
         batch, rows: axes of the reduction that both factors have, and that the left one has alone; the last is columns.
+        part: the reduce loop that is a part of a longer one, past whose end are not zeros but the terms of the next
+            part; None where the whole reduction is done.
     """
 
     sums: Stage
@@ -45,6 +45,7 @@ class Product:
     right: str
     batch: tuple[Axis, ...]
     rows: tuple[Axis, ...]
+    part: Loop | None
 
     @property
     def columns(self) -> Axis:
@@ -62,33 +63,25 @@ class Product:
         around = [a.name for a in (*batch, *rows) if a.name not in long]
         return around, long, self.output.axes[-1].name
 
-    @property
-    def is_part(self) -> bool:
-        """Whether it adds up a part of a longer reduction."""
-        return self.sums.name.endswith(PART)
-
-    def is_cut(self, axis: Axis) -> bool:
-        """Whether a reduce axis is a part of one: past its end are not zeros but the terms of the next part."""
-        return self.is_part and axis.name.endswith(".1")
-
     def steps_of(self, axis: Axis, extent: int, counts: Sequence[int], depth: int) -> list[tuple[int]]:
         """How many times `depth` a step along a reduce axis may be: what wastes little, or nothing of a part."""
         rows = []
         for count in counts:
             past = ceildiv(extent, count * depth) * count * depth
-            if past == extent or not (self.is_cut(axis) or (count > 1 and past > extent * MAX_WASTE)):
+            if past == extent or not (axis.name == self.part or (count > 1 and past > extent * MAX_WASTE)):
                 rows.append((count,))
         return rows
 
-    def fused_rows(self) -> tuple[list[Step], list[str], str, str]:
-        """Steps that make one loop of the rows; the axes around a tile, and the names of its rows and its columns."""
+    def fused_rows(self, draft: Draft) -> tuple[Draft, list[Loop], Loop | None, Loop]:
+        """The output's loops: around a tile, over its rows, which become one, and over its columns."""
         around, rows, columns = self.output_axes
-        steps: list[Step] = []
-        if len(rows) > 1:
-            order = (*around, *rows, columns)
-            steps += [Reorder(self.output.name, order)] if order != self.output.leaves else []
-            steps.append(Fuse(self.output.name, tuple(rows)))
-        return steps, around, "_".join(rows), columns
+        if not rows:
+            return draft, around, None, columns
+        order = (*around, *rows, columns)
+        if len(rows) > 1 and order != self.output.leaves:
+            draft = draft.reorder(self.output.name, *order)
+        draft, fused = draft.fuse(self.output.name, rows)
+        return draft, around, fused, columns
 
 
 def product_of(draft: Draft, stage: Stage) -> Product | None:
@@ -120,7 +113,8 @@ def product_of(draft: Draft, stage: Stage) -> Product | None:
     plain = all(one_axis(i, moving) for f in factors for i in f.args[1:])
     if len(rows) > 1 or not plain or factors[left].args[0] == factors[right].args[0]:
         return None
-    return Product(sums, stage, str(factors[left].args[0]), str(factors[right].args[0]), batch, rows)
+    tensors = [str(factors[side].args[0]) for side in (left, right)]
+    return Product(sums, stage, tensors[0], tensors[1], batch, rows, draft.parts.get(sums.name))
 
 
 def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int = 1) -> list[Draft]:
@@ -131,13 +125,13 @@ def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int 
     Args:
         multiple: of what parts must be as long.
     """
-    if found.is_part or not all(a.extent.is_const for a in found.sums.reduce_axes):
-        return []  # parts themselves
+    if found.part is not None or not all(a.extent.is_const for a in found.sums.reduce_axes):
+        return []
     axis = max(found.sums.reduce_axes, key=lambda a: int(a.extent.value))
     extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in found.sums.reduce_axes)
     count = prod(int(a.extent.value) for a in found.sums.axes)
     lengths = [
-        (extent // p,)
+        extent // p
         for p in PARTS
         if extent % p == 0 and depth // p >= LEAST_PART and extent // p >= SHORT and extent // p % multiple == 0
     ]
@@ -146,16 +140,15 @@ def split_parts(draft: Draft, found: Product, hardware: Hardware, multiple: int 
     return [in_parts(draft, found.sums, axis, lengths)]
 
 
-def in_parts(draft: Draft, sums: Stage, axis: Axis, lengths: list[tuple[int]]) -> Draft:
+def in_parts(draft: Draft, sums: Stage, axis: Axis, lengths: Sequence[int]) -> Draft:
     """A reduction as one of parts, each of a stretch of `axis`, which are a stage of their own with the part first."""
     name = sums.name
-    group = DecisionGroup.of(f"{name}.{axis.name}.part", (f"{name}.{axis.name}.part",), lengths)
-    draft, (length,) = draft.decide(group)
-    before = {s.name for s in draft.state.stages}
-    draft = draft.apply(Split(name, axis.name, (length,), "exact"), Rfactor(name, f"{axis.name}.0"))
-    (partial,) = (s.name for s in draft.state.stages if s.name not in before)
+    draft, length = draft.choose(f"{name}.{axis.name}.part", lengths)
+    draft, (parts, part) = draft.split(name, axis.name, (length,))
+    draft, partial = draft.rfactor(name, parts)
     dims = len(sums.axes)
-    return draft.apply(Relayout(partial, (dims, *range(dims)))).variant("split")
+    draft = draft.relayout(partial, (dims, *range(dims))).variant("split")
+    return replace(draft, parts={**draft.parts, partial: part})
 
 
 def factor_of(found: Product, tensor: str) -> tuple[Expr, list[frozenset[str]]]:

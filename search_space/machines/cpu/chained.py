@@ -6,14 +6,17 @@ from dataclasses import dataclass
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, lift, product
+from search_space.machines.cpu.rowwise import MAX_ACCUMULATORS, in_parts, reduction, vectors
+from search_space.machines.cpu.spread import spread
+from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_TILE, MAX_UNROLL, MAX_VECTORS, vector_axis
+from search_space.machines.shared.rows import along_last
+from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import Annotate, CacheWrite, ComputeAt, Fuse, Reorder, SetScope, Split, Step
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.sketch.reads import ends_in, in_row, same_places
-from search_space.sketch.rules.rowwise import MAX_ACCUMULATORS, RowWise, along_last
-from search_space.sketch.rules.tiling import MAX_REDUCE_UNROLL, MAX_TILE, MAX_UNROLL, MAX_VECTORS, vector_axis
-from search_space.sketch.spread import spread
-from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv, clamped_tiles, reduce_tiles, vector_tiles
+from search_space.sketch.tables import MAX_WASTE, ceildiv, clamped_tiles, reduce_tiles, vector_tiles
+
+Number = Expr | int
 
 MAX_TILES = 16
 """Tiles of registers in a block of rows."""
@@ -39,6 +42,21 @@ class _Chain:
     def leading(self) -> int:
         """Axes that say which row it is."""
         return len(self.output.axes) - 1
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tile of registers of the output.
+
+    Attributes:
+        rows, vectors: its size.
+        block: the parallel loop over blocks of rows; place: the loop around a tile.
+    """
+
+    rows: Number
+    vectors: Number
+    block: Loop
+    place: Loop
 
 
 class ChainedProducts(SketchRule):
@@ -79,108 +97,86 @@ class ChainedProducts(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         chain = self.chain(draft, stage)
         assert chain is not None
-        draft, tile, block = self.output(draft, chain, hardware)
+        draft, tile = self.output(draft, chain, hardware)
         draft = self.second(draft, chain, tile, hardware)
-        draft = self.between(draft, chain, block, hardware)
-        draft = self.first(draft, chain, tile, block, hardware)
+        draft = self.between(draft, chain, tile, hardware)
+        draft = self.first(draft, chain, tile, hardware)
         return [draft.variant("chain").finish(*(s.name for s in draft.state.stages))]
 
     # ------------------------------------------------------------------ loops
-    def output(self, draft: Draft, chain: _Chain, hardware: Hardware) -> tuple[Draft, tuple[Expr | int, ...], str]:
-        """Blocks of rows in parallel, and in each tiles of registers: rows, vectors and the loop over blocks."""
+    def output(self, draft: Draft, chain: _Chain, hardware: Hardware) -> tuple[Draft, _Tile]:
+        """Blocks of rows in parallel, and in each tiles of registers."""
         name, lanes = chain.output.name, hardware.float_lanes
         *outer, row, column = chain.output.axes
-        rows = blocks_of_tiles(int(row.extent.value))
-        columns = (f"{name}.{row.name}.tiles", f"{name}.{row.name}.tile")
-        draft, (count, tile) = draft.decide(DecisionGroup.of(f"{name}.{row.name}", columns, rows))
+        group, rows = f"{name}.{row.name}", blocks_of_tiles(int(row.extent.value))
+        draft, (count, tile) = draft.choose_row(group, ("tiles", "tile"), rows)
         wide = [(v,) for m, v in vector_tiles(int(column.extent.value), lanes, MAX_VECTORS) if m == 1]
-        group = DecisionGroup.of(f"{name}.{column.name}", (f"{name}.{column.name}.vectors",), wide)
-        draft, (vectors,) = draft.decide(group)
-        i, j = row.name, column.name
-        parallel = (*(a.name for a in outer), f"{i}.0")
-        inner = (f"{i}.1.1", f"{j}.1", f"{j}.2")
-        steps: list[Step] = [
-            Split(name, i, (lift(count) * tile,), "clamp"),
-            Split(name, f"{i}.1", (tile,), "exact"),
-            Split(name, j, (vectors, lanes), "guard"),
-            Reorder(name, (*parallel, f"{i}.1.0", f"{j}.0", *inner)),
-        ]
-        block = "_".join(parallel)
-        if len(parallel) > 1:
-            steps.append(Fuse(name, parallel))
-        steps += [Annotate(name, block, "parallel"), *registers(name, inner)]
+        draft, (vectors,) = draft.choose_row(f"{name}.{column.name}", ("vectors",), wide)
         draft = draft.require("registers", lift(tile) * vectors + vectors + 1, hardware.vector_registers)
-        return draft.apply(*steps), (tile, vectors), block
+        draft, (i0, within) = draft.split(name, row.name, (lift(count) * tile,), "clamp")
+        draft, (i1, i2) = draft.split(name, within, (tile,))
+        draft, (j0, j1, j2) = draft.split(name, column.name, (vectors, lanes), "guard")
+        parallel = (*(a.name for a in outer), i0)
+        draft = draft.reorder(name, *parallel, i1, j0, i2, j1, j2)
+        draft, block = draft.fuse(name, parallel)
+        draft = draft.parallel(name, block).in_registers(name, (i2, j1, j2))
+        return draft, _Tile(tile, vectors, block, j0)
 
-    def second(self, draft: Draft, chain: _Chain, tile: tuple[Expr | int, ...], hardware: Hardware) -> Draft:
+    def second(self, draft: Draft, chain: _Chain, tile: _Tile, hardware: Hardware) -> Draft:
         """A tile of registers, added up over the whole row."""
-        name, output = chain.second.name, chain.output.name
-        column = chain.output.axes[-1].name
-        draft = draft.apply(SetScope(name, "local"), ComputeAt(name, output, f"{column}.0"))
-        return self.accumulated(draft, name, tile, hardware)
+        name = chain.second.name
+        draft = draft.set_scope(name, "local").compute_at(name, chain.output.name, tile.place)
+        return self.accumulated(draft, name, (tile.rows, tile.vectors), hardware)
 
-    def accumulated(self, draft: Draft, name: str, tile: tuple[Expr | int, ...], hardware: Hardware) -> Draft:
+    def accumulated(self, draft: Draft, name: str, tile: tuple[Number, Number], hardware: Hardware) -> Draft:
         """Loops of a sum into a tile of registers: the reduction outermost, some steps of it unrolled."""
-        stage = draft.state.stage(name)
-        *spatial, last = (a.name for a in stage.axes)
+        stage = draft.stage(name)
+        *spatial, last = stage.spatial
         (axis,) = stage.reduce_axes
         extent = int(axis.extent.value)
         unrolls = reduce_tiles(extent, MAX_REDUCE_UNROLL)
-        group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.unroll",), unrolls)
-        draft, (unroll,) = draft.decide(group)
+        draft, (unroll,) = draft.choose_row(f"{name}.{axis.name}", ("unroll",), unrolls)
         tail = "exact" if all(extent % u == 0 for (u,) in unrolls) else "peel"
-        inner = (f"{axis.name}.1", *spatial, f"{last}.0", f"{last}.1")
         draft = draft.require("unrolled operations", lift(product(tile)) * unroll, MAX_UNROLL)
-        return draft.apply(
-            Split(name, axis.name, (unroll,), tail),
-            Split(name, last, (hardware.float_lanes,), "exact"),
-            Reorder(name, (f"{axis.name}.0", *inner)),
-            *registers(name, inner),
-        )
+        draft, (r0, r1) = draft.split(name, axis.name, (unroll,), tail)
+        draft, (j0, j1) = draft.split(name, last, (hardware.float_lanes,))
+        inner = (r1, *spatial, j0, j1)
+        return draft.reorder(name, r0, *inner).in_registers(name, inner)
 
-    def between(self, draft: Draft, chain: _Chain, block: str, hardware: Hardware) -> Draft:
+    def between(self, draft: Draft, chain: _Chain, tile: _Tile, hardware: Hardware) -> Draft:
         """What is made of the rows, for all rows of a block: a loop over rows for each stage, in vectors along them."""
-        rows, output = RowWise(), chain.output.name
-        draft, (accumulators,) = draft.decide(
-            DecisionGroup.of("accumulators", ("accumulators",), [(u,) for u in (1, 2, 4, MAX_ACCUMULATORS)])
-        )
-        draft, (unroll,) = draft.decide(DecisionGroup.of("unroll", ("unroll",), [(u,) for u in (1, 2, 4)]))
+        lanes = hardware.float_lanes
+        draft, accumulators = draft.choose("accumulators", (1, 2, 4, MAX_ACCUMULATORS))
+        draft, unroll = draft.choose("unroll", (1, 2, 4))
         for member in reversed(chain.rows):
-            draft = draft.apply(ComputeAt(member.name, output, block))
+            name = member.name
+            draft = draft.compute_at(name, chain.output.name, tile.block)
             if member.reducer is not None:
-                draft = rows.factored(draft, member.name, accumulators, hardware.float_lanes)
-                row = draft.state.stage(member.name).axes[-1].name
-                draft = rows.reduction(draft, member.name, member.name, row, hardware.float_lanes)
+                draft, partial = in_parts(draft, name, accumulators, lanes)
+                draft = reduction(draft, name, partial, (name, member.spatial[-1]), lanes)
             elif len(member.axes) > chain.leading:
-                draft = rows.vectors(draft, member.name, member.axes[-1].name, unroll, hardware.float_lanes)
-                draft = spread(draft, member.name, hardware)
+                draft = vectors(draft, name, member.spatial[-1], unroll, lanes)
+                draft = spread(draft, name, hardware)
         return draft
 
-    def first(self, draft: Draft, chain: _Chain, tile: tuple[Expr | int, ...], block: str, hardware: Hardware) -> Draft:
+    def first(self, draft: Draft, chain: _Chain, tile: _Tile, hardware: Hardware) -> Draft:
         """The first product for all rows of a block, columns outermost: a tile of its right factor serves all rows."""
         name, lanes = chain.first.name, hardware.float_lanes
-        *outer, row, column = chain.first.axes
-        extent = int(column.extent.value)
+        *outer, row, column = chain.first.spatial
+        extent = int(chain.first.axes[-1].extent.value)
         wide = [t // lanes for (t,) in clamped_tiles(extent, MAX_VECTORS * lanes, 1) if t % lanes == 0]
         tail = "clamp" if wide else "guard"
         counts = wide or [v for m, v in vector_tiles(extent, lanes, MAX_VECTORS) if m == 1]
-        group = DecisionGroup.of(f"{name}.{column.name}", (f"{name}.{column.name}.vectors",), [(v,) for v in counts])
-        draft, (vectors,) = draft.decide(group)
-        draft = draft.require("registers", lift(tile[0]) * vectors + vectors + 1, hardware.vector_registers)
-        i, j = row.name, column.name
-        inner = (f"{i}.1", f"{j}.1.0", f"{j}.1.1")
-        draft = draft.apply(
-            CacheWrite(name, "local"),
-            ComputeAt(name, chain.output.name, block),
-            Split(name, i, (tile[0],), "exact"),
-            Split(name, j, (lift(vectors) * lanes,), tail),
-            Split(name, f"{j}.1", (lanes,), "exact"),
-            Reorder(name, (*(a.name for a in outer), f"{j}.0", f"{i}.0", *inner)),
-            *registers(name, inner),
-            ComputeAt(f"{name}.local", name, f"{i}.0"),
-        )
-        draft = spread(draft, name, hardware)
-        return self.accumulated(draft, f"{name}.local", (tile[0], vectors), hardware)
+        draft, (vectors,) = draft.choose_row(f"{name}.{column}", ("vectors",), [(v,) for v in counts])
+        draft = draft.require("registers", lift(tile.rows) * vectors + vectors + 1, hardware.vector_registers)
+        draft, sums = draft.cache_write(name, "local")
+        draft = draft.compute_at(name, chain.output.name, tile.block)
+        draft, (i0, i1) = draft.split(name, row, (tile.rows,))
+        draft, (j0, within) = draft.split(name, column, (lift(vectors) * lanes,), tail)
+        draft, (j1, j2) = draft.split(name, within, (lanes,))
+        draft = draft.reorder(name, *outer, j0, i0, i1, j1, j2).in_registers(name, (i1, j1, j2))
+        draft = spread(draft.compute_at(sums, name, i0), name, hardware)
+        return self.accumulated(draft, sums, (tile.rows, vectors), hardware)
 
 
 def blocks_of_tiles(extent: int) -> list[tuple[int, int]]:
@@ -191,9 +187,3 @@ def blocks_of_tiles(extent: int) -> list[tuple[int, int]]:
         for count in range(1, MAX_TILES + 1)
         if count * tile <= extent and ceildiv(extent, count * tile) * count * tile <= extent * MAX_WASTE
     ]
-
-
-def registers(name: str, loops: tuple[str, ...]) -> list[Step]:
-    """All unrolled but the last, which runs over the lanes of a vector."""
-    unrolled: list[Step] = [Annotate(name, leaf, "unroll") for leaf in loops[:-1]]
-    return [*unrolled, Annotate(name, loops[-1], "vectorize")]

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift
+from search_space.machines.gpu.blocks import Threads, copied, gpu_of
+from search_space.machines.gpu.elementwise import GpuElementwise
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import Annotate, Fuse, Reorder, Split, Step
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import read_across
-from search_space.sketch.rules.gpu_common import Threads, copied, gpu_of
-from search_space.sketch.rules.gpu_elementwise import GpuElementwise
 from search_space.sketch.tables import DecisionGroup
 
 TILES = (16, 32, 64)
@@ -30,7 +29,7 @@ class GpuTransposed(SketchRule):
     name = "gpu_transposed"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return hardware.gpu is not None and self.across(draft, stage) is not None
+        return self.across(draft, stage) is not None
 
     def across(self, draft: Draft, stage: Stage) -> tuple[str, str] | None:
         """As `read_across`, of what the stage itself reads: what an inlined one reads cannot be copied for it."""
@@ -55,25 +54,19 @@ class GpuTransposed(SketchRule):
             if threads <= gpu_of(hardware).threads_block and tile * (tile // v) % threads == 0
         ]
         columns = tuple(f"{name}.{x}" for x in ("tile", "vectors", "vector", "threads"))
-        draft, (tile, vectors, vector, threads) = draft.decide(DecisionGroup.of(f"{name}.tile", columns, rows))
+        tiled, (tile, vectors, vector, threads) = draft.decide(DecisionGroup.of(f"{name}.tile", columns, rows))
         row = int(lift(source.shape[-1]).value)
-        wide = [(v,) for v in VECTORS if v * size <= 16 and row % v == 0]
-        draft, (read,) = draft.decide(DecisionGroup.of(f"{name}.read", (f"{name}.read",), wide))
-        others = [a.name for a in stage.axes[:-1] if a.name != across]
-        outer, inner = (*others, f"{across}.0", f"{last.name}.0"), (f"{across}.1", f"{last.name}.1")
-        block, place = "_".join(outer), "_".join(inner)
-        steps: list[Step] = [
-            Split(name, across, (tile,), "guard"),
-            Split(name, last.name, (vectors, vector), "guard"),
-            Reorder(name, (*outer, *inner, f"{last.name}.2")),
-            Fuse(name, outer),
-            Fuse(name, inner),
-            Split(name, place, (threads,), "exact"),
-            Annotate(name, block, "blockIdx.x"),
-            Annotate(name, f"{place}.0", "unroll"),
-            Annotate(name, f"{place}.1", "threadIdx.x"),
-            Annotate(name, f"{last.name}.2", "vectorize"),
-        ]
-        tiled, pad = draft.apply(*steps), max(1, WORD // size)
+        wide = [v for v in VECTORS if v * size <= 16 and row % v == 0]
+        tiled, read = tiled.choose(f"{name}.read", wide)
+        others = [axis for axis in stage.spatial[:-1] if axis != across]
+        tiled, (i0, i1) = tiled.split(name, across, (tile,), "guard")
+        tiled, (j0, j1, lane) = tiled.split(name, last.name, (vectors, vector), "guard")
+        tiled = tiled.reorder(name, *others, i0, j0, i1, j1, lane)
+        tiled, block = tiled.fuse(name, (*others, i0, j0))
+        tiled, inner = tiled.fuse(name, (i1, j1))
+        tiled, (repeat, thread) = tiled.split(name, inner, (threads,))
+        tiled = tiled.bind(name, block, "blockIdx.x").unroll(name, repeat)
+        tiled = tiled.bind(name, thread, "threadIdx.x").vectorize(name, lane)
+        pad = max(1, WORD // size)
         tiled, _ = copied(tiled, tensor, (name, block), Threads(1, threads), read, pad=pad)
         return [tiled.variant("tiles").finish(name), *plain]

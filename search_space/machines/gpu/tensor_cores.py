@@ -7,40 +7,23 @@ The epilogue is done by the lanes, each on the elements that it holds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, lift
 from search_space.ir.rounding import TFLOAT32
 from search_space.lower.blocks import PIPELINE
-from search_space.schedule.intrinsics import TensorIntrin
-from search_space.schedule.state import Stage
-from search_space.schedule.steps import (
-    Annotate,
-    CacheWrite,
-    ComputeAt,
-    Fuse,
-    Pack,
-    Pragma,
-    Reorder,
-    SetScope,
-    Split,
-    Step,
-    Tensorize,
-)
-from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.reads import reads_of
-from search_space.sketch.rules.gpu_common import (
+from search_space.machines.gpu.blocks import (
     Number,
     Threads,
-    cached,
     copied,
     divided,
     gpu_of,
     limited,
     with_threads,
 )
-from search_space.sketch.rules.gpu_products import (
+from search_space.machines.gpu.products import (
     Product,
     factor_of,
     longest_extent,
@@ -49,7 +32,12 @@ from search_space.sketch.rules.gpu_products import (
     row_dimension,
     split_parts,
 )
-from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv
+from search_space.schedule.builder import Loop
+from search_space.schedule.intrinsics import TensorIntrin
+from search_space.schedule.state import Stage
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.reads import reads_of
+from search_space.sketch.tables import MAX_WASTE, ceildiv
 from search_space.warp_intrinsics import COLUMNS, ROWS, Mma, mma_for
 
 WARPS = (1, 2, 4)
@@ -86,8 +74,6 @@ class GpuTensorCores(SketchRule):
     name = "gpu_tensor_cores"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if hardware.gpu is None:
-            return False
         found = product_of(draft, stage)
         return found is not None and self.instruction(draft, found, hardware) is not None
 
@@ -114,7 +100,7 @@ class GpuTensorCores(SketchRule):
         mma = self.instruction(draft, found, hardware)
         assert mma is not None
         out = split_parts(draft, found, hardware, mma.depth)
-        draft, sums = held_in(draft, found, stage, "warp")
+        draft, sums = draft.sums_in("warp", found.sums.name, stage.name)
         rows, columns = (ROWS, ROW_TILES), (COLUMNS, COLUMN_TILES)
         draft, row, column = decided_sides(draft, found, rows, columns, "warps", WARPS)
         draft, place = self.output(draft, found, row, column)
@@ -127,38 +113,37 @@ class GpuTensorCores(SketchRule):
         draft = self.factors(draft, found, sums, mma, (row, column), warps, (outer, inner), depth)
         out.append(draft.variant("tensor").finish(stage.name, sums))
         for stages in (2, 3):
-            piped = draft.apply(Pragma(sums, outer, PIPELINE, stages))
+            piped = draft.pragma(sums, outer, PIPELINE, stages)
             out.append(piped.variant(f"tensor/{stages}").finish(stage.name, sums))
         return out
 
     # ------------------------------------------------------------------ the output
-    def output(self, draft: Draft, found: Product, row: Side, column: Side) -> tuple[Draft, str]:
+    def output(self, draft: Draft, found: Product, row: Side, column: Side) -> tuple[Draft, Loop]:
         """The output's loops, the lanes on the elements that they hold; and the loop of warps around a warp's tile."""
         name = found.output.name
-        steps, around, i, j = found.fused_rows()
-        steps += [
-            Split(name, i, (row.blocks, row.groups, row.tiles, ROWS // GROUPS, GROUPS), "guard"),
-            Split(name, j, (column.groups, column.tiles, LANES, COLUMNS // LANES), "guard"),
-        ]
-        outer, lanes = (*around, f"{i}.0", f"{j}.0", f"{i}.1"), (f"{i}.5", f"{j}.3")
-        inner = (f"{i}.3", f"{j}.2", f"{i}.4")
-        steps += on_threads(name, outer, (f"{i}.2", f"{j}.1"), lanes, inner, f"{j}.4")
-        return draft.apply(*steps), f"{j}.1"
+        draft, around, rows, columns = found.fused_rows(draft)
+        assert rows is not None
+        heights = (row.blocks, row.groups, row.tiles, ROWS // GROUPS, GROUPS)
+        draft, (i0, i1, i2, i3, i4, i5) = draft.split(name, rows, heights, "guard")
+        widths = (column.groups, column.tiles, LANES, COLUMNS // LANES)
+        draft, (j0, j1, j2, j3, j4) = draft.split(name, columns, widths, "guard")
+        outer, groups, lanes, inner = (*around, i0, j0, i1), (i2, j1), (i5, j3), (i3, j2, i4, j4)
+        return on_threads(draft, name, outer, groups, lanes, inner), j1
 
     # ------------------------------------------------------------------ the sum
-    def reduction(self, draft: Draft, found: Product, sums: str, mma: Mma, place: str) -> tuple[Draft, str, str, Expr]:
+    def reduction(
+        self, draft: Draft, found: Product, sums: str, mma: Mma, place: Loop
+    ) -> tuple[Draft, Loop, Loop, Expr]:
         """The loops of the sum: over steps, over the instructions' depths in a step; and how deep a step is."""
-        name, stage = found.output.name, draft.state.stage(sums)
-        draft = draft.apply(ComputeAt(sums, name, place))
-        *others, axis = stage.reduce_axes
+        name, stage = found.output.name, draft.stage(sums)
+        draft = draft.compute_at(sums, name, place)
+        axis = stage.reduce_axes[-1]
         extent = longest_extent(draft, axis)
         table = found.steps_of(axis, extent, STEPS, mma.depth)
-        group = DecisionGroup.of(f"{name}.{axis.name}", (f"{name}.{axis.name}.steps",), table)
-        draft, (steps,) = draft.decide(group)
+        draft, (steps,) = draft.choose_row(f"{name}.{axis.name}", ("steps",), table)
         exact = not axis.extent.is_const or all(extent % (s * mma.depth) == 0 for (s,) in table)
-        outer = (*(a.name for a in others), f"{axis.name}.0")
-        draft = draft.apply(*by_instructions(stage, axis.name, outer, steps, mma.product, exact))
-        return draft, "_".join(outer), f"{axis.name}.1", lift(steps) * mma.depth
+        draft, outer, inner = by_instructions(draft, sums, steps, mma.product, exact)
+        return draft, outer, inner, lift(steps) * mma.depth
 
     def factors(
         self,
@@ -168,14 +153,14 @@ class GpuTensorCores(SketchRule):
         mma: Mma,
         sides: tuple[Side, Side],
         warps: Threads,
-        loops: tuple[str, str],
+        loops: tuple[Loop, Loop],
         depth: Expr,
     ) -> Draft:
         """Copies of both factors in shared memory, and fragments of these."""
         name, (row, column), (outer, inner) = found.output.name, sides, loops
         rows = row_dimension(found)
         for label, tensor in (("left", found.left), ("right", found.right)):
-            source = draft.state.input(tensor) or draft.state.stage(tensor)
+            source = draft.state.input(tensor) or draft.stage(tensor)
             along = factor_of(found, tensor)[1]
             dims = len(along)
             turned = label == "right" and mma.turned
@@ -184,16 +169,14 @@ class GpuTensorCores(SketchRule):
             rest = tuple(d for d in range(dims) if d not in (k, across))
             order = (*rest, across, k) if label == "left" or turned else (*rest, k, across)
             if turned:  # a constant, laid out as the instruction wants it
-                draft = draft.apply(Pack(tensor, ((),) * dims, tuple((d, 0) for d in order)))
+                draft = draft.pack(tensor, ((),) * dims, [(d, 0) for d in order])
             last = order[-1] if turned else dims - 1
             shape = [int(e) if isinstance(e, int) else int(e.value) for e in source.shape]
             widest = 16 // dtype_bytes(source.dtype)
-            vectors = [(v,) for v in (1, 2, 4, 8, 16) if v <= widest and shape[last] % v == 0][-2:]
-            group = f"{name}.{label}.vector"
-            draft, (vector,) = draft.decide(DecisionGroup.of(group, (group,), vectors))
+            vectors = [v for v in (1, 2, 4, 8, 16) if v <= widest and shape[last] % v == 0][-2:]
+            draft, vector = draft.choose(f"{name}.{label}.vector", vectors)
             pads = COLUMN_PADS if label == "right" and mma.dtypes[1] == TFLOAT32 else PADS
-            group = f"{name}.{label}.pad"
-            draft, (pad,) = draft.decide(DecisionGroup.of(group, (group,), [(p * widest,) for p in pads]))
+            draft, pad = draft.choose(f"{name}.{label}.pad", [p * widest for p in pads])
             tile = depth if last == k else column.extent(COLUMNS) if label == "right" else row.extent(ROWS)
             draft = divided(draft, f"vectors of {tensor}", tile, vector)
             in_memory = order if turned else None
@@ -203,27 +186,16 @@ class GpuTensorCores(SketchRule):
         return draft
 
     def fragments(
-        self, draft: Draft, tensor: str, place: tuple[str, str], load: str, extents: tuple[int, ...]
+        self, draft: Draft, tensor: str, place: tuple[str, Loop], load: str, extents: tuple[int, ...]
     ) -> Draft:
         """What a warp loads of a shared tile for the instructions of one depth."""
-        draft, copy = cached(draft, tensor, "warp", place[0])
-        *rest, a, b = draft.state.stage(copy).leaves
-        steps: list[Step] = [ComputeAt(copy, *place)]
-        steps += [Split(copy, leaf, (extent,), "exact") for leaf, extent in zip((a, b), extents, strict=True)]
-        steps += [
-            Reorder(copy, (*rest, f"{a}.0", f"{b}.0", f"{a}.1", f"{b}.1")),
-            *(Annotate(copy, leaf, "unroll") for leaf in (*rest, f"{a}.0", f"{b}.0")),
-            Tensorize(copy, f"{a}.1", load),
-        ]
-        return draft.apply(*steps).finish(copy)
-
-
-def held_in(draft: Draft, found: Product, stage: Stage, scope: str) -> tuple[Draft, str]:
-    """The draft with the sums in the registers of several threads, and the name of the stage that they are."""
-    if found.sums is not stage:
-        return draft.apply(SetScope(found.sums.name, scope)), found.sums.name
-    draft = draft.apply(CacheWrite(stage.name, scope))
-    return draft, draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
+        draft, copy = draft.cache_read(tensor, "warp", place[0])
+        *rest, a, b = draft.stage(copy).leaves
+        draft = draft.compute_at(copy, *place)
+        draft, (a0, a1) = draft.split(copy, a, extents[:1])
+        draft, (b0, b1) = draft.split(copy, b, extents[1:])
+        draft = draft.reorder(copy, *rest, a0, b0, a1, b1).unroll(copy, *rest, a0, b0)
+        return draft.tensorize(copy, a1, load).finish(copy)
 
 
 def decided_sides(
@@ -245,55 +217,45 @@ def decided_sides(
         ("rows", found.rows[0], rows, BLOCKS),
         ("columns", found.columns, columns, (1,)),
     ):
-        group = tuple(f"{name}.{label}.{x}" for x in ("blocks", groups, "tiles"))
         table = side_tiles(int(axis.extent.value), tile, counts, blocks, most)
-        draft, values = draft.decide(DecisionGroup.of(f"{name}.{label}", group, table))
+        draft, values = draft.choose_row(f"{name}.{label}", ("blocks", groups, "tiles"), table)
         sides.append(Side(*values))
     return draft, sides[0], sides[1]
 
 
 def on_threads(
+    draft: Draft,
     name: str,
-    outer: tuple[str, ...],
-    groups: tuple[str, str],
-    lanes: tuple[str, ...],
-    inner: tuple[str, ...],
-    vector: str,
-) -> list[Step]:
-    """Steps that bind the output's loops: blocks, warps or warpgroups, their lanes, and what each of these holds."""
-    return [
-        Reorder(name, (*outer, *groups, *lanes, *inner, vector)),
-        Fuse(name, outer),
-        Fuse(name, lanes),
-        Annotate(name, "_".join(outer), "blockIdx.x"),
-        Annotate(name, groups[0], "threadIdx.z"),
-        Annotate(name, groups[1], "threadIdx.y"),
-        Annotate(name, "_".join(lanes), "threadIdx.x"),
-        *(Annotate(name, leaf, "unroll") for leaf in inner),
-        Annotate(name, vector, "vectorize"),
-    ]
+    outer: Sequence[Loop],
+    groups: tuple[Loop, Loop],
+    lanes: Sequence[Loop],
+    inner: Sequence[Loop],
+) -> Draft:
+    """Binds the output's loops to blocks, to warps or warpgroups, and to their lanes, which hold what is inside."""
+    draft = draft.reorder(name, *outer, *groups, *lanes, *inner)
+    draft, block = draft.fuse(name, outer)
+    draft, lane = draft.fuse(name, lanes)
+    draft = draft.bind(name, block, "blockIdx.x")
+    draft = draft.bind(name, groups[0], "threadIdx.z").bind(name, groups[1], "threadIdx.y")
+    return draft.bind(name, lane, "threadIdx.x").in_registers(name, inner)
 
 
 def by_instructions(
-    sums: Stage, axis: str, outer: tuple[str, ...], depths: Number, product: TensorIntrin, exact: bool
-) -> list[Step]:
-    """Steps that make the sums by instructions.
+    draft: Draft, sums: str, depths: Number, product: TensorIntrin, exact: bool
+) -> tuple[Draft, Loop, Loop]:
+    """Makes the sums by instructions, along the last reduce axis in steps of `depths` of them.
 
-    Args:
-        axis: what is cut into steps of so many depths of the instruction; outer: the loops over steps.
+    Returns the loop over steps, and the one over the instructions of a step.
     """
-    *batch, i, j = (a.name for a in sums.axes)
+    *others, axis = draft.stage(sums).reduced
+    *batch, i, j = draft.stage(sums).spatial
     rows, columns, depth = product.extents
-    inner = f"{axis}.1"
-    return [
-        Split(sums.name, axis, (depths, depth), "exact" if exact else "guard"),
-        Split(sums.name, i, (rows,), "exact"),
-        Split(sums.name, j, (columns,), "exact"),
-        Reorder(sums.name, (*outer, inner, *batch, f"{i}.0", f"{j}.0", f"{i}.1", f"{j}.1", f"{axis}.2")),
-        *([Fuse(sums.name, outer)] if len(outer) > 1 else []),
-        *(Annotate(sums.name, leaf, "unroll") for leaf in (inner, f"{i}.0", f"{j}.0")),
-        Tensorize(sums.name, f"{i}.1", product.name),
-    ]
+    draft, (k0, k1, k2) = draft.split(sums, axis, (depths, depth), "exact" if exact else "guard")
+    draft, (i0, i1) = draft.split(sums, i, (rows,))
+    draft, (j0, j1) = draft.split(sums, j, (columns,))
+    draft = draft.reorder(sums, *others, k0, k1, *batch, i0, j0, i1, j1, k2)
+    draft, outer = draft.fuse(sums, (*others, k0))
+    return draft.unroll(sums, k1, i0, j0).tensorize(sums, i1, product.name), outer, k1
 
 
 def side_tiles(

@@ -14,7 +14,6 @@ from dataclasses import replace
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, substitute, variables
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import CacheRead, Relayout
 from search_space.sketch.base import Draft
 from search_space.sketch.reads import reads_of
 
@@ -27,10 +26,10 @@ ROWS = 28
 
 def spread(draft: Draft, name: str, hardware: Hardware) -> Draft:
     """The draft with the rows of a stage a line further apart, if too few of them fit the first cache as they are."""
-    stage = draft.state.stage(name)
+    stage = draft.stage(name)
     if not crowds(draft, name, [int(axis.extent.value) for axis in stage.axes], stage.dtype, hardware):
         return draft
-    return draft.apply(Relayout(name, tuple(range(len(stage.axes))), LINE // dtype_bytes(stage.dtype)))
+    return draft.relayout(name, range(len(stage.axes)), LINE // dtype_bytes(stage.dtype))
 
 
 def with_copies(draft: Draft, hardware: Hardware) -> list[Draft]:
@@ -44,10 +43,8 @@ def with_copies(draft: Draft, hardware: Hardware) -> list[Draft]:
             if stage.reducer is None or source.constant or not _under_windows(draft, stage, source.name):
                 continue
             if crowds(draft, source.name, source.shape, source.dtype, hardware):
-                done = draft.apply(CacheRead(source.name, "global", (stage.name,)))
-                known = {s.name for s in draft.state.stages}
-                copies = draft.copies | {s.name for s in done.state.stages if s.name not in known}
-                out.append(replace(done, copies=copies).variant("copy"))
+                done, copy = draft.cache_read(source.name, "global", stage.name)
+                out.append(replace(done, copies=draft.copies | {copy}).variant("copy"))
     return out
 
 
@@ -67,7 +64,7 @@ def _under_windows(draft: Draft, stage: Stage, name: str) -> bool:
 def crowds(draft: Draft, name: str, shape: Sequence[int], dtype: str, hardware: Hardware) -> bool:
     """Whether the first cache holds too few of the rows of a stage or an input that are read together."""
     row = shape[-1] * dtype_bytes(dtype)
-    if hardware.kind != "cpu" or len(shape) < 2 or row % LINE:
+    if len(shape) < 2 or row % LINE:
         return False
     return rows_held(row * rows_apart(draft, name), hardware) < ROWS
 

@@ -6,12 +6,11 @@ from math import prod
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift, variables, walk
+from search_space.machines.gpu.blocks import Threads, divided, gpu_of
+from search_space.machines.gpu.products import in_parts, longest_extent, one_axis
+from search_space.machines.gpu.rowwise import GpuRowWise, Row
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import CacheWrite, ComputeAt, SetScope
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import Threads, divided, gpu_of
-from search_space.sketch.rules.gpu_products import PART, in_parts, longest_extent, one_axis
-from search_space.sketch.rules.gpu_rowwise import GpuRowWise, Row
 from search_space.sketch.tables import DecisionGroup
 
 PARTS = (8, 16, 32, 64, 128, 256)
@@ -30,7 +29,7 @@ class GpuLongRows(SketchRule):
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
         return GpuRowWise().matches(draft, stage, hardware) and bool(self.lengths(draft, stage, hardware))
 
-    def lengths(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[tuple[int]]:
+    def lengths(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[int]:
         """Elements that a part may have; none where rows are many, short, or read again."""
         live = [s for s in draft.state.stages if s.attach.kind != "inline"]
         sums = [s for s in live if s.reducer is not None]
@@ -38,7 +37,7 @@ class GpuLongRows(SketchRule):
         if len(sums) != 1 or any(len(s.axes) != len(sums[0].axes) for s in live) or rows >= gpu_of(hardware).sms:
             return []
         extent = int(sums[0].reduce_axes[0].extent.value)
-        return [(extent // p,) for p in PARTS if extent % p == 0 and extent // p >= LEAST]
+        return [extent // p for p in PARTS if extent % p == 0 and extent // p >= LEAST]
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         (sums,) = (s for s in draft.state.stages if s.reducer is not None)
@@ -52,7 +51,7 @@ class GpuRowParts(SketchRule):
     name = "gpu_row_parts"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if hardware.gpu is None or not stage.name.endswith(PART) or len(stage.reduce_axes) != 1 or len(stage.axes) < 2:
+        if stage.name not in draft.parts or len(stage.reduce_axes) != 1 or len(stage.axes) < 2:
             return False
         if longest_extent(draft, stage.reduce_axes[0]) < THREADS[0]:
             return False
@@ -74,12 +73,9 @@ class GpuRowParts(SketchRule):
         columns = (f"{name}.columns", f"{name}.vector")
         draft, (x, vector) = draft.decide(DecisionGroup.of(f"{name}.threads", columns, table))
         draft = divided(draft, "vectors of a part", lift(axis.extent), vector)
-        before = {s.name for s in draft.state.stages}
-        draft = draft.apply(CacheWrite(name, "shared"))
-        (made,) = (s.name for s in draft.state.stages if s.name not in before)
-        *around, last = (a.name for a in stage.axes)
-        row = Row(Threads(1, x), vector, rows - 1, (name, "_".join((*around, f"{last}.0"))))
+        draft, made = draft.cache_write(name, "shared")
+        row = Row(Threads(1, x), vector, rows - 1)
         rule = GpuRowWise()
-        draft = rule.output(draft, name, rows, row)
-        draft = draft.apply(ComputeAt(made, *row.place), SetScope(made, "shared"))
-        return [rule.reduction(draft, made, rows, row).finish(name, made)]
+        draft, place = rule.output(draft, name, rows, row)
+        draft = draft.compute_at(made, *place).set_scope(made, "shared")
+        return [rule.reduction(draft, made, row).finish(name, made)]

@@ -12,19 +12,7 @@ from dataclasses import dataclass
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, lift, variables
 from search_space.lower.blocks import PIPELINE
-from search_space.schedule.state import Axis, Stage
-from search_space.schedule.steps import (
-    Annotate,
-    CacheWrite,
-    ComputeAt,
-    Fuse,
-    Pragma,
-    Reorder,
-    SetScope,
-    Split,
-)
-from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.gpu_common import (
+from search_space.machines.gpu.blocks import (
     VECTORS,
     Number,
     Threads,
@@ -35,7 +23,7 @@ from search_space.sketch.rules.gpu_common import (
     limited,
     with_threads,
 )
-from search_space.sketch.rules.gpu_products import (
+from search_space.machines.gpu.products import (
     SHORT,
     Product,
     longest_extent,
@@ -44,7 +32,10 @@ from search_space.sketch.rules.gpu_products import (
     split_parts,
     two_factors,
 )
-from search_space.sketch.tables import MAX_WASTE, DecisionGroup, ceildiv, divisors
+from search_space.schedule.builder import Loop
+from search_space.schedule.state import Stage
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.tables import MAX_WASTE, ceildiv, divisors
 
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128)
 MANY = 64
@@ -96,8 +87,8 @@ class _Depth:
         tile, unroll, vector: elements of that axis in a step, in an unrolled body, and in a vector of it.
     """
 
-    outer: str
-    inner: tuple[str, ...]
+    outer: Loop
+    inner: tuple[Loop, ...]
     axis: str
     tile: Expr
     unroll: Number
@@ -114,19 +105,14 @@ class GpuTiling(SketchRule):
     name = "gpu_tiling"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return hardware.gpu is not None and product_of(draft, stage) is not None
+        return product_of(draft, stage) is not None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         found = product_of(draft, stage)
         assert found is not None
         gpu = gpu_of(hardware)
         split = split_parts(draft, found, hardware)
-        if found.sums is stage:
-            draft = draft.apply(CacheWrite(stage.name, "local"))
-            sums = draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
-        else:
-            draft = draft.apply(SetScope(found.sums.name, "local"))
-            sums = found.sums.name
+        draft, sums = draft.sums_in("local", found.sums.name, stage.name)
         draft, row, column, most = self.sides(draft, found)
         threads = Threads(row.threads, column.threads)
         draft, place = self.output(draft, found, row, column)
@@ -141,7 +127,7 @@ class GpuTiling(SketchRule):
             done = self.factors(done, found, sums, (row, column), depth, by_columns, hardware)
             label = "columns" if by_columns else "rows"
             out.append(done.variant(label).finish(stage.name, sums))
-            doubled = done.apply(Pragma(sums, depth.outer, PIPELINE, 2))
+            doubled = done.pragma(sums, depth.outer, PIPELINE, 2)
             out.append(doubled.variant(f"{label}/double").finish(stage.name, sums))
         return out
 
@@ -152,61 +138,52 @@ class GpuTiling(SketchRule):
         row = int(found.rows[0].extent.value) if found.rows else 1
         sides, most = [], 1
         for label, extent, vectors in (("rows", row, False), ("columns", column, True)):
-            columns = tuple(f"{name}.{label}.{x}" for x in ("virtual", "threads", "vectors", "vector"))
             rows = side_tiles(extent, vectors)
             most *= max(threads for _, threads, *_ in rows)
-            draft, values = draft.decide(DecisionGroup.of(f"{name}.{label}", columns, rows))
+            draft, values = draft.choose_row(f"{name}.{label}", ("virtual", "threads", "vectors", "vector"), rows)
             sides.append(_Side(*values))
         return draft, sides[0], sides[1], most
 
-    def output(self, draft: Draft, found: Product, row: _Side, column: _Side) -> tuple[Draft, str]:
+    def output(self, draft: Draft, found: Product, row: _Side, column: _Side) -> tuple[Draft, Loop]:
         """The output's loops, and the loop of threads inside which a thread's tile is computed."""
         name = found.output.name
-        steps, around, i, last = found.fused_rows()
-        if i:
-            steps.append(Split(name, i, (row.virtual, row.threads, row.registers), "guard"))
-        steps.append(Split(name, last, (column.virtual, column.threads, column.vectors, column.vector), "guard"))
-        levels = [tuple(f"{a}.{level}" for a in (i, last) if a) for level in range(4)]
-        outer = (*around, *levels[0])
-        steps.append(Reorder(name, (*outer, *(leaf for level in levels[1:] for leaf in level), f"{last}.4")))
-        if len(outer) > 1:
-            steps.append(Fuse(name, outer))
-        steps.append(Annotate(name, "_".join(outer), "blockIdx.x"))
-        steps += [Annotate(name, leaf, "vthread") for leaf in levels[1]]
-        if i:
-            steps.append(Annotate(name, f"{i}.2", "threadIdx.y"))
-        steps.append(Annotate(name, f"{last}.2", "threadIdx.x"))
-        steps += [Annotate(name, leaf, "unroll") for leaf in levels[3]]
-        steps.append(Annotate(name, f"{last}.4", "vectorize"))
-        return draft.apply(*steps), f"{last}.2"
+        draft, around, rows, columns = found.fused_rows(draft)
+        i: tuple[Loop, ...] = ()
+        if rows is not None:
+            draft, i = draft.split(name, rows, (row.virtual, row.threads, row.registers), "guard")
+        widths = (column.virtual, column.threads, column.vectors, column.vector)
+        draft, (*j, lane) = draft.split(name, columns, widths, "guard")
+        blocks, virtual, threads, registers = zip(*(side for side in (i, j) if side), strict=True)
+        draft = draft.reorder(name, *around, *blocks, *virtual, *threads, *registers, lane)
+        draft, block = draft.fuse(name, (*around, *blocks))
+        draft = draft.bind(name, block, "blockIdx.x").annotate(name, "vthread", *virtual)
+        for thread, tag in zip(threads, ("threadIdx.y", "threadIdx.x")[-len(threads) :], strict=True):
+            draft = draft.bind(name, thread, tag)
+        return draft.in_registers(name, (*registers, lane)), threads[-1]
 
     # ------------------------------------------------------------------ the sum
     def reduction(
-        self, draft: Draft, found: Product, sums: str, row: _Side, column: _Side, place: str
+        self, draft: Draft, found: Product, sums: str, row: _Side, column: _Side, place: Loop
     ) -> tuple[Draft, _Depth]:
         """The loops of the sum, inside the loop `place` of the output."""
-        name, stage = found.output.name, draft.state.stage(sums)
-        draft = draft.apply(ComputeAt(sums, name, place))
+        name, stage = found.output.name, draft.stage(sums)
+        draft = draft.compute_at(sums, name, place)
         reduced = list(stage.reduce_axes)
-        whole: list[Axis] = []
+        whole: list[Loop] = []
         while len(reduced) > 1 and reduced[-1].extent.is_const and int(reduced[-1].extent.value) < SHORT:
-            whole.insert(0, reduced.pop())
+            whole.insert(0, reduced.pop().name)
         axis = reduced.pop()
         extent = longest_extent(draft, axis)
         rows = depth_tiles(extent)
-        columns = tuple(f"{name}.{axis.name}.{x}" for x in ("steps", "vectors", "vector"))
-        draft, (steps, vectors, vector) = draft.decide(DecisionGroup.of(f"{name}.{axis.name}", columns, rows))
+        draft, (steps, vectors, vector) = draft.choose_row(f"{name}.{axis.name}", ("steps", "vectors", "vector"), rows)
         unroll = lift(vectors) * vector
         tail = "exact" if all(extent % (s * u * v) == 0 for s, u, v in rows) else "guard"
-        outer = (*(a.name for a in reduced), f"{axis.name}.0")
-        inner = (f"{axis.name}.1", *(a.name for a in whole), f"{axis.name}.2")
-        spatial = tuple(a.name for a in stage.axes)
-        draft = draft.apply(Split(sums, axis.name, (steps, unroll), tail), Reorder(sums, (*outer, *inner, *spatial)))
-        if len(outer) > 1:
-            draft = draft.apply(Fuse(sums, outer))
-        draft = draft.apply(*(Annotate(sums, leaf, "unroll") for leaf in (inner[-1], *spatial)))
-        tile = lift(steps) * unroll
-        return draft, _Depth("_".join(outer), inner, axis.name, tile, unroll, vector)
+        draft, (r0, r1, r2) = draft.split(sums, axis.name, (steps, unroll), tail)
+        outer, inner = (*(a.name for a in reduced), r0), (r1, *whole, r2)
+        draft = draft.reorder(sums, *outer, *inner, *stage.spatial)
+        draft, over_steps = draft.fuse(sums, outer)
+        draft = draft.unroll(sums, r2, *stage.spatial)
+        return draft, _Depth(over_steps, inner, axis.name, lift(steps) * unroll, unroll, vector)
 
     def factors(
         self,
@@ -222,13 +199,13 @@ class GpuTiling(SketchRule):
         name, place, (row, column) = found.output.name, (sums, depth.outer), sides
         threads = Threads(row.threads, column.threads)
         for label, tensor in (("left", found.left), ("right", found.right)):
-            source = draft.state.input(tensor) or draft.state.stage(tensor)
+            source = draft.state.input(tensor) or draft.stage(tensor)
             shape = [int(e) if isinstance(e, int) else int(e.value) for e in source.shape]
             widest = 16 // dtype_bytes(source.dtype)
-            vectors = [(v,) for v in (*VECTORS, 8, 16) if v <= widest and shape[-1] % v == 0]
-            columns = (f"{name}.{label}.vector",)
-            draft, (vector,) = draft.decide(DecisionGroup.of(f"{name}.{label}.vector", columns, vectors))
-            draft, (pad,) = self.padding(draft, f"{name}.{label}.pad", widest)
+            vectors = [v for v in (*VECTORS, 8, 16) if v <= widest and shape[-1] % v == 0]
+            draft, vector = draft.choose(f"{name}.{label}.vector", vectors)
+            pads = [p * widest // 4 for p in PADS]  # whole vectors of them
+            draft, pad = draft.choose(f"{name}.{label}.pad", pads)
             last = self.last_extent(found, tensor, depth, column)
             draft = divided(draft, f"vectors of {tensor}", last, vector)
             order = None
@@ -244,10 +221,6 @@ class GpuTiling(SketchRule):
                 width = row.vector if turned else depth.vector
             draft = fragment(draft, copy, (sums, inner), width)
         return draft
-
-    def padding(self, draft: Draft, name: str, widest: int) -> tuple[Draft, tuple[Number, ...]]:
-        """Elements between the rows of a tile, whole vectors of them."""
-        return draft.decide(DecisionGroup.of(name, (name,), [(p * widest // 4,) for p in PADS]))
 
     def last_extent(self, found: Product, tensor: str, depth: _Depth, column: _Side) -> Expr:
         """How long the tile of a factor is along its last dimension."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import walk
+from search_space.machines.shared.instructions import matching_intrinsic
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import ComputeInline
 from search_space.sketch.base import Draft, SketchRule
-from search_space.sketch.rules.tiling import matching_intrinsic
 from search_space.tags import TRANSFORM
 
 
@@ -15,9 +14,15 @@ class AlwaysInline(SketchRule):
     """Inlines cheap element-wise stages; one with a math function is inlined only where that repeats nothing.
 
     What stands in front of a product that is an instruction of the machine is kept: instructions read memory.
+
+    Args:
+        windows_are_copied: whether windows of a convolution are gathered by what copies them to faster memory.
     """
 
     name = "always_inline"
+
+    def __init__(self, windows_are_copied: bool = False) -> None:
+        self.windows_are_copied = windows_are_copied
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
         if stage.reducer is not None or stage.name in draft.state.outputs or stage.tag in ("pad", TRANSFORM):
@@ -25,7 +30,7 @@ class AlwaysInline(SketchRule):
         if stage.name in draft.copies:
             return False
         consumers = draft.state.consumers(stage.name)
-        if hardware.gpu is not None and gathers(stage) and any(c.reducer is not None for c in consumers):
+        if self.windows_are_copied and gathers(stage) and any(c.reducer is not None for c in consumers):
             return False  # computed where it is copied into shared memory
         costly = any(n.op in ("call", "div") for n in walk(stage.body))
         repeated = any(len(c.axes) + len(c.reduce_axes) > len(stage.axes) for c in consumers)
@@ -33,14 +38,14 @@ class AlwaysInline(SketchRule):
             return False
         if any(c.tensorized for c in consumers):
             return False
-        inlined = draft.apply(ComputeInline(stage.name))
+        inlined = draft.compute_inline(stage.name)
         sums = [c for c in consumers if c.reducer is not None]
         return all(
             matching_intrinsic(draft, s, hardware) is None or matching_intrinsic(inlined, s, hardware) for s in sums
         )
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        return [draft.apply(ComputeInline(stage.name)).finish(stage.name)]
+        return [draft.compute_inline(stage.name).finish(stage.name)]
 
 
 def gathers(stage: Stage) -> bool:

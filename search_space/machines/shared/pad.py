@@ -6,19 +6,27 @@ order: rows are copied as they are, and single elements may as well be read from
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from search_space.hardware import Hardware
 from search_space.ir.expr import variables, walk
 from search_space.lower.inline import expanded
+from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import Annotate, ComputeAt, ComputeInline, Fuse, Relayout, Reorder, Split, Step
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
-from search_space.sketch.spread import spread
 
 
 class PadHandling(SketchRule):
-    """Variants for a stage tagged `pad`, once its consumer is tiled."""
+    """Variants for a stage tagged `pad`, once its consumer is tiled.
+
+    Args:
+        spread: what gives rows that are written out other places in memory, if anything does.
+    """
 
     name = "pad"
+
+    def __init__(self, spread: Callable[[Draft, str, Hardware], Draft] | None = None) -> None:
+        self.spread = spread or (lambda draft, name, hardware: draft)
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
         return (stage.tag == "pad" or stage.name in draft.copies) and stage.name not in draft.state.outputs
@@ -26,20 +34,20 @@ class PadHandling(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         consumers = draft.state.consumers(stage.name)
         if all(c.tag == "pad" for c in consumers):  # one copy is enough
-            return [draft.apply(ComputeInline(stage.name)).finish(stage.name)]
+            return [draft.compute_inline(stage.name).finish(stage.name)]
         draft = self.in_order(draft, stage)
-        stage = draft.state.stage(stage.name)
+        stage = draft.stage(stage.name)
         anchors = draft.anchors.get(consumers[0].name, ()) if len(consumers) == 1 else ()
-        root = spread(self.written(draft, stage, hardware), stage.name, hardware)
+        root = self.spread(self.written(draft, stage, hardware), stage.name, hardware)
         out = [root.variant("pad_root").finish(stage.name)]
         whole = not any(self.reads_vectors(c, stage) for c in consumers)  # a tile of it has rows of full length
         for target, leaf in anchors:
-            attached = draft.apply(ComputeAt(stage.name, target, leaf))
-            tile = self.vectors(attached, stage, hardware)
-            tile = spread(tile, stage.name, hardware) if whole else tile
+            attached = draft.compute_at(stage.name, target, leaf)
+            tile, _ = self.vectors(attached, stage, hardware)
+            tile = self.spread(tile, stage.name, hardware) if whole else tile
             out.append(tile.variant(f"pad_at_{leaf}").finish(stage.name))
         if all(self.reads_vectors(c, stage) for c in consumers):
-            out.append(draft.apply(ComputeInline(stage.name)).variant("pad_inline").finish(stage.name))
+            out.append(draft.compute_inline(stage.name).variant("pad_inline").finish(stage.name))
         return out
 
     def in_order(self, draft: Draft, stage: Stage) -> Draft:
@@ -58,8 +66,7 @@ class PadHandling(SketchRule):
         if [places[a] for a in axes] == sorted(places[a] for a in axes):
             return draft
         order = sorted(range(len(stage.axes)), key=lambda d: (places.get(stage.axes[d].name, -1), d))
-        loops = tuple(stage.axes[d].name for d in order)
-        return draft.apply(Relayout(stage.name, tuple(order)), Reorder(stage.name, loops))
+        return draft.relayout(stage.name, order).reorder(stage.name, *(stage.spatial[d] for d in order))
 
     def reads_vectors(self, consumer: Stage, stage: Stage) -> bool:
         """Whether the padded input is read in vectors, so that one condition serves all lanes."""
@@ -69,30 +76,26 @@ class PadHandling(SketchRule):
 
     def written(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
         """At the root: rows in parallel."""
-        fused = self.fused(stage, hardware)
-        names = [a.name for a in stage.axes]
-        outer = [a.name for a in stage.axes if a.extent.value > 1 and a.name not in fused]
+        along = self.along(stage, hardware)
+        outer = [a.name for a in stage.axes if a.extent.value > 1 and a.name not in along]
         rows = outer[:-1] or outer
-        if rows:  # with those of one element in between
-            rows = names[names.index(rows[0]) : names.index(rows[-1]) + 1]
-        steps: list[Step] = []
-        loop = "_".join(rows) or f"{'_'.join(fused)}.0"
-        if len(rows) > 1:
-            steps.append(Fuse(stage.name, tuple(rows)))
-        steps.append(Annotate(stage.name, loop, "parallel"))
-        return self.vectors(draft, stage, hardware).apply(*steps)
+        draft, vectors = self.vectors(draft, stage, hardware)
+        if not rows:
+            return draft.parallel(stage.name, vectors)
+        names = stage.spatial  # those of one element in between belong to them
+        draft, loop = draft.fuse(stage.name, names[names.index(rows[0]) : names.index(rows[-1]) + 1])
+        return draft.parallel(stage.name, loop)
 
-    def fused(self, stage: Stage, hardware: Hardware) -> tuple[str, ...]:
+    def along(self, stage: Stage, hardware: Hardware) -> tuple[str, ...]:
         """The axes vectors run along: the last one, with its neighbour where it is short."""
         short = stage.axes[-1].extent.value < hardware.float_lanes and len(stage.axes) > 1
-        return tuple(a.name for a in stage.axes[-2 if short else -1 :])
+        return stage.spatial[-2 if short else -1 :]
 
-    def vectors(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
-        """Vectors along the last axis; a short one is fused with its neighbour, contiguous in both buffers."""
-        lanes, fused = hardware.float_lanes, self.fused(stage, hardware)
-        axis = "_".join(fused)
-        if len(fused) > 1:
-            draft = draft.apply(Fuse(stage.name, fused))
-        tail = "exact" if len(fused) == 1 and stage.axes[-1].extent.value % lanes == 0 else "guard"
-        split = Split(stage.name, axis, (lanes,), tail)
-        return draft.apply(split, Annotate(stage.name, f"{axis}.1", "vectorize"))
+    def vectors(self, draft: Draft, stage: Stage, hardware: Hardware) -> tuple[Draft, Loop]:
+        """Vectors along the last axis, and the loop over them; a short axis is fused with its neighbour, as both
+        buffers are contiguous there."""
+        lanes, along = hardware.float_lanes, self.along(stage, hardware)
+        draft, row = draft.fuse(stage.name, along)
+        tail = "exact" if len(along) == 1 and stage.axes[-1].extent.value % lanes == 0 else "guard"
+        draft, (vectors, lane) = draft.split(stage.name, row, (lanes,), tail)
+        return draft.vectorize(stage.name, lane), vectors

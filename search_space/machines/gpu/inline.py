@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from search_space.hardware import Hardware
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import ComputeInline
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.tags import TRANSFORM
 
@@ -15,12 +14,12 @@ class GpuInline(SketchRule):
     name = "gpu_inline"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        if hardware.gpu is None or stage.reducer is not None or stage.name in draft.state.outputs:
+        if stage.reducer is not None or stage.name in draft.state.outputs:
             return False
         return stage.tag == "pad" or all(c.scope == "shared" for c in draft.state.consumers(stage.name))
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        return [draft.apply(ComputeInline(stage.name)).finish(stage.name)]
+        return [draft.compute_inline(stage.name).finish(stage.name)]
 
 
 class GpuRefusal(SketchRule):
@@ -29,7 +28,7 @@ class GpuRefusal(SketchRule):
     name = "gpu_refusal"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return hardware.gpu is not None and any(s.tag in (TRANSFORM, LIBRARY) for s in draft.state.stages)
+        return any(s.tag in (TRANSFORM, LIBRARY) for s in draft.state.stages)
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         return []

@@ -8,7 +8,6 @@ from search_space.hardware import COLUMNS, Hardware
 from search_space.ir.expr import variables, walk
 from search_space.lower.inline import expanded
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import Annotate, Fuse, Reorder, Split
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import read_across
 from search_space.sketch.tables import DecisionGroup, block_counts, ceildiv
@@ -59,13 +58,13 @@ class Elementwise(SketchRule):
         return True
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        name, axes = stage.name, [a.name for a in stage.axes]
-        if not axes:
+        name = stage.name
+        if not stage.axes:
             return [draft.finish(name)]
         if stage.reducer is not None:  # the reduce loops stay inside; scalars along the fused loop
-            draft, fused = self.fused(draft, name, axes)
-            return [draft.apply(Annotate(name, fused, "parallel")).finish(name)]
-        if len(axes) == 1 or int(stage.axes[-1].extent.value) < hardware.float_lanes:
+            draft, fused = draft.fuse(name, stage.spatial)
+            return [draft.parallel(name, fused).finish(name)]
+        if len(stage.axes) == 1 or int(stage.axes[-1].extent.value) < hardware.float_lanes:
             if (row := taking_turns(draft, stage, hardware)) is not None:
                 return [self.rows(draft, stage, hardware, row).variant("turns").finish(name)]
             return [self.flat(draft, stage, hardware).finish(name)]
@@ -80,64 +79,43 @@ class Elementwise(SketchRule):
             drafts.append(self.tiles(draft, stage, across[1], hardware).variant("tiles"))
         return [d.finish(name) for d in drafts]
 
-    def fused(self, draft: Draft, name: str, axes: list[str]) -> tuple[Draft, str]:
-        """The draft with these axes as one loop, and the loop."""
-        return (draft.apply(Fuse(name, tuple(axes))) if len(axes) > 1 else draft), "_".join(axes)
-
     def flat(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
         """Chunks of vectors over all elements."""
         lanes, name = hardware.float_lanes, stage.name
-        draft, fused = self.fused(draft, name, [a.name for a in stage.axes])
+        draft, fused = draft.fuse(name, stage.spatial)
         elements = prod(int(a.extent.value) for a in stage.axes)
         rows = [(c, u) for c in CHUNKS for u in UNROLLS if c == 1 or c * u * lanes <= elements]
         draft, (chunk, unroll) = draft.decide(
             DecisionGroup.of(f"{name}.chunk", (f"{name}.chunk", f"{name}.unroll"), rows)
         )
-        return draft.apply(
-            Split(name, fused, (chunk, unroll, lanes), "guard"),
-            Annotate(name, f"{fused}.0", "parallel"),
-            Annotate(name, f"{fused}.2", "unroll"),
-            Annotate(name, f"{fused}.3", "vectorize"),
-        )
+        draft, (outer, _, *inner) = draft.split(name, fused, (chunk, unroll, lanes), "guard")
+        return draft.parallel(name, outer).in_registers(name, inner)
 
     def tiles(self, draft: Draft, stage: Stage, across: str, hardware: Hardware) -> Draft:
         """Tiles of rows of the output that read neighbours in the rows of an input: what a line of it holds is used
         while it is there."""
-        lanes, name, last = hardware.float_lanes, stage.name, stage.axes[-1].name
+        lanes, name = hardware.float_lanes, stage.name
+        *others, last = (axis for axis in stage.spatial if axis != across)
         extent = next(int(a.extent.value) for a in stage.axes if a.name == across)
-        table = [(m,) for m in block_counts(ceildiv(extent, COLUMNS))]
-        draft, (blocks,) = draft.decide(DecisionGroup.of(f"{name}.blocks", (f"{name}.blocks",), table))
-        outer = [a.name for a in stage.axes[:-1] if a.name != across]
-        parallel = (*outer, f"{across}.0")
-        draft = draft.apply(
-            Split(name, across, (blocks, COLUMNS), "clamp"),
-            Split(name, last, (lanes,), "clamp"),
-            Reorder(name, (*parallel, f"{last}.0", f"{across}.1", f"{across}.2", f"{last}.1")),
-        )
-        draft, fused = self.fused(draft, name, list(parallel))
-        return draft.apply(
-            Annotate(name, fused, "parallel"),
-            Annotate(name, f"{across}.2", "unroll"),
-            Annotate(name, f"{last}.1", "vectorize"),
-        )
+        draft, blocks = draft.choose(f"{name}.blocks", block_counts(ceildiv(extent, COLUMNS)))
+        draft, (outer, block, column) = draft.split(name, across, (blocks, COLUMNS), "clamp")
+        draft, (along, vector) = draft.split(name, last, (lanes,), "clamp")
+        draft = draft.reorder(name, *others, outer, along, block, column, vector)
+        draft, fused = draft.fuse(name, (*others, outer))
+        return draft.parallel(name, fused).in_registers(name, (column, vector))
 
     def rows(self, draft: Draft, stage: Stage, hardware: Hardware, axes: int = 1) -> Draft:
         """Blocks of rows in parallel, vectors along each; a row is the last `axes` axes."""
         lanes, name = hardware.float_lanes, stage.name
-        outer, row = stage.axes[:-axes], stage.axes[-axes:]
-        count, extent = (prod(int(a.extent.value) for a in some) for some in (outer, row))
-        draft, last = self.fused(draft, name, [a.name for a in row])
-        draft, fused = self.fused(draft, name, [a.name for a in outer])
-        table = [(c,) for c in CHUNKS if c == 1 or c <= count]
-        draft, (chunk,) = draft.decide(DecisionGroup.of(f"{name}.rows", (f"{name}.rows",), table))
-        table = [(u,) for u in UNROLLS if u == 1 or u * lanes <= extent]
-        if axes > 1 and (all_of := -(-extent // lanes)) <= WHOLE_ROW and (all_of,) not in table:
-            table.append((all_of,))  # which lanes are past the end is known then
-        draft, (unroll,) = draft.decide(DecisionGroup.of(f"{name}.vectors", (f"{name}.vectors",), table))
-        return draft.apply(
-            Split(name, fused, (chunk,), "guard"),
-            Split(name, last, (unroll, lanes), "exact" if extent % (4 * lanes) == 0 else "guard"),
-            Annotate(name, f"{fused}.0", "parallel"),
-            Annotate(name, f"{last}.1", "unroll"),
-            Annotate(name, f"{last}.2", "vectorize"),
-        )
+        count, extent = (prod(int(a.extent.value) for a in some) for some in (stage.axes[:-axes], stage.axes[-axes:]))
+        draft, row = draft.fuse(name, stage.spatial[-axes:])
+        draft, fused = draft.fuse(name, stage.spatial[:-axes])
+        draft, chunk = draft.choose(f"{name}.rows", [c for c in CHUNKS if c == 1 or c <= count])
+        unrolls = [u for u in UNROLLS if u == 1 or u * lanes <= extent]
+        if axes > 1 and (all_of := -(-extent // lanes)) <= WHOLE_ROW and all_of not in unrolls:
+            unrolls.append(all_of)  # which lanes are past the end is known then
+        draft, unroll = draft.choose(f"{name}.vectors", unrolls)
+        draft, (outer, _) = draft.split(name, fused, (chunk,), "guard")
+        tail = "exact" if extent % (4 * lanes) == 0 else "guard"
+        draft, (_, *inner) = draft.split(name, row, (unroll, lanes), tail)
+        return draft.parallel(name, outer).in_registers(name, inner)

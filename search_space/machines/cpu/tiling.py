@@ -11,28 +11,14 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from search_space.hardware import Hardware
-from search_space.intrinsics import available
 from search_space.ir.expr import Expr, dtype_bytes, lift, product, var, variables, walk
-from search_space.lower.inline import expanded
-from search_space.lower.tensorize import shape_of
+from search_space.machines.shared.instructions import matching_intrinsic, packable
+from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Axis, Stage
-from search_space.schedule.steps import (
-    Annotate,
-    CacheWrite,
-    ComputeAt,
-    Fuse,
-    Pack,
-    Pragma,
-    Reorder,
-    SetScope,
-    Split,
-    Step,
-    Tensorize,
-)
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.sketch.reads import ends_in, same_places
-from search_space.sketch.tables import DecisionGroup, clamped_tiles, reduce_tiles, vector_tiles
+from search_space.sketch.tables import clamped_tiles, reduce_tiles, vector_tiles
 
 MAX_TILE = 28
 MAX_VECTORS = 8
@@ -44,16 +30,17 @@ PREFETCH_BYTES = 4096
 
 @dataclass(frozen=True)
 class _Tile:
-    """Loops and register-tile factors the rule has made.
+    """Loops of the output and register-tile factors.
 
     Attributes:
-        parallel, serial: outer loops of the output; inner: its register-tile loops, outermost first.
+        parallel: outer loops, run side by side as one.
+        serial: loops over register tiles inside of them; inner: those of a register tile; both outermost first.
         factors: register-tile size by axis (vectors, for the vector axis).
     """
 
-    parallel: tuple[str, ...]
-    serial: tuple[str, ...]
-    inner: tuple[str, ...]
+    parallel: tuple[Loop, ...]
+    serial: tuple[Loop, ...]
+    inner: tuple[Loop, ...]
     factors: dict[str, Expr | int]
 
     @property
@@ -94,12 +81,7 @@ class MultiLevelTiling(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         producer = self.reduction(draft, stage)
         assert producer is not None
-        if producer is stage:
-            draft = draft.apply(CacheWrite(stage.name, "local"))
-            accumulator = draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
-        else:
-            draft = draft.apply(SetScope(producer.name, "local"))
-            accumulator = producer.name
+        draft, accumulator = draft.sums_in("local", producer.name, stage.name)
         width = group_width(producer, producer.axes[-1].name)
         draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, width)
         out = []
@@ -107,9 +89,11 @@ class MultiLevelTiling(SketchRule):
         intrinsic, along = matching_intrinsic(draft, producer, hardware) or (None, longest(reduced))
         for reduce_order in self.reduce_orders(reduced):
             for order in self.serial_orders(tile):
-                done = self.loops(draft, stage.name, tile, order)
                 nest = _Reduction(accumulator, reduce_order, intrinsic, along)
-                done = self.accumulate(done, stage.name, nest, tile, order, hardware)
+                done = draft.reorder(stage.name, *tile.parallel, *order, *tile.inner)
+                done, block = done.fuse(stage.name, tile.parallel)
+                done = done.parallel(stage.name, block).in_registers(stage.name, tile.inner)
+                done = self.accumulate(done, stage.name, nest, tile, (block, *order), hardware)
                 label = f"{'>'.join(order) or 'flat'}/{'>'.join(a.name for a in reduce_order)}"
                 out.append(done.variant(label).finish(stage.name, accumulator))
         return out
@@ -126,54 +110,34 @@ class MultiLevelTiling(SketchRule):
         lanes = hardware.float_lanes
         long = [a for a in axes[:-1] if a.extent.value > 1]
         parallel = [a.name for a in axes[:-1] if a.extent.value == 1]
-        serial: list[str] = []
-        inner: list[str] = []
+        serial: list[Loop] = []
+        inner: list[Loop] = []
         factors: dict[str, Expr | int] = {}
         for i, axis in enumerate(long):
-            extent, columns = int(axis.extent.value), (f"{name}.{axis.name}.blocks", f"{name}.{axis.name}.tile")
-            levels = 2 if i == 0 else 1
-            rows = clamped_tiles(extent, MAX_TILE, levels)
-            group = DecisionGroup.of(f"{name}.{axis.name}", columns[-levels:], rows)
-            draft, values = draft.decide(group)
-            draft = draft.apply(Split(name, axis.name, values, "clamp"))
-            if levels == 2:
-                parallel.append(f"{axis.name}.0")
-            serial.append(f"{axis.name}.{levels - 1}")
-            inner.append(f"{axis.name}.{levels}")
-            factors[axis.name] = values[-1]
+            columns = ("blocks", "tile")[-2 if i == 0 else -1 :]
+            rows = clamped_tiles(int(axis.extent.value), MAX_TILE, len(columns))
+            draft, sizes = draft.choose_row(f"{name}.{axis.name}", columns, rows)
+            draft, (*outer, block, tile) = draft.split(name, axis.name, sizes, "clamp")
+            parallel += outer
+            serial.append(block)
+            inner.append(tile)
+            factors[axis.name] = sizes[-1]
         last = axes[-1]
         tiles = vector_tiles(int(last.extent.value), lanes, MAX_VECTORS)
         if width % lanes and lanes % width:  # which lanes share a group is known where each tile begins with one
             tiles = [row for row in tiles if row[-1] * lanes % width == 0] or tiles
-        columns = (f"{name}.{last.name}.blocks", f"{name}.{last.name}.vectors")
-        draft, (blocks, vectors) = draft.decide(DecisionGroup.of(f"{name}.{last.name}", columns, tiles))
-        draft = draft.apply(Split(name, last.name, (blocks, vectors, lanes), "guard"))
+        draft, (blocks, vectors) = draft.choose_row(f"{name}.{last.name}", ("blocks", "vectors"), tiles)
+        draft, (first, block, *vector) = draft.split(name, last.name, (blocks, vectors, lanes), "guard")
         factors[last.name] = vectors
-        parallel.append(f"{last.name}.0")
-        serial.append(f"{last.name}.1")
-        inner += [f"{last.name}.2", f"{last.name}.3"]
-        tile = _Tile(tuple(parallel), tuple(serial), tuple(inner), factors)
+        found = _Tile((*parallel, first), (*serial, block), (*inner, *vector), factors)
         registers = lift(product(factors.values()))
-        needed = registers + vectors + 1
-        draft = draft.require("registers", needed, hardware.vector_registers)
-        return draft, tile
+        return draft.require("registers", registers + vectors + 1, hardware.vector_registers), found
 
     def serial_orders(self, tile: _Tile) -> list[tuple[str, ...]]:
         """Channels innermost (the input tile is reused at once), or rows innermost (the weights are)."""
         if len(tile.serial) == 1:
             return [tile.serial]
         return [tile.serial, (tile.serial[-1], *tile.serial[:-1])]
-
-    def loops(self, draft: Draft, name: str, tile: _Tile, order: Sequence[str]) -> Draft:
-        steps: list[Step] = [Reorder(name, (*tile.parallel, *order, *tile.inner))]
-        loop = tile.parallel[0]
-        if len(tile.parallel) > 1:
-            steps.append(Fuse(name, tile.parallel))
-            loop = "_".join(tile.parallel)
-        steps.append(Annotate(name, loop, "parallel"))
-        steps += [Annotate(name, leaf, "unroll") for leaf in tile.inner[:-1]]
-        steps.append(Annotate(name, tile.inner[-1], "vectorize"))
-        return draft.apply(*steps)
 
     # ------------------------------------------------------------------ the accumulators' loops
     def reduce_orders(self, axes: Sequence[Axis]) -> list[tuple[Axis, ...]]:
@@ -187,59 +151,60 @@ class MultiLevelTiling(SketchRule):
         return [(*others[:1], long, *others[1:]), (long, *others)]
 
     def accumulate(
-        self, draft: Draft, output: str, nest: _Reduction, tile: _Tile, serial: Sequence[str], hardware: Hardware
+        self, draft: Draft, output: str, nest: _Reduction, tile: _Tile, around: Sequence[Loop], hardware: Hardware
     ) -> Draft:
+        """The loops of the sum, inside those of the output.
+
+        Args:
+            around: the output's loops outside of a register tile: the parallel one, then those over tiles.
+        """
         lanes, name = hardware.float_lanes, nest.stage
-        draft = draft.apply(ComputeAt(name, output, serial[-1]))
-        outer: list[str] = []
-        unrolled: list[str] = []
+        draft = draft.compute_at(name, output, around[-1])
+        outer: list[Loop] = []
+        inner: dict[str, tuple[Loop, ...]] = {}
         factors: dict[str, tuple[Expr | int, ...]] = {}
         for axis in nest.order:
-            extent = int(axis.extent.value)
-            depth = nest.depth(axis)
+            extent, depth = int(axis.extent.value), nest.depth(axis)
             if extent == 1:
                 outer.append(axis.name)
                 continue
             rows = reduce_tiles(extent // depth, MAX_REDUCE_UNROLL)
-            group = DecisionGroup.of(f"{output}.{axis.name}", (f"{output}.{axis.name}.unroll",), rows)
-            draft, (factor,) = draft.decide(group)
+            draft, (factor,) = draft.choose_row(f"{output}.{axis.name}", ("unroll",), rows)
             tail = "exact" if all((extent // depth) % r[0] == 0 for r in rows) else "peel"
             factors[axis.name] = (factor, depth) if depth > 1 else (factor,)
-            draft = draft.apply(Split(name, axis.name, factors[axis.name], tail))
-            outer.append(f"{axis.name}.0")
-            unrolled.append(f"{axis.name}.1")
-        stage = draft.state.stage(name)
-        spatial = [a.name for a in stage.axes]
-        last = spatial.pop()
-        tensor = () if nest.intrinsic is None else (f"{nest.long.name}.2",)
-        slid = None if tensor else sliding(stage, nest.order, tile)
-        if slid is None or slid not in factors:
-            around = (*unrolled, *spatial, f"{last}.0")
+            draft, (steps, *within) = draft.split(name, axis.name, factors[axis.name], tail)
+            outer.append(steps)
+            inner[axis.name] = (steps, *within)
+        *spatial, last = draft.stage(name).spatial
+        draft, (vectors, vector) = draft.split(name, last, (lanes,))
+        unrolled = [loops[1] for loops in inner.values()]
+        tensor = () if nest.intrinsic is None else inner[nest.long.name][2:]
+        slid = None if tensor else sliding(draft.stage(name), nest.order, tile)
+        if slid is None or slid not in inner:
+            body = (*unrolled, *spatial, vectors)
         else:
-            around = (*(leaf for leaf in unrolled if leaf != f"{slid}.1"), f"{last}.0", *spatial, f"{slid}.1")
-            window = lift(product(tile.factors.values())) + 2 * lift(factors[slid][0]) + 1
-            draft = draft.require("registers with a window", window, hardware.vector_registers)
-        loops = (*outer, *around, f"{last}.1", *tensor)
-        draft = draft.apply(Split(name, last, (lanes,), "exact"), Reorder(name, loops))
-        draft = draft.apply(*(Annotate(name, leaf, "unroll") for leaf in (*unrolled, *spatial, f"{last}.0")))
-        draft = draft.apply(Annotate(name, f"{last}.1", "vectorize"))
+            window = inner[slid][1]
+            body = (*(loop for loop in unrolled if loop != window), vectors, *spatial, window)
+            needed = lift(product(tile.factors.values())) + 2 * lift(factors[slid][0]) + 1
+            draft = draft.require("registers with a window", needed, hardware.vector_registers)
+        draft = draft.reorder(name, *outer, *body, vector, *tensor)
+        draft = draft.unroll(name, *unrolled, *spatial, vectors).vectorize(name, vector)
         if nest.intrinsic is not None:
-            draft = draft.apply(Tensorize(name, f"{last}.1", nest.intrinsic.name))
-        body = lift(product(tile.factors.values())) * product(f[0] for f in factors.values())
-        draft = draft.require("unrolled operations", body, MAX_UNROLL)
+            draft = draft.tensorize(name, vector, nest.intrinsic.name)
+        operations = lift(product(tile.factors.values())) * product(f[0] for f in factors.values())
+        draft = draft.require("unrolled operations", operations, MAX_UNROLL)
         draft = self.pack_constants(draft, nest, last, factors, lift(tile.vectors) * lanes)
-        if nest.long.name in factors and _packed_bytes(draft, name) > hardware.l1_bytes:
-            draft = draft.apply(Pragma(name, f"{nest.long.name}.0", "prefetch_bytes", PREFETCH_BYTES))
-        parallel = "_".join(tile.parallel)
-        anchors = tuple((output, leaf) for leaf in (parallel, serial[0]))
-        return _with_anchors(draft, name, anchors if len(serial) > 1 else anchors[:1])
+        if nest.long.name in inner and _packed_bytes(draft, name) > hardware.l1_bytes:
+            draft = draft.pragma(name, inner[nest.long.name][0], "prefetch_bytes", PREFETCH_BYTES)
+        anchors = tuple((output, loop) for loop in around[: 2 if len(tile.serial) > 1 else 1])
+        return replace(draft, anchors={**draft.anchors, name: anchors})
 
     def pack_constants(
         self, draft: Draft, nest: _Reduction, last: str, factors: dict[str, tuple[Expr | int, ...]], block: Expr
     ) -> Draft:
         """Lays weights out in the order they are read: vector blocks outermost, then the reduction as it is looped."""
         names = [a.name for a in nest.order]
-        stage = draft.state.stage(nest.stage)
+        stage = draft.stage(nest.stage)
         for node in walk(stage.body):
             axes = packable(draft, stage, node)
             if axes is None:
@@ -251,51 +216,15 @@ class MultiLevelTiling(SketchRule):
                 parts += [(axes.index(a), level) for a in names if a in axes and level <= len(factors.get(a, ()))]
             parts.append((axes.index(last), 1))
             parts += [(axes.index(a), 2) for a in names if a in axes and len(factors.get(a, ())) > 1]
-            packing = tuple(split.get(a, ()) for a in axes)
-            draft = draft.apply(Pack(node.args[0], packing, tuple(parts)))
+            draft = draft.pack(node.args[0], [split.get(a, ()) for a in axes], parts)
         return draft
 
 
 def _packed_bytes(draft: Draft, name: str) -> int:
     """Bytes of the constants that a stage reads and that have been packed."""
-    sources = [draft.state.input(read) for read in draft.state.stage(name).reads()]
+    sources = [draft.state.input(read) for read in draft.stage(name).reads()]
     packed = [s for s in sources if s is not None and s.layout is not None]
     return sum(dtype_bytes(s.dtype) * prod(s.shape) for s in packed)
-
-
-def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
-    """The axes that index a constant not packed so far, each by itself and the last spatial one among them."""
-    source = draft.state.input(node.args[0]) if node.op == "load" else None
-    if source is None or not source.constant or source.layout is not None:
-        return None
-    axes = tuple(str(i.args[0]) if i.op == "var" else "" for i in node.args[1:])
-    last = stage.axes[-1].name
-    return axes if last in axes and "" not in axes and len(set(axes)) == len(axes) else None
-
-
-def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[TensorIntrin, Axis] | None:
-    """An instruction of the machine that computes the stage's body over its last axis and a reduce axis, and that axis.
-
-    The shared operand must run along the reduce axis in memory, the other be a constant, which packing lays out. The
-    body is that with inlined stages put in: what these compute, an instruction does not.
-    """
-    if not stage.axes:
-        return None
-    last, body = stage.axes[-1].name, expanded(stage, draft.state)
-    loads = [n for n in walk(body) if n.op == "load"]
-    shared = [n for n in loads if last not in {v for i in n.args[1:] for v in variables(i)}]
-    weights = [n for n in loads if n not in shared]
-    for intrinsic in available(hardware):
-        for axis in stage.reduce_axes:
-            if (
-                stage.reducer == intrinsic.reducer
-                and int(axis.extent.value) % intrinsic.extents[1] == 0
-                and shape_of(body, [last, axis.name]) == intrinsic.pattern
-                and all(n.args[-1] is var(axis.name) for n in shared)
-                and all(n in walk(stage.body) and packable(draft, stage, n) for n in weights)
-            ):
-                return intrinsic, axis
-    return None
 
 
 def group_width(stage: Stage, axis: str) -> int:
@@ -340,7 +269,3 @@ class _Reduction:
     def depth(self, axis: Axis) -> int:
         """Steps of `axis` one instruction takes."""
         return self.intrinsic.extents[1] if self.intrinsic is not None and axis is self.long else 1
-
-
-def _with_anchors(draft: Draft, name: str, anchors: tuple[tuple[str, str], ...]) -> Draft:
-    return replace(draft, anchors={**draft.anchors, name: anchors})

@@ -9,17 +9,8 @@ from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import Expr, const, lift, substitute
 from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Constraint
+from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import (
-    Annotate,
-    CacheRead,
-    ComputeAt,
-    Fuse,
-    Relayout,
-    Reorder,
-    Split,
-    Step,
-)
 from search_space.sketch.base import Draft
 from search_space.sketch.reads import reads_of, same_places, variable
 
@@ -67,18 +58,10 @@ def divided(draft: Draft, name: str, whole: Number, part: Number) -> Draft:
     return limited(draft, name, lift(whole) % part, const(0))
 
 
-def cached(draft: Draft, tensor: str, scope: str, *readers: str) -> tuple[Draft, str]:
-    """The draft with a copy of a tensor for some of its readers, and the copy's name."""
-    before = {s.name for s in draft.state.stages}
-    draft = draft.apply(CacheRead(tensor, scope, readers))
-    (copy,) = (s.name for s in draft.state.stages if s.name not in before)
-    return draft, copy
-
-
 def copied(
     draft: Draft,
     tensor: str,
-    place: tuple[str, str],
+    place: tuple[str, Loop],
     threads: Threads,
     vector: Number,
     order: Sequence[int] | None = None,
@@ -92,39 +75,33 @@ def copied(
         order, pad: how the copy is stored, see `Relayout`.
         loops: the order in which the tensor's dimensions lie in memory, the last fastest; as they are by default.
     """
-    draft, copy = cached(draft, tensor, "shared", place[0])
-    stage = draft.state.stage(copy)
-    steps: list[Step] = [ComputeAt(copy, *place)]
-    natural = tuple(range(len(stage.axes)))
+    draft, copy = draft.cache_read(tensor, "shared", place[0])
+    draft, axes = draft.compute_at(copy, *place), draft.stage(copy).spatial
+    natural = tuple(range(len(axes)))
     if (order is not None and tuple(order) != natural) or pad != 0:
-        steps.append(Relayout(copy, tuple(order or natural), pad))
-    leaves = stage.leaves if loops is None else tuple(stage.leaves[d] for d in loops)
-    steps += [Reorder(copy, leaves)] if leaves != stage.leaves else []
-    draft = draft.apply(*steps)
+        draft = draft.relayout(copy, order or natural, pad)
+    leaves = axes if loops is None else tuple(axes[d] for d in loops)
+    if leaves != axes:
+        draft = draft.reorder(copy, *leaves)
     return cooperative(draft, copy, leaves, threads, vector).finish(copy), copy
 
 
-def cooperative(draft: Draft, name: str, leaves: Sequence[str], threads: Threads, vector: Number) -> Draft:
+def cooperative(draft: Draft, name: str, loops: Sequence[Loop], threads: Threads, vector: Number) -> Draft:
     """The loops of a stage as one, dealt out to all threads of a block in vectors."""
-    fused = "_".join(leaves)
-    steps: list[Step] = [Fuse(name, tuple(leaves))] if len(leaves) > 1 else []
     tags = threads.tags
-    steps.append(Split(name, fused, (*(extent for _, extent in tags), vector), "guard"))
-    steps += [Annotate(name, f"{fused}.{i + 1}", tag) for i, (tag, _) in enumerate(tags)]
-    steps.append(Annotate(name, f"{fused}.{len(tags) + 1}", "vectorize"))
-    return draft.apply(*steps)
+    draft, fused = draft.fuse(name, loops)
+    draft, (_, *dealt, lane) = draft.split(name, fused, (*(extent for _, extent in tags), vector), "guard")
+    for loop, (tag, _) in zip(dealt, tags, strict=True):
+        draft = draft.bind(name, loop, tag)
+    return draft.vectorize(name, lane)
 
 
-def fragment(draft: Draft, tensor: str, place: tuple[str, str], vector: Number) -> Draft:
+def fragment(draft: Draft, tensor: str, place: tuple[str, Loop], vector: Number) -> Draft:
     """A copy of what one thread reads of a shared tile, in registers."""
-    draft, copy = cached(draft, tensor, "local", place[0])
-    *outer, last = draft.state.stage(copy).leaves
-    return draft.apply(
-        ComputeAt(copy, *place),
-        Split(copy, last, (vector,), "exact"),
-        *(Annotate(copy, leaf, "unroll") for leaf in (*outer, f"{last}.0")),
-        Annotate(copy, f"{last}.1", "vectorize"),
-    ).finish(copy)
+    draft, copy = draft.cache_read(tensor, "local", place[0])
+    *outer, last = draft.stage(copy).leaves
+    draft, inner = draft.compute_at(copy, *place).split(copy, last, (vector,))
+    return draft.in_registers(copy, (*outer, *inner)).finish(copy)
 
 
 def with_threads(draft: Draft, threads: Number, registers: Number, gpu: GpuLimits, most: int) -> Draft:

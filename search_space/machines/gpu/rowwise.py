@@ -11,23 +11,12 @@ from dataclasses import dataclass
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, walk
-from search_space.schedule.state import Axis, Stage
-from search_space.schedule.steps import (
-    Annotate,
-    CacheWrite,
-    ComputeAt,
-    ComputeInline,
-    Fuse,
-    Reorder,
-    Rfactor,
-    SetScope,
-    Split,
-    Step,
-)
+from search_space.machines.gpu.blocks import Number, Threads, gpu_of, limited
+from search_space.machines.shared.rows import row_group
+from search_space.schedule.builder import Loop
+from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import in_row
-from search_space.sketch.rules.gpu_common import Number, Threads, cached, gpu_of, limited
-from search_space.sketch.rules.rowwise import RowWise
 from search_space.sketch.tables import DecisionGroup
 
 COLUMNS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -41,13 +30,11 @@ class Row:
     Attributes:
         threads: along rows and columns; vector: elements a thread reads at once.
         axis: position of the axis that threads run over, among those of the rows.
-        place: the loop over blocks, at which everything is computed.
     """
 
     threads: Threads
     vector: Number
     axis: int
-    place: tuple[str, str]
 
 
 class GpuRowWise(SketchRule):
@@ -60,16 +47,16 @@ class GpuRowWise(SketchRule):
     name = "gpu_row_wise"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return hardware.gpu is not None and RowWise().matches(draft, stage, hardware)
+        return row_group(draft, stage) is not None
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        group = RowWise().group(draft, stage)
+        group = row_group(draft, stage)
         assert group is not None
         rows = len(next(s for s in group if s.reducer is not None).axes)
         kept = [s.name for s in group if s.reducer is None and s is not stage and len(s.axes) > rows]
         scalars = [s.name for s in group if s.reducer is None and s is not stage and len(s.axes) == rows]
-        draft = draft.apply(*(ComputeInline(name) for name in scalars)).finish(*scalars)
-        again = draft.apply(*(ComputeInline(name) for name in reversed(kept))).finish(*kept)
+        draft = draft.compute_inline(*scalars).finish(*scalars)
+        again = draft.compute_inline(*reversed(kept)).finish(*kept)
         out = [self.variant(again, stage, group, rows, hardware).variant("again")]
         read = self.rows_read(again, rows)
         if read:
@@ -107,35 +94,35 @@ class GpuRowWise(SketchRule):
         name = output.name
         reductions = [s.name for s in draft.state.stages if s.reducer is not None]
         if output.reducer is not None:
-            before = {s.name for s in draft.state.stages}
-            draft = draft.apply(CacheWrite(name, "shared"))
-            (made,) = (s.name for s in draft.state.stages if s.name not in before)
+            draft, made = draft.cache_write(name, "shared")
             reductions[reductions.index(name)] = made
         draft, row = self.dealt(draft, name, group, rows, hardware)
-        draft = self.output(draft, name, rows, row)
+        draft, place = self.output(draft, name, rows, row)
         for member in reversed([s.name for s in draft.state.stages if s.attach.kind != "inline"]):
             if member == name:
                 continue
-            draft = draft.apply(ComputeAt(member, *row.place), SetScope(member, "shared"))
+            draft = draft.compute_at(member, *place).set_scope(member, "shared")
             if member in reductions:
-                draft = self.reduction(draft, member, rows, row)
+                draft = self.reduction(draft, member, row)
             else:
-                draft = self.along(draft, member, rows, row)
+                draft = self.along(draft, member, row)
         for read in copied:
-            draft = self.copy(draft, read, rows, row)
+            readers = [s.name for s in draft.state.stages if read in s.reads()]
+            draft, copy = draft.cache_read(read, "shared", *readers)
+            draft = self.along(draft.compute_at(copy, *place), copy, row)
         return draft
 
     # ------------------------------------------------------------------ decisions
     def dealt(
         self, draft: Draft, name: str, group: Sequence[Stage], rows: int, hardware: Hardware
     ) -> tuple[Draft, Row]:
-        axes = draft.state.stage(name).axes[:rows]
+        axes = draft.stage(name).axes[:rows]
         position = max(range(rows), key=lambda i: int(axes[i].extent.value))
         long, columns = int(axes[position].extent.value), row_length(group, rows)
         gpu = gpu_of(hardware)
         widest = max(dtype_bytes(n.dtype) for s in group for n in (s.body, *walk(s.body)) if n.op == "load")
-        vectors = [(v,) for v in (1, 2, 4, 8) if columns % v == 0 and v <= 16 // widest]
-        draft, (vector,) = draft.decide(DecisionGroup.of(f"{name}.vector", (f"{name}.vector",), vectors))
+        vectors = [v for v in (1, 2, 4, 8) if columns % v == 0 and v <= 16 // widest]
+        draft, vector = draft.choose(f"{name}.vector", vectors)
         found = [
             (y, x)
             for x in COLUMNS
@@ -144,61 +131,40 @@ class GpuRowWise(SketchRule):
         ]
         found = found or [(1, min(gpu.warp, columns))]
         draft, (y, x) = draft.decide(DecisionGroup.of(f"{name}.threads", (f"{name}.rows", f"{name}.columns"), found))
-        leaf = "_".join((*(a.name for i, a in enumerate(axes) if i != position), f"{axes[position].name}.0"))
-        return limited(draft, "vectors of a row", x * vector, max(columns, int(gpu.warp))), Row(
-            Threads(y, x), vector, position, (name, leaf)
-        )
+        draft = limited(draft, "vectors of a row", x * vector, max(columns, int(gpu.warp)))
+        return draft, Row(Threads(y, x), vector, position)
 
     # ------------------------------------------------------------------ loops
-    def output(self, draft: Draft, name: str, rows: int, row: Row) -> Draft:
-        stage = draft.state.stage(name)
-        axes = [a.name for a in stage.axes[:rows]]
-        split = axes.pop(row.axis)
-        outer = (*axes, f"{split}.0")
-        steps: list[Step] = [Split(name, split, (row.threads.y,), "guard")]
-        rest = tuple(leaf for leaf in stage.leaves if leaf not in (*axes, split))
-        steps.append(Reorder(name, (*outer, f"{split}.1", *rest)))
-        steps += [Fuse(name, outer)] if len(outer) > 1 else []
-        steps += [Annotate(name, row.place[1], "blockIdx.x"), Annotate(name, f"{split}.1", "threadIdx.y")]
-        draft = draft.apply(*steps)
-        return self.columns(draft, name, stage.axes[-1], row) if len(stage.axes) > rows else draft
+    def output(self, draft: Draft, name: str, rows: int, row: Row) -> tuple[Draft, tuple[str, Loop]]:
+        """The output's loops; and the one over blocks of rows, at which everything is computed."""
+        stage = draft.stage(name)
+        *others, split = (*stage.spatial[: row.axis], *stage.spatial[row.axis + 1 : rows], stage.spatial[row.axis])
+        rest = [leaf for leaf in stage.leaves if leaf not in (*others, split)]
+        draft, (outer, within) = draft.split(name, split, (row.threads.y,), "guard")
+        draft = draft.reorder(name, *others, outer, within, *rest)
+        draft, block = draft.fuse(name, (*others, outer))
+        draft = draft.bind(name, block, "blockIdx.x").bind(name, within, "threadIdx.y")
+        draft = self.columns(draft, name, stage.spatial[-1], row) if len(stage.axes) > rows else draft
+        return draft, (name, block)
 
-    def columns(self, draft: Draft, name: str, axis: Axis, row: Row) -> Draft:
+    def columns(self, draft: Draft, name: str, loop: Loop, row: Row) -> Draft:
         """The threads of a row, in vectors."""
-        return draft.apply(
-            Split(name, axis.name, (row.threads.x, row.vector), "guard"),
-            Annotate(name, f"{axis.name}.1", "threadIdx.x"),
-            Annotate(name, f"{axis.name}.2", "vectorize"),
-        )
+        draft, (_, thread, lane) = draft.split(name, loop, (row.threads.x, row.vector), "guard")
+        return draft.bind(name, thread, "threadIdx.x").vectorize(name, lane)
 
-    def along(self, draft: Draft, name: str, rows: int, row: Row) -> Draft:
-        """What is computed of whole rows and kept."""
-        stage = draft.state.stage(name)
-        draft = draft.apply(Annotate(name, stage.axes[row.axis].name, "threadIdx.y"))
-        return self.columns(draft, name, stage.axes[-1], row)
+    def along(self, draft: Draft, name: str, row: Row) -> Draft:
+        """What is computed or copied of whole rows and kept."""
+        axes = draft.stage(name).spatial
+        return self.columns(draft.bind(name, axes[row.axis], "threadIdx.y"), name, axes[-1], row)
 
-    def reduction(self, draft: Draft, name: str, rows: int, row: Row) -> Draft:
+    def reduction(self, draft: Draft, name: str, row: Row) -> Draft:
         """Each thread's share in a register, then all threads' results, by the threads together."""
-        axis = draft.state.stage(name).reduce_axes[0].name
-        before = {s.name for s in draft.state.stages}
-        share = f"{axis}.1"
-        draft = draft.apply(Split(name, axis, (row.threads.x, row.vector), "guard"), Rfactor(name, share))
-        (partial,) = (s.name for s in draft.state.stages if s.name not in before)
-        return draft.apply(
-            Annotate(name, draft.state.stage(name).axes[row.axis].name, "threadIdx.y"),
-            Annotate(name, share, "threadIdx.x"),
-            SetScope(partial, "local"),
-            ComputeAt(partial, name, share),
-            Annotate(partial, f"{axis}.2", "vectorize"),
-        ).finish(partial)
-
-    def copy(self, draft: Draft, read: str, rows: int, row: Row) -> Draft:
-        """The rows of an input in shared memory, for all stages that read them."""
-        readers = [s.name for s in draft.state.stages if read in s.reads()]
-        draft, copy = cached(draft, read, "shared", *readers)
-        axis = draft.state.stage(copy).axes[row.axis].name
-        draft = draft.apply(ComputeAt(copy, *row.place), Annotate(copy, axis, "threadIdx.y"))
-        return self.columns(draft, copy, draft.state.stage(copy).axes[-1], row)
+        (axis,) = draft.stage(name).reduced
+        draft, (_, share, lane) = draft.split(name, axis, (row.threads.x, row.vector), "guard")
+        draft, partial = draft.rfactor(name, share)
+        draft = draft.bind(name, draft.stage(name).spatial[row.axis], "threadIdx.y").bind(name, share, "threadIdx.x")
+        draft = draft.set_scope(partial, "local").compute_at(partial, name, share)
+        return draft.vectorize(partial, lane).finish(partial)
 
 
 def row_length(group: Sequence[Stage], rows: int) -> int:

@@ -8,12 +8,12 @@ from math import prod
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes, lift, product, var, variables, walk
 from search_space.lower.inline import inline_stages
+from search_space.machines.gpu.blocks import gpu_of, same_elements
+from search_space.machines.gpu.products import in_parts, two_factors
+from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
-from search_space.schedule.steps import Annotate, CacheWrite, ComputeAt, Fuse, Reorder, SetScope, Split, Step
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import ends_in
-from search_space.sketch.rules.gpu_common import gpu_of, same_elements
-from search_space.sketch.rules.gpu_products import PART, in_parts, two_factors
 from search_space.sketch.tables import DecisionGroup
 
 THREADS = (32, 64, 128, 256, 512, 1024)
@@ -36,21 +36,23 @@ class GpuElementwise(SketchRule):
     name = "gpu_elementwise"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return hardware.gpu is not None
+        return True
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         name = stage.name
         if not stage.axes:  # one thread
             return [draft.finish(name)]
-        out = self.parts(draft, stage, hardware)
-        draft, sums = self.reduction(draft, stage)
-        leaves, last = [a.name for a in stage.axes], int(stage.axes[-1].extent.value)
+        found, sums, out = self.reduced(draft, stage), None, list[Draft]()
+        if found is not None:
+            out = self.parts(draft, found, hardware)
+            draft, sums = draft.sums_in("local", found.name, name)
+        last = int(stage.axes[-1].extent.value)
         count = prod(int(a.extent.value) if a.extent.is_const else PARTS[0] for a in stage.axes)
         flat = sums is None and self.same_places(draft, stage)
         widths = [v for v in (1, 2, 4, 8, 16) if v <= 16 // widest(draft, stage) and (count if flat else last) % v == 0]
-        if sums is not None and not reads_along(draft.state.stage(sums), stage.axes[-1].name):
+        if sums is not None and not reads_along(draft.stage(sums), stage.spatial[-1]):
             widths = [1]
-        draft, (vector,) = draft.decide(DecisionGroup.of(f"{name}.vector", (f"{name}.vector",), [(v,) for v in widths]))
+        draft, vector = draft.choose(f"{name}.vector", widths)
         gpu = gpu_of(hardware)
         most = max(THREADS[0], count // gpu.sms)  # of a block, so that there is one for each multiprocessor
         rows = [
@@ -61,89 +63,68 @@ class GpuElementwise(SketchRule):
         ]
         columns = (f"{name}.threads", f"{name}.repeats")
         draft, (threads, repeats) = draft.decide(DecisionGroup.of(f"{name}.threads", columns, rows))
-        steps: list[Step] = []
         if flat:
-            whole = "_".join(leaves)
-            steps += [Fuse(name, tuple(leaves))] if len(leaves) > 1 else []
-            steps.append(Split(name, whole, (repeats, threads, vector), "guard"))
-            inner = f"{whole}.3"
+            draft, whole = draft.fuse(name, stage.spatial)
+            draft, (block, repeat, thread, lane) = draft.split(name, whole, (repeats, threads, vector), "guard")
         else:
-            steps.append(Split(name, leaves[-1], (vector,), "exact"))
-            leaves[-1], inner = f"{leaves[-1]}.0", f"{leaves[-1]}.1"
-            whole = "_".join(leaves)
-            steps += [Fuse(name, tuple(leaves))] if len(leaves) > 1 else []
-            steps.append(Split(name, whole, (repeats, threads), "guard"))
-        block, repeat, thread = (f"{whole}.{level}" for level in range(3))
-        steps += [
-            Reorder(name, (block, thread, repeat)),
-            Annotate(name, block, "blockIdx.x"),
-            Annotate(name, thread, "threadIdx.x"),
-            Annotate(name, repeat, "unroll"),
-            Annotate(name, inner, "vectorize"),
-        ]
-        draft = draft.apply(*steps)
+            draft, (vectors, lane) = draft.split(name, stage.spatial[-1], (vector,))
+            draft, whole = draft.fuse(name, (*stage.spatial[:-1], vectors))
+            draft, (block, repeat, thread) = draft.split(name, whole, (repeats, threads), "guard")
+        draft = draft.reorder(name, block, thread, repeat)
+        draft = draft.bind(name, block, "blockIdx.x").bind(name, thread, "threadIdx.x")
+        draft = draft.unroll(name, repeat).vectorize(name, lane)
         if sums is not None:
-            draft = self.accumulate(draft, sums, name, repeat)
-            draft = draft.finish(sums)
-            if many_products(draft.state.stage(sums)):
+            draft = self.accumulate(draft, sums, name, repeat).finish(sums)
+            if many_products(draft.stage(sums)):
                 draft = replace(draft, last_resort=True)
         return [draft.finish(name), *out]
 
-    def parts(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+    def parts(self, draft: Draft, sums: Stage, hardware: Hardware) -> list[Draft]:
         """Long reductions into few elements: parts of them in blocks of their own, reduced by a second kernel."""
-        sums = stage if stage.reducer is not None else self.reduced(draft, stage)
-        if sums is None or not all(a.extent.is_const for a in sums.reduce_axes):
+        if not all(a.extent.is_const for a in sums.reduce_axes):
             return []
-        if many_products(sums) or any(name.endswith(PART) for name in (sums.name, *sums.reads())):
+        if many_products(sums) or any(name in draft.parts for name in (sums.name, *sums.reads())):
             return []
         axis = max(sums.reduce_axes, key=lambda a: int(a.extent.value))
         extent, depth = int(axis.extent.value), prod(int(a.extent.value) for a in sums.reduce_axes)
-        lengths = [(extent // p,) for p in PARTS if extent % p == 0 and depth // p >= LEAST_PART]
+        lengths = [extent // p for p in PARTS if extent % p == 0 and depth // p >= LEAST_PART]
         gpu = gpu_of(hardware)
         if not lengths or prod(int(a.extent.value) for a in sums.axes) > gpu.sms * gpu.threads_sm:
             return []
         return [in_parts(draft, sums, axis, lengths)]
 
     def reduced(self, draft: Draft, stage: Stage) -> Stage | None:
-        """The reduction that `stage` is the end of."""
+        """The reduction that `stage` is, or is the end of."""
+        if stage.reducer is not None:
+            return stage
         found = [s for s in draft.producers(stage) if s.reducer is not None]
         if len(found) == 1 and same_elements(draft, found[0], stage) and ends_in(draft, found[0], stage):
             return found[0]
         return None
 
-    def reduction(self, draft: Draft, stage: Stage) -> tuple[Draft, str | None]:
-        """The draft with the stage's reduction, if there is one, in registers; and what does it."""
-        if stage.reducer is not None:
-            draft = draft.apply(CacheWrite(stage.name, "local"))
-            return draft, draft.state.stages[draft.state.stages.index(draft.state.stage(stage.name)) - 1].name
-        found = self.reduced(draft, stage)
-        if found is not None:
-            return draft.apply(SetScope(found.name, "local")), found.name
-        return draft, None
-
     def same_places(self, draft: Draft, stage: Stage) -> bool:
         """Whether everything read has the stage's shape and is read at the stage's own indices."""
         for node in walk(inline_stages(draft.state).stage(stage.name).body):
             if node.op == "load":
-                source = draft.state.input(node.args[0]) or draft.state.stage(node.args[0])
+                source = draft.state.input(node.args[0]) or draft.stage(node.args[0])
                 if [lift(e) for e in source.shape] != [a.extent for a in stage.axes]:
                     return False
                 if any(i is not var(a.name) for i, a in zip(node.args[1:], stage.axes, strict=True)):
                     return False
         return True
 
-    def accumulate(self, draft: Draft, sums: str, output: str, place: str) -> Draft:
+    def accumulate(self, draft: Draft, sums: str, output: str, place: Loop) -> Draft:
         """The reduction inside a thread's loops, short axes unrolled."""
-        stage = draft.state.stage(sums)
-        reduced, (*spatial, last) = [a.name for a in stage.reduce_axes], [a.name for a in stage.axes]
-        steps: list[Step] = [ComputeAt(sums, output, place), Reorder(sums, (*reduced, *spatial, last))]
+        stage = draft.stage(sums)
+        *spatial, last = stage.spatial
+        draft = draft.compute_at(sums, output, place).reorder(sums, *stage.reduced, *spatial, last)
         body = lift(1)
         for axis in reversed(stage.reduce_axes):
             body = lift(product([body, axis.extent]))
             if not body.is_const or body.value > MAX_UNROLL:
                 break
-            steps.append(Annotate(sums, axis.name, "unroll"))
-        return draft.apply(*steps, Annotate(sums, last, "vectorize"))
+            draft = draft.unroll(sums, axis.name)
+        return draft.vectorize(sums, last)
 
 
 def many_products(stage: Stage) -> bool:

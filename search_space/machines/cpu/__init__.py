@@ -1,0 +1,1 @@
+"""CPUs: cores with vector registers and caches that fill themselves."""

@@ -1,0 +1,28 @@
+"""The rules for CPUs, in the order in which they are tried. A new one is a file in this folder and a line here."""
+
+from __future__ import annotations
+
+from search_space.machines.base import Machine
+from search_space.machines.cpu.chained import ChainedProducts
+from search_space.machines.cpu.elementwise import Elementwise
+from search_space.machines.cpu.library import LibraryCall
+from search_space.machines.cpu.rowwise import RowWise
+from search_space.machines.cpu.spread import spread, with_copies
+from search_space.machines.cpu.tiling import MultiLevelTiling
+from search_space.machines.cpu.transformed import TransformedProducts
+from search_space.machines.shared.inline import AlwaysInline
+from search_space.machines.shared.pad import PadHandling
+
+CPU = Machine(
+    rules=[
+        AlwaysInline(),
+        PadHandling(spread),
+        LibraryCall(),
+        RowWise(),
+        TransformedProducts(),
+        ChainedProducts(),
+        MultiLevelTiling(),
+        Elementwise(),
+    ],
+    starts=with_copies,
+)

@@ -1,0 +1,39 @@
+"""What the cores of a CPU do in a cycle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CpuRates:
+    """What a core of a CPU does in a cycle, and how fast it is fed.
+
+    The numbers are those of a usual core of a server with vectors as wide as its units: two multiply-adds, two loads
+    and a store in a cycle, as Intel's have them since Haswell and AMD's with 256 bits since Zen 2.
+
+    Attributes:
+        fma, loads, stores: instructions on whole vectors that are started in a cycle.
+        fma_latency: cycles until the result of a multiply-add can be used.
+        issue: instructions of all kinds that are started in a cycle.
+        one: bytes a cycle that a core alone reads from the second-level cache, the third, and memory.
+        each: the same of every core while all of them read.
+        start_seconds: of a parallel loop beyond its work, where all threads are awake.
+        wake_seconds: the same where they sleep.
+        elements: loads of one element each that are started in a cycle, which may be more than of whole vectors.
+    """
+
+    fma: float = 2.0
+    fma_latency: float = 4.0
+    loads: float = 2.0
+    stores: float = 1.0
+    issue: float = 6.0
+    one: tuple[float, float, float] = (64.0, 10.0, 6.0)
+    each: tuple[float, float, float] = (64.0, 10.0, 6.0)
+    start_seconds: float = 6e-7
+    wake_seconds: float = 5e-5
+    elements: float = 2.0
+
+
+USUAL = CpuRates()
+"""Of a core of which nothing else is known."""

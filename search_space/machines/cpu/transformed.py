@@ -1,0 +1,196 @@
+"""Transformed products, such as Winograd convolution: blocks of tiles are transformed, multiplied, transformed back.
+
+A block of output tiles is small enough that its transformed input stays in cache. For every position in a tile there is
+one product of matrices (tiles x channels by channels x filters), held in registers over the whole reduction. The
+transforms run in registers, vectors along the channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from search_space.hardware import Hardware
+from search_space.ir.expr import Expr, lift, product
+from search_space.machines.cpu.spread import spread
+from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_UNROLL, PREFETCH_BYTES
+from search_space.schedule.builder import Loop
+from search_space.schedule.state import Stage
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.tables import nested_tiles, reduce_tiles, vector_tiles
+from search_space.tags import TRANSFORM
+
+MAX_TILE = 14
+MAX_VECTORS = 4
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """The stages of a transformed product, by name, and what is known of them.
+
+    Attributes:
+        output: what is stored, (n, h, w, k); the last pass of the transform back is part of it.
+        back: (i, j, n, y, x, k) its first pass.
+        products: (i, j, n, y, x, k), a sum over channels.
+        tiles, rows: (i, j, n, y, x, c) the second and the first pass of the transform of the input.
+        weights: (i, j, c, k) the transformed weights, a constant.
+        m: output rows and columns of a tile; size: positions along one side of a transformed tile.
+    """
+
+    output: str
+    back: str
+    products: str
+    tiles: str
+    rows: str
+    weights: str
+    m: int
+    size: int
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """Decisions: tiles of a block along y and x, those of a register tile, vectors of filters, steps of the sum."""
+
+    block: tuple[Expr | int, Expr | int]
+    tile: tuple[Expr | int, Expr | int]
+    blocks: Expr | int
+    vectors: Expr | int
+    unroll: Expr | int
+
+
+class TransformedProducts(SketchRule):
+    """Blocks of tiles in parallel, the input transformed for each block; or for the whole image, before."""
+
+    name = "transformed_products"
+
+    def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
+        return stage.name in draft.state.outputs and self.chain(draft, stage) is not None
+
+    def chain(self, draft: Draft, output: Stage) -> _Chain | None:
+        """The stages that lead to `output`, if they form a transformed product."""
+        found: list[Stage] = [output]
+        for _ in range(4):
+            kept = [r for r in draft.producers(found[-1]) if r.tag == TRANSFORM]
+            if len(kept) != 1:
+                return None
+            found += kept
+        _, back, products, tiles, rows = found
+        constants = [r for r in products.reads() if (i := draft.state.input(r)) is not None and i.constant]
+        if products.reducer != "sum" or len(constants) != 1:
+            return None
+        m, size = (int(s.axes[0].extent.value) for s in (back, products))
+        return _Chain(output.name, back.name, products.name, tiles.name, rows.name, constants[0], m, size)
+
+    def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
+        chain = self.chain(draft, stage)
+        assert chain is not None
+        draft, numbers = self.decisions(draft, chain, hardware)
+        out = []
+        for whole in (False, True):
+            done = self.limits(draft, chain, numbers, whole, hardware)
+            done, around = self.output(done, chain, numbers, whole, hardware)
+            done, sums = self.multiply(done, chain, numbers, hardware)
+            done = self.transform(done, chain, None if whole else around, hardware)
+            names = (chain.output, chain.back, chain.products, sums, chain.tiles, chain.rows)
+            out.append(done.variant("image" if whole else "block").finish(*names))
+        return out
+
+    # ------------------------------------------------------------------ decisions
+    def decisions(self, draft: Draft, chain: _Chain, hardware: Hardware) -> tuple[Draft, _Numbers]:
+        products, name = draft.stage(chain.products), chain.output
+        rows, columns, filters = (int(a.extent.value) for a in products.axes[-3:])
+        depth = int(products.reduce_axes[0].extent.value)
+        sides = []
+        for axis, extent in (("y", rows), ("x", columns)):
+            draft, side = draft.choose_row(f"{name}.{axis}", ("block", "tile"), nested_tiles(extent, MAX_TILE))
+            sides.append(side)
+        table = vector_tiles(filters, hardware.float_lanes, MAX_VECTORS)
+        draft, (blocks, vectors) = draft.choose_row(f"{name}.k", ("blocks", "vectors"), table)
+        draft, (unroll,) = draft.choose_row(f"{name}.c", ("unroll",), reduce_tiles(depth, MAX_REDUCE_UNROLL))
+        (y, x) = sides
+        return draft, _Numbers((y[0], x[0]), (y[1], x[1]), blocks, vectors, unroll)
+
+    def limits(self, draft: Draft, chain: _Chain, numbers: _Numbers, whole: bool, hardware: Hardware) -> Draft:
+        """Accumulators fit the registers; what is kept between the transforms fits the second-level cache twice."""
+        accumulators = lift(product(numbers.tile)) * numbers.vectors
+        draft = draft.require("registers", accumulators + numbers.vectors + 1, hardware.vector_registers)
+        draft = draft.require("unrolled operations", accumulators * numbers.unroll, MAX_UNROLL)
+        depth = int(draft.stage(chain.products).reduce_axes[0].extent.value)
+        kept = lift(numbers.blocks) * numbers.vectors * hardware.float_lanes + (0 if whole else depth)
+        tile = FLOAT_BYTES * chain.size**2
+        return draft.require("bytes between transforms", kept * product(numbers.block) * tile, 2 * hardware.l2_bytes)
+
+    # ------------------------------------------------------------------ loops
+    def output(
+        self, draft: Draft, chain: _Chain, numbers: _Numbers, whole: bool, hardware: Hardware
+    ) -> tuple[Draft, Loop]:
+        """Blocks in parallel, tile by tile inside, the transform back in registers; and the loop over blocks."""
+        name, lanes = chain.output, hardware.float_lanes
+        n, *sides, k = draft.stage(name).axes
+        blocks, tiles, point = [], [], []
+        for axis, block in zip(sides, numbers.block, strict=True):
+            tail = "exact" if axis.extent.value % chain.m == 0 else "guard"
+            draft, (tile, row) = draft.split(name, axis.name, (chain.m,), tail)
+            draft, (outer, within) = draft.split(name, tile, (block,), "clamp")
+            blocks.append(outer)
+            tiles.append(within)
+            point.append(row)
+        draft, (k0, k1, k2, k3) = draft.split(name, k.name, (numbers.blocks, numbers.vectors, lanes), "guard")
+        parallel, serial = ((k0, n.name, *blocks), ()) if whole else ((n.name, *blocks), (k0,))
+        draft = draft.reorder(name, *parallel, *serial, *tiles, k1, k2, *point, k3)
+        draft, around = draft.fuse(name, parallel)
+        draft = draft.parallel(name, around).in_registers(name, (*point, k3)).set_scope(chain.back, "local")
+        draft, _ = draft.cache_write(chain.products, "local")
+        draft = draft.compute_at(chain.back, name, k2)
+        draft = draft.compute_at(chain.products, name, around if whole else k0)
+        i, j, *place, c = draft.stage(chain.back).spatial
+        return draft.reorder(chain.back, *place, j, i, c).in_registers(chain.back, (j, i, c)), around
+
+    def multiply(self, draft: Draft, chain: _Chain, numbers: _Numbers, hardware: Hardware) -> tuple[Draft, str]:
+        """The products: a register tile is added up over all channels, then stored; and the stage of the sums."""
+        name, lanes = chain.products, hardware.float_lanes
+        (sums,) = (s.name for s in draft.producers(draft.stage(name)))
+        i, j, n, y, x, k = draft.stage(sums).spatial
+        draft, (y0, y1) = draft.split(name, y, (numbers.tile[0],), "clamp")
+        draft, (x0, x1) = draft.split(name, x, (numbers.tile[1],), "clamp")
+        draft, (k0, k1, k2) = draft.split(name, k, (numbers.vectors, lanes))
+        inner = (y1, x1, k1, k2)
+        draft = draft.reorder(name, i, j, n, k0, y0, x0, *inner).in_registers(name, inner)
+        draft = draft.compute_at(sums, name, x0)
+
+        (channels,) = draft.stage(sums).reduce_axes
+        depth = int(channels.extent.value)
+        tail = "exact" if all(depth % r == 0 for (r,) in reduce_tiles(depth, MAX_REDUCE_UNROLL)) else "peel"
+        draft, (r0, r1) = draft.split(sums, channels.name, (numbers.unroll,), tail)
+        draft, (vectors, vector) = draft.split(sums, k, (lanes,))
+        unrolled = (r1, y, x, vectors, vector)
+        draft = draft.reorder(sums, i, j, n, r0, *unrolled).in_registers(sums, unrolled)
+        parts = ((3, 0), (0, 0), (1, 0), (3, 1), (2, 0), (3, 2))
+        draft = draft.pack(chain.weights, ((), (), (), (numbers.blocks, lift(numbers.vectors) * lanes)), parts)
+        shape = draft.stage(name).shape
+        if FLOAT_BYTES * chain.size**2 * depth * int(shape[-1].value) > hardware.l1_bytes:
+            draft = draft.pragma(sums, r0, "prefetch_bytes", PREFETCH_BYTES)
+        return draft, sums
+
+    def transform(self, draft: Draft, chain: _Chain, block: Loop | None, hardware: Hardware) -> Draft:
+        """The input's transform: a vector of channels of a tile at a time, both passes in registers.
+
+        Args:
+            block: the output's loop over blocks, for each of which it is done; None where it is done before.
+        """
+        name, lanes = chain.tiles, hardware.float_lanes
+        if block is not None:
+            draft = draft.compute_at(name, chain.output, block)
+        i, j, *place, c = draft.stage(name).spatial
+        tail = "exact" if draft.stage(name).axes[-1].extent.value % lanes == 0 else "guard"
+        draft, (vectors, vector) = draft.split(name, c, (lanes,), tail)
+        draft = draft.reorder(name, *place, vectors, i, j, vector).in_registers(name, (i, j, vector))
+        if block is not None:
+            outer = (chain.output, block)
+        else:
+            draft, fused = draft.fuse(name, place)
+            draft, outer = draft.parallel(name, fused), (name, fused)
+        draft = draft.compute_at(chain.rows, name, vectors).set_scope(chain.rows, "local")
+        i, s, *place, c = draft.stage(chain.rows).spatial
+        draft = draft.reorder(chain.rows, *place, s, i, c).in_registers(chain.rows, (s, i, c))
+        return replace(spread(draft, name, hardware), anchors={**draft.anchors, chain.rows: (outer,)})

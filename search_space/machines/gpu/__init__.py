@@ -1,0 +1,1 @@
+"""GPUs: grids of blocks of threads, with memory that a block shares."""

@@ -1,0 +1,32 @@
+"""The pattern of an expression: what it computes on each point of some loops, whatever tensors it reads, and where.
+
+Two expressions of one pattern are computed by the same instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from search_space.ir.expr import Expr, variables
+
+
+def pattern_of_load(node: Expr, loops: Sequence[str]) -> str:
+    """The dtype that a load reads, and which of the loops its indices depend on."""
+    used = [f"#{i}" for i, loop in enumerate(loops) if any(loop in variables(x) for x in node.args[1:])]
+    return f"{node.dtype}({','.join(used)})"
+
+
+def shape_of(value: Expr, loops: Sequence[str]) -> str:
+    """The expression with loads reduced to their dtype and the loops they depend on."""
+    if value.op == "load":
+        return pattern_of_load(value, loops)
+    if value.op == "cast":
+        return f"{value.dtype}<{shape_of(value.args[0], loops)}>"
+    if value.op == "call":
+        return f"{value.args[0]}<{shape_of(value.args[1], loops)}>"
+    if value.op in ("add", "sub", "mul"):
+        left, right = (shape_of(a, loops) for a in value.args)
+        if value.op != "sub" and right < left:
+            left, right = right, left
+        return f"({left} {value.op} {right})"
+    return str(value)

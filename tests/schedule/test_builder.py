@@ -1,0 +1,71 @@
+"""The builder under the facade and the sketch rules: each primitive gives the next schedule and what it made."""
+
+from __future__ import annotations
+
+import pytest
+
+from search_space import te
+from search_space.schedule.builder import Builder
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.state import State, initial_state
+from search_space.schedule.trace import Trace
+
+
+@pytest.fixture
+def start() -> Builder:
+    a, b = te.placeholder((12, 8), name="a"), te.placeholder((8, 20), name="b", constant=True)
+    r = te.reduce_axis((0, 8), "r")
+    c = te.compute((12, 20), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")
+    return Builder(initial_state([c]))
+
+
+def replayed(done: Builder, start: Builder) -> State:
+    return Trace.from_json(done.trace.to_json()).apply(start.state)
+
+
+def test_loops_are_those_that_the_steps_made(start: Builder) -> None:
+    (i, j), (r,) = start.stage("c").spatial, start.stage("c").reduced
+    done, (i0, i1) = start.split("c", i, (4,))
+    done, (j0, j1, lanes) = done.split("c", j, (2, 4), "guard")
+    assert done.stage("c").leaves == (i0, i1, j0, j1, lanes, r)
+    done = done.reorder("c", i0, j0, i1, j1, lanes)
+    done, block = done.fuse("c", (i0, j0))
+    done = done.parallel("c", block).in_registers("c", (i1, j1, lanes)).pragma("c", r, "prefetch_bytes", 64)
+    assert done.stage("c").leaves == (block, i1, j1, lanes, r)
+    assert dict(done.stage("c").kinds) == {block: "parallel", i1: "unroll", j1: "unroll", lanes: "vectorize"}
+    assert replayed(done, start) == done.state and start.trace == Trace()
+
+
+def test_one_loop_alone_is_fused_by_no_step(start: Builder) -> None:
+    done, loop = start.fuse("c", ("i",))
+    assert loop == "i" and done is start
+    assert start.compute_inline() == start
+
+
+def test_stages_are_those_that_the_steps_made(start: Builder) -> None:
+    done, sums = start.cache_write("c", "local")
+    done, copy = done.cache_read("a", "shared", sums)
+    assert {s.name for s in done.state.stages} == {"c", sums, copy}
+    assert done.stage("c").reads() == (sums,) and copy in done.stage(sums).reads()
+    done, (_, part) = done.split(sums, done.stage(sums).reduced[0], (4,))
+    done, partial = done.rfactor(sums, part)
+    assert done.stage(partial).spatial[-1] == part and done.stage(sums).reduced == (part,)
+    done = done.compute_at(copy, partial, done.stage(partial).leaves[0]).set_scope(partial, "local")
+    done = done.relayout(partial, (2, 0, 1), 1).pack("b", ((), (4,)), ((1, 0), (0, 0), (1, 1)))
+    assert replayed(done, start) == done.state
+
+
+def test_a_subclass_keeps_what_it_adds(start: Builder) -> None:
+    class Named(Builder):
+        pass
+
+    done, _ = Named(start.state).split("c", "i", (3,))
+    assert isinstance(done, Named)
+
+
+def test_what_is_illegal_changes_nothing(start: Builder) -> None:
+    with pytest.raises(ScheduleError, match="`factor` must divide extent, but got factor=5, extent=12"):
+        start.split("c", "i", (5,))
+    with pytest.raises(ScheduleError, match="`axes` must be adjacent"):
+        start.fuse("c", ("i", "r"))
+    assert start.trace == Trace()
