@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from costmodel.columns import Value
+from costmodel.features.estimators.base import COST, Terms
 from costmodel.features.nest import LINE, Nest
-from costmodel.features.roofline import COST, Terms
 from costmodel.features.statement import Access
 from search_space.ir.expr import dtype_bytes
 

@@ -11,7 +11,7 @@ import pytest
 from costmodel.columns import Tape
 from costmodel.features import FeatureExtractor
 from costmodel.features.columns_of import Columns
-from costmodel.features.conflicts import content, crowding
+from costmodel.features.estimators.conflicts import content, crowding
 from costmodel.features.nest import LINE, Nest
 from costmodel.features.statement import statements
 from search_space import workloads

@@ -13,8 +13,8 @@ from autotune.stages import by_roofline
 from autotune.task import Task
 from autotune.tuning import Settings
 from costmodel.features import FeatureExtractor
+from costmodel.features.estimators.cpu import PERMUTED
 from costmodel.features.groups import NAMES
-from costmodel.features.roofline import PERMUTED
 from search_space import te, workloads
 from search_space.ir.expr import var
 from search_space.lower import cleanup, lower
