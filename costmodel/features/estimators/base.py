@@ -9,11 +9,13 @@ from typing import Protocol
 from costmodel.columns import Value
 from costmodel.features.nest import Nest
 from search_space.hardware import Hardware
+from search_space.ir.semantics import BINARY, FUNCTIONS
 from search_space.ir.stmt import LoopProgram
 
 OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
-# Vector instructions that an operation counts for: those of our polynomials, and how long units are kept by divisions.
-COST = {"div": 8.0, "sqrt": 10.0, "rsqrt": 12.0, "exp": 12.0, "log": 16.0, "tanh": 20.0, "erf": 20.0, "sigmoid": 20.0}
+COST = {name: row.cost for name, row in (BINARY | FUNCTIONS).items() if row.cost > 1}
+"""Vector instructions that an operation counts for: those of the functions' code, and how long units are kept by
+divisions."""
 
 
 @dataclass(frozen=True)
