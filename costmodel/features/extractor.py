@@ -8,14 +8,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.columns import ColumnProgram, Tape
+from costmodel.columns import ColumnProgram
 from costmodel.features import estimators
-from costmodel.features.columns_of import Columns
 from costmodel.features.groups import COUNTS, NAMES, describe
 from costmodel.features.nest import Nest
 from costmodel.features.statement import statements
 from search_space.hardware import Hardware
+from search_space.ir.columns import Columns
 from search_space.ir.stmt import LoopProgram
+from search_space.ir.tape import Tape
 
 
 class FeatureExtractor:
@@ -40,7 +41,7 @@ class FeatureExtractor:
         self.statements = statements(program)
         self._width = len(columns)
         self._tape = Tape()
-        convert = Columns(self._tape, columns)
+        convert = Columns(self._tape, columns, loops=True)
         self._nests = [Nest(s, convert) for s in self.statements]
         self._estimate = estimators.get(hardware.kind)(program, self._nests, hardware, cold_constants)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from costmodel.columns import Value
 from costmodel.features.estimators.base import OVERLAP, Estimate, Terms
 from costmodel.features.nest import Nest
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.stmt import LoopProgram
+from search_space.ir.tape import Value
 
 
 def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from costmodel.columns import Value
 from costmodel.features.nest import Nest
 from search_space.hardware import Hardware
 from search_space.ir.semantics import BINARY, FUNCTIONS
 from search_space.ir.stmt import LoopProgram
+from search_space.ir.tape import Value
 
 OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
 COST = {name: row.cost for name, row in (BINARY | FUNCTIONS).items() if row.cost > 1}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from costmodel.columns import Value
 from costmodel.features.estimators.base import COST, OVERLAP, Estimate, Terms
 from costmodel.features.estimators.conflicts import content, crowding
 from costmodel.features.nest import LINE, Nest
@@ -19,6 +18,7 @@ from search_space.hardware import COLUMNS, Hardware
 from search_space.ir.expr import dtype_bytes, var, variables, walk
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.stmt import LoopProgram
+from search_space.ir.tape import Value
 
 LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
 OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides: its branch is predicted

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from costmodel.columns import Value
 from costmodel.features.estimators.base import COST, Estimate, Terms
 from costmodel.features.nest import Nest
 from costmodel.features.statement import HELD, Access, Loop, Statement
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.stmt import Allocate, For, LoopProgram, Stmt, walk_stmt
+from search_space.ir.tape import Value
 from search_space.lower.blocks import PIPELINE, kernels, shared_bytes
 
 LATENCY_CYCLES = 800.0
