@@ -6,6 +6,7 @@ Emitters have code of their own for each; `tests/contracts/test_function_contrac
 from __future__ import annotations
 
 import math
+import operator as op
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,6 @@ from search_space.dtypes import BITS, FLOATS, numpy_dtype, round_tfloat32
 
 HUGE = 1e30
 """What estimates of values stop at."""
-DIVISION_COST = 8.0
 
 Array = NDArray[Any]
 Interval = tuple[Any, Any]
@@ -44,7 +44,6 @@ class BinaryOperator:
         column: of values on a tape of float64 columns (`search_space.ir.tape`); None: it is not to be had there.
         commutative: whether operands may change places.
         truth: whether the result is a bool.
-        counted: whether it is one of a definition's operations.
         cost: vector instructions that it counts for in estimates of time.
     """
 
@@ -52,13 +51,17 @@ class BinaryOperator:
     rank: float
     number: Callable[[Any, Any], Any]
     array: Callable[[Any, Any], Any]
-    operands: tuple[str, frozenset[str]] = _NUMBERS
+    operands: tuple[str, frozenset[str]]
     interval: Callable[[Interval, Interval], Interval | None] = lambda a, b: None
     column: Callable[[Any, Any], Any] | None = None
     commutative: bool = False
     truth: bool = False
-    counted: bool = True
     cost: float = 1.0
+
+    @property
+    def counted(self) -> bool:
+        """Whether it is one of a definition's operations: not a comparison, and of no bools alone."""
+        return not self.truth and self.operands is not _BOOL
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,15 @@ def _abs(low: float, high: float, size: float) -> tuple[float, float, float, flo
     return 0.0 if low < 0 < high else min(abs(low), abs(high)), max(-low, high), size, 1.0
 
 
+def _any(a: Interval, b: Interval) -> None:
+    """Nothing is known."""
+
+
+def _each(operation: Callable[[Any, Any], Any]) -> Callable[[Interval, Interval], Interval]:
+    """The interval of what grows with both operands."""
+    return lambda a, b: (operation(a[0], b[0]), operation(a[1], b[1]))
+
+
 def _ends(operation: Callable[[Any, Any], Any]) -> Callable[[Interval, Interval], Interval]:
     """The interval of what is monotone in each operand: its ends are at the operands'."""
 
@@ -163,7 +175,7 @@ def _ends(operation: Callable[[Any, Any], Any]) -> Callable[[Interval, Interval]
 
 
 def _quotient(a: Interval, b: Interval) -> Interval | None:
-    return None if b[0] <= 0 <= b[1] else _ends(lambda x, y: x // y)(a, b)
+    return None if b[0] <= 0 <= b[1] else _ends(op.floordiv)(a, b)
 
 
 def _remainder(a: Interval, b: Interval) -> Interval | None:
@@ -176,88 +188,31 @@ def _remainder(a: Interval, b: Interval) -> Interval | None:
     return 0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1
 
 
-def _comparison(
-    symbol: str,
-    number: Callable[[Any, Any], Any],
-    array: np.ufunc,
-    column: Callable[[Any, Any], Any],
-    commutative: bool = False,
-) -> BinaryOperator:
-    return BinaryOperator(
-        symbol, 3, number, array, _ANY, column=column, commutative=commutative, truth=True, counted=False
-    )
-
-
-def _connective(
-    symbol: str, rank: float, number: Callable[[Any, Any], Any], array: np.ufunc, column: Callable[[Any, Any], Any]
-) -> BinaryOperator:
-    return BinaryOperator(symbol, rank, number, array, _BOOL, column=column, commutative=True, counted=False)
+def _differ(a: Any, b: Any) -> Any:
+    return a.equals(b).equals(0)
 
 
 BINARY: dict[str, BinaryOperator] = {
-    "add": BinaryOperator(
-        "+",
-        4,
-        lambda a, b: a + b,
-        np.add,
-        interval=lambda a, b: (a[0] + b[0], a[1] + b[1]),
-        column=lambda a, b: a + b,
-        commutative=True,
-    ),
-    "sub": BinaryOperator(
-        "-",
-        4,
-        lambda a, b: a - b,
-        np.subtract,
-        interval=lambda a, b: (a[0] - b[1], a[1] - b[0]),
-        column=lambda a, b: a - b,
-    ),
-    "mul": BinaryOperator(
-        "*",
-        5,
-        lambda a, b: a * b,
-        np.multiply,
-        interval=_ends(lambda x, y: x * y),
-        column=lambda a, b: a * b,
-        commutative=True,
-    ),
-    "div": BinaryOperator(
-        "/", 5, lambda a, b: a / b, np.divide, _FLOATING, column=lambda a, b: a / b, cost=DIVISION_COST
-    ),
-    "floordiv": BinaryOperator(
-        "//", 5, lambda a, b: a // b, np.floor_divide, interval=_quotient, column=lambda a, b: a // b
-    ),
-    "mod": BinaryOperator(
-        "%", 5, lambda a, b: a % b, np.mod, interval=_remainder, column=lambda a, b: a - b * (a // b)
-    ),
+    "add": BinaryOperator("+", 4, op.add, np.add, _NUMBERS, _each(op.add), op.add, commutative=True),
+    "sub": BinaryOperator("-", 4, op.sub, np.subtract, _NUMBERS, lambda a, b: (a[0] - b[1], a[1] - b[0]), op.sub),
+    "mul": BinaryOperator("*", 5, op.mul, np.multiply, _NUMBERS, _ends(op.mul), op.mul, commutative=True),
+    "div": BinaryOperator("/", 5, op.truediv, np.divide, _FLOATING, _any, op.truediv, cost=8.0),
+    "floordiv": BinaryOperator("//", 5, op.floordiv, np.floor_divide, _NUMBERS, _quotient, op.floordiv),
+    "mod": BinaryOperator("%", 5, op.mod, np.mod, _NUMBERS, _remainder, lambda a, b: a - b * (a // b)),
     "shl": BinaryOperator("<<", 3.5, lambda a, b: a << (b & 31), lambda a, b: np.left_shift(a, b & 31), _INT32),
     "shr": BinaryOperator(">>", 3.5, lambda a, b: a >> (b & 31), lambda a, b: np.right_shift(a, b & 31), _INT32),
-    "min": BinaryOperator(
-        "",
-        9,
-        lambda a, b: min(a, b),
-        np.minimum,
-        _ANY,
-        interval=lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-        column=lambda a, b: a.least(b),
-        commutative=True,
+    "min": BinaryOperator("", 9, min, np.minimum, _ANY, _each(min), lambda a, b: a.least(b), commutative=True),
+    "max": BinaryOperator("", 9, max, np.maximum, _ANY, _each(max), lambda a, b: a.most(b), commutative=True),
+    "lt": BinaryOperator("<", 3, op.lt, np.less, _ANY, _any, op.lt, truth=True),
+    "le": BinaryOperator("<=", 3, op.le, np.less_equal, _ANY, _any, op.le, truth=True),
+    "eq": BinaryOperator("==", 3, op.eq, np.equal, _ANY, _any, lambda a, b: a.equals(b), commutative=True, truth=True),
+    "ne": BinaryOperator("!=", 3, op.ne, np.not_equal, _ANY, _any, _differ, commutative=True, truth=True),
+    "and": BinaryOperator(
+        "and", 2, lambda a, b: a and b, np.logical_and, _BOOL, _any, lambda a, b: a.least(b), commutative=True
     ),
-    "max": BinaryOperator(
-        "",
-        9,
-        lambda a, b: max(a, b),
-        np.maximum,
-        _ANY,
-        interval=lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-        column=lambda a, b: a.most(b),
-        commutative=True,
+    "or": BinaryOperator(
+        "or", 1, lambda a, b: a or b, np.logical_or, _BOOL, _any, lambda a, b: a.most(b), commutative=True
     ),
-    "lt": _comparison("<", lambda a, b: a < b, np.less, lambda a, b: a < b),
-    "le": _comparison("<=", lambda a, b: a <= b, np.less_equal, lambda a, b: a <= b),
-    "eq": _comparison("==", lambda a, b: a == b, np.equal, lambda a, b: a.equals(b), commutative=True),
-    "ne": _comparison("!=", lambda a, b: a != b, np.not_equal, lambda a, b: a.equals(b).equals(0), commutative=True),
-    "and": _connective("and", 2, lambda a, b: a and b, np.logical_and, lambda a, b: a.least(b)),
-    "or": _connective("or", 1, lambda a, b: a or b, np.logical_or, lambda a, b: a.most(b)),
 }
 """Name -> row. The shifts are of int32, by an amount modulo 32; to the right the sign is kept."""
 
