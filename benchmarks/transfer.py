@@ -20,13 +20,13 @@ import numpy as np
 from benchmarks import results
 from benchmarks.search.replay import FOLDER, ReplayTable
 from benchmarks.transfer_figures import Row, table
+from benchmarks.transfer_replay import Pool, Replayed, replay
 from costmodel.dataset import Dataset, TaskData
 from costmodel.dataset.build import merge
 from costmodel.metrics import spearman
 from costmodel.models.registry import make
 from costmodel.transfer import Options, Source, Transfer
 from costmodel.transfer.methods import METHODS
-from costmodel.transfer.replay import Pool, Replayed, replay
 from costmodel.transfer.tasks import Features, SourceTask
 
 TOLERANCE = 0.01

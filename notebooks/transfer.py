@@ -15,10 +15,10 @@ import numpy as np
 
 import autotune
 from autotune.config import Search
+from benchmarks.transfer_replay import Pool, replay
 from costmodel.dataset import Dataset
 from costmodel.models import registry as models
 from costmodel.transfer import Options, Source
-from costmodel.transfer.replay import Pool, replay
 from targets import registry as targets
 
 DATASET = Path(autotune.__file__).parents[1] / "tests/datasets/vta"

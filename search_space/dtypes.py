@@ -1,4 +1,4 @@
-"""Names of element types as NumPy's types, and the rounding of one that NumPy has not."""
+"""Element types: their names, sizes and NumPy's types, and the rounding of one that NumPy has not."""
 
 from __future__ import annotations
 
@@ -6,6 +6,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+FLOATS = ("float32", "float16", "bfloat16")
+BITS = {
+    "float32": 32,
+    "float16": 16,
+    "bfloat16": 16,
+    "int8": 8,
+    "uint8": 8,
+    "int32": 32,
+    "int64": 64,
+    "bool": 8,
+}
+"""Of an element in memory."""
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:

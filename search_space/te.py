@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from search_space.ir import expr as ir
@@ -137,16 +138,11 @@ def all(*conditions: Any) -> Expr:
     return logical_and(*conditions)
 
 
-def _function(name: str) -> Callable[[Any], Expr]:
-    def apply(value: Any) -> Expr:
-        return ir.call(name, value)
-
-    apply.__name__ = name
-    apply.__doc__ = f"{name}(value), element-wise."
-    return apply
-
-
-exp, log, tanh, erf, sigmoid, sqrt, rsqrt, abs, floor, rint, tfloat32 = (_function(n) for n in ir.MATH)
+def __getattr__(name: str) -> Callable[[Any], Expr]:
+    """A math function, `te.exp` and its like: a name of `ir.MATH`, of an expression, element-wise."""
+    if name not in ir.MATH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return partial(ir.call, name)
 
 
 def maximum(a: Any, b: Any) -> Expr:

@@ -23,7 +23,8 @@ from typing import Any
 
 from search_space import te
 from search_space.ir import expr as ir
-from search_space.ir.expr import BOOL, DTYPES, FLOATS, FOLD, INT, Expr, raw
+from search_space.ir.expr import BOOL, DTYPES, FLOATS, INT, Expr, raw
+from search_space.ir.semantics import BINARY
 from search_space.schedule.state import operations
 
 __all__ = ["from_json", "text", "to_json"]
@@ -213,10 +214,10 @@ class _Reader:
         if not isinstance(data, Sequence) or not data or not isinstance(data[0], str):
             raise self._wrong("be an integer, an axis or a list that starts with an operator", data)
         op, rest = data[0], data[1:]
-        if op in FOLD:
+        if op in BINARY:
             return self._binary(op, data, self._operands(data, rest, 2, depth))
         if op not in _FORMS:
-            raise self._wrong(f"start with one of {', '.join((*FOLD, *_FORMS))}", data)
+            raise self._wrong(f"start with one of {', '.join((*BINARY, *_FORMS))}", data)
         return _FORMS[op](self, data, rest, depth)
 
     def _operands(self, data: Any, rest: Sequence[Any], count: int, depth: int) -> list[Expr]:

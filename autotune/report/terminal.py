@@ -13,7 +13,7 @@ from rich.table import Table
 from autotune.report.tables import Column, console_width, fitted
 from autotune.tuning.result import TuneResult, peak_flops
 from autotune.units import latency, share
-from costmodel.transfer import told
+from costmodel.transfer import summary
 from measure.steadiness import DISAGREE, disagreement
 
 
@@ -64,7 +64,7 @@ def transfer_sentence(results: Sequence[TuneResult]) -> str | None:
     if not reports:
         return None
     if len(reports) == 1:
-        return told(reports[0])
+        return summary(reports[0])
     kept = sum(report["kept"] for report in reports)
     return (
         f"transfer from {reports[0]['source']} ({reports[0]['method']}): kept for {kept} tasks, "

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 
-from costmodel.features.gpu import MMA_SHARE
+from costmodel.features.estimators.gpu import MMA_SHARE
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes, walk
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Intrinsic, Seq, Stmt, Store, walk_stmt

@@ -1,6 +1,5 @@
-"""Arithmetic on columns: one value a candidate, written once for a whole population."""
+"""Tapes of column arithmetic (`search_space.ir.tape`) in native code, for the thousands of operations of features."""
 
 from costmodel.columns.program import ColumnProgram
-from costmodel.columns.tape import Tape, Value
 
-__all__ = ["ColumnProgram", "Tape", "Value"]
+__all__ = ["ColumnProgram"]

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.columns.tape import ADD, DIV, EQ, FLOOR, LE, LT, MAX, MIN, MUL, SELECT, SUB
 from costmodel.native import ATTRIBUTES, compile_function
+from search_space.ir.tape import ADD, DIV, EQ, FLOOR, LE, LT, MAX, MIN, MUL, SELECT, SUB
 
 BLOCK = 64  # candidates
 STORE = 13  # (STORE, output, slot): float32 to the output's row

@@ -8,10 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costmodel.columns import machine
-from costmodel.columns.tape import ADD, CONST, DIV, EQ, FLOOR, LE, LT, MAX, MIN, MUL, SELECT, SUB, VARIABLE, Tape, Value
-
-_UFUNC = {ADD: np.add, SUB: np.subtract, MUL: np.multiply, DIV: np.divide, MIN: np.minimum, MAX: np.maximum}
-_UFUNC |= {LT: np.less, LE: np.less_equal, EQ: np.equal}
+from search_space.ir.tape import CONST, VARIABLE, Tape, Value
 
 
 class ColumnProgram:
@@ -25,9 +22,8 @@ class ColumnProgram:
 
     def __init__(self, tape: Tape, outputs: Sequence[Value], variables: int) -> None:
         self.outputs, self.variables = [o.index for o in outputs], variables
-        self.order = _reachable(tape, self.outputs)
-        self._tape = tape
-        self._code, self._constants, self._slots = _assemble(tape, self.order, self.outputs, variables)
+        order = tape.needed(self.outputs)
+        self._code, self._constants, self._slots = _assemble(tape, order, self.outputs, variables)
 
     def __call__(self, columns: NDArray[np.float64]) -> NDArray[np.float32]:
         """(columns, n) → (outputs, n), a view of rows padded to whole blocks."""
@@ -40,43 +36,6 @@ class ColumnProgram:
         out = np.empty((len(self.outputs), padded), np.float32)
         machine.run(self._code, self._slots, self._constants, columns, out)
         return out[:, :count]
-
-    def reference(self, columns: NDArray[np.float64]) -> NDArray[np.float32]:
-        """What `__call__` must give, operation by operation in NumPy."""
-        found: dict[int, NDArray[np.float64]] = {}
-        for index in self.order:
-            op, *args = self._tape.nodes[index]
-            if op == CONST:
-                found[index] = np.full(columns.shape[1], self._tape.numbers[args[0]])
-            elif op == VARIABLE:
-                found[index] = columns[args[0]]
-            else:
-                operands = [found[a] for a in args]
-                if op == FLOOR:
-                    found[index] = np.floor(operands[0])
-                elif op == SELECT:
-                    found[index] = np.where(operands[0] != 0.0, operands[1], operands[2])
-                else:
-                    found[index] = _UFUNC[op](*operands).astype(np.float64)
-        return np.array([found[o] for o in self.outputs], np.float32).reshape(len(self.outputs), -1)
-
-
-def _reachable(tape: Tape, outputs: Sequence[int]) -> list[int]:
-    """Indices of the nodes that outputs need, operands first."""
-    nodes = tape.nodes
-    wanted = bytearray(len(nodes))
-    for output in outputs:
-        wanted[output] = 1
-    order = []
-    for index in range(max(outputs, default=-1), -1, -1):  # operands stand before what is made of them
-        if wanted[index]:
-            order.append(index)
-            node = nodes[index]
-            if node[0] > VARIABLE:
-                for operand in node[1:]:
-                    wanted[operand] = 1
-    order.reverse()
-    return order
 
 
 def _assemble(

@@ -21,8 +21,8 @@ from targets import registry
 
 _CHOICES = re.compile(r"choices=([\d,]*)")
 _RANDOM = "random"
-_AGAIN = ("again ", "finals")
-"""How the provenance of a record begins that times a known program again."""
+_RETIMED = ("again ", "finals")
+"""How the provenance of a record begins that is a re-timing of a known program."""
 
 Family = tuple[str, str, int, str]
 """Workload key, target, threads and cache state: what latencies compare within."""
@@ -107,7 +107,7 @@ class _Builder:
 
     def add(self, record: Record) -> None:
         digest = _digest(record)
-        if record.provenance.startswith(_AGAIN) and digest in self._places:
+        if record.provenance.startswith(_RETIMED) and digest in self._places:
             known = self._of.programs[self._places[digest]]
             if record.ok and known.ok:
                 samples = np.concatenate([known.latencies, np.array(record.latencies, np.float32)])

@@ -1,4 +1,4 @@
-"""Which programs a model learns from, and on which it is judged: within tasks, by task, by target, by network.
+"""Which programs a model is trained on, and on which it is evaluated: within tasks, by task, by target, by network.
 
 A split is a rule and a seed, not a list of rows: a dataset that has grown is split in the same way, and what was in the
 test part stays there.
@@ -53,7 +53,7 @@ class Split:
     test_tasks: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuses what would have a model judged on what it has learned.
+        """Refuses what would have a model evaluated on what it was trained on.
 
         Raises:
             DatasetError: an unknown kind, a share that is none, or a task on both sides.
@@ -74,11 +74,11 @@ class Split:
             raise DatasetError(f"`train_tasks` and `test_tasks` must have no task in common, but both have {both[0]!r}")
 
     def train(self, data: Dataset) -> list[Part]:
-        """What to learn from; tasks that a dataset does not have are left out."""
+        """What to train on; tasks that a dataset does not have are left out."""
         return [Part(task, self._rows(data, task, False)) for task in data.tasks if task.key in self.train_tasks]
 
     def test(self, data: Dataset) -> list[Part]:
-        """What to be judged on; tasks that a dataset does not have are left out."""
+        """What to evaluate on; tasks that a dataset does not have are left out."""
         return [Part(task, self._rows(data, task, True)) for task in data.tasks if task.key in self.test_tasks]
 
     def to_json(self) -> dict[str, Any]:

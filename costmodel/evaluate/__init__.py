@@ -1,4 +1,4 @@
-"""Cost models judged on measured programs: what they learn from, metrics by task and by network, and tables."""
+"""Cost models evaluated on measured programs: what they are trained on, metrics by task and by network, and tables."""
 
 from costmodel.evaluate.comparison import Comparison, compare, fitted
 from costmodel.evaluate.evaluation import Evaluation, TaskScores, evaluate

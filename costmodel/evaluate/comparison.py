@@ -23,8 +23,8 @@ class Comparison:
     Attributes:
         name: of the model.
         options: that it was made with, besides the seed.
-        model: as it has learned.
-        fit_seconds: that it learned for.
+        model: trained.
+        fit_seconds: that training took.
         evaluation: its metrics.
     """
 
@@ -41,7 +41,7 @@ class Comparison:
 
 
 def fitted(name: str, options: Mapping[str, Any], seed: int, of: Samples) -> CostModel:
-    """A model that has learned some samples.
+    """A model trained on some samples.
 
     Raises:
         ModelError: no such model or option, or no sample.
@@ -62,7 +62,7 @@ def compare(
     progress: Callable[[str], None] = lambda name: None,
     speed: bool = True,
 ) -> Iterator[Comparison]:
-    """Each model, taught the split's training part and judged on its test part.
+    """Each model, trained on the split's training part and evaluated on its test part.
 
     Args:
         data: measured programs.
@@ -73,7 +73,7 @@ def compare(
         progress: called with the name of the model that is next.
         speed: whether to take the speed of prediction, see `evaluate`.
     """
-    of, judged = samples(data, split.train(data)), split.test(data)
+    of, held_back = samples(data, split.train(data)), split.test(data)
     networks = split.held_out if split.kind == "network" else ()
     for name in models:
         progress(name)
@@ -81,4 +81,4 @@ def compare(
         start = time.perf_counter()
         model = fitted(name, own, seed, of)
         seconds = time.perf_counter() - start
-        yield Comparison(name, own, model, seconds, evaluate(model, data, judged, networks, speed))
+        yield Comparison(name, own, model, seconds, evaluate(model, data, held_back, networks, speed))

@@ -35,7 +35,7 @@ class TaskScores:
 
     Attributes:
         task: which.
-        programs: judged.
+        programs: that it was evaluated on.
         pairwise: share of the pairs of different throughput that are ordered right.
         recall: share of the `RECALL_AT` fastest that are among as many best-predicted; of all that are valid where
             those are fewer, for failures have no order.
@@ -99,12 +99,12 @@ class Evaluation:
 def evaluate(
     model: CostModel, data: Dataset, parts: Sequence[Part], networks: Sequence[str] = (), speed: bool = True
 ) -> Evaluation:
-    """Judges a model that has learned.
+    """Evaluates a trained model.
 
     Args:
-        model: to ask.
+        model: trained.
         data: measured programs.
-        parts: of the data, which the model has not learned from.
+        parts: of the data, which the model was not trained on.
         networks: whose tasks the top-k scores are of; all that there are by default.
         speed: whether to take the speed of prediction; NaN otherwise.
 
@@ -121,7 +121,7 @@ def evaluate(
         predicted.append(scores)
         throughput.append(truth)
     if not tasks:
-        raise ModelError("a model must be judged on tasks with valid programs, but got none")
+        raise ModelError("a model must be evaluated on tasks with valid programs, but got none")
     members = _members(tasks, networks)
     by_network = {name: {k: _top(of, k) for k in TOP} for name, of in members.items()}
     everything = [one for of in members.values() for one in of]

@@ -8,16 +8,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.columns import ColumnProgram, Tape
-from costmodel.features.columns_of import Columns
-from costmodel.features.explicit import explicit_seconds, explicit_terms
-from costmodel.features.gpu import gpu_seconds, gpu_terms
+from costmodel.columns import ColumnProgram
+from costmodel.features import estimators
 from costmodel.features.groups import COUNTS, NAMES, describe
 from costmodel.features.nest import Nest
-from costmodel.features.roofline import estimate
 from costmodel.features.statement import statements
 from search_space.hardware import Hardware
+from search_space.ir.columns import Columns
 from search_space.ir.stmt import LoopProgram
+from search_space.ir.tape import Tape
 
 
 class FeatureExtractor:
@@ -40,20 +39,11 @@ class FeatureExtractor:
         self, program: LoopProgram, columns: Sequence[str], hardware: Hardware, cold_constants: bool = False
     ) -> None:
         self.statements = statements(program)
-        self._width, self._hardware = len(columns), hardware
+        self._width = len(columns)
         self._tape = Tape()
-        convert = Columns(self._tape, columns)
+        convert = Columns(self._tape, columns, loops=True)
         self._nests = [Nest(s, convert) for s in self.statements]
-        if hardware.memories:
-            self._terms = [explicit_terms(n, hardware) for n in self._nests]
-            self._seconds = explicit_seconds(self._nests, self._terms, hardware)
-        elif hardware.gpu is not None:
-            self._terms, self._seconds = gpu_seconds(
-                program, self._nests, [gpu_terms(n, hardware) for n in self._nests], hardware
-            )
-        else:
-            self._terms = [estimate(n, hardware, cold_constants) for n in self._nests]
-            self._seconds = self._tape.total(t.seconds for t in self._terms)
+        self._estimate = estimators.get(hardware.kind)(program, self._nests, hardware, cold_constants)
 
     def __call__(self, columns: NDArray[np.float64]) -> NDArray[np.float32]:
         """Features of candidates: (columns, n) → float32 (n, statements, features), a view with n innermost."""
@@ -70,11 +60,12 @@ class FeatureExtractor:
 
     @cached_property
     def _roofline(self) -> ColumnProgram:
-        return ColumnProgram(self._tape, [self._seconds], self._width)
+        return ColumnProgram(self._tape, [self._estimate.seconds], self._width)
 
     @cached_property
     def _features(self) -> ColumnProgram:
         """Outputs are (features, statements), so that what goes through the logarithm is one piece of memory."""
-        found = [describe(n, t, self._seconds) for n, t in zip(self._nests, self._terms, strict=True)]
+        terms, seconds = self._estimate.terms, self._estimate.seconds
+        found = [describe(n, t, seconds) for n, t in zip(self._nests, terms, strict=True)]
         outputs = [self._tape.lift(of.get(name, 0)) for name in NAMES for of in found]
         return ColumnProgram(self._tape, outputs, self._width)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from costmodel.columns import Value
+from costmodel.features.estimators.base import COST, Terms
 from costmodel.features.nest import LINE, Nest
-from costmodel.features.roofline import COST, Terms
 from costmodel.features.statement import Access
 from search_space.ir.expr import dtype_bytes
+from search_space.ir.tape import Value
 
 BUFFERS = 5  # described one by one: the output, then inputs as they appear, memory before registers
 INNERMOST = 4  # runtime loops described one by one, from the inside

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
-from costmodel.columns import Value
-from costmodel.features.columns_of import Columns
 from costmodel.features.spans import Spans, step
 from costmodel.features.statement import Access, Loop, Statement
+from search_space.ir.columns import Columns
 from search_space.ir.expr import dtype_bytes, variables
+from search_space.ir.tape import Value
 
 LINE = 64  # bytes of a cache line
 

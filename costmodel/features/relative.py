@@ -1,8 +1,8 @@
 """Features of a whole program that say how it computes rather than how much: for models of many tasks.
 
 The amounts of work of two programs of one task are nearly the same, and those of two tasks are not: a model that is
-taught amounts learns tasks by heart. What is left are lengths of loops, sizes of tiles and working sets, and each cost
-as a share of the estimated time.
+trained on amounts learns tasks by heart. What is left are lengths of loops, sizes of tiles and working sets, and each
+cost as a share of the estimated time.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from costmodel.columns import Tape, Value
-from costmodel.features.columns_of import Columns
+from search_space.ir.columns import Columns
 from search_space.ir.expr import Expr, variables
+from search_space.ir.tape import Tape, Value
 
 Widths = list[Value]  # by level: greatest minus least value of an index
 

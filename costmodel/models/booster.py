@@ -26,6 +26,10 @@ from costmodel.models.forest import MAX_LEAVES
 Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
 """Scores of the rows → gradient and curvature of each, (rows,)."""
 
+NO_TREES = "tree"
+"""Text of a model without any: LightGBM refuses data in which no feature varies."""
+LEAST_TREES = 8
+
 _FLOAT32, _ROW_MAJOR, _SPLIT_IMPORTANCE = 0, 1, 0
 _SONAME = b"libgomp.so.1"
 
@@ -96,7 +100,7 @@ def options_of(seed: int, leaves: int, learning_rate: float, feature_share: floa
         leaves: of a tree, at most.
         learning_rate: share of a leaf's step that is taken.
         feature_share: share of the features that a tree chooses from.
-        bins: values of a feature that are told apart, at most.
+        bins: values of a feature that are distinguished, at most.
 
     Raises:
         ValueError: too many leaves, or too few.
@@ -122,25 +126,24 @@ def options_of(seed: int, leaves: int, learning_rate: float, feature_share: floa
     }
 
 
-def check_text(text: str, no_trees: str, features: int, path: Path) -> None:
-    """Refuses what is no model of LightGBM's on so many features.
-
-    Args:
-        text: of the model.
-        no_trees: what stands for a model without trees.
-        features: that it must have learned from.
-        path: where it was read, for the message.
+def check_text(text: str, features: int, path: Path) -> None:
+    """Refuses what is no model of LightGBM's on so many features, read from a path.
 
     Raises:
         ModelError: it is none.
     """
-    if text.strip() == no_trees:
+    if text.strip() == NO_TREES:
         return
     found = re.search(r"^max_feature_idx=(\d+)$", text, re.MULTILINE)
     whole = text.startswith("tree\n") and "\nend of trees\n" in text
     if not whole or found is None or int(found[1]) + 1 != features:
-        told = f"{int(found[1]) + 1} features" if whole and found is not None else "no such text"
-        raise ModelError(f"{path}: a saved model must be LightGBM's text on {features} features, but got {told}")
+        got = f"{int(found[1]) + 1} features" if whole and found is not None else "no such text"
+        raise ModelError(f"{path}: a saved model must be LightGBM's text on {features} features, but got {got}")
+
+
+def trees_for(programs: int, most: int) -> int:
+    """How many trees to learn from so many programs: half as many where they are few, and no fewer than 8."""
+    return min(most, max(LEAST_TREES, programs // 2))
 
 
 def boost(
@@ -149,7 +152,7 @@ def boost(
     parameters: Mapping[str, Any],
     trees: int,
 ) -> str:
-    """Trains a model and returns it in LightGBM's text format.
+    """Trains a model and returns it in LightGBM's text format; `NO_TREES` where no feature varies.
 
     Args:
         rows: features, (rows, features).
@@ -161,6 +164,8 @@ def boost(
         BoosterError: LightGBM's own words.
     """
     rows = np.ascontiguousarray(rows, np.float32)
+    if (rows == rows[0]).all():
+        return NO_TREES
     texts = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in parameters.items()}
     options = " ".join(f"{k}={v}" for k, v in {**texts, "objective": "none"}.items()).encode()
     data, booster = ctypes.c_void_p(), ctypes.c_void_p()

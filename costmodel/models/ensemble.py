@@ -1,4 +1,4 @@
-"""Several models in one, each taught a part of the programs: unsure where they disagree."""
+"""Several models in one, each trained on a part of the programs: uncertain where they disagree."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ class EnsembleModel(UncertainModel):
                 learned[-1].load(place)
         self.member, self.options, self.members, self._learned = member, options, len(learned), learned
 
-    def _fit(self, count: int, teach: Callable[[CostModel, NDArray[np.int64]], None]) -> None:
+    def _fit(self, count: int, fit: Callable[[CostModel, NDArray[np.int64]], None]) -> None:
         if not count:
             return
         learned = []
         for i in range(self.members):
             drawn = np.random.default_rng([self.seed, i]).permutation(count)[: max(1, round(count * self.share))]
             model = registry.make(self.member, self.options, self.seed * self.members + i)
-            teach(model, np.sort(drawn))
+            fit(model, np.sort(drawn))
             learned.append(model)
         self._learned = learned

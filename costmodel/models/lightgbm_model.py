@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,19 +11,16 @@ from numpy.typing import NDArray
 
 from costmodel.features import NAMES, SECONDS
 from costmodel.models import prior as roofline
-from costmodel.models.base import CostModel, check_lengths, need_fit
-from costmodel.models.booster import boost, check_text, options_of
-from costmodel.models.forest import MAX_LEAVES, Forest
-from costmodel.models.subsample import faster_half
+from costmodel.models.boosted import BoostedModel
+from costmodel.models.booster import boost, options_of, trees_for
+from costmodel.models.forest import MAX_LEAVES
+from costmodel.models.learner import Programs
 from costmodel.models.tunable import Range, Tunable
 
-LEAST_TREES = 8
-NO_TREES = "tree"
-_PRIOR = "roofline_prior="
 Gradients = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-class LightGBMModel(CostModel):
+class LightGBMModel(BoostedModel):
     """Regression of throughput; a program's score is the sum over its statements.
 
     Deterministic: the same measurements in the same order give the same trees.
@@ -41,6 +37,7 @@ class LightGBMModel(CostModel):
         tasks_trees: as `trees`, where programs of many tasks are learned from: all of them, without the prior.
     """
 
+    head = "roofline_prior="
     tunable: ClassVar[Mapping[str, Tunable]] = {
         "leaves": Range(4, MAX_LEAVES),
         "learning_rate": Range(0.02, 0.3, log=True),
@@ -65,77 +62,32 @@ class LightGBMModel(CostModel):
         self._parameters = options_of(seed, leaves, learning_rate, feature_share, bins)
         self.seed, self.trees, self.base_weight, self.programs = seed, trees, base_weight, programs
         self.prior, self.tasks_trees, self._scale = prior, tasks_trees, 0.0
-        self._text: str | None = None
-        self._forest: Forest | None = None
-
-    def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
-        """See `CostModel.fit`; learns from scratch, for throughput is relative to a best that changes."""
-        check_lengths(features, throughput)
-        if len(features):
-            chosen = self._choose(np.asarray(throughput, np.float64))
-            target = np.asarray(throughput, np.float64)[chosen]
-            self._fit([features[i] for i in chosen], target, self.trees, self.prior)
-
-    def fit_tasks(
-        self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64], groups: NDArray[np.int64]
-    ) -> None:
-        """See `CostModel.fit_tasks`; without the prior, for one scale does not fit many tasks."""
-        check_lengths(features, throughput)
-        if len(features):
-            self._fit(features, np.asarray(throughput, np.float64), self.tasks_trees, False)
 
     def predict(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """See `CostModel.predict`."""
-        forest = need_fit(self._forest)
+        forest = self.forest
         by_statement = features.transpose(1, 2, 0)  # (statements, features, n)
         scores: NDArray[np.float64] = np.sum([forest.predict(rows) for rows in by_statement], axis=0)
         return scores + roofline.expected(roofline.roofline_speed(features[:, 0, SECONDS]), self._scale)
 
-    def save(self, path: Path) -> None:
-        """Writes LightGBM's own text format, and a last line with the prior's scale."""
-        path.write_text(f"{need_fit(self._text)}\n{_PRIOR}{self._scale!r}\n")
+    def own(self) -> str:
+        """The prior's scale."""
+        return repr(self._scale)
 
-    def load(self, path: Path) -> None:
-        """Reads what `save` wrote, or a model of LightGBM's own."""
-        text, _, scale = path.read_text().partition(f"\n{_PRIOR}")
-        check_text(text, NO_TREES, len(NAMES), path)
-        self._scale = float(scale or 0.0)
-        self._learned(text)
+    def read_own(self, own: str, path: Path) -> int:
+        """See `BoostedModel.read_own`; a model of LightGBM's own has none."""
+        self._scale = float(own or 0.0)
+        return len(NAMES)
 
-    @property
-    def forest(self) -> Forest:
-        """The trees."""
-        return need_fit(self._forest)
-
-    def rows(self, features: Sequence[NDArray[np.float32]]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """What the trees see of programs: (rows, columns), and the program of each row, whose scores add up."""
-        return np.concatenate(features), np.repeat(np.arange(len(features)), [len(of) for of in features])
-
-    def with_forest(self, forest: Forest) -> LightGBMModel:
-        """The same model with other trees, to predict with."""
-        other = copy(self)
-        other._forest = forest
-        return other
-
-    def _learned(self, text: str) -> None:
-        self._text, self._forest = text, Forest.from_lightgbm(text)
-
-    def _fit(
-        self, features: Sequence[NDArray[np.float32]], target: NDArray[np.float64], trees: int, prior: bool
-    ) -> None:
-        weight, speed = self.base_weight + target, roofline.speeds(features)
-        self._scale = roofline.scale_of(speed, target, weight) if prior else 0.0
-        counts = np.array([len(of) for of in features])
-        loss = SumLoss(counts, target - roofline.expected(speed, self._scale), weight)
-        rows = np.concatenate(features)
-        if (rows == rows[0]).all():
-            self._learned(NO_TREES)  # LightGBM refuses data in which no feature varies
-            return
-        self._learned(boost(rows, loss, self._parameters, min(trees, max(LEAST_TREES, len(features) // 2))))
-
-    def _choose(self, throughput: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Indices of the programs to learn from, ascending."""
-        return faster_half(throughput, self.programs, self.seed)
+    def train(self, programs: Programs) -> None:
+        """See `Learner.train`; many tasks without the prior, for one scale does not fit them."""
+        features, throughput = programs.features, programs.throughput
+        weight, speed = self.base_weight + throughput, roofline.speeds(features)
+        self._scale = roofline.scale_of(speed, throughput, weight) if self.prior and not programs.many else 0.0
+        rows, program = self.rows(features)
+        loss = SumLoss(np.bincount(program), throughput - roofline.expected(speed, self._scale), weight)
+        trees = trees_for(len(features), self.tasks_trees if programs.many else self.trees)
+        self.keep(boost(rows, loss, self._parameters, trees))
 
 
 class SumLoss:

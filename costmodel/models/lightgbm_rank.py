@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,21 +11,19 @@ from numpy.typing import NDArray
 
 from costmodel.features import NAMES, SECONDS
 from costmodel.features.program import PROGRAM_NAMES, program_features, program_rows
-from costmodel.models.base import CostModel, Scores, check_lengths, need_fit
-from costmodel.models.booster import boost, check_text, options_of
+from costmodel.models.base import Scores
+from costmodel.models.boosted import BoostedModel, estimated, summed
+from costmodel.models.booster import NO_TREES, boost, options_of, trees_for
 from costmodel.models.errors import ModelError
-from costmodel.models.forest import MAX_LEAVES, Forest
+from costmodel.models.forest import MAX_LEAVES
+from costmodel.models.learner import Programs
 from costmodel.models.pair_loss import PairLoss
-from costmodel.models.subsample import faster_half
 from costmodel.models.tunable import Choice, Range, Tunable
 
-LEAST_TREES = 8
-NO_TREES = "tree"
 SCOPES = ("program", "statements")
-_HEAD = "autotune_rank="
 
 
-class PairwiseModel(CostModel):
+class PairwiseModel(BoostedModel):
     """Trees on whole programs, or on statements whose scores add up; scores have no unit.
 
     They begin with the roofline's order, by as much as it agrees with the measurements: that holds across tasks, for
@@ -43,6 +40,7 @@ class PairwiseModel(CostModel):
         tasks_trees: as `trees`, where programs of many tasks are learned from: all of them.
     """
 
+    head = "autotune_rank="
     lambdarank: ClassVar[bool] = False
     tunable: ClassVar[Mapping[str, Tunable]] = {
         "leaves": Range(4, MAX_LEAVES),
@@ -74,92 +72,50 @@ class PairwiseModel(CostModel):
         self.seed, self.trees, self.pairs, self.scope, self.prior = seed, trees, pairs, scope, prior
         self.programs, self.tasks_trees = programs, tasks_trees
         self._slope = 0.0  # of the score, by halvings of the roofline's seconds
-        self._text: str | None = None
-        self._forest: Forest | None = None
-
-    def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
-        """See `CostModel.fit`."""
-        check_lengths(features, throughput)
-        if len(features):
-            chosen = faster_half(np.asarray(throughput, np.float64), self.programs, self.seed)
-            groups = np.zeros(len(chosen), np.int64)
-            self._fit([features[i] for i in chosen], throughput[chosen], groups, self.trees)
-
-    def fit_tasks(
-        self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64], groups: NDArray[np.int64]
-    ) -> None:
-        """See `CostModel.fit_tasks`."""
-        check_lengths(features, throughput)
-        if len(features):
-            self._fit(features, throughput, groups, self.tasks_trees)
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
         """See `CostModel.predict`."""
-        forest = need_fit(self._forest)
+        forest = self.forest
         if self.scope == "program":
             found = forest.predict(program_features(features))
         else:
-            found = np.zeros(len(features))
-            for rows in features.transpose(1, 2, 0):
-                found += forest.predict(rows)
+            found = summed(forest, features)
         return found - self._slope * features[:, 0, SECONDS].astype(np.float64)
 
-    def save(self, path: Path) -> None:
-        """Writes LightGBM's own text format, and a last line with what is its own."""
-        path.write_text(f"{need_fit(self._text)}\n{_HEAD}{self.scope} {self._slope!r}\n")
+    def own(self) -> str:
+        """Scope and slope."""
+        return f"{self.scope} {self._slope!r}"
 
-    def load(self, path: Path) -> None:
-        """See `CostModel.load`."""
-        text, _, own = path.read_text().partition(f"\n{_HEAD}")
-        scope, _, slope = own.strip().partition(" ")
+    def read_own(self, own: str, path: Path) -> int:
+        """See `BoostedModel.read_own`."""
+        scope, _, slope = own.partition(" ")
         if scope not in SCOPES:
-            raise ModelError(f"{path}: a saved model must end with a line {_HEAD}SCOPE SLOPE, but got {own[:40]!r}")
-        columns = len(PROGRAM_NAMES) if scope == "program" else len(NAMES)
-        check_text(text, NO_TREES, columns, path)
+            raise ModelError(f"{path}: a saved model must end with a line {self.head}SCOPE SLOPE, but got {own[:40]!r}")
         self.scope, self._slope = scope, float(slope)
-        self._learned(text)
-
-    @property
-    def forest(self) -> Forest:
-        """The trees."""
-        return need_fit(self._forest)
+        return len(PROGRAM_NAMES) if scope == "program" else len(NAMES)
 
     def rows(self, features: Sequence[NDArray[np.float32]]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """What the trees see of programs: (rows, columns), and the program of each row, whose scores add up."""
+        """See `BoostedModel.rows`."""
         if self.scope == "program":
             return program_rows(features), np.arange(len(features))
-        return np.concatenate(features), np.repeat(np.arange(len(features)), [len(of) for of in features])
+        return super().rows(features)
 
-    def with_forest(self, forest: Forest) -> PairwiseModel:
-        """The same model with other trees, to predict with."""
-        other = copy(self)
-        other._forest = forest
-        return other
-
-    def _fit(
-        self,
-        features: Sequence[NDArray[np.float32]],
-        throughput: NDArray[np.float64],
-        groups: NDArray[np.int64],
-        trees: int,
-    ) -> None:
+    def train(self, programs: Programs) -> None:
+        """See `Learner.train`."""
+        features, throughput = programs.features, programs.throughput
         rows, program = self.rows(features)
         counts = np.bincount(program, minlength=len(features))
-        seconds = np.array([of[0, SECONDS] for of in features], np.float64)
-        throughput = np.asarray(throughput, np.float64)
+        seconds = estimated(features)
 
         def loss(offset: NDArray[np.float64]) -> PairLoss:
-            return PairLoss(counts, throughput, groups, offset, self.pairs, self.lambdarank, self.seed)
+            return PairLoss(counts, throughput, programs.groups, offset, self.pairs, self.lambdarank, self.seed)
 
         self._slope = loss(np.zeros(len(features))).slope(-seconds) if self.prior else 0.0
-        if (rows == rows[0]).all() or not np.ptp(throughput):
-            self._learned(NO_TREES)  # LightGBM refuses data in which no feature varies
+        if not np.ptp(throughput):
+            self.keep(NO_TREES)
             return
-        count = min(trees, max(LEAST_TREES, len(features) // 2))
-        self._learned(boost(rows, loss(-self._slope * seconds), self._parameters, count))
-
-    def _learned(self, text: str) -> None:
-        self._text, self._forest = text, Forest.from_lightgbm(text)
+        trees = trees_for(len(features), self.tasks_trees if programs.many else self.trees)
+        self.keep(boost(rows, loss(-self._slope * seconds), self._parameters, trees))
 
 
 class LambdaRankModel(PairwiseModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,21 +12,19 @@ from numpy.typing import NDArray
 from costmodel.features import SECONDS
 from costmodel.features.program import program_rows
 from costmodel.features.relative import RELATIVE_NAMES, relative_features, relative_rows
-from costmodel.models.base import CostModel, Scores, check_lengths, need_fit
-from costmodel.models.booster import boost, check_text, options_of
+from costmodel.models.base import Scores
+from costmodel.models.boosted import BoostedModel, estimated
+from costmodel.models.booster import NO_TREES, boost, options_of
 from costmodel.models.errors import ModelError
-from costmodel.models.forest import MAX_LEAVES, Forest
-from costmodel.models.subsample import faster_half
+from costmodel.models.forest import MAX_LEAVES
+from costmodel.models.learner import Programs
 from costmodel.models.tunable import Range, Tunable
 
-NO_TREES = "tree"
 SLOWEST = 2.0**-6
 """Throughput that failures, and all that is slower, are taken for: logarithms need one."""
 
-_HEAD = "autotune_residual="
 
-
-class ResidualModel(CostModel):
+class ResidualModel(BoostedModel):
     """Boosted trees on `features.relative`; a score is the logarithm of the throughput, up to a constant of the task.
 
     The loss is the squared error of the logarithm after the task's mean has been taken off: which of two tasks takes
@@ -44,6 +41,7 @@ class ResidualModel(CostModel):
         programs: greatest number of programs to learn one task from: the faster half, and of the rest a sample.
     """
 
+    head = "autotune_residual="
     tunable: ClassVar[Mapping[str, Tunable]] = {
         "trees": Range(50, 800, log=True),
         "leaves": Range(4, MAX_LEAVES),
@@ -73,78 +71,43 @@ class ResidualModel(CostModel):
         self._parameters = options_of(seed, leaves, learning_rate, feature_share, bins)
         self.seed, self.trees, self.leaf_programs, self.members = seed, trees, leaf_programs, members
         self.base_weight, self.programs = base_weight, programs
-        self._text: str | None = None
-        self._forest: Forest | None = None
         self._forests = 1  # whose scores are averaged
-
-    def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
-        """See `CostModel.fit`."""
-        check_lengths(features, throughput)
-        if len(features):
-            chosen = faster_half(np.asarray(throughput, np.float64), self.programs, self.seed)
-            self._fit([features[i] for i in chosen], throughput[chosen], np.zeros(len(chosen), np.int64))
-
-    def fit_tasks(
-        self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64], groups: NDArray[np.int64]
-    ) -> None:
-        """See `CostModel.fit_tasks`."""
-        check_lengths(features, throughput)
-        if len(features):
-            self._fit(features, throughput, np.unique(groups, return_inverse=True)[1])
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
         """See `CostModel.predict`."""
-        missing = need_fit(self._forest).predict(relative_features(features)) / self._forests
+        missing = self.forest.predict(relative_features(features)) / self._forests
         return -(features[:, 0, SECONDS].astype(np.float64) + missing)
 
-    def save(self, path: Path) -> None:
-        """Writes LightGBM's own text format, one forest after the other, and a last line with their number."""
-        path.write_text(f"{need_fit(self._text)}\n{_HEAD}{self._forests}\n")
+    def own(self) -> str:
+        """The number of forests."""
+        return str(self._forests)
 
-    def load(self, path: Path) -> None:
-        """See `CostModel.load`."""
-        text, _, own = path.read_text().partition(f"\n{_HEAD}")
-        if not own.strip().isdigit() or int(own) < 1:
-            raise ModelError(f"{path}: a saved model must end with a line {_HEAD}FORESTS, but got {own[:40]!r}")
-        check_text(text, NO_TREES, len(RELATIVE_NAMES), path)
-        self._learned(text, int(own))
-
-    @property
-    def forest(self) -> Forest:
-        """The trees of all members."""
-        return need_fit(self._forest)
+    def read_own(self, own: str, path: Path) -> int:
+        """See `BoostedModel.read_own`."""
+        if not own.isdigit() or int(own) < 1:
+            raise ModelError(f"{path}: a saved model must end with a line {self.head}FORESTS, but got {own[:40]!r}")
+        self._forests = int(own)
+        return len(RELATIVE_NAMES)
 
     def rows(self, features: Sequence[NDArray[np.float32]]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """What the trees see of programs: (programs, columns), and the program of each row."""
+        """See `BoostedModel.rows`."""
         return relative_rows(program_rows(features)), np.arange(len(features))
 
-    def with_forest(self, forest: Forest) -> ResidualModel:
-        """The same model with other trees, to predict with."""
-        other = copy(self)
-        other._forest = forest
-        return other
-
-    def _fit(
-        self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64], groups: NDArray[np.int64]
-    ) -> None:
-        rows = relative_rows(program_rows(features))
-        estimated = np.array([of[0, SECONDS] for of in features], np.float64)
-        throughput = np.asarray(throughput, np.float64)
-        target = -np.log2(np.maximum(throughput, SLOWEST)) - estimated
-        loss = CentredLoss(target, self.base_weight + throughput, groups)
-        if (rows == rows[0]).all():
-            self._learned(NO_TREES, 1)  # LightGBM refuses data in which no feature varies
-            return
+    def train(self, programs: Programs) -> None:
+        """See `Learner.train`."""
+        features, throughput = programs.features, programs.throughput
+        rows, _ = self.rows(features)
+        target = -np.log2(np.maximum(throughput, SLOWEST)) - estimated(features)
+        loss = CentredLoss(target, self.base_weight + throughput, np.unique(programs.groups, return_inverse=True)[1])
         trees = min(self.trees, max(1, len(features) // 2))
         least = max(1, min(self.leaf_programs, len(features) // 8))
         texts = []
         for member in range(self.members):
             parameters = {**self._parameters, "seed": self.seed + member, "min_data_in_leaf": least}
             texts.append(boost(rows, loss, parameters, trees))
-        self._learned("\n".join(texts), self.members)
-
-    def _learned(self, text: str, forests: int) -> None:
-        self._text, self._forest, self._forests = text, Forest.from_lightgbm(text), forests
+        texts = [NO_TREES] if NO_TREES in texts else texts
+        self._forests = len(texts)
+        self.keep("\n".join(texts))
 
 
 class CentredLoss:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from costmodel.features import SECONDS
 from costmodel.features.program import program_features, program_rows
 from costmodel.models import prior, text
-from costmodel.models.base import CostModel, Scores, check_lengths, need_fit
-from costmodel.models.subsample import faster_half, spread
+from costmodel.models.base import Scores, need_fit
+from costmodel.models.learner import Learner, Programs
 
 Rows = NDArray[np.float64]  # (programs, features)
 BLOCK = 256
@@ -22,7 +22,7 @@ BLOCK = 256
 many others there are: the order in which a matrix product adds up depends on its shape."""
 
 
-class ProgramModel(CostModel):
+class ProgramModel(Learner):
     """Base of regressors on standardised features of programs.
 
     What a subclass has learned is a dictionary of numbers and arrays, which `save` writes as it is: predictions after
@@ -43,22 +43,6 @@ class ProgramModel(CostModel):
                 raise ValueError(f"`{option}` must be at least 1, but got {option}={value}")
         self.seed, self.programs, self.tasks_programs, self.prior = seed, programs, tasks_programs, prior
         self._learned: dict[str, Any] | None = None
-
-    def fit(self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64]) -> None:
-        """See `CostModel.fit`."""
-        check_lengths(features, throughput)
-        if len(features):
-            chosen = faster_half(np.asarray(throughput, np.float64), self.programs, self.seed)
-            self._fit([features[i] for i in chosen], np.asarray(throughput, np.float64)[chosen], self.prior)
-
-    def fit_tasks(
-        self, features: Sequence[NDArray[np.float32]], throughput: NDArray[np.float64], groups: NDArray[np.int64]
-    ) -> None:
-        """See `CostModel.fit_tasks`; without the prior, for one scale does not fit many tasks."""
-        check_lengths(features, throughput)
-        if len(features):
-            chosen = spread(groups, self.tasks_programs, self.seed)
-            self._fit([features[i] for i in chosen], np.asarray(throughput, np.float64)[chosen], False)
 
     def predict(self, features: NDArray[np.float32]) -> Scores:
         """See `CostModel.predict`."""
@@ -116,11 +100,13 @@ class ProgramModel(CostModel):
         """What `learn` returned, and how rows are standardised."""
         return need_fit(self._learned)
 
-    def _fit(self, features: Sequence[NDArray[np.float32]], throughput: Scores, use_prior: bool) -> None:
+    def train(self, programs: Programs) -> None:
+        """See `Learner.train`; many tasks without the prior, for one scale does not fit them."""
+        features, throughput = programs.features, programs.throughput
         rows = program_rows(features).astype(np.float64)
         weight = 0.1 + throughput
         scale, target = 0.0, throughput
-        if use_prior:
+        if self.prior and not programs.many:
             speed = prior.speeds(features)
             scale = prior.scale_of(speed, throughput, weight)
             target = throughput - prior.expected(speed, scale)

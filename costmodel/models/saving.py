@@ -36,7 +36,7 @@ def check_saving(name: str, kind: type[CostModel], options: Mapping[str, Any]) -
     model.fit([*features], throughput)
     with tempfile.TemporaryDirectory(prefix="autotune-model-") as folder:
         loaded = _round_trip(name, model, kind, Path(folder) / "model.txt")
-    for found, expected in zip(_told(name, loaded, features), _told(name, model, features), strict=True):
+    for found, expected in zip(_predictions(name, loaded, features), _predictions(name, model, features), strict=True):
         if not np.array_equal(found, expected):
             row = int(np.flatnonzero(found != expected)[0])
             raise ModelError(
@@ -51,7 +51,7 @@ def _round_trip(name: str, model: CostModel, kind: type[CostModel], path: Path) 
     try:
         model.save(path)
     except Exception as error:  # whatever a stranger's code raises
-        raise ModelError(f"{name}: what a model learns must be saved, but {_said(error)}") from error
+        raise ModelError(f"{name}: what a model learns must be saved, but {_reason(error)}") from error
     _check_text(name, path)
     try:
         loaded = kind()
@@ -60,7 +60,7 @@ def _round_trip(name: str, model: CostModel, kind: type[CostModel], path: Path) 
     try:
         loaded.load(path)
     except Exception as error:
-        raise ModelError(f"{name}: what a model saved must be loaded again, but {_said(error)}") from error
+        raise ModelError(f"{name}: what a model saved must be loaded again, but {_reason(error)}") from error
     return loaded
 
 
@@ -77,7 +77,7 @@ def _check_text(name: str, path: Path) -> None:
         raise ModelError(f"{name}: `save` must write text, never code or pickles, but got {content[:16]!r}")
 
 
-def _told(name: str, model: CostModel, features: NDArray[np.float32]) -> tuple[Scores, ...]:
+def _predictions(name: str, model: CostModel, features: NDArray[np.float32]) -> tuple[Scores, ...]:
     try:
         if isinstance(model, UncertainModel):
             return model.predict_with_deviation(features)
@@ -88,7 +88,7 @@ def _told(name: str, model: CostModel, features: NDArray[np.float32]) -> tuple[S
         raise ModelError(f"{name}: a model must predict once it was fitted or loaded, but {error}") from error
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ModelError) else f"got {type(error).__name__}: {error}"
 
 

@@ -3,6 +3,6 @@
 from costmodel.transfer.base import Base
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import TargetTask
-from costmodel.transfer.transfer import Options, Source, Transfer, told
+from costmodel.transfer.transfer import Options, Source, Transfer, summary
 
-__all__ = ["Base", "Options", "Source", "TargetTask", "Transfer", "TransferError", "told"]
+__all__ = ["Base", "Options", "Source", "TargetTask", "Transfer", "TransferError", "summary"]

@@ -117,7 +117,7 @@ class Guard:
 
 
 def _accuracy(scores: Column, speed: Column) -> float:
-    """Share of the pairs ordered right; NaN where they cannot be told apart."""
+    """Share of the pairs ordered right; NaN where all are equal."""
     return pairwise_accuracy(scores, speed) if len(np.unique(speed)) > 1 else math.nan
 
 

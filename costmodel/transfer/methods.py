@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from costmodel.features import SECONDS
 from costmodel.models import prior as roofline
 from costmodel.models.base import CostModel
+from costmodel.models.boosted import summed
 from costmodel.models.forest import Forest
 from costmodel.models.lightgbm_model import LightGBMModel
 from costmodel.models.lightgbm_rank import PairwiseModel
@@ -20,7 +21,7 @@ from costmodel.models.subsample import faster_half
 from costmodel.transfer.base import Known
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features
-from costmodel.transfer.trees import Column, Growth, by_length, kriged, refitted, summed
+from costmodel.transfer.trees import Column, Growth, by_length, kriged, refitted
 
 AUTO = "auto"
 """Stands for the method that suits the source's model, see `chosen`."""

@@ -95,10 +95,10 @@ def _programs(source: Sequence[SourceTask], task: Task) -> Distances:
     own = _quantiles(task)
     others = np.array([_quantiles(of) for of in source])
     spread = others.std(axis=0)
-    told = spread > 1e-6
-    if not told.any():
+    varies = spread > 1e-6
+    if not varies.any():
         return np.zeros(len(source))
-    found: Distances = np.abs((others - own)[:, told] / spread[told]).mean(axis=1)
+    found: Distances = np.abs((others - own)[:, varies] / spread[varies]).mean(axis=1)
     return found
 
 

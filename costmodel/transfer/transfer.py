@@ -1,4 +1,4 @@
-"""What a search is told of other tasks: opened once for a run, made ready for each task, and watched while it helps."""
+"""Transfer from other tasks: a source is opened once for a run, fitted to each task, and watched while it helps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PREFERRED = 3
 
 @dataclass(frozen=True)
 class Options:
-    """How a search is told of other tasks.
+    """How a search uses measurements of other tasks.
 
     Attributes:
         source: a dataset's folder, `shipped` (the one that comes along), a records file, or a model that `Base.save`
@@ -41,7 +41,7 @@ class Options:
         model: of the source's programs, a name of `costmodel.models.registry`; a saved model has its own.
         model_options: of that.
         align: a name of `align.ALIGNMENTS`; a saved model has its own.
-        similarity: by what the distance of tasks is judged, see `similarity.distances`.
+        similarity: by what the distance of tasks is taken, see `similarity.distances`.
         tasks: so many of the nearest tasks to learn from, those less alike with fewer programs; None: from all alike,
             once for all tasks.
         guard: whether a source that misleads is dropped; without, it chooses every round.
@@ -240,7 +240,7 @@ class Transfer:
         }
 
 
-def told(report: Mapping[str, Any]) -> str:
+def summary(report: Mapping[str, Any]) -> str:
     """A report in one sentence."""
     of = (
         ""

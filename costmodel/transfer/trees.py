@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.models.booster import boost, options_of
+from costmodel.models.booster import boost, options_of, trees_for
 from costmodel.models.forest import MAX_LEAVES, Forest
 from costmodel.models.lightgbm_model import SumLoss
 from costmodel.transfer.tasks import Features
 
 Column = NDArray[np.float64]  # (programs,)
 BINS = 63
-LEAST_TREES = 8
 
 
 @dataclass(frozen=True)
@@ -42,21 +41,10 @@ class Growth:
             missing: throughput less what is known of it already.
             weight: of each program in the squared error.
         """
-        rows = np.concatenate(list(features))
-        if (rows == rows[0]).all():
-            return Forest.from_lightgbm("tree")  # LightGBM refuses data in which no feature varies
         loss = SumLoss(np.array([len(of) for of in features]), missing, weight)
         parameters = options_of(self.seed, self.leaves, self.learning_rate, self.feature_share, BINS)
-        count = min(self.trees, max(LEAST_TREES, len(features) // 2))
-        return Forest.from_lightgbm(boost(rows, loss, parameters, count))
-
-
-def summed(forest: Forest, features: NDArray[np.float32]) -> Column:
-    """The forest's score of each program, a sum over statements: (n, statements, features) -> (n,)."""
-    found = np.zeros(len(features))
-    for rows in features.transpose(1, 2, 0):
-        found += forest.predict(rows)
-    return found
+        text = boost(np.concatenate(list(features)), loss, parameters, trees_for(len(features), self.trees))
+        return Forest.from_lightgbm(text)
 
 
 def by_length(features: Sequence[Features]) -> list[tuple[NDArray[np.int64], NDArray[np.float32]]]:

@@ -13,7 +13,7 @@ Ranges = tuple[tuple[str, int], ...]
 Guards = frozenset[Expr]
 
 MOST_PATHS = 32
-"""Ways to one read that are told apart by the conditions on them; of more, only what all have in common counts."""
+"""Ways to one read that the conditions on them distinguish; of more, only what all have in common counts."""
 KNOWN = 4096
 """Verdicts kept: a workload's definitions are made again and again."""
 

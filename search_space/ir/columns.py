@@ -1,43 +1,98 @@
-"""Evaluates many expressions for many candidates: one straight-line NumPy function over columns."""
+"""Expressions on columns, a value for each candidate: put on a tape, and evaluated there by straight-line NumPy."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.ir.expr import Expr, walk
+from search_space.ir.expr import Expr
+from search_space.ir.semantics import BINARY
+from search_space.ir.tape import (
+    ADD,
+    CONST,
+    DIV,
+    EQ,
+    FLOOR,
+    LE,
+    LT,
+    MAX,
+    MIN,
+    MUL,
+    SELECT,
+    SUB,
+    VARIABLE,
+    Tape,
+    Value,
+)
 
 ColumnFunction = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
-# Columns are float64: integers are exact below 2**53, and floor(a / b) is the exact quotient for a below 2**53.
-_UFUNC = {
-    "add": "add({0},{1})",
-    "sub": "subtract({0},{1})",
-    "mul": "multiply({0},{1})",
-    "div": "divide({0},{1})",
-    "floordiv": "floor(divide({0},{1}))",
-    "min": "minimum({0},{1})",
-    "max": "maximum({0},{1})",
-    "lt": "less({0},{1})",
-    "le": "less_equal({0},{1})",
-    "eq": "equal({0},{1})",
-    "ne": "not_equal({0},{1})",
-    "and": "logical_and({0},{1})",
-    "or": "logical_or({0},{1})",
-    "select": "where({0},{1},{2})",
-    "mod": "subtract({0},multiply({1},floor(divide({0},{1}))))",
-}
-_CALL = {"log": "log2({0})", "exp": "exp({0})", "sqrt": "sqrt({0})", "abs": "abs({0})", "floor": "floor({0})"}
 CHUNK = 2048  # candidates at a time, so that a few hundred temporaries stay in the second-level cache
+DEEPEST = 8  # calls within each other: Python's parser ends at some hundred
+_NAMES = {ADD: "add", SUB: "subtract", MUL: "multiply", DIV: "divide", FLOOR: "floor", SELECT: "where"}
+_TRUTHS = {LT: "less", LE: "less_equal", EQ: "equal"}
+_EXTREMES = {MIN: "minimum", MAX: "maximum"}  # of truth values: whether both hold, and whether either does
+_TEXT = {**_NAMES, **_TRUTHS, **_EXTREMES}
+_SCOPE = {name: getattr(np, name) for name in _TEXT.values()} | {"inf": np.inf}
+
+
+class Columns:
+    """Puts expressions over decision variables on a tape.
+
+    Args:
+        tape: where they go.
+        names: decision variables, in the order of the columns.
+        loops: whether other variables are those of loops, which count as 0: an extent or size that varies with an
+            outer loop is taken at its first iteration.
+    """
+
+    def __init__(self, tape: Tape, names: Sequence[str], loops: bool = False) -> None:
+        self.tape = tape
+        self._position = {name: i for i, name in enumerate(names)}
+        self._loops = loops
+        self._memo: dict[int, Value] = {}
+
+    def __call__(self, expr: Expr) -> Value:
+        """The column of an expression.
+
+        Raises:
+            KeyError: it mentions a variable that is not there.
+            ValueError: it is no arithmetic over variables.
+        """
+        value = self._memo.get(expr.serial)
+        if value is None:
+            value = self._memo[expr.serial] = self._convert(expr)
+        return value
+
+    def _convert(self, expr: Expr) -> Value:
+        op = expr.op
+        if op == "const":
+            return self.tape.const(float(expr.value))
+        if op == "var":
+            if self._loops and expr.args[0] not in self._position:
+                return self.tape.const(0)
+            return self.tape.variable(self._position[expr.args[0]])
+        operands = [self(a) for a in expr.operands]
+        if op == "cast":
+            return operands[0]
+        if op == "select":
+            return operands[0].otherwise(operands[1], operands[2])
+        column = BINARY[op].column if op in BINARY else None
+        if column is None:
+            raise ValueError(f"an extent must be arithmetic over decision variables, but got {expr}")
+        found: Value = column(*operands)
+        return found
 
 
 def compile_columns(outputs: Sequence[Expr], names: Sequence[str]) -> ColumnFunction:
     """Compiles `outputs` to a function of decision columns.
 
     Args:
-        outputs: expressions over the variables in `names`; `call("log", x)` means log2 here.
+        outputs: expressions over the variables in `names`.
         names: variable names, in the order of the columns.
 
     Returns:
@@ -46,24 +101,21 @@ def compile_columns(outputs: Sequence[Expr], names: Sequence[str]) -> ColumnFunc
     Raises:
         KeyError: an output mentions a variable that is not in `names`.
     """
-    position = {name: i for i, name in enumerate(names)}
-    seen: set[int] = set()
-    lines: list[str] = []
-    text: dict[int, str] = {}
-    for output in outputs:
-        for node in walk(output):
-            if node.serial in seen:
-                continue
-            seen.add(node.serial)
-            text[node.serial] = _term(node, position, text, lines)
-    lines += [f"  out[{j}]={text[output.serial]}" for j, output in enumerate(outputs)]
-    scope: dict[str, object] = {name: getattr(np, name) for name in _NUMPY} | {"inf": np.inf}
+    columns = Columns(Tape(), names)
+    return straight_line(columns.tape, [columns(output) for output in outputs])
+
+
+def straight_line(tape: Tape, outputs: Sequence[Value]) -> ColumnFunction:
+    """Values of a tape as a function of columns: float64 (variables, n) → float64 (outputs, n)."""
+    wanted = [output.index for output in outputs]
+    lines = _lines(tape, wanted)
+    scope: dict[str, object] = dict(_SCOPE)
     exec("def block(x, out):\n" + ("\n".join(lines) or "  pass"), scope)
     block: Callable[[NDArray[np.float64], NDArray[np.float64]], None] = scope["block"]  # type: ignore[assignment]
 
     def function(columns: NDArray[np.float64]) -> NDArray[np.float64]:
         count = columns.shape[1]
-        out = np.empty((len(outputs), count))
+        out = np.empty((len(wanted), count))
         for start in range(0, count, CHUNK):
             block(columns[:, start : start + CHUNK], out[:, start : start + CHUNK])
         return out
@@ -71,30 +123,33 @@ def compile_columns(outputs: Sequence[Expr], names: Sequence[str]) -> ColumnFunc
     return function
 
 
-_NUMPY: tuple[str, ...] = (
-    "add",
-    "subtract",
-    "multiply",
-    "divide",
-    "floor",
-    "minimum",
-    "maximum",
-    "less",
-    "less_equal",
-    "equal",
-)
-_NUMPY += ("not_equal", "logical_and", "logical_or", "where", "log2", "exp", "sqrt", "abs")
-
-
-def _term(node: Expr, position: dict[str, int], text: dict[int, str], lines: list[str]) -> str:
-    if node.op == "const":
-        return repr(float(node.value))
-    if node.op == "var":
-        return f"x[{position[node.args[0]]}]"
-    operands = [text[a.serial] for a in node.operands]
-    if node.op == "cast":  # the sum of two conditions is a number, not a condition
-        return f"multiply({operands[0]},1.0)" if node.operands[0].dtype == "bool" else operands[0]
-    template = _CALL[node.args[0]] if node.op == "call" else _UFUNC[node.op]
-    name = f"t{node.serial}"
-    lines.append(f"  {name}={template.format(*operands)}")
-    return name
+def _lines(tape: Tape, wanted: Sequence[int]) -> list[str]:
+    """Statements that evaluate nodes; what is read once stands where it is read, so that its memory is free again."""
+    order = tape.needed(wanted)
+    uses = Counter(chain(wanted, *map(tape.operands, order)))
+    text: dict[int, str] = {}
+    depth: dict[int, int] = {}
+    truths: set[int] = set()
+    lines: list[str] = []
+    for index in order:
+        op, *operands = tape.nodes[index]
+        depth[index] = 0
+        if op == CONST:
+            text[index] = repr(tape.numbers[operands[0]])
+            continue
+        if op == VARIABLE:
+            found = f"x[{operands[0]}]"
+        else:
+            if op in _TRUTHS or (op in _EXTREMES and truths.issuperset(operands)):
+                truths.add(index)
+            shown = [text[a] for a in operands]
+            for place, operand in enumerate(operands):
+                if op in _NAMES and operand in truths and not (op == SELECT and place == 0):
+                    shown[place] = f"multiply({shown[place]},1.0)"  # NumPy's sum of two truth values is no number
+            found = f"{_TEXT[op]}({','.join(shown)})"
+            depth[index] = 1 + max(depth[a] for a in operands)
+        if uses[index] > 1 or depth[index] > DEEPEST:
+            lines.append(f"  t{index}={found}")
+            found, depth[index] = f"t{index}", 0
+        text[index] = found
+    return lines + [f"  out[{j}]={text[index]}" for j, index in enumerate(wanted)]

@@ -15,25 +15,15 @@ from weakref import KeyedRef
 
 import numpy as np
 
+from search_space.dtypes import BITS as BITS
+from search_space.dtypes import FLOATS as FLOATS
+from search_space.ir.semantics import BINARY, FUNCTIONS
+
 INT = "int64"
 BOOL = "bool"
-DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8", "int32", "int64", "bool")
-FLOATS = ("float32", "float16", "bfloat16")
-BITS = {
-    "float32": 32,
-    "float16": 16,
-    "bfloat16": 16,
-    "int8": 8,
-    "uint8": 8,
-    "int32": 32,
-    "int64": 64,
-    "bool": 8,
-}
-COMMUTATIVE = {"add", "mul", "min", "max", "and", "or", "eq", "ne"}
-COMPARISONS = {"lt", "le", "eq", "ne"}
+DTYPES = tuple(BITS)
 SHIFTS = ("shl", "shr")
-"""Of int32, by an amount modulo 32; to the right the sign is kept, so that it rounds down."""
-MATH = ("exp", "log", "tanh", "erf", "sigmoid", "sqrt", "rsqrt", "abs", "floor", "rint", "tfloat32")
+MATH = tuple(FUNCTIONS)
 
 
 def dtype_bytes(dtype: str) -> int:
@@ -335,26 +325,6 @@ def _balance(a: Any, b: Any) -> tuple[Expr, Expr]:
     return a, b
 
 
-FOLD: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "div": lambda a, b: a / b,
-    "floordiv": lambda a, b: a // b,
-    "mod": lambda a, b: a % b,
-    "shl": lambda a, b: a << (b & 31),
-    "shr": lambda a, b: a >> (b & 31),
-    "min": lambda a, b: min(a, b),
-    "max": lambda a, b: max(a, b),
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "and": lambda a, b: a and b,
-    "or": lambda a, b: a or b,
-}
-
-
 def make(op: str, left: Any, right: Any) -> Expr:
     """A binary node after constant folding and identities.
 
@@ -362,14 +332,17 @@ def make(op: str, left: Any, right: Any) -> Expr:
         TypeError: operands of two dtypes, or of one the operator is not defined on.
     """
     a, b = _balance(left, right)
-    _check_operands(op, a)
+    row = BINARY[op]
+    takes, dtypes = row.operands
+    if a.dtype not in dtypes:
+        raise TypeError(f"operands of `{op}` must be {takes}, but got {a}: {a.dtype}")
     if op in ("floordiv", "mod") and b.op == "const" and b.value == 0:
         raise ZeroDivisionError(f"the divisor must not be zero, but got {a} {op} 0")
-    dtype = BOOL if op in COMPARISONS else a.dtype
+    dtype = BOOL if row.truth else a.dtype
     if a.op == "const" and b.op == "const" and (dtype != "float16" and dtype != "bfloat16"):
         if not (op == "div" and b.value == 0):
             return _fold(op, a, b, dtype)
-    if op in COMMUTATIVE and a.op == "const":
+    if row.commutative and a.op == "const":
         a, b = b, a
     simple = _identity(op, a, b)
     if simple is not None:
@@ -377,24 +350,8 @@ def make(op: str, left: Any, right: Any) -> Expr:
     return _interned((op, dtype, a.serial, b.serial), (a, b))
 
 
-def _check_operands(op: str, a: Expr) -> None:
-    if op in ("and", "or"):
-        right = a.dtype == BOOL
-    elif op == "div":
-        right = a.dtype in FLOATS
-    elif op in SHIFTS:
-        right = a.dtype == "int32"
-    else:
-        right = a.dtype != BOOL or op in ("min", "max") or op in COMPARISONS
-    if not right:
-        raise TypeError(f"operands of `{op}` must be {_OPERANDS.get(op, 'numbers')}, but got {a}: {a.dtype}")
-
-
-_OPERANDS = {"and": "bool", "or": "bool", "div": "floating-point (use // on integers)", "shl": "int32", "shr": "int32"}
-
-
 def _fold(op: str, a: Expr, b: Expr, dtype: str) -> Expr:
-    value = FOLD[op](a.value, b.value)
+    value = BINARY[op].number(a.value, b.value)
     return const(value if dtype == BOOL or dtype in FLOATS else wrapped(value, dtype), dtype)
 
 
@@ -431,7 +388,7 @@ def _identity(op: str, a: Expr, b: Expr) -> Expr | None:
 def rebuild(expr: Expr, args: tuple[Any, ...]) -> Expr:
     """A node of `expr`'s kind over new arguments, simplified as if it were made anew."""
     op = expr.op
-    if op in FOLD:
+    if op in BINARY:
         return make(op, *args)
     if op == "select":
         return select(*args)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -11,27 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype as numpy_dtype
-from search_space.dtypes import round_tfloat32
-from search_space.ir.expr import BOOL, FLOATS, FOLD, Expr, load, transform
+from search_space.ir.expr import BOOL, FLOATS, Expr, load, transform
+from search_space.ir.semantics import BINARY, applied
 from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
 from search_space.schedule.intrinsics import get_intrinsic
 
 Arrays = dict[str, NDArray[Any]]
-
-
-_CALLS: dict[str, Callable[[Any], Any]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "tanh": np.tanh,
-    "erf": lambda x: type(x)(math.erf(x)),
-    "sigmoid": lambda x: type(x)(1 / (1 + np.exp(-x))),
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: type(x)(1 / np.sqrt(x)),
-    "abs": np.abs,
-    "floor": np.floor,
-    "rint": np.rint,
-    "tfloat32": lambda x: type(x)(round_tfloat32(x)),
-}
 
 
 def interpret(program: LoopProgram, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
@@ -100,7 +84,7 @@ def _store(stmt: Store, env: Mapping[str, int], memory: Arrays) -> None:
     if stmt.reducer is not None:
         old = array[at]
         combine = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[stmt.reducer]
-        value = FOLD[combine](old, array.dtype.type(value))
+        value = BINARY[combine].number(old, array.dtype.type(value))
     array[at] = value
 
 
@@ -151,9 +135,9 @@ def evaluate(e: Expr, env: Mapping[str, int], memory: Arrays) -> Any:
     if op == "cast":
         return _cast(evaluate(e.args[0], env, memory), e.dtype)
     if op == "call":
-        return _CALLS[e.args[0]](evaluate(e.args[1], env, memory))
+        return applied(e.args[0], evaluate(e.args[1], env, memory), e.dtype)[()]
     a, b = (evaluate(x, env, memory) for x in e.args)
-    return FOLD[op](a, b)
+    return BINARY[op].number(a, b)
 
 
 def _cast(value: Any, dtype: str) -> Any:

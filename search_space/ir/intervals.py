@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from search_space.ir.expr import BITS, Expr
 from search_space.ir.polynomial import Monomial, Poly, poly, poly_add
+from search_space.ir.semantics import BINARY
 
 Span = tuple[int, int]
 """Least and greatest value, both inclusive."""
@@ -112,8 +113,8 @@ class Bounds:
             found = min(a, c), max(b, d)
         elif e.op == "cast" and e.args[0].dtype in DTYPE_RANGES:
             found = bound(e.args[0])
-        elif e.op in _NODES and e.dtype in DTYPE_RANGES:
-            found = _NODES[e.op](*(bound(operand) for operand in e.args))
+        elif e.op in BINARY and e.dtype in DTYPE_RANGES:
+            found = BINARY[e.op].interval(*(bound(operand) for operand in e.args))
         return _wrapped(found or DTYPE_RANGES[e.dtype], e.dtype)
 
 
@@ -145,31 +146,3 @@ def _product(monomial: Monomial, atom: Callable[[Expr], Span]) -> Span:
         ends = (low * a, low * b, high * a, high * b)
         low, high = min(ends), max(ends)
     return low, high
-
-
-def _quotient(a: Span, b: Span) -> Span | None:
-    if b[0] <= 0 <= b[1]:
-        return None
-    ends = [x // y for x in a for y in b]  # monotone in each
-    return min(ends), max(ends)
-
-
-def _remainder(a: Span, b: Span) -> Span | None:
-    if b[0] <= 0 <= b[1]:
-        return None
-    if b[0] == b[1] and a[0] // b[0] == a[1] // b[0]:
-        return a[0] % b[0], a[1] % b[0]
-    if b[1] < 0:
-        return b[0] + 1, 0
-    return 0, min(a[1], b[1] - 1) if a[0] >= 0 else b[1] - 1
-
-
-_NODES: dict[str, Callable[[Span, Span], Span | None]] = {
-    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    "mul": lambda a, b: (min(x * y for x in a for y in b), max(x * y for x in a for y in b)),
-    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-    "floordiv": _quotient,
-    "mod": _remainder,
-}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,33 +11,13 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import Expr, variables, walk
+from search_space.ir.semantics import BINARY, FUNCTIONS, applied
 
 Array = NDArray[Any]
 Span = tuple[int, int]
 
 MOST_POINTS = 1 << 22
 AT_ONCE = 1 << 17
-
-_UFUNCS: dict[str, Callable[..., Array]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "floordiv": np.floor_divide,
-    "mod": np.mod,
-    "shl": lambda a, b: np.left_shift(a, b & 31),
-    "shr": lambda a, b: np.right_shift(a, b & 31),
-    "min": np.minimum,
-    "max": np.maximum,
-    "lt": np.less,
-    "le": np.less_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "select": np.where,
-}
-_CALLS: dict[str, Callable[[Array], Array]] = {"floor": np.floor, "rint": np.rint, "abs": np.abs, "sqrt": np.sqrt}
 
 
 def values_where(e: Expr, conditions: Iterable[Expr], extents: Mapping[str, int]) -> list[Span] | None:
@@ -69,7 +49,14 @@ def _points(axes: Iterable[str], extents: Mapping[str, int]) -> int:
 
 
 def _evaluable(e: Expr) -> bool:
-    return all(n.op in ("const", "var", "cast", *_UFUNCS) or (n.op == "call" and n.args[0] in _CALLS) for n in walk(e))
+    return all(_known(node) for node in walk(e))
+
+
+def _known(e: Expr) -> bool:
+    """Whether an operator gives the same number everywhere, from numbers alone."""
+    if e.op == "call":
+        return FUNCTIONS[e.args[0]].exact
+    return e.op in ("const", "var", "cast", "select") or e.op in BINARY
 
 
 def _spans(e: Expr, conditions: list[Expr], extents: Mapping[str, int]) -> Iterable[Span]:
@@ -117,5 +104,7 @@ class _Grid:
         operands = [self._known[operand.serial] for operand in e.operands]
         if e.op == "cast":
             return operands[0].astype(numpy_dtype(e.dtype))
-        function = _CALLS[e.args[0]] if e.op == "call" else _UFUNCS[e.op]
+        if e.op == "call":
+            return applied(e.args[0], operands[0], e.dtype)
+        function = np.where if e.op == "select" else BINARY[e.op].array
         return np.asarray(function(*operands)).astype(numpy_dtype(e.dtype), copy=False)

@@ -7,11 +7,9 @@ import math
 import numpy as np
 
 from search_space.ir.expr import FLOATS, Expr
+from search_space.ir.semantics import BINARY
 
-_SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "lt": "<", "le": "<="}
-_SYMBOL |= {"eq": "==", "ne": "!=", "and": "and", "or": "or", "shl": "<<", "shr": ">>"}
-_RANK: dict[str, float] = {"or": 1, "and": 2, "lt": 3, "le": 3, "eq": 3, "ne": 3, "add": 4, "sub": 4}
-_RANK |= {"shl": 3.5, "shr": 3.5, "mul": 5, "div": 5, "floordiv": 5, "mod": 5}
+_RANK = {op: row.rank for op, row in BINARY.items() if row.symbol}
 
 
 def render(e: Expr) -> str:
@@ -26,14 +24,14 @@ def render(e: Expr) -> str:
     if e.op == "load":
         name = e.args[0] if isinstance(e.args[0], str) else e.args[0].name
         return f"{name}[{', '.join(map(str, e.args[1:]))}]"
-    if e.op in _SYMBOL:
+    if e.op in _RANK:
         rank = _RANK[e.op]
         left, right = (str(a) for a in e.args)
         if _RANK.get(e.args[0].op, 9) < rank:
             left = f"({left})"
         if _RANK.get(e.args[1].op, 9) <= rank and not (e.op == "add" and e.args[1].op == "add"):
             right = f"({right})"
-        return f"{left} {_SYMBOL[e.op]} {right}"
+        return f"{left} {BINARY[e.op].symbol} {right}"
     if e.op == "call":
         return f"{e.args[0]}({e.args[1]})"
     if e.op == "cast":

@@ -102,8 +102,8 @@ class _OfArguments(Operator[Any]):
 
 def _describe(args: Args) -> str:
     """The name with its arguments, and a digest of the definitions."""
-    told = te_json.text({"algorithms": args["algorithms"]})
-    return f"{args['name']},sha256={hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    text = te_json.text({"algorithms": args["algorithms"]})
+    return f"{args['name']},sha256={hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _reference(args: Args, *arrays: Array) -> Array:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from search_space import te
 from search_space.ir.expr import FLOATS, Expr, walk
-from search_space.ir.rounding import TFLOAT32
+from search_space.ir.semantics import BINARY, FUNCTIONS, HUGE
 from search_space.schedule.state import operations
 
 STEP = {"float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Distance from 1 to the next number."""
-TFLOAT32_STEP = 2.0**-10
 
 SIGNED, POSITIVE, AROUND_ONE = (-1.0, 1.0), (0.1, 1.1), (0.5, 1.5)
-
-_HUGE = 1e30
-_ARITHMETIC = {"add", "sub", "mul", "div", "floordiv", "mod", "min", "max", "shl", "shr", "call"}
 
 
 def count_flops(tensors: Sequence[te.Tensor]) -> int:
@@ -44,7 +40,7 @@ def _computed(body: Expr) -> set[int]:
         e = stack.pop()
         if e.serial not in seen:
             seen.add(e.serial)
-            if e.op in _ARITHMETIC:
+            if e.op == "call" or (e.op in BINARY and BINARY[e.op].counted):
                 found.add(e.serial)
             if e.op != "load":
                 stack += e.operands[1:] if e.op == "select" else e.operands
@@ -100,11 +96,11 @@ class Span:
 
 
 def _span(low: float, high: float, size: float, error: float = 0.0) -> Span:
-    return Span(_capped(low), _capped(high), max(_capped(size), 1 / _HUGE), _capped(error))
+    return Span(_capped(low), _capped(high), max(_capped(size), 1 / HUGE), _capped(error))
 
 
 def _capped(value: float) -> float:
-    return _HUGE if math.isnan(value) else min(max(value, -_HUGE), _HUGE)
+    return HUGE if math.isnan(value) else min(max(value, -HUGE), HUGE)
 
 
 class _Spans:
@@ -164,23 +160,8 @@ class _Spans:
         return self._binary(e, spans[0], spans[1], step)
 
     def _binary(self, e: Expr, a: Span, b: Span, step: float) -> Span:
-        if e.op in ("add", "sub"):
-            low, high = (a.low + b.low, a.high + b.high) if e.op == "add" else (a.low - b.high, a.high - b.low)
-            size = a.size + b.size
-            return _span(low, high, size, a.error + b.error + step * size)
-        if e.op == "mul":
-            ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
-            low = min(ends) if e.args[0] is not e.args[1] else 0.0  # a square
-            coarse = step if e.dtype != "float32" else 0.0
-            size = a.size * b.size
-            return _span(low, max(ends), size, a.error * b.size + b.error * a.size + coarse * size)
         if e.op == "div":
             return self._quotient(a, b)
-        if e.op in ("min", "max"):
-            pick = min if e.op == "min" else max
-            # The other side bounds the size of the result only where it is a constant: relu6 is at most 6.
-            size = min(a.size, b.size) if e.op == "min" and a.low >= 0 and b.low >= 0 else max(a.size, b.size)
-            return _span(pick(a.low, b.low), pick(a.high, b.high), size, max(a.error, b.error))
         if e.op in ("floordiv", "mod"):
             reach = max(abs(a.low), abs(a.high), abs(b.low), abs(b.high))
             return _span(0.0 if min(a.low, b.low) >= 0 else -reach, reach, max(a.size, b.size), a.error + b.error)
@@ -188,25 +169,38 @@ class _Spans:
             return Span(-(2.0**31), 2.0**31, 2.0**31)
         if e.op == "shr":
             return _span(min(a.low, 0.0), max(a.high, 0.0), a.size, a.error)
-        return Span(0.0, 1.0, 1.0)  # truth values
+        ends = BINARY[e.op].interval((a.low, a.high), (b.low, b.high))
+        if ends is None:
+            return Span(0.0, 1.0, 1.0)  # truth values
+        if e.op in ("add", "sub"):
+            size = a.size + b.size
+            return _span(*ends, size, a.error + b.error + step * size)
+        if e.op == "mul":
+            low = ends[0] if e.args[0] is not e.args[1] else 0.0  # a square
+            coarse = step if e.dtype != "float32" else 0.0
+            size = a.size * b.size
+            return _span(low, ends[1], size, a.error * b.size + b.error * a.size + coarse * size)
+        # The other side bounds the size of the result only where it is a constant: relu6 is at most 6.
+        size = min(a.size, b.size) if e.op == "min" and a.low >= 0 and b.low >= 0 else max(a.size, b.size)
+        return _span(*ends, size, max(a.error, b.error))
 
     def _quotient(self, a: Span, b: Span) -> Span:
         if b.low <= 0 <= b.high:
             self.defined = False
             size = a.size / b.size
-            return _span(-_HUGE, _HUGE, size, (a.error + size * b.error) / b.size)
+            return _span(-HUGE, HUGE, size, (a.error + size * b.error) / b.size)
         ends = [x / y for x in (a.low, a.high) for y in (b.low, b.high)]
         size = a.size / b.size
         return _span(min(ends), max(ends), size, (a.error + size * b.error) / b.size)
 
     def _call(self, function: str, x: Span, step: float) -> Span:
-        if (function in ("log", "rsqrt") and x.low <= 0) or (function == "sqrt" and x.low < 0):
-            self.defined = False
-        low, high, size, slope = _CALLS[function](x)
-        if function == TFLOAT32 and x.error > 0:  # what is rounded otherwise differs by a step of the result
-            step = TFLOAT32_STEP
-        if function == "rint":  # exact, or on the other side of a tie
-            return _span(low, high, size, x.error + 1.0 if x.error > 0 else 0.0)
+        row = FUNCTIONS[function]
+        self.defined &= row.defined(x.low)
+        low, high, size, slope = row.estimate(x.low, x.high, x.size)
+        if row.jump:  # exact, or on the other side of it
+            return _span(low, high, size, x.error + row.jump if x.error > 0 else 0.0)
+        if x.error > 0:  # what is rounded otherwise differs by a step of the result
+            step = max(step, row.step)
         return _span(low, high, size, slope * x.error + step * size)
 
 
@@ -216,38 +210,3 @@ def _either(a: Span, b: Span) -> Span:
 
 def _power(base: float, exponent: int) -> float:
     return math.exp(min(exponent * math.log(base), 69.0)) if base > 0 else 0.0
-
-
-def _exp(x: Span) -> tuple[float, float, float, float]:
-    # A softmax takes the largest off first, which intervals do not see: arguments are taken to be 1 at most.
-    size = math.exp(min(x.high, 1.0))
-    return math.exp(max(x.low, -600.0)), math.exp(min(x.high, 69.0)), size, size
-
-
-def _root(x: float) -> float:
-    return math.sqrt(max(x, 0.0))
-
-
-def _log(x: float) -> float:
-    return math.log(max(x, 1 / _HUGE))
-
-
-_CALLS: dict[str, Callable[[Span], tuple[float, float, float, float]]] = {
-    "exp": _exp,
-    "log": lambda x: (_log(x.low), _log(x.high), max(abs(_log(x.size)), 1.0), 1 / x.size),
-    "tanh": lambda x: (math.tanh(x.low), math.tanh(x.high), min(x.size, 1.0), 1.0),
-    "erf": lambda x: (math.erf(x.low), math.erf(x.high), min(x.size, 1.0), 2 / math.sqrt(math.pi)),
-    "sigmoid": lambda x: (1 / (1 + math.exp(min(-x.low, 600.0))), 1 / (1 + math.exp(min(-x.high, 600.0))), 1.0, 0.25),
-    "sqrt": lambda x: (_root(x.low), _root(x.high), _root(x.size), 0.5 / _root(x.size)),
-    "rsqrt": lambda x: (
-        1 / _root(max(x.high, 1 / _HUGE)),
-        1 / _root(max(x.low, 1 / _HUGE)),
-        1 / _root(x.size),
-        0.5 / x.size**1.5,
-    ),
-    "abs": lambda x: (0.0 if x.low < 0 < x.high else min(abs(x.low), abs(x.high)), max(-x.low, x.high), x.size, 1.0),
-    "floor": lambda x: (math.floor(x.low), math.floor(x.high), max(x.size, 1.0), 1.0),
-    "rint": lambda x: (round(x.low), round(x.high), max(x.size, 1.0), 1.0),
-    "tfloat32": lambda x: (x.low, x.high, x.size, 1.0),
-}
-"""Function → low, high, typical size, slope."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce as fold
 from typing import Any
 
@@ -17,11 +17,10 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from search_space import te
-from search_space.dtypes import round_tfloat32
 from search_space.ir.expr import FLOATS, Expr
 from search_space.ir.interp import numpy_dtype
 from search_space.ir.polynomial import poly
-from search_space.operators.functions import erf, sigmoid
+from search_space.ir.semantics import BINARY, FUNCTIONS
 
 Array = NDArray[Any]
 Ranges = Mapping[str, tuple[int, int]]
@@ -30,37 +29,6 @@ TILE = 1 << 21
 """Elements of a stage's domain that are evaluated at a time."""
 
 _COMBINE: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-_BINARY: dict[str, Callable[..., Array]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "floordiv": np.floor_divide,
-    "mod": np.mod,
-    "shl": lambda a, b: np.left_shift(a, b & 31),
-    "shr": lambda a, b: np.right_shift(a, b & 31),
-    "min": np.minimum,
-    "max": np.maximum,
-    "lt": np.less,
-    "le": np.less_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-}
-_CALLS: dict[str, Any] = {
-    "exp": np.exp,
-    "log": np.log,
-    "tanh": np.tanh,
-    "erf": erf,
-    "sigmoid": sigmoid,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "abs": np.abs,
-    "floor": np.floor,
-    "rint": lambda x: np.rint(np.asarray(x, np.float32)).astype(np.float64),  # ties are those of float32
-    "tfloat32": lambda x: round_tfloat32(x).astype(np.float64),
-}
 
 
 def evaluate(tensors: Sequence[te.Tensor], arrays: Sequence[Array], tile: int = TILE) -> Array:
@@ -163,9 +131,9 @@ class _Grid:
         if e.op == "cast":
             return _cast(self.value(e.args[0], mask), e.dtype)
         if e.op == "call":
-            return _rounded(np.asarray(_CALLS[e.args[0]](self.value(e.args[1], mask))), e.dtype)
+            return _rounded(np.asarray(FUNCTIONS[e.args[0]].array(self.value(e.args[1], mask))), e.dtype)
         a, b = (self.value(x, mask) for x in e.args)
-        return _rounded(np.asarray(_BINARY[e.op](a, b)), e.dtype)
+        return _rounded(np.asarray(BINARY[e.op].array(a, b)), e.dtype)
 
     def _load(self, e: Expr, mask: Array | None) -> Array:
         array = self._values[e.args[0].op]

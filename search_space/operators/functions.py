@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 
 import numpy as np
 
 from search_space import te
+from search_space.ir import expr as ir
 from search_space.ir.expr import Expr
+from search_space.ir.semantics import FUNCTIONS
 from search_space.operators.base import Array
 
 
@@ -31,28 +33,11 @@ class Function:
     bounds: tuple[float, float] = (-4.0, 4.0)
 
 
-def erf(x: Array) -> Array:
-    """The error function within 1e-12 (NumPy has none), by cubic interpolation between values of math.erf."""
-    grid, step = _erf_grid()
-    size = np.minimum(np.abs(x), (len(grid) - 2) * step)
-    left = np.floor(size / step)
-    t, at = size / step - left, left.astype(np.int64)
-    low, high = (2 / math.sqrt(math.pi) * step * np.exp(-((s * step) ** 2)) for s in (left, left + 1))
-    value = (2 * t**3 - 3 * t**2 + 1) * grid[at] + (3 * t**2 - 2 * t**3) * grid[at + 1]
-    slope = (t**3 - 2 * t**2 + t) * low + (t**3 - t**2) * high
-    return np.copysign(value + slope, x)
-
-
-@cache
-def _erf_grid() -> tuple[Array, float]:
-    step = 1 / 512
-    return np.array([math.erf(i * step) for i in range(6 * 512 + 2)]), step
-
-
-def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), whose small values keep their digits."""
-    found: Array = np.exp(-np.logaddexp(0, -x))
-    return found
+def _of_table(name: str) -> Function:
+    """A math function as its row has it, between whose bounds inputs are drawn."""
+    row = FUNCTIONS[name]
+    assert row.drawn is not None, name
+    return Function(partial(ir.call, name), row.array, row.whole, row.drawn)
 
 
 def _gelu(x: Expr) -> Expr:
@@ -64,22 +49,16 @@ ACTIVATIONS = {
     "relu6": Function(
         lambda x: te.minimum(te.maximum(x, 0), 6), lambda x: np.clip(x, 0, 6), whole=True, bounds=(-4.0, 8.0)
     ),
-    "sigmoid": Function(te.sigmoid, sigmoid),
-    "tanh": Function(te.tanh, np.tanh),
-    "gelu": Function(_gelu, lambda x: 0.5 * x * (1 + erf(x * math.sqrt(0.5)))),
-    "silu": Function(lambda x: x * te.sigmoid(x), lambda x: x * sigmoid(x)),
+    "sigmoid": _of_table("sigmoid"),
+    "tanh": _of_table("tanh"),
+    "gelu": Function(_gelu, lambda x: 0.5 * x * (1 + FUNCTIONS["erf"].array(x * math.sqrt(0.5)))),
+    "silu": Function(lambda x: x * te.sigmoid(x), lambda x: x * FUNCTIONS["sigmoid"].array(x)),
 }
 """What may follow a layer within the same kernel."""
 
 UNARY = {
     **ACTIVATIONS,
-    "exp": Function(te.exp, np.exp),
-    "log": Function(te.log, np.log, bounds=(0.1, 4.0)),
-    "erf": Function(te.erf, erf),
-    "sqrt": Function(te.sqrt, np.sqrt, bounds=(0.0, 4.0)),
-    "rsqrt": Function(te.rsqrt, lambda x: 1 / np.sqrt(x), bounds=(0.1, 4.0)),
-    "abs": Function(te.abs, np.abs, whole=True),
-    "floor": Function(te.floor, np.floor),
+    **{name: _of_table(name) for name, row in FUNCTIONS.items() if row.drawn is not None},
     "negative": Function(lambda x: -x, np.negative, whole=True),
 }
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.ir.expr import FOLD, Expr, variables
+from search_space.ir.expr import Expr, variables
+from search_space.ir.semantics import BINARY
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, For, Seq, Stmt, Store, seq
 from targets.cuda.accesses import Access, accesses
 
@@ -210,4 +211,4 @@ def grid_of(e: Expr, values: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int6
         return np.asarray(_EACH[e.op](left, right))
     if e.op not in ("add", "sub", "mul", "floordiv", "mod", "lt", "le", "eq", "ne"):
         raise KeyError(e.op)
-    return np.asarray(FOLD[e.op](left, right))
+    return np.asarray(BINARY[e.op].array(left, right))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from targets.cuda.values import CALLS
+
 _VECTORS = """template <class T, int N> struct alignas(sizeof(T) * N) Vec { T x[N]; };
 """
 _DIVISION = """template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
@@ -102,18 +104,18 @@ PARTS = {
 _WORDS = (
     "Tile Vec alignas alignof and and_eq asm auto bfloat_t bitand bitor blockDim blockIdx bool break case "
     "catch char class compl const const_cast constexpr continue copies_but copy_async decltype default "
-    "delete do double dynamic_cast else end_of_copies enum erff expf explicit export extern fabsf false "
-    "float floor_div floor_mod floorf fmaxf fminf for friend from_bfloat from_half goto gridDim half_t if "
+    "delete do double dynamic_cast else end_of_copies enum explicit export extern false "
+    "float floor_div floor_mod fmaxf fminf for friend from_bfloat from_half goto gridDim half_t if "
     "hold load_matrices2 load_matrices4 load_transposed2 load_transposed4 matrix_descriptor proxy_fence swizzle "
     "TensorMap await_bytes begin_arrivals fence_begin fence_proxy copy_box2 copy_box3 copy_box4 copy_box5 expect_bytes "
     "one_thread tile_memory wgmma_commit wgmma_fence wgmma_wait "
-    "inline int logf long max min mutable namespace new noexcept not not_eq nullptr operator or or_eq "
-    "private protected public register reinterpret_cast return rintf rsqrtf shared_memory short sigmoid signed "
-    "sizeof sqrtf static static_assert static_cast struct switch tanhf template tfloat32 this threadIdx "
+    "inline int long max min mutable namespace new noexcept not not_eq nullptr operator or or_eq "
+    "private protected public register reinterpret_cast return shared_memory short signed "
+    "sizeof static static_assert static_cast struct switch template this threadIdx "
     "thread_local throw to_bfloat to_half true try typedef typeid typename union unsigned using virtual "
     "void volatile warpSize wchar_t while xor xor_eq "
 )
-RESERVED = frozenset(_WORDS.split())
+RESERVED = frozenset(_WORDS.split()) | set(CALLS.values())
 """Names that no variable may have: C++ keywords, and what the text calls."""
 
 

@@ -24,7 +24,7 @@ C_TYPES = {
     "bool": "bool",
 }
 """How elements are kept in memory; 16-bit floats are computed in float and rounded after every operation."""
-_CALLS = {
+CALLS = {
     "exp": "expf",
     "log": "logf",
     "tanh": "tanhf",
@@ -37,6 +37,7 @@ _CALLS = {
     "rint": "rintf",
     "tfloat32": "tfloat32",
 }
+"""Math functions; what CUDA does not bring stands in `prelude`."""
 _SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _SYMBOLS |= {"and": "&&", "or": "||"}
 HALVES = ("float16", "bfloat16")
@@ -164,7 +165,7 @@ class Values:
         if e.op == "cast":
             return self.cast(self.value(e.args[0]), e.args[0].dtype, e.dtype)
         if e.op == "call":
-            return self.rounded(f"{_CALLS[e.args[0]]}({self.value(e.args[1])})", e.dtype)
+            return self.rounded(f"{CALLS[e.args[0]]}({self.value(e.args[1])})", e.dtype)
         if e.dtype == BOOL and e.op not in ("min", "max"):
             return self.condition(e)
         return self.combine(e.op, self.value(e.args[0]), self.value(e.args[1]), e.dtype)

@@ -12,11 +12,11 @@ from benchmarks import results, tables, transfer
 from benchmarks.search.replay import FOLDER, ReplayTable
 from benchmarks.transfer import Plan, compare, correlation, folds, pool_of_table
 from benchmarks.transfer_figures import Row, interval, summary, table
+from benchmarks.transfer_replay import Pool, replay
 from costmodel.dataset import Dataset
 from costmodel.features import SECONDS
 from costmodel.models.registry import make
 from costmodel.transfer import Options, Source
-from costmodel.transfer.replay import Pool, replay
 from tests.costmodel.transfer.fakes import WIDE, task
 
 VTA = Path(__file__).parents[1] / "datasets" / "vta"

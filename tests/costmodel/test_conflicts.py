@@ -8,15 +8,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from costmodel.columns import Tape
 from costmodel.features import FeatureExtractor
-from costmodel.features.columns_of import Columns
-from costmodel.features.conflicts import content, crowding
+from costmodel.features.estimators.conflicts import content, crowding
 from costmodel.features.nest import LINE, Nest
 from costmodel.features.statement import statements
 from search_space import workloads
+from search_space.ir.columns import Columns
 from search_space.ir.expr import Expr, const, minimum, substitute, var
 from search_space.ir.stmt import Buffer
+from search_space.ir.tape import Tape
 from search_space.space import generate
 from tests.costmodel import programs
 
@@ -26,7 +26,7 @@ Loops = tuple[tuple[str, int, str], ...]
 
 def crowded(indices: tuple[Expr, ...], source: Buffer, loops: Loops) -> list[float] | None:
     (statement,) = statements(programs.copy(indices, source, *loops))
-    nest = Nest(statement, Columns(Tape(), ()))
+    nest = Nest(statement, Columns(Tape(), (), loops=True))
     access = next(a for a in statement.inputs if a.buffer is source)
     found = crowding(nest, access, WAY)
     return None if found is None else [float(v.number) for v in found]

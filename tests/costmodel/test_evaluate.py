@@ -86,7 +86,7 @@ def test_tasks_of_no_network_count_once_each_and_failing_ones_not_at_all():
     tasks = [({}, "cpu", [1.0, 2.0], [0.0, 1.0]), ({}, "cpu", [np.nan, np.nan], [0.0, 1.0])]
     found = judged([*tasks, ({}, "cpu", [3.0, 3.0], [0.0, 1.0])])
     assert found.networks == {NO_NETWORK: {1: pytest.approx(4 / 5), 5: 1.0}} and len(found.tasks) == 2
-    with pytest.raises(ValueError, match="must be judged on tasks with valid programs"):
+    with pytest.raises(ValueError, match="must be evaluated on tasks with valid programs"):
         judged(tasks[1:])
 
 

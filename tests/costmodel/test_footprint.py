@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costmodel.columns import Tape
-from costmodel.features.columns_of import Columns
 from costmodel.features.nest import LINE, Nest
 from costmodel.features.statement import statements
+from search_space.ir.columns import Columns
 from search_space.ir.expr import Expr, const, load, minimum, select, substitute, var
 from search_space.ir.stmt import Buffer
+from search_space.ir.tape import Tape
 from tests.costmodel import programs
 
 Loops = tuple[tuple[str, int, str], ...]
@@ -23,7 +23,7 @@ Loops = tuple[tuple[str, int, str], ...]
 def described(indices: tuple[Expr, ...], source: Buffer, loops: Loops) -> tuple[list[float], list[float]]:
     """(elements, bytes in whole lines) of the source, by level."""
     (statement,) = statements(programs.copy(indices, source, *loops))
-    nest = Nest(statement, Columns(Tape(), ()))
+    nest = Nest(statement, Columns(Tape(), (), loops=True))
     access = next(a for a in statement.inputs if a.buffer is source)
     found = ([v.number for v in part] for part in (nest.elements(access), nest.footprint(access)))
     return tuple(found)  # type: ignore[return-value]
@@ -102,6 +102,6 @@ def test_an_index_read_from_memory_may_touch_everything() -> None:
     program = programs.copy(gather, source, *serial(i=8, j=16))
     program.buffers["table"] = table  # type: ignore[index]
     (statement,) = statements(program)
-    nest = Nest(statement, Columns(Tape(), ()))
+    nest = Nest(statement, Columns(Tape(), (), loops=True))
     access = next(a for a in statement.inputs if a.buffer is source)
     assert nest.footprint(access)[0].number == 100 * LINE

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from costmodel import metrics
 from costmodel.models.forest import MAX_LEAVES, Forest
+from costmodel.models.learner import Programs
 from costmodel.models.lightgbm_model import LightGBMModel, SumLoss
 from tests.costmodel.data import population
 
@@ -128,11 +129,20 @@ def test_failures_rank_last() -> None:
 
 def test_only_so_many_programs_are_learned_from() -> None:
     features, throughput = population(90)
-    model = LightGBMModel(programs=30)
-    chosen = model._choose(throughput)
+    seen = []
+
+    class Watched(LightGBMModel):
+        def train(self, programs: Programs) -> None:
+            seen.append(programs.throughput)
+            super().train(programs)
+
+    model = Watched(programs=30)
+    model.fit(list(features), throughput)
+    place = {value: i for i, value in enumerate(throughput.tolist())}
+    assert len(place) == 90
+    chosen = [place[value] for value in seen[0].tolist()]
     assert len(chosen) == 30 and (np.diff(chosen) > 0).all()
     assert set(np.argsort(-throughput)[:15]) <= set(chosen)
-    model.fit(list(features), throughput)
     assert np.isfinite(model.predict(features)).all()
 
 

@@ -19,8 +19,9 @@ from measure.pool import Trial
 from search_space import te, te_json
 from search_space.ir import points
 from search_space.ir.access import check_reads
-from search_space.ir.expr import FOLD, Expr, load, logical_and, make, select
+from search_space.ir.expr import Expr, load, logical_and, make, select
 from search_space.ir.intervals import Bounds
+from search_space.ir.semantics import BINARY
 from search_space.workloads import Workload
 from tests.properties.running import examples
 from tests.properties.test_index_algebra import LOOPS, terms
@@ -73,7 +74,7 @@ def number(e: Expr, at: Mapping[str, int]) -> Any:
         return at[e.args[0]]
     if e.op == "select":
         return number(e.args[1] if number(e.args[0], at) else e.args[2], at)
-    return FOLD[e.op](*(number(a, at) for a in e.args))
+    return BINARY[e.op].number(*(number(a, at) for a in e.args))
 
 
 def leaves(e: Expr, at: Mapping[str, int]) -> bool:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from autotune.tuning.task import Task
 from autotune.tuning.untimed import by_roofline
 from costmodel.features import FeatureExtractor
+from costmodel.features.estimators.cpu import PERMUTED
 from costmodel.features.groups import NAMES
-from costmodel.features.roofline import PERMUTED
 from search_space import te, workloads
 from search_space.ir.expr import var
 from search_space.lower import cleanup, lower

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import Expr
+from search_space.ir.semantics import applied
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import RunError
 from targets.cuda.crossing import WARP_REDUCE, warp_reduce
 from targets.cuda.emulator.memory import DeviceMemory, Lanes, Mask, Memory, PrivateMemory, SharedMemory, undefined
 from targets.cuda.emulator.races import Clock, CopyError, DivergenceError, Shadow
-from targets.cuda.emulator.values import COMBINE, combine, evaluate_call, evaluate_cast
+from targets.cuda.emulator.values import COMBINE, combine, evaluate_cast
 from targets.cuda.pipeline import ASYNC
 from targets.cuda.program import DeviceKernel, DeviceProgram, elements, shape_of
 from targets.cuda.warpgroups import PRODUCTS
@@ -263,7 +264,7 @@ class Launch:
         if op == "cast":
             return evaluate_cast(self.value(e.args[0], mask), e.dtype)
         if op == "call":
-            return evaluate_call(e.args[0], self.value(e.args[1], mask), e.dtype)
+            return applied(e.args[0], self.value(e.args[1], mask), e.dtype)
         a, b = (self.value(x, mask) for x in e.args)
         return combine(op, a, b, e.args[0].dtype)
 

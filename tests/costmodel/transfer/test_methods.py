@@ -11,12 +11,13 @@ import pytest
 
 from costmodel.features import NAMES
 from costmodel.metrics import spearman
+from costmodel.models.boosted import summed
 from costmodel.models.forest import Forest
 from costmodel.transfer import methods
 from costmodel.transfer.base import Base, Known
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.methods import Calibration, Method
-from costmodel.transfer.trees import Growth, by_length, kriged, leaves_of, refitted, summed
+from costmodel.transfer.trees import Growth, by_length, kriged, leaves_of, refitted
 from tests.costmodel.data import population
 from tests.costmodel.transfer.fakes import task
 

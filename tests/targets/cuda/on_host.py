@@ -22,6 +22,7 @@ from targets.cuda import bulk_text, warp_text, warpgroup_text  # noqa: F401  (ma
 from targets.cuda.emit import KernelText
 from targets.cuda.prelude import PARTS
 from targets.cuda.program import DeviceProgram, TensorMap, buffer_bytes
+from targets.cuda.values import CALLS
 
 PRELUDE = r"""
 #include <cmath>
@@ -66,7 +67,6 @@ template <class T> static T floor_div(T a, T b) {
 template <class T> static T floor_mod(T a, T b) { return a - floor_div(a, b) * b; }
 template <class T> static T min(T a, T b) { return b < a ? b : a; }
 template <class T> static T max(T a, T b) { return a < b ? b : a; }
-static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 static float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
 struct half_t { _Float16 value; };
@@ -352,7 +352,8 @@ _TYPES = {"f16": "half_t", "bf16": "bfloat_t", "s8": "signed char", "u8": "unsig
 
 def _tiles() -> str:
     """Products of warpgroups by their names, and the device's own functions of places in shared memory."""
-    own = [PARTS["swizzle("], warpgroup_text.DESCRIPTOR]
+    own = [PARTS[f"{name}("] for name in CALLS.values() if f"{name}(" in PARTS]
+    own += [PARTS["swizzle("], warpgroup_text.DESCRIPTOR]
     types = {"float16": "half_t", "bfloat16": "bfloat_t"}
     for w in WGMMAS:
         name, sums = warpgroup_text.function_name(w), "float* s, unsigned long long a, unsigned long long b"

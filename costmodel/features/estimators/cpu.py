@@ -1,4 +1,4 @@
-"""An analytic estimate of a statement's time: arithmetic, loads, loop overhead and the traffic of each cache level.
+"""The estimate for CPUs, statement by statement: arithmetic, loads, loop overhead and the traffic of each cache level.
 
 Cycles, and what a core starts in each, are those of `Hardware.rates`, which the target has probed or describes; as
 many multiply-adds as it starts in a cycle make `Hardware.peak_flops`. The constants below are of the code that is
@@ -7,16 +7,18 @@ emitted, not of a processor: how many instructions something takes, or which sha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from costmodel.columns import Value
-from costmodel.features.conflicts import content, crowding
+from costmodel.features.estimators.base import COST, OVERLAP, Estimate, Terms
+from costmodel.features.estimators.conflicts import content, crowding
 from costmodel.features.nest import LINE, Nest
 from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
 from search_space.hardware import COLUMNS, Hardware
 from search_space.ir.expr import dtype_bytes, var, variables, walk
 from search_space.ir.polynomial import canon, poly
+from search_space.ir.stmt import LoopProgram
+from search_space.ir.tape import Value
 
 LOOP_INSTRUCTIONS = 6.0  # to count, compare and move addresses at a loop's end
 OVERHEAD = 0.5  # cycles of one pass through a loop's end that nothing hides: its branch is predicted
@@ -41,43 +43,15 @@ WRITTEN = 2.0  # times that what is written passes between caches: it is fetched
 CONTENDED = 0.19
 """Share of its time that is added where multiply-adds and loads both keep their ports busy all the time, as tiles do
 that read an operand for each product: 2 ** (1 / 4) - 1, and by the fourth power of the lesser's share otherwise."""
-OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
-# Vector instructions that an operation counts for: those of our polynomials, and how long units are kept by divisions.
-COST = {"div": 8.0, "sqrt": 10.0, "rsqrt": 12.0, "exp": 12.0, "log": 16.0, "tanh": 20.0, "erf": 20.0, "sigmoid": 20.0}
 
 
-@dataclass(frozen=True)
-class Terms:
-    """A statement's analytic quantities; cycles are of one core doing all the work.
-
-    Attributes:
-        instructions: vector executions of the statement.
-        accumulators: vectors of results in flight.
-        registers: vector registers wanted.
-        body: executions in one pass of the innermost runtime loop.
-        loads: vector loads and stores of a body.
-        arithmetic, loading, overhead: cycles.
-        traffic: bytes brought into each cache level.
-        misses: cycles to bring them.
-        balance: share of the cores that the parallel loops keep busy.
-        seconds: the estimate.
-    """
-
-    instructions: Value
-    accumulators: Value
-    registers: Value
-    body: Value
-    loads: Value
-    arithmetic: Value
-    loading: Value
-    overhead: Value
-    traffic: tuple[Value, ...]
-    misses: tuple[Value, ...]
-    balance: Value
-    seconds: Value
+def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:
+    """See `base.Estimator`; statements run one after another."""
+    terms = [_terms(nest, hardware, cold_constants) for nest in nests]
+    return Estimate(terms, nests[0].tape.total(of.seconds for of in terms))
 
 
-def estimate(nest: Nest, hardware: Hardware, cold: bool = False) -> Terms:
+def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     """The terms of one statement.
 
     Args:

@@ -10,14 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from costmodel.columns import Value
+from costmodel.features.estimators.base import OVERLAP, Estimate, Terms
 from costmodel.features.nest import Nest
-from costmodel.features.roofline import OVERLAP, Terms
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes
+from search_space.ir.stmt import LoopProgram
+from search_space.ir.tape import Value
 
 
-def explicit_terms(nest: Nest, hardware: Hardware) -> Terms:
+def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:
+    """See `base.Estimator`."""
+    terms = [_terms(nest, hardware) for nest in nests]
+    return Estimate(terms, _seconds(nests, terms, hardware))
+
+
+def _terms(nest: Nest, hardware: Hardware) -> Terms:
     """The terms of one statement; of a copy, `traffic` are its bytes and `misses` cycles of the copying unit."""
     tape, statement = nest.tape, nest.statement
     nothing, one = tape.const(0), tape.const(1)
@@ -41,7 +48,7 @@ def explicit_terms(nest: Nest, hardware: Hardware) -> Terms:
     return replace(terms, seconds=(arithmetic + transfer) / hardware.clock_hz)
 
 
-def explicit_seconds(nests: Sequence[Nest], terms: Sequence[Terms], hardware: Hardware) -> Value:
+def _seconds(nests: Sequence[Nest], terms: Sequence[Terms], hardware: Hardware) -> Value:
     """Of a whole program."""
     tape = nests[0].tape
     threads = tape.const(1)

@@ -7,7 +7,7 @@ in gives bit for bit what the symbolic one gives for that candidate's row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 Number = int | float
 CONST, VARIABLE, ADD, SUB, MUL, DIV, FLOOR, MIN, MAX, LT, LE, EQ, SELECT = range(13)
@@ -149,6 +149,23 @@ class Tape:
         """Indices of the nodes that a node reads."""
         node = self.nodes[index]
         return node[1:] if node[0] > VARIABLE else ()
+
+    def needed(self, outputs: Sequence[int]) -> list[int]:
+        """Indices of the nodes that some nodes are made of, and their own, operands first."""
+        nodes = self.nodes
+        wanted = bytearray(len(nodes))
+        for output in outputs:
+            wanted[output] = 1
+        order = []
+        for index in range(max(outputs, default=-1), -1, -1):  # operands stand before what is made of them
+            if wanted[index]:
+                order.append(index)
+                node = nodes[index]
+                if node[0] > VARIABLE:
+                    for operand in node[1:]:
+                        wanted[operand] = 1
+        order.reverse()
+        return order
 
     def _node(self, key: tuple[int, ...], number: float | None) -> Value:
         value = self._known.get(key)

@@ -1,7 +1,7 @@
 """Searches replayed on what was measured of a task: an ask outside of it is not possible.
 
-A round is chosen as `autotune.tuning.scorer` and the strategies choose one, from the measured programs that are
-left: by score, and some at random.
+A round is chosen as a search chooses one, from the measured programs that are left: by score,
+and some at random.
 """
 
 from __future__ import annotations
@@ -112,19 +112,19 @@ def replay(
         wanted = min(batch, min(trials, count) - len(order))
         explored = epsilon if len(order) else first_epsilon
         local = _scores(model.predict, blocks, count) if fitted else noisy
-        told = _scores(transfer.predict, blocks, count) if transfer is not None and transfer.active else None
-        share = 0 if told is None or transfer is None else round(wanted * transfer.share)
+        transferred = _scores(transfer.predict, blocks, count) if transfer is not None and transfer.active else None
+        share = 0 if transferred is None or transfer is None else round(wanted * transfer.share)
         trusted = transfer is not None and transfer.trusted and share < wanted
-        by_source = _pick(told, left, share, 0.0 if trusted else explored, rng)
+        by_source = _pick(transferred, left, share, 0.0 if trusted else explored, rng)
         left[by_source] = False
         rest = wanted - len(by_source)
         others = _pick(local, left, rest, explored, rng)
         left[others] = False
         chosen = np.concatenate([by_source, others])
-        if told is not None and transfer is not None:
+        if transferred is not None and transfer is not None:
             known = local if fitted else roofline if estimate else noisy
             of_source = np.arange(len(chosen)) < len(by_source)
-            transfer.observe(told[chosen], known[chosen], pool.seconds[chosen], of_source)
+            transfer.observe(transferred[chosen], known[chosen], pool.seconds[chosen], of_source)
         order = np.concatenate([order, chosen])
         measured = pool.seconds[order]
         if np.isfinite(measured).sum() >= LEAST_ROWS:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from costmodel.columns import Value
 from costmodel.features.nest import LINE, Nest
 from costmodel.features.statement import Access
 from search_space.ir.expr import Expr, dtype_bytes, variables
+from search_space.ir.tape import Value
 
 
 def crowding(nest: Nest, access: Access, way_bytes: int) -> list[Value] | None:

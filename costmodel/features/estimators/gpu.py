@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from costmodel.columns import Value
+from costmodel.features.estimators.base import COST, Estimate, Terms
 from costmodel.features.nest import Nest
-from costmodel.features.roofline import COST, Terms
 from costmodel.features.statement import HELD, Access, Loop, Statement
 from search_space.hardware import GpuLimits, Hardware
 from search_space.ir.expr import dtype_bytes
 from search_space.ir.stmt import Allocate, For, LoopProgram, Stmt, walk_stmt
+from search_space.ir.tape import Value
 from search_space.lower.blocks import PIPELINE, kernels, shared_bytes
 
 LATENCY_CYCLES = 800.0
@@ -98,7 +98,7 @@ class _Kernel:
         return late + STEP_CYCLES + (DRAIN_CYCLES if self.by_groups else 0.0)
 
 
-def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
+def _terms(nest: Nest, hardware: Hardware) -> Terms:
     """The terms of one statement.
 
     Traffic is in bytes: through shared memory, from the second-level cache, from memory; misses and arithmetic are
@@ -160,10 +160,9 @@ def gpu_terms(nest: Nest, hardware: Hardware) -> Terms:
     )
 
 
-def gpu_seconds(
-    program: LoopProgram, nests: Sequence[Nest], terms: Sequence[Terms], hardware: Hardware
-) -> tuple[list[Terms], Value]:
-    """The terms with their kernel's share of the machine in them, and seconds of the whole program."""
+def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool) -> Estimate:
+    """See `base.Estimator`; the terms have their kernel's share of the machine in them."""
+    terms = [_terms(nest, hardware) for nest in nests]
     gpu, tape = _gpu(hardware), nests[0].tape
     done, seconds = list(terms), tape.const(0)
     for kernel in _kernels(program, nests, gpu):
@@ -216,7 +215,7 @@ def gpu_seconds(
                 balance=computing,
                 seconds=whole * share,
             )
-    return done, seconds
+    return Estimate(done, seconds)
 
 
 def _hidden(nest: Nest, active: Value) -> Value:

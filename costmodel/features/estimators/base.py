@@ -1,0 +1,78 @@
+"""What an estimator of any kind of machine gives: quantities of every statement, and the seconds of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from costmodel.features.nest import Nest
+from search_space.hardware import Hardware
+from search_space.ir.semantics import BINARY, FUNCTIONS
+from search_space.ir.stmt import LoopProgram
+from search_space.ir.tape import Value
+
+OVERLAP = 0.3  # share of the lesser terms that is not hidden behind the greatest
+COST = {name: row.cost for name, row in (BINARY | FUNCTIONS).items() if row.cost > 1}
+"""Vector instructions that an operation counts for: those of the functions' code, and how long units are kept by
+divisions."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A statement's analytic quantities; cycles are of one core doing all the work.
+
+    Attributes:
+        instructions: vector executions of the statement.
+        accumulators: vectors of results in flight.
+        registers: vector registers wanted.
+        body: executions in one pass of the innermost runtime loop.
+        loads: vector loads and stores of a body.
+        arithmetic, loading, overhead: cycles.
+        traffic: bytes brought into each cache level.
+        misses: cycles to bring them.
+        balance: share of the cores that the parallel loops keep busy.
+        seconds: the estimate.
+    """
+
+    instructions: Value
+    accumulators: Value
+    registers: Value
+    body: Value
+    loads: Value
+    arithmetic: Value
+    loading: Value
+    overhead: Value
+    traffic: tuple[Value, ...]
+    misses: tuple[Value, ...]
+    balance: Value
+    seconds: Value
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of a program.
+
+    Attributes:
+        terms: of each statement, in order.
+        seconds: of all of them together.
+    """
+
+    terms: list[Terms]
+    seconds: Value
+
+
+class Estimator(Protocol):
+    """Estimates programs for one kind of machine, as columns over the candidates of a sketch."""
+
+    def __call__(
+        self, program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, cold_constants: bool
+    ) -> Estimate:
+        """The estimate.
+
+        Args:
+            program: symbolic or concrete.
+            nests: its statements.
+            hardware: limits of the machine.
+            cold_constants: whether constants come from memory at each execution (the cache state `network`).
+        """

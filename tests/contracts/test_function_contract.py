@@ -1,0 +1,188 @@
+"""What every row of the table of operators promises: all who fold, evaluate, bound or emit it mean the same.
+
+A new row of `search_space.ir.semantics` is held to this with no edit here.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from search_space import te
+from search_space.dtypes import FLOATS, numpy_dtype
+from search_space.ir.columns import compile_columns
+from search_space.ir.expr import BOOL, Expr, call, const, load, make, var
+from search_space.ir.interp import interpret
+from search_space.ir.intervals import DTYPE_RANGES
+from search_space.ir.semantics import BINARY, FUNCTIONS, applied
+from search_space.ir.stmt import LoopProgram, Store
+from search_space.operators.evaluation import evaluate
+from targets import registry
+from targets.base import BuildError
+from targets.cpu.vector_math import _EMIT as ON_CPU
+from targets.cuda.emulator import emulate
+from targets.cuda.kernels import device_program
+from targets.cuda.values import CALLS as ON_GPU
+from tests.targets.cuda.on_host import HostPrograms
+from tests.targets.cuda.programs import LIMITS, buffer, loop
+
+EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.3, 1e-30, -1e-30, 1e30, 1e-45, 88.0, -100.0)
+SPECIAL = (math.inf, -math.inf, math.nan)
+BOUNDS = ((-3.0, 3.0), (-1.0, 1.0), (0.0, 4.0), (0.25, 60.0), (1e-3, 2.0), (-8.0, -0.5))
+NAN_IS_LOST = {"erf"}  # on the CPU, which clamps its argument
+WHOLE = ("int8", "uint8", "int32")
+NUMBERS = {
+    **dict.fromkeys(FLOATS, (0.0, 1.0, -1.0, 0.5, -2.5, 3.25, 100.0, -7.0)),
+    "int8": (-128, -7, -1, 0, 1, 2, 100, 127),
+    "uint8": (0, 1, 2, 7, 100, 127, 128, 255),
+    "int32": (-(2**31), -7, -1, 0, 1, 2, 33, 2**31 - 1),
+    BOOL: (False, True) * 4,
+}
+DIVIDES = ("div", "floordiv", "mod")
+PAIRS = [(op, dtype) for op, row in BINARY.items() for dtype in NUMBERS if dtype in row.operands[1]]
+
+
+def program(value: Expr, kind: str, count: int, *dtypes: str) -> LoopProgram:
+    """`y[i] = value` over the elements of x (and z), in one loop of a kind."""
+    params = [buffer(name, count, dtype=dtype) for name, dtype in zip("xz", dtypes, strict=False)]
+    body = loop("i", count, kind, Store("y", (var("i"),), value))
+    return LoopProgram("test", (*params, buffer("y", count, dtype=value.dtype)), body, ("y",))
+
+
+def on_cpu(value: Expr, lanes: str, *arrays: np.ndarray) -> np.ndarray:
+    target = registry.get("cpu")
+    dtypes = [str(a.dtype) for a in arrays]
+    return target.load(target.build(program(value, lanes, len(arrays[0]), *dtypes))).bind(list(arrays)).run()
+
+
+def emulated(value: Expr, *arrays: np.ndarray) -> np.ndarray:
+    dtypes = [str(a.dtype) for a in arrays]
+    made = device_program(program(value, "threadIdx.x", len(arrays[0]), *dtypes), LIMITS)
+    return emulate(made, dict(zip("xz", arrays, strict=False)))["y"]
+
+
+def interpreted(value: Expr, *arrays: np.ndarray) -> np.ndarray:
+    dtypes = [str(a.dtype) for a in arrays]
+    made = program(value, "serial", len(arrays[0]), *dtypes)
+    return interpret(made, dict(zip("xz", arrays, strict=False)))["y"]
+
+
+def element(name: str, dtype: str) -> Expr:
+    return load(name, (var("i"),), dtype)
+
+
+def referred(op: Any, *arrays: np.ndarray) -> np.ndarray:
+    """By the definition of an operator."""
+    given = [te.placeholder(a.shape, str(a.dtype), name) for name, a in zip("xz", arrays, strict=False)]
+    out = te.compute(arrays[0].shape, lambda i: op(*(x[i] for x in given)), name="y")
+    return evaluate([*given, out], list(arrays))
+
+
+def test_every_function_is_emitted_and_no_other() -> None:
+    assert set(ON_CPU) == set(FUNCTIONS) == set(ON_GPU)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_means_the_same_to_all(name: str, dtype: str) -> None:
+    with np.errstate(over="ignore"):
+        x = np.array([*EDGES, *SPECIAL], np.float32).astype(numpy_dtype(dtype))
+    wanted = applied(name, x, dtype)
+    assert wanted.dtype == x.dtype
+    value = call(name, element("x", dtype))
+    for found in (interpreted(value, x), emulated(value, x), referred(getattr(te, name), x)):
+        assert found.dtype == x.dtype
+        np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
+    step = {"float32": 2.0**-21, "float16": 2.0**-10, "bfloat16": 2.0**-7}[dtype]
+    kept = ~np.isnan(x.astype(np.float32)) | (name not in NAN_IS_LOST)
+    for lanes in ("serial", "vectorize"):
+        found = on_cpu(value, lanes, x)
+        near = found[kept].astype(np.float64), wanted[kept].astype(np.float64)
+        np.testing.assert_allclose(*near, rtol=step, atol=0.0 if FUNCTIONS[name].exact else 1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if hasattr(math, name)])
+def test_a_function_is_what_its_name_says(name: str) -> None:
+    x = np.array([0.25, 0.5, 1.5, 2.5, 3.3, 20.0])
+    np.testing.assert_allclose(FUNCTIONS[name].array(x), [getattr(math, name)(v) for v in x], rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_estimates_hold_every_value(name: str) -> None:
+    row, looked_at = FUNCTIONS[name], 0
+    for low, high in BOUNDS:
+        if not row.defined(low):
+            continue
+        looked_at += 1
+        found = row.array(np.linspace(low, high, 501))
+        least, greatest, size, slope = row.estimate(low, high, max(abs(low), abs(high)))
+        slack = max(row.step, 2.0**-23) * np.abs(found).max()
+        assert least - slack <= found.min() and found.max() <= greatest + slack and size > 0 and slope > 0
+    assert looked_at and row.cost >= 1
+
+
+def test_functions_in_cuda_text(tmp_path: Path) -> None:
+    x = np.array([*EDGES, *SPECIAL], np.float32)
+    made = {
+        name: device_program(
+            program(call(name, element("x", "float32")), "threadIdx.x", len(x), "float32"), LIMITS, f"f_{name}"
+        )
+        for name in FUNCTIONS
+    }
+    host = HostPrograms(list(made.values()), tmp_path)
+    for name, of in made.items():
+        arrays = {"x": x, "y": np.zeros_like(x)}
+        host.run(of, arrays)
+        wanted = applied(name, x, "float32")
+        np.testing.assert_allclose(arrays["y"], wanted, rtol=2.0**-21, atol=1e-37, err_msg=name)
+
+
+@pytest.mark.parametrize(("op", "dtype"), PAIRS)
+def test_an_operator_means_the_same_to_all(op: str, dtype: str) -> None:
+    row, kind = BINARY[op], numpy_dtype(dtype)
+    pairs = [(a, b) for a in NUMBERS[dtype] for b in NUMBERS[dtype] if b or op not in DIVIDES]
+    if op in DIVIDES and dtype in WHOLE:
+        pairs = [(a, b) for a, b in pairs if (a, b) != (DTYPE_RANGES[dtype][0], -1)]  # overflows
+    x, z = (np.array(side).astype(kind) for side in zip(*pairs, strict=True))
+    value = make(op, element("x", dtype), element("z", dtype))
+    with np.errstate(all="ignore"):
+        wanted = np.asarray(row.array(x, z)).astype(numpy_dtype(value.dtype))
+    assert (value.dtype == BOOL) == (row.truth or dtype == BOOL)
+    found = {"interpreter": interpreted(value, x, z), "emulator": emulated(value, x, z)}
+    found["reference"] = referred(lambda a, b: make(op, a, b), x, z)
+    if dtype not in ("float16", "bfloat16"):
+        folded = [make(op, const(a, dtype), const(b, dtype)).value for a, b in zip(x.tolist(), z.tolist(), strict=True)]
+        found["folding"] = np.array(folded).astype(wanted.dtype)
+    if op in ("floordiv", "mod") and dtype != "uint8":  # the CPU divides indices alone
+        with pytest.raises(BuildError, match=f"`{op}` must be used on index expressions"):
+            on_cpu(value, "serial", x, z)
+    else:
+        found |= {f"CPU, {lanes}": on_cpu(value, lanes, x, z) for lanes in ("serial", "vectorize")}
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, wanted, err_msg=name)
+
+
+@pytest.mark.parametrize("op", [op for op, row in BINARY.items() if row.column is not None])
+def test_columns_mean_what_folding_does(op: str) -> None:
+    dtype = "float32" if op == "div" else BOOL if op in ("and", "or") else "int64"
+    numbers = (False, True) if dtype == BOOL else range(-6, 7)
+    pairs = [(a, b) for a in numbers for b in numbers if b or op not in DIVIDES]
+    value = make(op, var("x", dtype), var("z", dtype))
+    found = compile_columns([value], ["x", "z"])(np.array(pairs, np.float64).T)
+    np.testing.assert_array_equal(found[0], [float(BINARY[op].number(a, b)) for a, b in pairs])
+
+
+@pytest.mark.parametrize("op", [op for op, row in BINARY.items() if row.operands[1] >= set(WHOLE)])
+def test_intervals_hold_every_value(op: str) -> None:
+    row, rng = BINARY[op], np.random.default_rng(0)
+    for _ in range(300):
+        a, b = (tuple(sorted(rng.integers(-12, 13, 2).tolist())) for _ in "ab")
+        found = row.interval(a, b)
+        left, right = (range(side[0], side[1] + 1) for side in (a, b))
+        values = [row.number(x, y) for x in left for y in right if y or op not in DIVIDES]
+        least, greatest = found if found is not None else DTYPE_RANGES["int64"]
+        assert all(least <= value <= greatest for value in values), (a, b, found)
