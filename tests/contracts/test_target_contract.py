@@ -202,7 +202,7 @@ def test_it_is_measured_and_tuned_and_the_best_is_written(target: Target, tmp_pa
     bound = executor.bind(trial, executor.build(trial), task, 1)
     np.testing.assert_allclose(bound.run(1), task.expected, rtol=1e-4, atol=1e-6)
     options: dict[str, Any] = {"trials": 3, "batch": 3, "cost_model": "roofline", "threads": 1, "finalists": 0}
-    result = fakes.tune(workload, target.name, pool=fakes.HashPool(), **options)
+    result = fakes.tune(workload, target=target.name, pool=fakes.HashPool(), **options)
     assert result.best is not None and result.best.error is ErrorClass.ok
     assert write_best(result, tmp_path) is None
     files = {file.name for file in (tmp_path / "best" / result.name).iterdir()}
