@@ -21,7 +21,7 @@ def memory_front(result: TuneResult) -> list[tuple[Record, int]]:
     front: list[tuple[Record, int]] = []
     least = np.inf
     for record in records:
-        program = program_of(result.workload, record.algorithm, Trace.from_json(record.trace))
+        program = program_of(result.workload, record.algorithm, Trace.from_json(record.trial.trace))
         size = int(workspace_bytes(program, result.threads).value)
         if size < least:
             front.append((record, size))

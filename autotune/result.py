@@ -152,7 +152,7 @@ class TuneResult:
     @property
     def trace(self) -> Trace:
         """The best schedule."""
-        return Trace.from_json(self._winner.trace)
+        return Trace.from_json(self._winner.trial.trace)
 
     @cached_property
     def program(self) -> LoopProgram:
@@ -223,7 +223,7 @@ class TuneResult:
             "reference": None,
             "reference_seconds": None,
             "seed": self.seed,
-            "trace": [dict(step) for step in self.best.trace] if self.best else None,
+            "trace": [dict(step) for step in self.best.trial.trace] if self.best else None,
         }
 
     @cached_property

@@ -254,7 +254,7 @@ def known(database: Database | None, workload: Workload, settings: Settings) -> 
     return [
         record
         for record in database.records(workload.key, settings.target)
-        if record.threads == settings.threads and record.cache == settings.cache
+        if record.trial.threads == settings.threads and record.trial.cache == settings.cache
     ]
 
 

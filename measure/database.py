@@ -206,7 +206,7 @@ class Database:
         return Record.at(Place(self._reader, self._offsets[place], self._lines[place]))
 
     def _index(self, record: Record, offset: int, number: int) -> None:
-        family = _Family(record.workload_key, record.target, record.threads, record.cache)
+        family = _Family(*record.trial.family)
         kind = self._families.setdefault(family, len(self._families))
         self._offsets.append(offset)
         self._lines.append(number)

@@ -20,7 +20,7 @@ from measure.host import allowed_cores, cores_for
 from measure.hostlock import HostLock
 from measure.pool import MeasurePool, Trial, TrialResult
 from measure.settings import LocalSettings
-from measure.station import Job, Outcome, Station, result_of
+from measure.station import Ending, Job, Station, result_of
 
 
 class LocalPool(MeasurePool):
@@ -163,7 +163,7 @@ class LocalPool(MeasurePool):
             if outcome is not None:
                 self._settle(station, outcome)
 
-    def _settle(self, station: Station, outcome: Outcome) -> None:
+    def _settle(self, station: Station, outcome: Ending) -> None:
         """Sends a job on to its next stage, or makes it a result."""
         job, header = outcome.job, outcome.header
         error = ErrorClass(header.get("error", ErrorClass.ok))

@@ -11,7 +11,7 @@ from typing import Any
 
 from measure.child import Child
 from measure.errors import ErrorClass, PoolError
-from measure.outcome import read
+from measure.outcome import Outcome, read
 from measure.pool import Trial, TrialResult
 
 
@@ -37,7 +37,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Ending:
     """End of a job at a station: the worker's last message, or how the process ended instead."""
 
     job: Job
@@ -113,7 +113,7 @@ class Station:
         self._child.send({**request, "prepare_timeout": timeouts[0], "timeout": timeouts[1]}, blob)
         self._allow(timeouts[0] if self._ready else self._start_timeout)
 
-    def receive(self) -> Outcome | None:
+    def receive(self) -> Ending | None:
         """Takes a message of the child; the outcome, if that is what it is."""
         assert self._child is not None
         message = self._child.receive()
@@ -131,7 +131,7 @@ class Station:
         self._jobs_done += 1
         return outcome
 
-    def expire(self) -> Outcome:
+    def expire(self) -> Ending:
         """Kills the child, whose deadline has passed."""
         if not self._ready:
             self._start_failed(f"was not ready after {self._start_timeout:g} s")
@@ -148,13 +148,13 @@ class Station:
     def _allow(self, seconds: float) -> None:
         self._limit, self.deadline = seconds, time.monotonic() + seconds
 
-    def _end(self, header: Mapping[str, Any], blob: bytes = b"") -> Outcome:
+    def _end(self, header: Mapping[str, Any], blob: bytes = b"") -> Ending:
         assert self.job is not None
-        outcome = Outcome(self.job, header, blob, self._jobs_done == 0)
+        outcome = Ending(self.job, header, blob, self._jobs_done == 0)
         self.job, self.deadline = None, math.inf
         return outcome
 
-    def _died(self) -> Outcome | None:
+    def _died(self) -> Ending | None:
         assert self._child is not None
         code, death = self._child.death()
         error, how = death.error, death.how
@@ -193,19 +193,10 @@ def result_of(
     Raises:
         OutcomeError: the message says what no measurement gives.
     """
-    said = read(header)
-    span = said.pop("span")
+    said, span = read(header)
     build_span, run_span = (span, None) if built else (job.build_span, span)
-    return TrialResult(
-        trial=job.trial,
-        index=job.index,
-        **said,
-        build_span=build_span,
-        run_span=run_span,
-        build_seconds=_length(build_span),
-        run_seconds=_length(run_span),
-        host=host or {},
-    )
+    outcome = Outcome(**said, build_seconds=_length(build_span), run_seconds=_length(run_span), host=host or {})
+    return TrialResult(job.trial, job.index, outcome, build_span, run_span)
 
 
 def _length(span: tuple[float, float] | None) -> float:

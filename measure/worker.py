@@ -27,9 +27,9 @@ from measure.errors import ErrorClass, TrialFailure
 from measure.examination import Examination, References
 from measure.host import end_with
 from measure.interface import Executor, Task, load_executor
+from measure.interleaved_worker import InterleavedRunner
 from measure.pool import Trial
 from measure.timing import TimingPolicy, measure, rotation_copies
-from measure.turns import Player
 from measure.wire import pack, unpack
 from targets.base import RunError
 
@@ -167,7 +167,7 @@ def main() -> None:
 _ROLES: dict[str, Callable[[Executor, Header], Worker]] = {
     "build": lambda executor, options: Builder(executor),
     "run": lambda executor, options: Runner(executor, options["task_bytes"]),
-    "turns": lambda executor, options: Player(executor),
+    "interleaved": lambda executor, options: InterleavedRunner(executor),
 }
 
 

@@ -13,7 +13,7 @@ from measure.errors import ErrorClass, PoolError
 from measure.host import allowed_cores, cores_for
 from measure.pool import Trial
 from measure.settings import LocalSettings
-from measure.station import Job, Outcome, Station
+from measure.station import Ending, Job, Station
 
 _POLL = 0.1
 """Seconds after which a wait looks whether it was cancelled."""
@@ -172,7 +172,7 @@ class Workplace:
         limits: tuple[float, float],
         late: ErrorClass,
         cancelled: Callable[[], bool],
-    ) -> Outcome:
+    ) -> Ending:
         """The outcome of a job, which is given out once more where somebody else killed its process."""
         outcome = self._once(job, request, blob, limits, late, cancelled)
         if outcome.outside:
@@ -188,7 +188,7 @@ class Workplace:
         limits: tuple[float, float],
         late: ErrorClass,
         cancelled: Callable[[], bool],
-    ) -> Outcome:
+    ) -> Ending:
         if self._closed:
             raise PoolError("a workplace must be open to work, but got closed=True")
         station = self._station

@@ -39,8 +39,7 @@ def let_in(seat: Seat, work: Work, answer: Answer, wall: float) -> TrialResult |
     Raises:
         OutcomeError: it cannot be true.
     """
-    said, longest = read(answer.header), 1.01 * wall + SLACK
-    span = said["span"]
+    (said, span), longest = read(answer.header), 1.01 * wall + SLACK
     if span is not None and span[1] - span[0] > longest:
         raise OutcomeError(f"`span` must lie within a call of {wall:.3g} s, but got {span[1] - span[0]:.3g} s")
     if seat.builds and said.get("error", ErrorClass.ok) is ErrorClass.ok:

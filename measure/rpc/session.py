@@ -226,7 +226,7 @@ class RemoteKernel:
             raise TrialFailure(answer.error, str(answer.header.get("message", "")))
         try:
             (output,) = unpack_arrays([answer.header.get("output")], answer.blob)
-            latencies = read(answer.header).get("latencies", ())
+            latencies = read(answer.header)[0].get("latencies", ())
             if iterations:
                 check_latencies(latencies)
             return output, np.array(latencies, np.float64)

@@ -65,7 +65,7 @@ class Frailties:
 
 
 def keys(records):
-    return [(record.trace_key, record.seconds, record.order) for record in records]
+    return [(record.trace_key, record.seconds, record.provenance.order) for record in records]
 
 
 def test_machines_that_come_and_go_change_no_result(tmp_path):

@@ -32,8 +32,8 @@ def test_a_result_has_everything_that_was_measured(pool):
     assert result.error is ErrorClass.ok and result.message == ""
     assert result.seconds == 2e-3 and result.spread == 0 and set(result.latencies) == {2e-3}
     assert result.min_seconds == 2e-3
-    assert result.max_error == 0 and result.rotation_bytes == 0
-    assert 0 < result.build_seconds < 5 and 0 < result.run_seconds < 5
+    assert result.outcome.max_error == 0 and result.outcome.rotation_bytes == 0
+    assert 0 < result.outcome.build_seconds < 5 and 0 < result.outcome.run_seconds < 5
 
 
 def test_what_is_deterministic_is_timed_once(pool):
@@ -116,7 +116,7 @@ def test_a_loser_is_cut_short_against_the_best_found_on_the_way(pool):
 
 def test_cold_constants_are_rotated_and_recorded(pool):
     (cold,) = pool.run([trial(options={"cache": "network"})])
-    assert cold.ok and cold.rotation_bytes == 1_573_000  # 1.5 x 1 MiB of cache in copies of 1000 bytes
+    assert cold.ok and cold.outcome.rotation_bytes == 1_573_000  # 1.5 x 1 MiB of cache in copies of 1000 bytes
 
 
 def test_the_runner_has_as_many_cores_as_threads(pool):

@@ -14,6 +14,7 @@ from measure.fleet.door import let_in
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import Fleet
 from measure.fleet.seats import Host, Work, seat_of
+from measure.provenance import Provenance
 from measure.record import Record
 from measure.workplace import Answer
 from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given, Script
@@ -57,7 +58,7 @@ def test_any_answer_is_a_result_that_can_be_written_or_is_refused(header, role):
     if result is None:
         assert work.module == b"module"
         return
-    record = Record.of(result, time=0.0)
+    record = Record.of(result, Provenance(time=0.0))
     again = Record.from_line(record.to_line())
     assert again.error is result.error and (again.seconds == result.seconds or not result.ok)
     assert not result.ok or 0 < sum(result.latencies) < 2.0

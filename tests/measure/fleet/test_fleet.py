@@ -212,7 +212,8 @@ def test_results_say_where_they_were_made():
     with FleetPool([Given(FakeBuilder("builder"), device)]) as pool:
         fine, unbuilt = pool.run([trial(), trial(build="compile")])
     assert fine.host == {"cpu": "Cortex-A72", "device": "board-a"} and unbuilt.host == {}
-    assert unbuilt.error is ErrorClass.compile and unbuilt.build_seconds >= 0 and math.isnan(unbuilt.run_seconds)
+    assert unbuilt.error is ErrorClass.compile and unbuilt.outcome.build_seconds >= 0
+    assert math.isnan(unbuilt.outcome.run_seconds)
     assert fine.build_span[1] <= fine.run_span[0]
 
 

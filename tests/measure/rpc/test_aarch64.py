@@ -78,7 +78,7 @@ def test_random_schedules_compute_what_the_reference_does(place, check):
         results = pool.run([*products, *images, *int8])
     assert len(results) == 7  # a slow one may be cut short, which its message says
     assert [result.message for result in results if result.error is not ErrorClass.ok] == []
-    assert all(result.max_error < 1e-5 for result in results)
+    assert all(result.outcome.max_error < 1e-5 for result in results)
     assert {result.host["machine"] for result in results} == {"aarch64"}
 
 

@@ -1,0 +1,81 @@
+"""Interleaved timing in the worker process: builds and binds a group of kernels, and times their bursts by turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from measure.errors import ErrorClass, TrialFailure
+from measure.examination import Examination, References
+from measure.interface import Bound, Executor, Task
+from measure.pool import Trial
+from measure.timing import rotation_copies
+
+
+class InterleavedRunner:
+    """Answers requests to time a group of trials in interleaved rounds."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def handle(
+        self, request: dict[str, Any], blob: bytes, prepared: Callable[[], None]
+    ) -> tuple[dict[str, Any], bytes]:
+        """Times the trials of `request`."""
+        results: list[dict[str, Any]] = []
+        bounds: dict[int, tuple[Bound, int]] = {}
+        examinations: dict[int, Examination] = {}
+        tasks: dict[tuple[str, int], tuple[Task, References | None]] = {}
+        for place, trial in enumerate(Trial.from_json(data) for data in request["trials"]):
+            key = (trial.workload_key, trial.seed)
+            if key not in tasks:
+                task = self._executor.prepare(trial, request["check"])
+                tasks[key] = task, References.of(task)
+            task, references = tasks[key]
+            prepared()  # the time that it may take begins anew
+            try:
+                bound, examination = self._bound(trial, task, references, request["rotation_bytes"])
+            except TrialFailure as failure:
+                results.append({"error": failure.error, "message": failure.message})
+                continue
+            rotation = bound.copies * task.constant_bytes if bound.copies > 1 else 0
+            results.append({"latencies": [], "rotation_bytes": rotation, "metrics": bound.metrics()})
+            bounds[place] = bound, trial.threads
+            examinations[place] = examination
+        rng = np.random.default_rng(request["seed"])
+        places = np.array(sorted(bounds), np.int64)
+        iterations = {}
+        for place in places.tolist():
+            bound, threads = bounds[place]
+            once = float(np.min(bound.time(3, threads)))
+            iterations[place] = max(1, int(request["burst_seconds"] / max(once, 1e-9)))
+        for _ in range(request["rounds"]):
+            prepared()
+            for place in rng.permutation(places).tolist():
+                bound, threads = bounds[place]
+                results[place]["latencies"].append(float(np.median(bound.time(iterations[place], threads))))
+        for place, examination in examinations.items():
+            prepared()
+            if request["check"] and not (comparison := examination.after()).ok:
+                results[place] = {"error": ErrorClass.wrong_output, "message": comparison.message}
+        return {"results": results}, b""
+
+    def _bound(
+        self, trial: Trial, task: Task, references: References | None, rotation_bytes: int
+    ) -> tuple[Bound, Examination]:
+        """A kernel that has run, and right where a reference is at hand.
+
+        Raises:
+            TrialFailure: it cannot be built or bound, or its output is wrong.
+        """
+        module, copies = self._executor.build(trial), 1
+        if trial.cache == "network" and task.constant_bytes:
+            copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, rotation_bytes))
+        bound = self._executor.bind(trial, module, task, copies)
+        examination = Examination(bound, task, references, trial.threads)
+        if not (comparison := examination.before()).ok:
+            raise TrialFailure(ErrorClass.wrong_output, comparison.message)
+        examination.begin()
+        return bound, examination
