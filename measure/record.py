@@ -203,7 +203,8 @@ def _read(data: dict[str, Any]) -> Record:
     else:
         _check_names(data, frozenset({"schema", "trial", "outcome", "provenance"}))
         for name in ("trial", "outcome", "provenance"):
-            typed.value_of(Mapping[str, Any], name, data[name])
+            if not isinstance(data[name], dict):
+                raise OutcomeError(f"`{name}` must be an object, but got {name}={short(repr(data[name]))}")
         _check_names(data["trial"], _TRIAL)
         _check_names(data["outcome"], _OUTCOME, optional={"metrics"})
         _check_names(data["provenance"], _PROVENANCE, optional=_PROVENANCE)
@@ -222,6 +223,8 @@ def _check_names(
     data: Mapping[str, Any], names: frozenset[str], schema: str = SCHEMA, optional: AbstractSet[str] = frozenset()
 ) -> None:
     """Refuses data that has not the fields `names`, of which those of `optional` may be missing."""
+    if data.keys() == names:
+        return
     for name in sorted(data.keys() ^ names - (optional - data.keys())):
         state = "missing" if name in names else "unknown"
         raise OutcomeError(f"a record must have the fields of {schema}, but `{name:.60}` is {state}")

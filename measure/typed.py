@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -24,11 +24,18 @@ def read(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OutcomeError: names the field, the rule and the value.
     """
-    return {
-        name: math.nan if optional and data[name] is None else value_of(hint, name, data[name])
-        for name, (hint, optional) in _fields(kind).items()
-        if name in data
-    }
+    table, hints, optional, integers = _table(kind)
+    try:
+        found: dict[str, Any] = msgspec.convert(data, table)
+    except msgspec.ValidationError:
+        found = {name: value_of(hints[name], name, data[name]) for name in hints.keys() & data.keys()}
+    for name in optional:
+        if found.get(name, 0.0) is None:
+            found[name] = math.nan
+    for name in integers:
+        if not -_BITS <= found.get(name, 0) < _BITS:
+            value_of(int, name, found[name])
+    return found
 
 
 def value_of(hint: Any, name: str, value: Any, rule: str = "") -> Any:
@@ -57,10 +64,14 @@ def short(text: bytes | str) -> str:
 
 
 @cache
-def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
-    """Field -> its type, and whether it may be NaN for "not measured"."""
+def _table(kind: type) -> tuple[Any, dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """Of a dataclass: its fields as one type that is converted to at once, their types, those that may be NaN, and
+    those that are integers."""
+    optional = tuple(f.name for f in fields(kind) if isinstance(f.default, float) and math.isnan(f.default))
     hints = get_type_hints(kind)
-    return {f.name: (hints[f.name], isinstance(f.default, float) and math.isnan(f.default)) for f in fields(kind)}
+    hints = {f.name: hints[f.name] | None if f.name in optional else hints[f.name] for f in fields(kind)}
+    integers = tuple(name for name, hint in hints.items() if hint is int)
+    return TypedDict(kind.__name__, hints, total=False), hints, optional, integers  # type: ignore[operator]
 
 
 def _rule(hint: Any) -> str:
