@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
 
+from measure.best import BestLatencies
 from measure.errors import ErrorClass, OutcomeError, PoolError
 from measure.host import allowed_cores, cores_for
 from measure.hostlock import HostLock
@@ -46,7 +47,7 @@ class LocalPool(MeasurePool):
         self._waiting: deque[Job] = deque()
         self._built: deque[Job] = deque()
         self._done: list[TrialResult] = []
-        self._best: dict[tuple[str, str, int, str], float] = {}  # family -> seconds
+        self._best = BestLatencies()
         self._submitted = 0
         self._closed = False
 
@@ -133,10 +134,7 @@ class LocalPool(MeasurePool):
                 station.assign(job, {"trial": job.trial.to_json()}, b"", (limit, limit), ErrorClass.build_timeout)
 
     def _dispatch_run(self, job: Job) -> None:
-        trial = job.trial
-        best = min(trial.best_seconds or math.inf, self._best.get(trial.family, math.inf))
-        if best < math.inf:
-            trial = replace(trial, best_seconds=best)
+        trial = replace(job.trial, best_seconds=self._best.limit(job.trial))
         self._runner.start(cores_for(trial.threads))
         request = {"trial": trial.to_json(), "timing": self.settings.timing.to_json()}
         self._runner.assign(
@@ -165,33 +163,21 @@ class LocalPool(MeasurePool):
 
     def _settle(self, station: Station, outcome: Ending) -> None:
         """Sends a job on to its next stage, or makes it a result."""
-        job, header = outcome.job, outcome.header
-        error = ErrorClass(header.get("error", ErrorClass.ok))
-        if error is ErrorClass.out_of_memory:
-            station.retire()
-        if outcome.outside and not job.killed:
-            job.killed = True
+        job = outcome.job
+        if outcome.retry():
             (self._built if station is self._runner else self._waiting).appendleft(job)
             return
         if station is not self._runner:
-            if error is ErrorClass.ok:
-                job.module, job.build_span = outcome.blob, tuple(header["span"])
+            if outcome.error is ErrorClass.ok:
+                job.module, job.build_span = outcome.blob, tuple(outcome.header["span"])
                 self._built.append(job)
             else:
-                self._done.append(result_of(job, header, built=True))
-            return
-        if error is ErrorClass.wrong_output:
-            station.retire()  # a kernel that computes wrongly may have written where it should not
-        if error in (ErrorClass.wrong_output, ErrorClass.crash) and not outcome.first and not job.doubted:
-            job.doubted = True
-            self._built.appendleft(job)
+                self._done.append(result_of(job, outcome.header, built=True))
             return
         try:
-            result = result_of(job, header)
+            result = result_of(job, outcome.header)
         except OutcomeError as wrong:  # a kernel that has spoiled its process, or a clock that is none
             message = f"a measurement must be possible, but: {wrong}"
             result = result_of(job, {"error": ErrorClass.unknown, "message": message})
-        if result.ok:
-            family = job.trial.family
-            self._best[family] = min(result.seconds, self._best.get(family, math.inf))
+        self._best.add(result)
         self._done.append(result)

@@ -200,6 +200,13 @@ class MeasurePool(ABC):
     `PoolError` is for wrong use and for workers that cannot be started at all.
     """
 
+    @classmethod
+    def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> MeasurePool:
+        """The pool that a specification names, see `measure.registry.make`."""
+        if ":" in spec:
+            raise ValueError(f"`pool` must be {spec.partition(':')[0]!r} alone, but got pool={spec!r}")
+        return cls()
+
     def warm_up(self, threads: int) -> None:  # noqa: B027  (a hook)
         """Says that trials on so many threads will come, for pools whose workers take time to start."""
 

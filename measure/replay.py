@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from measure.database import Database
 from measure.errors import ErrorClass, OutcomeError, PoolError
 from measure.outcome import Outcome, check_latencies
 from measure.pool import MeasurePool, Trial, TrialResult
@@ -43,6 +44,20 @@ class ReplayPool(MeasurePool):
         self._ready: list[TrialResult] = []
         self._submitted = 0
         self._closed = False
+
+    @classmethod
+    def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> ReplayPool:
+        """The pool of `replay:FILE`, which knows what a records file knows.
+
+        Raises:
+            ValueError: no file.
+            RecordError: a file that cannot be read.
+        """
+        path = spec.partition(":")[2]
+        if not path:
+            raise ValueError(f"`pool` must be 'replay:FILE' with a records file, but got pool={spec!r}")
+        with Database(path, readonly=True) as database:
+            return cls.from_records(database)
 
     @classmethod
     def from_records(cls, records: Iterable[Record]) -> ReplayPool:

@@ -24,7 +24,7 @@ class Job:
         trial: the trial.
         module: machine code, once built.
         build_span: start and end of the build, monotonic seconds.
-        doubted: failed once in a process that may have been damaged by an earlier kernel.
+        suspect: failed once in a process that may have been damaged by an earlier kernel.
         killed: lost a process once that was killed from outside.
     """
 
@@ -32,7 +32,7 @@ class Job:
     trial: Trial
     module: bytes = b""
     build_span: tuple[float, float] | None = None
-    doubted: bool = False
+    suspect: bool = False
     killed: bool = False
 
 
@@ -47,6 +47,26 @@ class Ending:
     """Whether the process had done no job before this one."""
     outside: bool = False
     """Whether somebody else killed the process."""
+
+    @property
+    def error(self) -> ErrorClass:
+        """`ErrorClass.ok` or the class of the failure."""
+        return ErrorClass(self.header.get("error", ErrorClass.ok))
+
+    def retry(self) -> bool:
+        """Whether the job is to be done once more, of which the job takes note.
+
+        It is where the process was killed from outside, and where a kernel failed in a process that may have been
+        damaged by an earlier one; each once.
+        """
+        job, failed = self.job, self.error in (ErrorClass.wrong_output, ErrorClass.crash)
+        if self.outside and not job.killed:
+            job.killed = True
+            return True
+        if job.module and failed and not self.first and not job.suspect:
+            job.suspect = True
+            return True
+        return False
 
 
 class Station:
@@ -129,6 +149,8 @@ class Station:
             return None
         outcome = self._end(header, blob)
         self._jobs_done += 1
+        if outcome.error in (ErrorClass.out_of_memory, ErrorClass.wrong_output):
+            self.retire()  # what computes wrongly may have written where it should not
         return outcome
 
     def expire(self) -> Ending:

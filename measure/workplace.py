@@ -89,8 +89,6 @@ class Workplace:
         limits = (trial.build_timeout, trial.build_timeout)
         request = {"trial": trial.to_json()}
         outcome = self._work(Job(0, trial), request, b"", limits, ErrorClass.build_timeout, cancelled)
-        if outcome.header.get("error") == ErrorClass.out_of_memory:
-            self._station.retire()
         return Answer(outcome.header, outcome.blob)
 
     def run(
@@ -119,14 +117,9 @@ class Workplace:
             trial = replace(trial, best_seconds=min(best_seconds, trial.best_seconds or best_seconds))
         request = {"trial": trial.to_json(), "timing": self.settings.timing.to_json(), "check": check}
         limits = (self.settings.prepare_timeout, trial.run_timeout)
-        for attempt in range(2):
-            self._station.start(cores_for(trial.threads))
-            outcome = self._work(Job(0, trial), request, module, limits, ErrorClass.run_timeout, cancelled)
-            error = outcome.header.get("error")
-            if error in (ErrorClass.out_of_memory, ErrorClass.wrong_output):
-                self._station.retire()  # what computes wrongly may have written where it should not
-            if error not in (ErrorClass.wrong_output, ErrorClass.crash) or outcome.first or attempt:
-                break
+        self._station.start(cores_for(trial.threads))
+        job = Job(0, trial, module)
+        outcome = self._work(job, request, module, limits, ErrorClass.run_timeout, cancelled)
         return Answer({**outcome.header, "first": outcome.first}, outcome.blob)
 
     def call(
@@ -151,8 +144,6 @@ class Workplace:
         self._station.start(cores_for(len(allowed_cores())))
         limits = (self.settings.prepare_timeout, timeout)
         outcome = self._work(Job(0, _NO_TRIAL), request, blob, limits, ErrorClass.run_timeout, cancelled)
-        if outcome.header.get("error") == ErrorClass.out_of_memory:
-            self._station.retire()
         return Answer(outcome.header, outcome.blob)
 
     def retire(self) -> None:
@@ -173,22 +164,7 @@ class Workplace:
         late: ErrorClass,
         cancelled: Callable[[], bool],
     ) -> Ending:
-        """The outcome of a job, which is given out once more where somebody else killed its process."""
-        outcome = self._once(job, request, blob, limits, late, cancelled)
-        if outcome.outside:
-            job.killed = True
-            outcome = self._once(job, request, blob, limits, late, cancelled)
-        return outcome
-
-    def _once(
-        self,
-        job: Job,
-        request: Mapping[str, Any],
-        blob: bytes,
-        limits: tuple[float, float],
-        late: ErrorClass,
-        cancelled: Callable[[], bool],
-    ) -> Ending:
+        """The outcome of a job, done once more where that is worth it."""
         if self._closed:
             raise PoolError("a workplace must be open to work, but got closed=True")
         station = self._station
@@ -204,4 +180,4 @@ class Workplace:
             elif time.monotonic() >= station.deadline:
                 outcome = station.expire()
             if outcome is not None:
-                return outcome
+                return self._work(job, request, blob, limits, late, cancelled) if outcome.retry() else outcome

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
+from measure.best import BestLatencies
 from measure.errors import ErrorClass, OutcomeError, PoolError, failure
 from measure.fleet.door import let_in, now
 from measure.fleet.endpoint import Builder, Device, EndpointLost, EndpointRefused
@@ -94,7 +94,7 @@ class Fleet:
         self._building: Counter[str] = Counter()  # target -> builds under way
         self._devices: Counter[str] = Counter()  # target -> devices
         self._busy: set[Seat] = set()
-        self._best: dict[tuple[str, str, int, str], float] = {}  # family -> seconds
+        self._best = BestLatencies()
         self._background: set[asyncio.Task[None]] = set()
         self._providers: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -219,9 +219,8 @@ class Fleet:
             self._building[_target(work)] += 1
             coroutine = cast(Builder, seat.endpoint).build(work.trial)
         else:
-            best = min(work.trial.best_seconds or math.inf, self._best.get(work.trial.family, math.inf))
             device = cast(Device, seat.endpoint)
-            coroutine = device.run(work.trial, work.module, best if best < math.inf else None)
+            coroutine = device.run(work.trial, work.module, self._best.limit(work.trial))
         self._withdraw(seat)
         seat.free -= 1
         self._offer(seat)
@@ -283,9 +282,7 @@ class Fleet:
         if result is None:
             self._built[_target(work)].append(work)
             return
-        if result.ok:
-            family = work.trial.family
-            self._best[family] = min(result.seconds, self._best.get(family, math.inf))
+        self._best.add(result)
         self._report(result)
 
     def _lost(self, seat: Seat, work: Work, why: str) -> None:

@@ -31,6 +31,11 @@ class RayPool(FleetPool):
     ) -> None:
         super().__init__([RayProvider(address, settings, front)], fleet)
 
+    @classmethod
+    def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> RayPool:
+        """See `ray_pool`."""
+        return ray_pool(spec, token_file, tls_ca)
+
 
 def ray_pool(
     spec: str, token_file: str | os.PathLike[str] | None = None, ca: str | os.PathLike[str] | None = None
