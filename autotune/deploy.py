@@ -29,7 +29,7 @@ from autotune.subject import network_of, settings_of, target_of
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import alone
-from measure.patience import telling
+from measure.notices import notice_if_slow
 from measure.recordlog import RecordLog
 from measure.steadiness import tell_if_busy
 from targets import registry
@@ -198,7 +198,7 @@ def rebuild(
         )
     schedules = Schedules(best, settings, limits_of(config), network.device)
     folder = output or config.folder / FOLDER
-    with telling(f"compiling {network.name} from {len(network.tasks)} kernels"):
+    with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"):
         write_network(network, schedules, folder, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
     return folder, [f"without records, by the roofline's choice: {', '.join(missing)}"] if missing else []

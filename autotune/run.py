@@ -24,7 +24,7 @@ from autotune.tuner import known, prepare, source_of
 from autotune.tuning import Settings
 from measure.database import Database
 from measure.hostlock import alone
-from measure.patience import telling
+from measure.notices import notice_if_slow
 from measure.steadiness import tell_if_busy
 from targets import registry
 
@@ -133,7 +133,7 @@ def _run(
         tracker.begin(folder, resume)
         if resume:
             database.check_compatible(*dict.fromkeys(settings.of(task).target for task in tasks))
-        with telling(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):
+        with notice_if_slow(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):
             tunings = [
                 prepare(
                     task,

@@ -16,7 +16,7 @@ from autotune.search.base import make_options
 from autotune.task import CPU, Task
 from autotune.tuning import Settings
 from costmodel.transfer import Options
-from measure.patience import telling
+from measure.notices import notice_if_slow
 from search_space import template as templates
 from search_space import workloads
 from search_space.operators import LIBRARY, named
@@ -61,7 +61,7 @@ def network_of(config: RunConfig, where: str) -> Network:
     from autotune.network import Quantisation, load_network
 
     keys, how = config.network, config.network.quantisation
-    with telling(f"reading {config.model}"), blamed(f"{where}:model"):
+    with notice_if_slow(f"reading {config.model}"), blamed(f"{where}:model"):
         shapes = {name: tuple(shape) for name, shape in keys.shapes.items()}
         model = load_model(str(config.model), shapes=shapes)
         options = Options(how.method, how.per_channel, how.first, how.last, tuple(how.floats), how.least_decibels)

@@ -33,7 +33,7 @@ from costmodel.transfer import Base, Options, Source, TargetTask, TransferError
 from costmodel.transfer.align import Unaligned
 from measure.database import Database
 from measure.host import describe_host
-from measure.patience import telling
+from measure.notices import notice_if_slow
 from measure.pool import Cache, MeasurePool
 from measure.record import Record
 from search_space.space import SearchSpace, generate
@@ -211,7 +211,7 @@ def source_of(settings: Settings) -> Source | None:
         return None
     source = settings.transfer.source
     if not isinstance(source, Source):
-        with telling(f"learning from {source}"):
+        with notice_if_slow(f"learning from {source}"):
             source = _opened(Path(source))
     hardware = targets.get(settings.target).hardware
     if not source.knows(hardware):

@@ -19,7 +19,7 @@ from measure.journal import Journal
 from measure.record import Place, Record, is_whole
 
 _SHOWN = 3
-"""Refused lines that are told one by one."""
+"""Refused lines that are reported one by one."""
 
 log = logging.getLogger(__name__)
 
@@ -238,9 +238,9 @@ def records_in(journal: Journal, refused: list[str]) -> Iterator[tuple[int, int,
 
 def summarised(refused: Sequence[str]) -> list[str]:
     """Sentences on records that were left out, the first ones each and the others together."""
-    told = [f"{sentence}; the record is left out" for sentence in refused[:_SHOWN]]
-    more = len(refused) - len(told)
-    return [*told, f"{more} more records are left out as these are"] if more else told
+    shown = [f"{sentence}; the record is left out" for sentence in refused[:_SHOWN]]
+    more = len(refused) - len(shown)
+    return [*shown, f"{more} more records are left out as these are"] if more else shown
 
 
 def merge(paths: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> int:

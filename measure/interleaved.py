@@ -20,7 +20,7 @@ import numpy as np
 from measure.child import Child, Death
 from measure.errors import ErrorClass, OutcomeError, PoolError, TrialFailure
 from measure.host import cores_for
-from measure.hostlock import PATIENCE, HostLock
+from measure.hostlock import POLL_SECONDS, HostLock
 from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
 from measure.settings import LocalSettings
@@ -97,7 +97,7 @@ class InterleavedTimer:
         """
         found: list[TrialResult] = []
         for first in range(0, len(trials), self.timing.group):
-            while not self._lock.acquire("time", PATIENCE):  # others build or time
+            while not self._lock.acquire("time", POLL_SECONDS):  # others build or time
                 if stop():
                     return found
             if stop():

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from measure.errors import ErrorClass, TrialFailure
-from measure.examination import Examination, References
 from measure.interface import Bound, Executor, Task
+from measure.output_check import OutputCheck, References
 from measure.pool import Trial
 from measure.timing import rotation_copies
 
@@ -26,7 +26,7 @@ class InterleavedRunner:
         """Times the trials of `request`."""
         results: list[dict[str, Any]] = []
         bounds: dict[int, tuple[Bound, int]] = {}
-        examinations: dict[int, Examination] = {}
+        checks: dict[int, OutputCheck] = {}
         tasks: dict[tuple[str, int], tuple[Task, References | None]] = {}
         for place, trial in enumerate(Trial.from_json(data) for data in request["trials"]):
             key = (trial.workload_key, trial.seed)
@@ -36,14 +36,14 @@ class InterleavedRunner:
             task, references = tasks[key]
             prepared()  # the time that it may take begins anew
             try:
-                bound, examination = self._bound(trial, task, references, request["rotation_bytes"])
+                bound, check = self._bound(trial, task, references, request["rotation_bytes"])
             except TrialFailure as failure:
                 results.append({"error": failure.error, "message": failure.message})
                 continue
             rotation = bound.copies * task.constant_bytes if bound.copies > 1 else 0
             results.append({"latencies": [], "rotation_bytes": rotation, "metrics": bound.metrics()})
             bounds[place] = bound, trial.threads
-            examinations[place] = examination
+            checks[place] = check
         rng = np.random.default_rng(request["seed"])
         places = np.array(sorted(bounds), np.int64)
         iterations = {}
@@ -56,15 +56,15 @@ class InterleavedRunner:
             for place in rng.permutation(places).tolist():
                 bound, threads = bounds[place]
                 results[place]["latencies"].append(float(np.median(bound.time(iterations[place], threads))))
-        for place, examination in examinations.items():
+        for place, check in checks.items():
             prepared()
-            if request["check"] and not (comparison := examination.after()).ok:
+            if request["check"] and not (comparison := check.after()).ok:
                 results[place] = {"error": ErrorClass.wrong_output, "message": comparison.message}
         return {"results": results}, b""
 
     def _bound(
         self, trial: Trial, task: Task, references: References | None, rotation_bytes: int
-    ) -> tuple[Bound, Examination]:
+    ) -> tuple[Bound, OutputCheck]:
         """A kernel that has run, and right where a reference is at hand.
 
         Raises:
@@ -74,8 +74,8 @@ class InterleavedRunner:
         if trial.cache == "network" and task.constant_bytes:
             copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, rotation_bytes))
         bound = self._executor.bind(trial, module, task, copies)
-        examination = Examination(bound, task, references, trial.threads)
-        if not (comparison := examination.before()).ok:
+        check = OutputCheck(bound, task, references, trial.threads)
+        if not (comparison := check.before()).ok:
             raise TrialFailure(ErrorClass.wrong_output, comparison.message)
-        examination.begin()
-        return bound, examination
+        check.begin()
+        return bound, check

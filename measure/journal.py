@@ -19,7 +19,7 @@ from pathlib import Path
 
 from measure.errors import FullError, RecordError
 
-PATIENCE = 60.0
+LOCK_TIMEOUT = 60.0
 """Seconds to wait for other writers, each of which needs milliseconds."""
 
 _MOST = 1 << 26
@@ -145,7 +145,7 @@ class Journal:
     def _locked(self) -> Iterator[None]:
         """Holds the file's lock: against all others to write, against writers to read."""
         mode = fcntl.LOCK_SH if self.readonly else fcntl.LOCK_EX
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 fcntl.flock(self._file.fileno(), mode | fcntl.LOCK_NB)
@@ -153,7 +153,7 @@ class Journal:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise RecordError(
-                        f"`records` must be free to write within {PATIENCE:g} seconds, but got {self.path}, which "
+                        f"`records` must be free to write within {LOCK_TIMEOUT:g} seconds, but got {self.path}, which "
                         "another process keeps locked"
                     ) from None
                 time.sleep(0.001)

@@ -2,8 +2,8 @@
 
 Work goes on only inside `results`, which runs one event loop without threads: while a kernel is timed, this
 process sleeps. A batch is built whole, then timed whole. Every process is isolated and disposable; a trial
-that fails in a process which an earlier kernel may have damaged is tried once more in a fresh one before it
-is blamed.
+that fails in a process which an earlier kernel may have damaged is tried once more in a fresh one before its
+failure counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from measure.host import allowed_cores, cores_for
 from measure.hostlock import HostLock
 from measure.pool import MeasurePool, Trial, TrialResult
 from measure.settings import LocalSettings
-from measure.station import Ending, Job, Station, result_of
+from measure.supervisor import Ending, Job, Supervisor, result_of
 
 
 class LocalPool(MeasurePool):
@@ -40,8 +40,10 @@ class LocalPool(MeasurePool):
             "cores": allowed_cores(),
         }
         builders = self.settings.builders or len(allowed_cores())
-        self._builders = [Station({**options, "role": "build"}, self.settings.start_timeout) for _ in range(builders)]
-        self._runner = Station({**options, "role": "run"}, self.settings.start_timeout)
+        self._builders = [
+            Supervisor({**options, "role": "build"}, self.settings.start_timeout) for _ in range(builders)
+        ]
+        self._runner = Supervisor({**options, "role": "run"}, self.settings.start_timeout)
         self._lock = HostLock(self.settings.host_lock)
         self._phase = "build"
         self._waiting: deque[Job] = deque()
@@ -54,8 +56,8 @@ class LocalPool(MeasurePool):
     def warm_up(self, threads: int) -> None:
         """Starts the children, unless another run is timing something on this host."""
         if not self._busy and self._lock.acquire("build", 0.0):
-            for station in self._builders:
-                station.start()
+            for supervisor in self._builders:
+                supervisor.start()
             self._runner.start(cores_for(threads))
 
     def submit(self, trials: Sequence[Trial]) -> None:
@@ -69,7 +71,7 @@ class LocalPool(MeasurePool):
     @property
     def outstanding(self) -> int:
         """Trials submitted whose results were not returned yet."""
-        busy = sum(station.job is not None for station in self._stations)
+        busy = sum(supervisor.job is not None for supervisor in self._supervisors)
         return len(self._waiting) + len(self._built) + len(self._done) + busy
 
     def results(self, timeout: float | None = None) -> list[TrialResult]:
@@ -87,8 +89,8 @@ class LocalPool(MeasurePool):
 
     def cancel(self) -> None:
         """Kills what is under way and forgets it; finished results can still be fetched."""
-        for station in self._busy:
-            station.retire()
+        for supervisor in self._busy:
+            supervisor.retire()
         self._waiting.clear()
         self._built.clear()
         self._lock.release()
@@ -96,22 +98,22 @@ class LocalPool(MeasurePool):
     def close(self) -> None:
         """Kills the child processes; may be called twice."""
         self.cancel()
-        for station in self._stations:
-            station.retire()
+        for supervisor in self._supervisors:
+            supervisor.retire()
         self._done.clear()
         self._lock.close()
         self._closed = True
 
     @property
-    def _stations(self) -> list[Station]:
+    def _supervisors(self) -> list[Supervisor]:
         return [*self._builders, self._runner]
 
     @property
-    def _busy(self) -> list[Station]:
-        return [station for station in self._stations if station.job is not None]
+    def _busy(self) -> list[Supervisor]:
+        return [supervisor for supervisor in self._supervisors if supervisor.job is not None]
 
     def _dispatch(self, timeout: float) -> bool:
-        """Gives work of one phase to idle stations; False where another run holds the host all the time."""
+        """Gives work of one phase to idle supervisors; False where another run holds the host all the time."""
         if not self._busy:
             goes_on = self._phase == "time" and self._built
             fits = self._waiting and len(self._built) < self.settings.batch
@@ -127,11 +129,11 @@ class LocalPool(MeasurePool):
     def _dispatch_builds(self) -> None:
         if self._waiting and not self._runner.alive:  # comes up while nothing is timed
             self._runner.start(cores_for(self._waiting[0].trial.threads))
-        for station in self._builders:
-            if station.job is None and self._waiting and len(self._built) + len(self._busy) < self.settings.batch:
+        for supervisor in self._builders:
+            if supervisor.job is None and self._waiting and len(self._built) + len(self._busy) < self.settings.batch:
                 job = self._waiting.popleft()
                 limit = job.trial.build_timeout
-                station.assign(job, {"trial": job.trial.to_json()}, b"", (limit, limit), ErrorClass.build_timeout)
+                supervisor.assign(job, {"trial": job.trial.to_json()}, b"", (limit, limit), ErrorClass.build_timeout)
 
     def _dispatch_run(self, job: Job) -> None:
         trial = replace(job.trial, best_seconds=self._best.limit(job.trial))
@@ -148,26 +150,26 @@ class LocalPool(MeasurePool):
     def _attend(self, end: float) -> None:
         """Waits for the next message or deadline and deals with it."""
         busy = self._busy
-        until = min([end, *(station.deadline for station in busy)])
+        until = min([end, *(supervisor.deadline for supervisor in busy)])
         pause = None if until == math.inf else max(0.0, until - time.monotonic())
-        ready = wait([station.connection for station in busy], pause)
-        for station in busy:
-            if station.connection in ready:
-                outcome = station.receive()
-            elif time.monotonic() >= station.deadline:
-                outcome = station.expire()
+        ready = wait([supervisor.connection for supervisor in busy], pause)
+        for supervisor in busy:
+            if supervisor.connection in ready:
+                outcome = supervisor.receive()
+            elif time.monotonic() >= supervisor.deadline:
+                outcome = supervisor.expire()
             else:
                 continue
             if outcome is not None:
-                self._settle(station, outcome)
+                self._settle(supervisor, outcome)
 
-    def _settle(self, station: Station, outcome: Ending) -> None:
+    def _settle(self, supervisor: Supervisor, outcome: Ending) -> None:
         """Sends a job on to its next stage, or makes it a result."""
         job = outcome.job
         if outcome.retry():
-            (self._built if station is self._runner else self._waiting).appendleft(job)
+            (self._built if supervisor is self._runner else self._waiting).appendleft(job)
             return
-        if station is not self._runner:
+        if supervisor is not self._runner:
             if outcome.error is ErrorClass.ok:
                 job.module, job.build_span = outcome.blob, tuple(outcome.header["span"])
                 self._built.append(job)

@@ -44,17 +44,17 @@ def provenance_of(text: Any) -> dict[str, Any]:
     if text in _KINDS:
         return {"kind": _KINDS[text]}
     strategy, *words = text.split(" ")
-    told = {name: value for name, found, value in (word.partition("=") for word in words) if found}
-    if not told.keys() & {"round", "score", "choices"}:
+    values = {name: value for name, found, value in (word.partition("=") for word in words) if found}
+    if not values.keys() & {"round", "score", "choices"}:
         return {"note": text}
     found: dict[str, Any] = {"kind": Kind.search, "strategy": strategy, "transferred": "transfer" in words}
-    if "round" in told and told["round"].isdecimal():
-        found["round"] = int(told["round"])
-    if "score" in told:
+    if "round" in values and values["round"].isdecimal():
+        found["round"] = int(values["round"])
+    if "score" in values:
         with suppress(ValueError):
-            found["score"] = float(told["score"])
-    if "choices" in told:
-        found["choices"] = [int(part) for part in told["choices"].split(",") if part.isdecimal()]
+            found["score"] = float(values["score"])
+    if "choices" in values:
+        found["choices"] = [int(part) for part in values["choices"].split(",") if part.isdecimal()]
     return found
 
 

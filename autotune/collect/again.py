@@ -1,4 +1,4 @@
-"""Timing all programs of a task again, in turns, once they are measured.
+"""Timing all programs of a task again, in interleaved rounds, once they are measured.
 
 A collection takes long enough for its machine to change its speed meanwhile: clock rates, and others that share it,
 and the rounds of a task are spread over all that time. So the programs of each task are timed again against each other,

@@ -2,5 +2,5 @@
 
 import os
 
-# Connections that are cut are told of by us, once and in a sentence; gRPC reads this when it is imported.
+# Connections that are cut are reported by us, once and in a sentence; gRPC reads this when it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

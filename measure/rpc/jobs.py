@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from measure.blocking_worker import Answer
 from measure.errors import ErrorClass, OutcomeError, PoolError
 from measure.fleet.endpoint import EndpointLost, EndpointRefused
 from measure.outcome import read
 from measure.rpc.protocol import MAX_WAIT, ProtocolError, check_description, get
 from measure.rpc.settings import RpcSettings
 from measure.rpc.transport import Busy, CallError, Connection, Forgotten, Garbled, Refused, Rejected, Unreachable
-from measure.workplace import Answer
 
 _SUBMISSIONS = 5
 """Times that a job is submitted anew to a server that has forgotten it."""
@@ -219,8 +219,8 @@ class JobClient:
 
     async def _submit(self, session: str, request: Mapping[str, Any], blob: bytes) -> None:
         limit = self.settings.call_timeout + len(blob) / _BYTES_PER_SECOND
-        told = {**request, "session": session, "fetched": self._fetched}
-        await self._connection.call("Submit", told, blob, limit)
+        data = {**request, "session": session, "fetched": self._fetched}
+        await self._connection.call("Submit", data, blob, limit)
         self._fetched = []
 
     async def _poll(self, session: str, job: str) -> tuple[dict[str, Any], bytes]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, get_args
 
+from measure.blocking_worker import Answer, BlockingWorker
 from measure.errors import ErrorClass, PoolError
 from measure.fleet.endpoint import EndpointLost
 from measure.fleet.local import LocalDevice
@@ -30,7 +31,6 @@ from measure.rpc.protocol import (
 )
 from measure.rpc.service import Full, Handler, Listen, NotFound, Request, Service
 from measure.rpc.settings import Check
-from measure.workplace import Answer, Workplace
 
 _ROOM = 64 << 10  # bytes of a message that are not its blob
 _TRIAL_FIELDS = {
@@ -42,7 +42,7 @@ _TRIAL_FIELDS = {
 }
 
 Reply = tuple[Mapping[str, Any], bytes]
-Use = Callable[[Workplace, Callable[[], bool]], Answer]
+Use = Callable[[BlockingWorker, Callable[[], bool]], Answer]
 
 
 @dataclass
@@ -238,10 +238,10 @@ class RpcServer:
             raise ProtocolError(f"`check` must be one of {', '.join(get_args(Check))}, but got check={check!r}")
         own_trial, module = self.device.own(trial), request.blob
 
-        def use(workplace: Workplace, unwanted: Callable[[], bool]) -> Answer:
+        def use(worker: BlockingWorker, unwanted: Callable[[], bool]) -> Answer:
             if fresh:
-                workplace.retire()
-            return workplace.run(own_trial, module, best, unwanted, check == "device")
+                worker.retire()
+            return worker.run(own_trial, module, best, unwanted, check == "device")
 
         return use
 
@@ -255,7 +255,7 @@ class RpcServer:
         module = session.modules[digest]
         call |= {"module_bytes": len(module), "target": self.device.spec}
         blob = module + request.blob
-        return lambda workplace, unwanted: workplace.call({"call": call}, blob, timeout, unwanted)
+        return lambda worker, unwanted: worker.call({"call": call}, blob, timeout, unwanted)
 
     async def _work(self, job: _Job, use: Use) -> Answer:
         async with self._turn:

@@ -179,8 +179,8 @@ def _answering(handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
 
 def ending() -> asyncio.Event:
     """Is set when this process is asked to end, by SIGTERM or SIGINT; in the main thread."""
-    told = asyncio.Event()
+    signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
-    return told
+        loop.add_signal_handler(number, signalled.set)
+    return signalled

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.fleet import load, trial_of
 from measure.errors import ErrorClass, PoolError
+from measure.fleet.members import Work
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import Fleet, FleetSettings
-from measure.fleet.seats import Work
 from measure.fleet.simulated import SimulatedProvider, replayed
 from tests.measure.helpers import changed, record
 

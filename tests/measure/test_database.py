@@ -357,7 +357,7 @@ def test_a_line_that_another_writer_tore_is_healed_by_the_next_append(path, capl
 
 
 def test_a_file_that_stays_locked_is_told_of(path, monkeypatch):
-    monkeypatch.setattr("measure.journal.PATIENCE", 0.05)
+    monkeypatch.setattr("measure.journal.LOCK_TIMEOUT", 0.05)
     with Database(path) as database, open(path) as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(RecordError, match=r"`records` must be free to write within 0.05 seconds, but got .*jsonl"):

@@ -162,7 +162,7 @@ def test_the_overhead_of_a_trial_is_milliseconds(pool):
 def test_closing_ends_the_processes(lock):
     pool = LocalPool(LocalSettings(builders=1, executor=EXECUTOR, host_lock=lock))
     pool.run([trial()])
-    pids = [station._child.pid for station in pool._stations]
+    pids = [supervisor._child.pid for supervisor in pool._supervisors]
     pool.close()
     pool.close()
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
@@ -189,7 +189,7 @@ pool = LocalPool(LocalSettings(builders=2, executor=EXECUTOR, host_lock={lock!r}
 pool.run([trial(number=place) for place in range(4)])
 pool.submit([trial(build="hang", options={{"build_timeout": 0.5}})])
 pool.results(0.1)
-print(*[station._child.pid for station in pool._stations], flush=True)
+print(*[supervisor._child.pid for supervisor in pool._supervisors], flush=True)
 os._exit(0)
 """
 

@@ -1,4 +1,4 @@
-"""One child process that builds or runs trials, used by a plain call: what a worker on another machine is made of."""
+"""A worker process that is used by plain calls, which block: it builds or runs one trial at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from measure.errors import ErrorClass, PoolError
 from measure.host import allowed_cores, cores_for
 from measure.pool import Trial
 from measure.settings import LocalSettings
-from measure.station import Ending, Job, Station
+from measure.supervisor import Ending, Job, Supervisor
 
 _POLL = 0.1
 """Seconds after which a wait looks whether it was cancelled."""
@@ -44,7 +44,7 @@ class Answer:
         return ErrorClass(self.header.get("error", ErrorClass.ok))
 
 
-class Workplace:
+class BlockingWorker:
     """Builds or runs one trial at a time in a disposable child process, which it replaces when it has died.
 
     Calls block and belong to one thread at a time; `close` may come from another one. The child ends with the thread
@@ -58,7 +58,7 @@ class Workplace:
     def __init__(self, role: Literal["build", "run"], settings: LocalSettings | None = None) -> None:
         self.role = role
         self.settings = settings or LocalSettings()
-        self._station = Station(
+        self._supervisor = Supervisor(
             {
                 "role": role,
                 "executor": self.settings.executor,
@@ -73,7 +73,7 @@ class Workplace:
 
     def start(self) -> None:
         """Has a child at hand, so that the first trial need not wait for it."""
-        self._station.start()
+        self._supervisor.start()
 
     def build(self, trial: Trial, cancelled: Callable[[], bool] = lambda: False) -> Answer:
         """Compiles a trial; the answer's blob is the module.
@@ -84,7 +84,7 @@ class Workplace:
 
         Raises:
             Cancelled: `cancelled` said so.
-            PoolError: the child cannot be started, or the workplace is closed.
+            PoolError: the child cannot be started, or the worker is closed.
         """
         limits = (trial.build_timeout, trial.build_timeout)
         request = {"trial": trial.to_json()}
@@ -111,13 +111,13 @@ class Workplace:
 
         Raises:
             Cancelled: `cancelled` said so.
-            PoolError: the child cannot be started, or the workplace is closed.
+            PoolError: the child cannot be started, or the worker is closed.
         """
         if best_seconds is not None:
             trial = replace(trial, best_seconds=min(best_seconds, trial.best_seconds or best_seconds))
         request = {"trial": trial.to_json(), "timing": self.settings.timing.to_json(), "check": check}
         limits = (self.settings.prepare_timeout, trial.run_timeout)
-        self._station.start(cores_for(trial.threads))
+        self._supervisor.start(cores_for(trial.threads))
         job = Job(0, trial, module)
         outcome = self._work(job, request, module, limits, ErrorClass.run_timeout, cancelled)
         return Answer({**outcome.header, "first": outcome.first}, outcome.blob)
@@ -139,21 +139,21 @@ class Workplace:
 
         Raises:
             Cancelled: `cancelled` said so.
-            PoolError: the child cannot be started, or the workplace is closed.
+            PoolError: the child cannot be started, or the worker is closed.
         """
-        self._station.start(cores_for(len(allowed_cores())))
+        self._supervisor.start(cores_for(len(allowed_cores())))
         limits = (self.settings.prepare_timeout, timeout)
         outcome = self._work(Job(0, _NO_TRIAL), request, blob, limits, ErrorClass.run_timeout, cancelled)
         return Answer(outcome.header, outcome.blob)
 
     def retire(self) -> None:
         """Ends the child; the next call gets a fresh one."""
-        self._station.retire()
+        self._supervisor.retire()
 
     def close(self) -> None:
         """Kills the child; may be called twice."""
         self._closed = True
-        self._station.retire()
+        self._supervisor.retire()
 
     def _work(
         self,
@@ -166,18 +166,18 @@ class Workplace:
     ) -> Ending:
         """The outcome of a job, done once more where that is worth it."""
         if self._closed:
-            raise PoolError("a workplace must be open to work, but got closed=True")
-        station = self._station
-        station.assign(job, request, blob, limits, late)
+            raise PoolError("a worker must be open to work, but got closed=True")
+        supervisor = self._supervisor
+        supervisor.assign(job, request, blob, limits, late)
         while True:
             if cancelled():
-                station.retire()
+                supervisor.retire()
                 raise Cancelled
-            pause = min(_POLL, max(0.0, station.deadline - time.monotonic()))
+            pause = min(_POLL, max(0.0, supervisor.deadline - time.monotonic()))
             outcome = None
-            if wait([station.connection], pause):
-                outcome = station.receive()
-            elif time.monotonic() >= station.deadline:
-                outcome = station.expire()
+            if wait([supervisor.connection], pause):
+                outcome = supervisor.receive()
+            elif time.monotonic() >= supervisor.deadline:
+                outcome = supervisor.expire()
             if outcome is not None:
                 return self._work(job, request, blob, limits, late, cancelled) if outcome.retry() else outcome

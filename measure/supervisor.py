@@ -1,4 +1,4 @@
-"""A place of work in the local pool: at most one child process with at most one job, and its deadline."""
+"""Supervision of one worker process, which has at most one job: its start, deadlines, death and replacement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Ending:
-    """End of a job at a station: the worker's last message, or how the process ended instead."""
+    """End of a job: the worker's last message, or how the process ended instead."""
 
     job: Job
     header: Mapping[str, Any]
@@ -69,8 +69,8 @@ class Ending:
         return False
 
 
-class Station:
-    """Starts its child when there is work, and replaces it when it has died.
+class Supervisor:
+    """Keeps one child process: starts it when there is work, holds it to deadlines, replaces it when it has died.
 
     Args:
         options: of the child, see `measure.worker`.
