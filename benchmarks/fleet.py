@@ -19,9 +19,9 @@ from autotune.loop import run_rounds
 from autotune.task import Task
 from autotune.tuner import prepare
 from autotune.tuning import Settings
+from benchmarks.simulated_fleet import SimulatedProvider
 from measure.database import Database
 from measure.fleet.pool import FleetPool
-from measure.fleet.simulated import SimulatedProvider
 from measure.pool import Trial
 from measure.record import Record
 from search_space import workloads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, Literal
 
@@ -58,17 +58,7 @@ class BlockingWorker:
     def __init__(self, role: Literal["build", "run"], settings: LocalSettings | None = None) -> None:
         self.role = role
         self.settings = settings or LocalSettings()
-        self._supervisor = Supervisor(
-            {
-                "role": role,
-                "executor": self.settings.executor,
-                "memory_bytes": self.settings.memory_bytes,
-                "task_bytes": self.settings.task_bytes,
-                "cores": allowed_cores(),
-                "parent": os.getpid(),
-            },
-            self.settings.start_timeout,
-        )
+        self._supervisor = Supervisor(role, self.settings, os.getpid())
         self._closed = False
 
     def start(self) -> None:
@@ -86,9 +76,8 @@ class BlockingWorker:
             Cancelled: `cancelled` said so.
             PoolError: the child cannot be started, or the worker is closed.
         """
-        limits = (trial.build_timeout, trial.build_timeout)
-        request = {"trial": trial.to_json()}
-        outcome = self._work(Job(0, trial), request, b"", limits, ErrorClass.build_timeout, cancelled)
+        job = Job(0, trial)
+        outcome = self._work(lambda: self._supervisor.build(job), cancelled)
         return Answer(outcome.header, outcome.blob)
 
     def run(
@@ -113,13 +102,8 @@ class BlockingWorker:
             Cancelled: `cancelled` said so.
             PoolError: the child cannot be started, or the worker is closed.
         """
-        if best_seconds is not None:
-            trial = replace(trial, best_seconds=min(best_seconds, trial.best_seconds or best_seconds))
-        request = {"trial": trial.to_json(), "timing": self.settings.timing.to_json(), "check": check}
-        limits = (self.settings.prepare_timeout, trial.run_timeout)
-        self._supervisor.start(cores_for(trial.threads))
         job = Job(0, trial, module)
-        outcome = self._work(job, request, module, limits, ErrorClass.run_timeout, cancelled)
+        outcome = self._work(lambda: self._supervisor.run(job, best_seconds, check), cancelled)
         return Answer({**outcome.header, "first": outcome.first}, outcome.blob)
 
     def call(
@@ -141,9 +125,10 @@ class BlockingWorker:
             Cancelled: `cancelled` said so.
             PoolError: the child cannot be started, or the worker is closed.
         """
+        job, limits = Job(0, _NO_TRIAL), (self.settings.prepare_timeout, timeout)
         self._supervisor.start(cores_for(len(allowed_cores())))
-        limits = (self.settings.prepare_timeout, timeout)
-        outcome = self._work(Job(0, _NO_TRIAL), request, blob, limits, ErrorClass.run_timeout, cancelled)
+        late = ErrorClass.run_timeout
+        outcome = self._work(lambda: self._supervisor.assign(job, request, blob, limits, late), cancelled)
         return Answer(outcome.header, outcome.blob)
 
     def retire(self) -> None:
@@ -155,20 +140,12 @@ class BlockingWorker:
         self._closed = True
         self._supervisor.retire()
 
-    def _work(
-        self,
-        job: Job,
-        request: Mapping[str, Any],
-        blob: bytes,
-        limits: tuple[float, float],
-        late: ErrorClass,
-        cancelled: Callable[[], bool],
-    ) -> Ending:
-        """The outcome of a job, done once more where that is worth it."""
+    def _work(self, assign: Callable[[], None], cancelled: Callable[[], bool]) -> Ending:
+        """The outcome of a job, which `assign` gives to the child, and gives once more where that is worth it."""
         if self._closed:
             raise PoolError("a worker must be open to work, but got closed=True")
+        assign()
         supervisor = self._supervisor
-        supervisor.assign(job, request, blob, limits, late)
         while True:
             if cancelled():
                 supervisor.retire()
@@ -180,4 +157,4 @@ class BlockingWorker:
             elif time.monotonic() >= supervisor.deadline:
                 outcome = supervisor.expire()
             if outcome is not None:
-                return self._work(job, request, blob, limits, late, cancelled) if outcome.retry() else outcome
+                return self._work(assign, cancelled) if outcome.retry() else outcome

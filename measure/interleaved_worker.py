@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from measure.errors import ErrorClass, TrialFailure
-from measure.interface import Bound, Executor, Task
+from measure.interface import Bound, Executor, Task, bind_rotated
 from measure.output_check import OutputCheck, References
 from measure.pool import Trial
-from measure.timing import rotation_copies
 
 
 class InterleavedRunner:
@@ -36,11 +35,16 @@ class InterleavedRunner:
             task, references = tasks[key]
             prepared()  # the time that it may take begins anew
             try:
-                bound, check = self._bound(trial, task, references, request["rotation_bytes"])
+                bound, rotation = bind_rotated(
+                    self._executor, trial, self._executor.build(trial), task, request["rotation_bytes"]
+                )
+                check = OutputCheck(bound, task, references, trial.threads)
+                if not (comparison := check.before()).ok:
+                    raise TrialFailure(ErrorClass.wrong_output, comparison.message)
+                check.begin()
             except TrialFailure as failure:
                 results.append({"error": failure.error, "message": failure.message})
                 continue
-            rotation = bound.copies * task.constant_bytes if bound.copies > 1 else 0
             results.append({"latencies": [], "rotation_bytes": rotation, "metrics": bound.metrics()})
             bounds[place] = bound, trial.threads
             checks[place] = check
@@ -61,21 +65,3 @@ class InterleavedRunner:
             if request["check"] and not (comparison := check.after()).ok:
                 results[place] = {"error": ErrorClass.wrong_output, "message": comparison.message}
         return {"results": results}, b""
-
-    def _bound(
-        self, trial: Trial, task: Task, references: References | None, rotation_bytes: int
-    ) -> tuple[Bound, OutputCheck]:
-        """A kernel that has run, and right where a reference is at hand.
-
-        Raises:
-            TrialFailure: it cannot be built or bound, or its output is wrong.
-        """
-        module, copies = self._executor.build(trial), 1
-        if trial.cache == "network" and task.constant_bytes:
-            copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, rotation_bytes))
-        bound = self._executor.bind(trial, module, task, copies)
-        check = OutputCheck(bound, task, references, trial.threads)
-        if not (comparison := check.before()).ok:
-            raise TrialFailure(ErrorClass.wrong_output, comparison.message)
-        check.begin()
-        return bound, check

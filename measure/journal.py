@@ -41,7 +41,12 @@ class LineReader:
 
     def line_at(self, offset: int) -> bytes:
         """The line that starts at `offset` bytes, without its newline."""
-        return _line_at(self._descriptor, offset)
+        parts: list[bytes] = []
+        while not parts or b"\n" not in parts[-1]:
+            parts.append(os.pread(self._descriptor, 1 << 14, offset + sum(map(len, parts))))
+            if not parts[-1]:
+                break
+        return b"".join(parts).partition(b"\n")[0]
 
 
 class Journal:
@@ -105,10 +110,6 @@ class Journal:
         if not self.readonly:
             with self._locked():
                 self._healed()
-
-    def line_at(self, offset: int) -> bytes:
-        """The line that starts at `offset` bytes, without its newline."""
-        return _line_at(self._file.fileno(), offset)
 
     def reader(self) -> LineReader:
         """Reads lines also after the journal was closed."""
@@ -222,12 +223,3 @@ class Journal:
             count += part.count(b"\n")
             begin += len(part)
         return count
-
-
-def _line_at(descriptor: int, offset: int) -> bytes:
-    parts: list[bytes] = []
-    while not parts or b"\n" not in parts[-1]:
-        parts.append(os.pread(descriptor, 1 << 14, offset + sum(map(len, parts))))
-        if not parts[-1]:
-            break
-    return b"".join(parts).partition(b"\n")[0]

@@ -12,7 +12,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from multiprocessing.connection import wait
 
 from measure.best import BestLatencies
@@ -33,17 +32,9 @@ class LocalPool(MeasurePool):
 
     def __init__(self, settings: LocalSettings | None = None) -> None:
         self.settings = settings or LocalSettings()
-        options = {
-            "executor": self.settings.executor,
-            "memory_bytes": self.settings.memory_bytes,
-            "task_bytes": self.settings.task_bytes,
-            "cores": allowed_cores(),
-        }
         builders = self.settings.builders or len(allowed_cores())
-        self._builders = [
-            Supervisor({**options, "role": "build"}, self.settings.start_timeout) for _ in range(builders)
-        ]
-        self._runner = Supervisor({**options, "role": "run"}, self.settings.start_timeout)
+        self._builders = [Supervisor("build", self.settings) for _ in range(builders)]
+        self._runner = Supervisor("run", self.settings)
         self._lock = HostLock(self.settings.host_lock)
         self._phase = "build"
         self._waiting: deque[Job] = deque()
@@ -123,7 +114,8 @@ class LocalPool(MeasurePool):
         if self._phase == "build":
             self._dispatch_builds()
         elif self._built and self._runner.job is None:
-            self._dispatch_run(self._built.popleft())
+            job = self._built.popleft()
+            self._runner.run(job, self._best.limit(job.trial))
         return True
 
     def _dispatch_builds(self) -> None:
@@ -131,21 +123,7 @@ class LocalPool(MeasurePool):
             self._runner.start(cores_for(self._waiting[0].trial.threads))
         for supervisor in self._builders:
             if supervisor.job is None and self._waiting and len(self._built) + len(self._busy) < self.settings.batch:
-                job = self._waiting.popleft()
-                limit = job.trial.build_timeout
-                supervisor.assign(job, {"trial": job.trial.to_json()}, b"", (limit, limit), ErrorClass.build_timeout)
-
-    def _dispatch_run(self, job: Job) -> None:
-        trial = replace(job.trial, best_seconds=self._best.limit(job.trial))
-        self._runner.start(cores_for(trial.threads))
-        request = {"trial": trial.to_json(), "timing": self.settings.timing.to_json()}
-        self._runner.assign(
-            job,
-            request,
-            job.module,
-            (self.settings.prepare_timeout, trial.run_timeout),
-            ErrorClass.run_timeout,
-        )
+                supervisor.build(self._waiting.popleft())
 
     def _attend(self, end: float) -> None:
         """Waits for the next message or deadline and deals with it."""

@@ -7,12 +7,14 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from measure.child import Child
 from measure.errors import ErrorClass, PoolError
+from measure.host import allowed_cores, cores_for
 from measure.outcome import Outcome, read
 from measure.pool import Trial, TrialResult
+from measure.settings import LocalSettings
 
 
 @dataclass
@@ -73,20 +75,27 @@ class Supervisor:
     """Keeps one child process: starts it when there is work, holds it to deadlines, replaces it when it has died.
 
     Args:
-        options: of the child, see `measure.worker`.
-        start_timeout: seconds for a child to come up.
+        role: of the child, see `measure.worker`: `build` or `run`.
+        settings: the executor, how it times, limits of time and memory.
+        parent: process with which the child ends, however that ends; None: with the socket.
     """
 
-    def __init__(self, options: Mapping[str, Any], start_timeout: float) -> None:
-        self._options = options
-        self._start_timeout = start_timeout
+    def __init__(self, role: Literal["build", "run"], settings: LocalSettings, parent: int | None = None) -> None:
+        self._role, self._settings = role, settings
+        self._options = {
+            "role": role,
+            "executor": settings.executor,
+            "memory_bytes": settings.memory_bytes,
+            "task_bytes": settings.task_bytes,
+            **({} if parent is None else {"parent": parent}),
+        }
         self._child: Child | None = None
         self._ready = False
         self._jobs_done = 0
         self._timeouts = (math.inf, math.inf)  # until prepared, from then on; seconds
         self._limit = math.inf  # that of these which holds now
         self._timeout_error = ErrorClass.run_timeout
-        self.cores: tuple[int, ...] = tuple(options["cores"])
+        self.cores = allowed_cores()
         self.job: Job | None = None
         self.deadline = math.inf  # monotonic seconds
 
@@ -110,6 +119,27 @@ class Supervisor:
             self._child = Child({**self._options, "cores": self.cores})
             self._ready, self._jobs_done = False, 0
 
+    def build(self, job: Job) -> None:
+        """Has the child compile a job's trial."""
+        limit = job.trial.build_timeout
+        self.assign(job, {"trial": job.trial.to_json()}, b"", (limit, limit), ErrorClass.build_timeout)
+
+    def run(self, job: Job, best_seconds: float | None = None, check: bool = True) -> None:
+        """Has the child check and time a job's trial, which is built.
+
+        Args:
+            job: the job.
+            best_seconds: latency to beat, where it is known to be lower than the trial's own.
+            check: whether the output is compared with the reference there.
+        """
+        trial = job.trial
+        if best_seconds is not None:
+            trial = replace(trial, best_seconds=min(best_seconds, trial.best_seconds or best_seconds))
+        request = {"trial": trial.to_json(), "timing": self._settings.timing.to_json(), "check": check}
+        self.start(cores_for(trial.threads))
+        limits = (self._settings.prepare_timeout, trial.run_timeout)
+        self.assign(job, request, job.module, limits, ErrorClass.run_timeout)
+
     def assign(
         self,
         job: Job,
@@ -131,7 +161,7 @@ class Supervisor:
         assert self._child is not None
         self.job, self._timeouts, self._timeout_error = job, timeouts, timeout_error
         self._child.send({**request, "prepare_timeout": timeouts[0], "timeout": timeouts[1]}, blob)
-        self._allow(timeouts[0] if self._ready else self._start_timeout)
+        self._allow(timeouts[0] if self._ready else self._settings.start_timeout)
 
     def receive(self) -> Ending | None:
         """Takes a message of the child; the outcome, if that is what it is."""
@@ -156,7 +186,7 @@ class Supervisor:
     def expire(self) -> Ending:
         """Kills the child, whose deadline has passed."""
         if not self._ready:
-            self._start_failed(f"was not ready after {self._start_timeout:g} s")
+            self._start_failed(f"was not ready after {self._settings.start_timeout:g} s")
         outcome = self._end({"error": self._timeout_error, "message": self._overtime()})
         self.retire()
         return outcome
@@ -188,17 +218,17 @@ class Supervisor:
         if -code == signal.SIGALRM:  # it noticed the time-out before us
             error, how = self._timeout_error, self._overtime()
         else:
-            how = f"the {self._options['role']} process {how}"
+            how = f"the {self._role} process {how}"
         outcome = replace(self._end({"error": error, "message": how}), outside=death.outside)
         self.retire()
         return outcome
 
     def _overtime(self) -> str:
-        return f"the {self._options['role']} process was killed after its time-out of {self._limit:g} s"
+        return f"the {self._role} process was killed after its time-out of {self._limit:g} s"
 
     def _start_failed(self, how: str) -> None:
         self.retire()
-        raise PoolError(f"a {self._options['role']} process must start, but {how}")
+        raise PoolError(f"a {self._role} process must start, but {how}")
 
 
 def result_of(

@@ -25,11 +25,11 @@ from measure import kernel_call
 from measure.check import Comparison
 from measure.errors import ErrorClass, TrialFailure
 from measure.host import end_with
-from measure.interface import Executor, Task, load_executor
+from measure.interface import Executor, Task, bind_rotated, load_executor
 from measure.interleaved_worker import InterleavedRunner
 from measure.output_check import OutputCheck, References
 from measure.pool import Trial
-from measure.timing import TimingPolicy, measure, rotation_copies
+from measure.timing import TimingPolicy, measure
 from measure.wire import pack, unpack
 from targets.base import RunError
 
@@ -96,10 +96,7 @@ class Runner:
     def _run(
         self, trial: Trial, module: bytes, task: Task, references: References | None, policy: TimingPolicy
     ) -> tuple[Header, bytes]:
-        copies = 1
-        if trial.cache == "network" and task.constant_bytes:
-            copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, policy.rotation_bytes))
-        bound = self._executor.bind(trial, module, task, copies)
+        bound, rotation = bind_rotated(self._executor, trial, module, task, policy.rotation_bytes)
         check = OutputCheck(bound, task, references, trial.threads)
         comparison = check.before()
         if not comparison.ok:
@@ -127,7 +124,7 @@ class Runner:
             "spread": timing.spread,
             "message": cut,
             "max_error": check.max_error,
-            "rotation_bytes": bound.copies * task.constant_bytes if bound.copies > 1 else 0,
+            "rotation_bytes": rotation,
             "metrics": bound.metrics(),
         }, copied
 

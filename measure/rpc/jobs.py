@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from measure.blocking_worker import Answer
@@ -78,11 +78,8 @@ def read_greeting(reply: Mapping[str, Any]) -> Greeting:
     Raises:
         PoolError: it is not what a worker says.
     """
-    kinds: dict[str, type[Any]] = {
-        **dict.fromkeys(("name", "key", "target", "host", "session", "instance"), str),
-        "exclusive": bool,
-        "description": dict,
-    }
+    kinds: dict[str, type[Any]] = {item.name: str for item in fields(Greeting)}
+    kinds |= {"exclusive": bool, "description": dict}
     try:
         greeting = Greeting(**{name: get(reply, name, kind) for name, kind in kinds.items()})
         check_description(greeting.description)

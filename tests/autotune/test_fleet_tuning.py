@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from autotune.interrupt import Interrupt
 from autotune.loop import run_rounds
+from benchmarks.simulated_fleet import SimulatedBuilder, SimulatedDevice, SimulatedProvider
 from measure.database import Database
 from measure.fleet.endpoint import EndpointLost
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import Fleet
-from measure.fleet.simulated import SimulatedBuilder, SimulatedDevice, SimulatedProvider
 from tests.autotune import fakes
 
 CPU = frozenset({"cpu"})

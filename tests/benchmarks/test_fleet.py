@@ -9,11 +9,11 @@ import selectors
 import pytest
 
 from benchmarks.fleet import load, trial_of
+from benchmarks.simulated_fleet import SimulatedProvider, replayed
 from measure.errors import ErrorClass, PoolError
 from measure.fleet.members import Work
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import Fleet, FleetSettings
-from measure.fleet.simulated import SimulatedProvider, replayed
 from tests.measure.helpers import changed, record
 
 
