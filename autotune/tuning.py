@@ -245,7 +245,7 @@ class TaskTuning:
             Kind.search,
             strategy=self.settings.strategy,
             round=self._round,
-            score=float(f"{self._scores[result.trial.trace_key]:.9g}"),
+            score=float(f"{self._scores[result.trial.trace_key]:.9g}"),  # models compute in float32
             choices=tuple(map(int, candidate.choices)),
             transferred=self.guide.chosen_by_source(candidate),
             sketch=self.space.sketches[candidate.sketch].name,

@@ -11,9 +11,9 @@ import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from measure.closing import Closing
 from measure.errors import BadRecordError, FullError, OutcomeError, RecordError
 from measure.journal import Journal
 from measure.record import Place, Record, is_whole
@@ -31,7 +31,7 @@ class _Family(NamedTuple):
     cache: str
 
 
-class Database:
+class Database(Closing):
     """Records of one file, which other files can be merged into and other processes may append to at the same time.
 
     What is asked for is answered from the records that were there on opening, and those appended here since. A record
@@ -177,14 +177,6 @@ class Database:
 
     def __iter__(self) -> Iterator[Record]:
         return self.records()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _report(self) -> None:
         if self._journal.repaired != self.repaired:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from measure.child import Child, Death
+from measure.closing import Closing
 from measure.errors import ErrorClass, OutcomeError, PoolError, TrialFailure
 from measure.host import cores_for
 from measure.hostlock import POLL_SECONDS, HostLock
@@ -60,7 +60,7 @@ class InterleavedTiming:
                 raise ValueError(f"`{name}` must be positive, but got {name}={getattr(self, name)}")
 
 
-class InterleavedTimer:
+class InterleavedTimer(Closing):
     """Times groups of known kernels on this machine, in a process of its own.
 
     Args:
@@ -114,12 +114,6 @@ class InterleavedTimer:
             self._child.close()
             self._child = None
         self._lock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     def _group(self, trials: list[Trial], first: int, again: bool = False) -> list[TrialResult]:
         request = {

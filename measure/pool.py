@@ -6,9 +6,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+from measure.closing import Closing
 from measure.errors import ErrorClass, PoolError
 
 if TYPE_CHECKING:  # workers, which import this module, make no results
@@ -193,7 +193,7 @@ class TrialResult(Measured):
     run_span: tuple[float, float] | None = None
 
 
-class MeasurePool(ABC):
+class MeasurePool(Closing, ABC):
     """Measures trials. Ask/tell from the other side: submit some, take results as they complete.
 
     A pool never raises for a bad trial: the result's `error` says what went wrong, and the pool goes on.
@@ -207,7 +207,7 @@ class MeasurePool(ABC):
             raise ValueError(f"`pool` must be {spec.partition(':')[0]!r} alone, but got pool={spec!r}")
         return cls()
 
-    def warm_up(self, threads: int) -> None:  # noqa: B027  (a hook)
+    def warm_up(self, threads: int) -> None:
         """Says that trials on so many threads will come, for pools whose workers take time to start."""
 
     @abstractmethod
@@ -252,14 +252,6 @@ class MeasurePool(ABC):
         while self.outstanding:
             done += self.results()
         return sorted(done, key=lambda result: result.index)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _workload_key(workload: Mapping[str, Any]) -> str:

@@ -9,14 +9,14 @@ from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from hashlib import sha256
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from measure.arrays import pack_arrays, unpack_arrays
 from measure.blocking_worker import Answer
+from measure.closing import Closing
 from measure.errors import ErrorClass, PoolError, TrialFailure
 from measure.fleet.endpoint import EndpointLost
 from measure.outcome import check_latencies, read
@@ -29,7 +29,7 @@ from targets.base import Module
 T = TypeVar("T")
 
 
-class RpcSession:
+class RpcSession(Closing):
     """A worker's device for use by hand; a context manager, whose methods block and belong to one thread.
 
     Args:
@@ -102,14 +102,6 @@ class RpcSession:
         self._alive.cancel()
         self._wait(self._jobs.close())
         self._stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def perform(self, request: Mapping[str, Any], blob: bytes, kernel: RemoteKernel) -> Answer:
         """Lets the device do a job with an uploaded kernel; see `JobClient.perform`.
