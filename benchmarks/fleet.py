@@ -20,9 +20,9 @@ from autotune.tuning.loop import run_rounds
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from autotune.tuning.tuner import prepare
+from benchmarks.simulated_fleet import SimulatedProvider
 from measure.database import Database
 from measure.fleet.pool import FleetPool
-from measure.fleet.simulated import SimulatedProvider
 from measure.pool import Trial
 from measure.record import Record
 from search_space import workloads

@@ -59,4 +59,4 @@ def fastest(records: list[Record]) -> Record | None:
 
 
 def _options(record: Record) -> dict[str, Any]:
-    return {"algorithm": record.algorithm, "trace": [dict(step) for step in record.trace], "target": "cpu"}
+    return {"algorithm": record.algorithm, "trace": [dict(step) for step in record.trial.trace], "target": "cpu"}

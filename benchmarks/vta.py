@@ -84,7 +84,7 @@ def compare(name: str, trials: int, seed: int) -> dict[str, Any]:
         },
         "port_utilisation": metrics["port_utilisation"],
         "instructions": metrics["instructions"],
-        "sketch": result.best.sketch,
+        "sketch": result.best.provenance.sketch,
         "values": tuned_values(result),
         "errors": result.errors,
         "seconds": seconds,
@@ -114,9 +114,8 @@ def _candidate(result: TuneResult) -> tuple[Sketch, np.ndarray[Any, np.dtype[np.
     """The sketch that the best schedule is of, and its choices."""
     assert result.best is not None
     space = generate(result.workload, result.hardware)
-    (sketch,) = (sketch for sketch in space.sketches if sketch.name == result.best.sketch)
-    text = result.best.provenance.partition("choices=")[2]
-    choices = np.array([int(part) for part in text.split(",")], np.int32)
+    (sketch,) = (sketch for sketch in space.sketches if sketch.name == result.best.provenance.sketch)
+    choices = np.array(result.best.provenance.choices, np.int32)
     assert sketch.trace(choices).key == result.best.trace_key
     return sketch, choices
 

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from measure.fleet.pool import FleetPool as FleetPool
     from measure.local import LocalPool as LocalPool
     from measure.noise import NoisyPool as NoisyPool
+    from measure.outcome import Outcome as Outcome
     from measure.pool import MeasurePool as MeasurePool
     from measure.pool import Trial as Trial
     from measure.pool import TrialResult as TrialResult
+    from measure.provenance import Provenance as Provenance
     from measure.record import Record as Record
     from measure.replay import ReplayPool as ReplayPool
 
@@ -31,7 +33,9 @@ _HOMES = {
     "MeasureError": "measure.errors",
     "MeasurePool": "measure.pool",
     "NoisyPool": "measure.noise",
+    "Outcome": "measure.outcome",
     "PoolError": "measure.errors",
+    "Provenance": "measure.provenance",
     "Record": "measure.record",
     "RecordError": "measure.errors",
     "ReplayPool": "measure.replay",
@@ -39,21 +43,7 @@ _HOMES = {
     "TrialResult": "measure.pool",
 }
 
-__all__ = [
-    "Database",
-    "ErrorClass",
-    "FleetPool",
-    "LocalPool",
-    "MeasureError",
-    "MeasurePool",
-    "NoisyPool",
-    "PoolError",
-    "Record",
-    "RecordError",
-    "ReplayPool",
-    "Trial",
-    "TrialResult",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

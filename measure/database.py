@@ -11,15 +11,15 @@ import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from measure.closing import Closing
 from measure.errors import BadRecordError, FullError, OutcomeError, RecordError
 from measure.journal import Journal
 from measure.record import Place, Record, is_whole
 
 _SHOWN = 3
-"""Refused lines that are told one by one."""
+"""Refused lines that are reported one by one."""
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class _Family(NamedTuple):
     cache: str
 
 
-class Database:
+class Database(Closing):
     """Records of one file, which other files can be merged into and other processes may append to at the same time.
 
     What is asked for is answered from the records that were there on opening, and those appended here since. A record
@@ -178,14 +178,6 @@ class Database:
     def __iter__(self) -> Iterator[Record]:
         return self.records()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _report(self) -> None:
         if self._journal.repaired != self.repaired:
             self.repaired = self._journal.repaired
@@ -206,7 +198,7 @@ class Database:
         return Record.at(Place(self._reader, self._offsets[place], self._lines[place]))
 
     def _index(self, record: Record, offset: int, number: int) -> None:
-        family = _Family(record.workload_key, record.target, record.threads, record.cache)
+        family = _Family(*record.trial.family)
         kind = self._families.setdefault(family, len(self._families))
         self._offsets.append(offset)
         self._lines.append(number)
@@ -238,9 +230,9 @@ def records_in(journal: Journal, refused: list[str]) -> Iterator[tuple[int, int,
 
 def summarised(refused: Sequence[str]) -> list[str]:
     """Sentences on records that were left out, the first ones each and the others together."""
-    told = [f"{sentence}; the record is left out" for sentence in refused[:_SHOWN]]
-    more = len(refused) - len(told)
-    return [*told, f"{more} more records are left out as these are"] if more else told
+    shown = [f"{sentence}; the record is left out" for sentence in refused[:_SHOWN]]
+    more = len(refused) - len(shown)
+    return [*shown, f"{more} more records are left out as these are"] if more else shown
 
 
 def merge(paths: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> int:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from measure.patience import Patience
+from measure.notices import WaitNotice
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 0.25
+POLL_SECONDS = 0.25
 """Seconds after which a wait for the machine looks whether it is to stop."""
 _MODES = {"build": fcntl.LOCK_SH, "time": fcntl.LOCK_EX}
 
@@ -31,7 +31,7 @@ class HostLock:
         self.path = Path(path) if path is not None else default_path()
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         self.held: str | None = None
-        self._patience = Patience()
+        self._notice = WaitNotice()
 
     def acquire(self, phase: str, timeout: float) -> bool:
         """Takes the lock for `build` (shared) or `time` (exclusive), in exchange for what is held.
@@ -51,13 +51,13 @@ class HostLock:
             try:
                 fcntl.flock(self._descriptor, _MODES[phase] | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._patience.still("other programs that build or time kernels on this host")
+                self._notice.still("other programs that build or time kernels on this host")
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return False
                 time.sleep(min(0.005, remaining))
             else:
-                self._patience.over()
+                self._notice.over()
                 self.held = phase
                 return True
 
@@ -80,12 +80,12 @@ def alone(timeout: float = 600.0, stop: Callable[[], bool] | None = None) -> Ite
     """Nothing else of this package builds or times on this host, until the block ends; it is waited for.
 
     Args:
-        timeout: seconds after which the block is entered all the same, which is told.
+        timeout: seconds after which the block is entered all the same, with a warning.
         stop: asked while it waits; true: the wait ends with KeyboardInterrupt.
     """
     lock, end = HostLock(), time.monotonic() + timeout
     try:
-        while not (held := lock.acquire("time", min(PATIENCE, max(0.0, end - time.monotonic())))):
+        while not (held := lock.acquire("time", min(POLL_SECONDS, max(0.0, end - time.monotonic())))):
             if stop is not None and stop():
                 raise KeyboardInterrupt
             if time.monotonic() >= end:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measure.pool import Trial
+from measure.timing import rotation_copies
 
 
 class Bound(Protocol):
@@ -90,3 +91,16 @@ def load_executor(path: str) -> Executor:
     if not module or not name:
         raise ValueError(f"`executor` must be 'module:Class', but got executor={path!r}")
     return cast(Executor, getattr(import_module(module), name)())
+
+
+def bind_rotated(executor: Executor, trial: Trial, module: bytes, task: Task, most_bytes: int) -> tuple[Bound, int]:
+    """A built trial bound to its inputs, with as many copies of the constants as its state of the caches asks for.
+
+    Returns:
+        The kernel, and the bytes of the copies, at most `most_bytes`; 0 where nothing rotates.
+    """
+    copies = 1
+    if trial.cache == "network" and task.constant_bytes:
+        copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, most_bytes))
+    bound = executor.bind(trial, module, task, copies)
+    return bound, bound.copies * task.constant_bytes if bound.copies > 1 else 0

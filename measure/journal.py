@@ -19,7 +19,7 @@ from pathlib import Path
 
 from measure.errors import FullError, RecordError
 
-PATIENCE = 60.0
+LOCK_TIMEOUT = 60.0
 """Seconds to wait for other writers, each of which needs milliseconds."""
 
 _MOST = 1 << 26
@@ -41,7 +41,12 @@ class LineReader:
 
     def line_at(self, offset: int) -> bytes:
         """The line that starts at `offset` bytes, without its newline."""
-        return _line_at(self._descriptor, offset)
+        parts: list[bytes] = []
+        while not parts or b"\n" not in parts[-1]:
+            parts.append(os.pread(self._descriptor, 1 << 14, offset + sum(map(len, parts))))
+            if not parts[-1]:
+                break
+        return b"".join(parts).partition(b"\n")[0]
 
 
 class Journal:
@@ -106,10 +111,6 @@ class Journal:
             with self._locked():
                 self._healed()
 
-    def line_at(self, offset: int) -> bytes:
-        """The line that starts at `offset` bytes, without its newline."""
-        return _line_at(self._file.fileno(), offset)
-
     def reader(self) -> LineReader:
         """Reads lines also after the journal was closed."""
         return LineReader(self._file.fileno(), str(self.path))
@@ -145,7 +146,7 @@ class Journal:
     def _locked(self) -> Iterator[None]:
         """Holds the file's lock: against all others to write, against writers to read."""
         mode = fcntl.LOCK_SH if self.readonly else fcntl.LOCK_EX
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 fcntl.flock(self._file.fileno(), mode | fcntl.LOCK_NB)
@@ -153,7 +154,7 @@ class Journal:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise RecordError(
-                        f"`records` must be free to write within {PATIENCE:g} seconds, but got {self.path}, which "
+                        f"`records` must be free to write within {LOCK_TIMEOUT:g} seconds, but got {self.path}, which "
                         "another process keeps locked"
                     ) from None
                 time.sleep(0.001)
@@ -222,12 +223,3 @@ class Journal:
             count += part.count(b"\n")
             begin += len(part)
         return count
-
-
-def _line_at(descriptor: int, offset: int) -> bytes:
-    parts: list[bytes] = []
-    while not parts or b"\n" not in parts[-1]:
-        parts.append(os.pread(descriptor, 1 << 14, offset + sum(map(len, parts))))
-        if not parts[-1]:
-            break
-    return b"".join(parts).partition(b"\n")[0]

@@ -2,8 +2,8 @@
 
 Work goes on only inside `results`, which runs one event loop without threads: while a kernel is timed, this
 process sleeps. A batch is built whole, then timed whole. Every process is isolated and disposable; a trial
-that fails in a process which an earlier kernel may have damaged is tried once more in a fresh one before it
-is blamed.
+that fails in a process which an earlier kernel may have damaged is tried once more in a fresh one before its
+failure counts.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from multiprocessing.connection import wait
 
+from measure.best import BestLatencies
 from measure.errors import ErrorClass, OutcomeError, PoolError
 from measure.host import allowed_cores, cores_for
 from measure.hostlock import HostLock
 from measure.pool import MeasurePool, Trial, TrialResult
 from measure.settings import LocalSettings
-from measure.station import Job, Outcome, Station, result_of
+from measure.supervisor import Ending, Job, Supervisor, result_of
 
 
 class LocalPool(MeasurePool):
@@ -32,29 +32,23 @@ class LocalPool(MeasurePool):
 
     def __init__(self, settings: LocalSettings | None = None) -> None:
         self.settings = settings or LocalSettings()
-        options = {
-            "executor": self.settings.executor,
-            "memory_bytes": self.settings.memory_bytes,
-            "task_bytes": self.settings.task_bytes,
-            "cores": allowed_cores(),
-        }
         builders = self.settings.builders or len(allowed_cores())
-        self._builders = [Station({**options, "role": "build"}, self.settings.start_timeout) for _ in range(builders)]
-        self._runner = Station({**options, "role": "run"}, self.settings.start_timeout)
+        self._builders = [Supervisor("build", self.settings) for _ in range(builders)]
+        self._runner = Supervisor("run", self.settings)
         self._lock = HostLock(self.settings.host_lock)
         self._phase = "build"
         self._waiting: deque[Job] = deque()
         self._built: deque[Job] = deque()
         self._done: list[TrialResult] = []
-        self._best: dict[tuple[str, str, int, str], float] = {}  # family -> seconds
+        self._best = BestLatencies()
         self._submitted = 0
         self._closed = False
 
     def warm_up(self, threads: int) -> None:
         """Starts the children, unless another run is timing something on this host."""
         if not self._busy and self._lock.acquire("build", 0.0):
-            for station in self._builders:
-                station.start()
+            for supervisor in self._builders:
+                supervisor.start()
             self._runner.start(cores_for(threads))
 
     def submit(self, trials: Sequence[Trial]) -> None:
@@ -68,7 +62,7 @@ class LocalPool(MeasurePool):
     @property
     def outstanding(self) -> int:
         """Trials submitted whose results were not returned yet."""
-        busy = sum(station.job is not None for station in self._stations)
+        busy = sum(supervisor.job is not None for supervisor in self._supervisors)
         return len(self._waiting) + len(self._built) + len(self._done) + busy
 
     def results(self, timeout: float | None = None) -> list[TrialResult]:
@@ -86,8 +80,8 @@ class LocalPool(MeasurePool):
 
     def cancel(self) -> None:
         """Kills what is under way and forgets it; finished results can still be fetched."""
-        for station in self._busy:
-            station.retire()
+        for supervisor in self._busy:
+            supervisor.retire()
         self._waiting.clear()
         self._built.clear()
         self._lock.release()
@@ -95,22 +89,22 @@ class LocalPool(MeasurePool):
     def close(self) -> None:
         """Kills the child processes; may be called twice."""
         self.cancel()
-        for station in self._stations:
-            station.retire()
+        for supervisor in self._supervisors:
+            supervisor.retire()
         self._done.clear()
         self._lock.close()
         self._closed = True
 
     @property
-    def _stations(self) -> list[Station]:
+    def _supervisors(self) -> list[Supervisor]:
         return [*self._builders, self._runner]
 
     @property
-    def _busy(self) -> list[Station]:
-        return [station for station in self._stations if station.job is not None]
+    def _busy(self) -> list[Supervisor]:
+        return [supervisor for supervisor in self._supervisors if supervisor.job is not None]
 
     def _dispatch(self, timeout: float) -> bool:
-        """Gives work of one phase to idle stations; False where another run holds the host all the time."""
+        """Gives work of one phase to idle supervisors; False where another run holds the host all the time."""
         if not self._busy:
             goes_on = self._phase == "time" and self._built
             fits = self._waiting and len(self._built) < self.settings.batch
@@ -120,78 +114,50 @@ class LocalPool(MeasurePool):
         if self._phase == "build":
             self._dispatch_builds()
         elif self._built and self._runner.job is None:
-            self._dispatch_run(self._built.popleft())
+            job = self._built.popleft()
+            self._runner.run(job, self._best.limit(job.trial))
         return True
 
     def _dispatch_builds(self) -> None:
         if self._waiting and not self._runner.alive:  # comes up while nothing is timed
             self._runner.start(cores_for(self._waiting[0].trial.threads))
-        for station in self._builders:
-            if station.job is None and self._waiting and len(self._built) + len(self._busy) < self.settings.batch:
-                job = self._waiting.popleft()
-                limit = job.trial.build_timeout
-                station.assign(job, {"trial": job.trial.to_json()}, b"", (limit, limit), ErrorClass.build_timeout)
-
-    def _dispatch_run(self, job: Job) -> None:
-        trial = job.trial
-        best = min(trial.best_seconds or math.inf, self._best.get(trial.family, math.inf))
-        if best < math.inf:
-            trial = replace(trial, best_seconds=best)
-        self._runner.start(cores_for(trial.threads))
-        request = {"trial": trial.to_json(), "timing": self.settings.timing.to_json()}
-        self._runner.assign(
-            job,
-            request,
-            job.module,
-            (self.settings.prepare_timeout, trial.run_timeout),
-            ErrorClass.run_timeout,
-        )
+        for supervisor in self._builders:
+            if supervisor.job is None and self._waiting and len(self._built) + len(self._busy) < self.settings.batch:
+                supervisor.build(self._waiting.popleft())
 
     def _attend(self, end: float) -> None:
         """Waits for the next message or deadline and deals with it."""
         busy = self._busy
-        until = min([end, *(station.deadline for station in busy)])
+        until = min([end, *(supervisor.deadline for supervisor in busy)])
         pause = None if until == math.inf else max(0.0, until - time.monotonic())
-        ready = wait([station.connection for station in busy], pause)
-        for station in busy:
-            if station.connection in ready:
-                outcome = station.receive()
-            elif time.monotonic() >= station.deadline:
-                outcome = station.expire()
+        ready = wait([supervisor.connection for supervisor in busy], pause)
+        for supervisor in busy:
+            if supervisor.connection in ready:
+                outcome = supervisor.receive()
+            elif time.monotonic() >= supervisor.deadline:
+                outcome = supervisor.expire()
             else:
                 continue
             if outcome is not None:
-                self._settle(station, outcome)
+                self._settle(supervisor, outcome)
 
-    def _settle(self, station: Station, outcome: Outcome) -> None:
+    def _settle(self, supervisor: Supervisor, outcome: Ending) -> None:
         """Sends a job on to its next stage, or makes it a result."""
-        job, header = outcome.job, outcome.header
-        error = ErrorClass(header.get("error", ErrorClass.ok))
-        if error is ErrorClass.out_of_memory:
-            station.retire()
-        if outcome.outside and not job.killed:
-            job.killed = True
-            (self._built if station is self._runner else self._waiting).appendleft(job)
+        job = outcome.job
+        if outcome.retry():
+            (self._built if supervisor is self._runner else self._waiting).appendleft(job)
             return
-        if station is not self._runner:
-            if error is ErrorClass.ok:
-                job.module, job.build_span = outcome.blob, tuple(header["span"])
+        if supervisor is not self._runner:
+            if outcome.error is ErrorClass.ok:
+                job.module, job.build_span = outcome.blob, tuple(outcome.header["span"])
                 self._built.append(job)
             else:
-                self._done.append(result_of(job, header, built=True))
-            return
-        if error is ErrorClass.wrong_output:
-            station.retire()  # a kernel that computes wrongly may have written where it should not
-        if error in (ErrorClass.wrong_output, ErrorClass.crash) and not outcome.first and not job.doubted:
-            job.doubted = True
-            self._built.appendleft(job)
+                self._done.append(result_of(job, outcome.header, built=True))
             return
         try:
-            result = result_of(job, header)
+            result = result_of(job, outcome.header)
         except OutcomeError as wrong:  # a kernel that has spoiled its process, or a clock that is none
             message = f"a measurement must be possible, but: {wrong}"
             result = result_of(job, {"error": ErrorClass.unknown, "message": message})
-        if result.ok:
-            family = job.trial.family
-            self._best[family] = min(result.seconds, self._best.get(family, math.inf))
+        self._best.add(result)
         self._done.append(result)

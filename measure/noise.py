@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -72,17 +73,11 @@ class NoisyPool(MeasurePool):
         factor, fails = self._draws.pop(result.index)
         if not result.ok:
             return result
+        changes: dict[str, Any] = {
+            "seconds": result.seconds * factor,
+            "latencies": tuple(latency * factor for latency in result.latencies),
+        }
         if fails:
-            return replace(
-                result,
-                error=ErrorClass.unknown,
-                message="failure made up by the noise",
-                latencies=(),
-                seconds=math.nan,
-                spread=math.nan,
-            )
-        return replace(
-            result,
-            seconds=result.seconds * factor,
-            latencies=tuple(latency * factor for latency in result.latencies),
-        )
+            changes = {"latencies": (), "seconds": math.nan, "spread": math.nan}
+            changes |= {"error": ErrorClass.unknown, "message": "failure made up by the noise"}
+        return replace(result, outcome=replace(result.outcome, **changes))

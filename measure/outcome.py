@@ -1,16 +1,19 @@
-"""What may be said of a measurement: one definition for whatever says it.
+"""What came of a trial, and what may be said of it: one definition for whatever says it.
 
-Results of pools, answers of workers wherever they are, lines of records files and tables that are replayed all pass
-through `check`, so nothing that is compared, learned from or written down can be what no measurement gives.
+Results of pools, answers of workers wherever they are and lines of records files are made of an `Outcome`, so nothing
+that is compared, learned from or written down can be what no measurement gives.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
-from measure import readers
+import numpy as np
+
+from measure import typed
 from measure.errors import ErrorClass, OutcomeError
 
 SHORTEST = 1e-10
@@ -21,60 +24,78 @@ MOST_METRICS = 64
 _SAME = 1e-6  # relative difference of two figures that are the same
 
 
-class Outcome(Protocol):
-    """What came of a trial, see `measure.pool.TrialResult`."""
-
-    @property
-    def error(self) -> ErrorClass: ...
-    @property
-    def message(self) -> str: ...
-    @property
-    def latencies(self) -> tuple[float, ...]: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def spread(self) -> float: ...
-    @property
-    def max_error(self) -> float: ...
-    @property
-    def build_seconds(self) -> float: ...
-    @property
-    def run_seconds(self) -> float: ...
-    @property
-    def rotation_bytes(self) -> int: ...
-    @property
-    def metrics(self) -> Mapping[str, float]: ...
-
-
-def check(found: Outcome) -> None:
-    """Refuses what no measurement gives.
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one trial: samples of its latency, or the class of its failure.
 
     A trial that is `ok` has latencies, and `seconds` is their median; a failure has neither.
 
+    Attributes:
+        latencies: seconds of each sample, in order of time; empty on failure.
+        seconds: the median of `latencies`; NaN on failure.
+        error: `ErrorClass.ok` or the class of the failure.
+        message: one sentence on the failure, or on a trial that was cut short; else empty.
+        build_seconds, run_seconds: wall time of the build, and of check and timing; NaN where there was none.
+        spread: (75th percentile - 25th percentile) / median of `latencies`; NaN on failure.
+        max_error: largest absolute difference to the reference / largest absolute reference value; NaN: not compared.
+        rotation_bytes: bytes of rotated constants in the `network` state, 0 where nothing was rotated.
+        metrics: what else the target knows of an execution, by name.
+        host: of the machine that ran it, see `measure.host.describe_host`; a device of a fleet has its name under
+            `device`. Empty in the results of pools that measure on this machine.
+
     Raises:
-        OutcomeError: names the rule and the value.
+        OutcomeError: what no measurement gives; names the rule and the value.
     """
-    if found.error is ErrorClass.ok:
-        check_latencies(found.latencies)
-        middle = median(found.latencies)
-        if not abs(found.seconds - middle) <= _SAME * middle:
+
+    latencies: tuple[float, ...] = ()
+    seconds: float = math.nan
+    error: ErrorClass = ErrorClass.ok
+    message: str = ""
+    build_seconds: float = math.nan
+    run_seconds: float = math.nan
+    spread: float = math.nan
+    max_error: float = math.nan
+    rotation_bytes: int = 0
+    metrics: Mapping[str, int | float] = field(default_factory=dict)
+    host: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.ok:
+            check_latencies(self.latencies)
+            middle = median(self.latencies)
+            if not abs(self.seconds - middle) <= _SAME * middle:
+                raise OutcomeError(
+                    f"`seconds` must be the median of `latencies`, {middle:g}, but got seconds={self.seconds}"
+                )
+        elif self.latencies or not math.isnan(self.seconds):
             raise OutcomeError(
-                f"`seconds` must be the median of `latencies`, {middle:g}, but got seconds={found.seconds}"
+                f"`latencies` and `seconds` must be empty where error={self.error}, "
+                f"but got seconds={self.seconds} and {len(self.latencies)} latencies"
             )
-    elif found.latencies or not math.isnan(found.seconds):
-        raise OutcomeError(
-            f"`latencies` and `seconds` must be empty where error={found.error}, "
-            f"but got seconds={found.seconds} and {len(found.latencies)} latencies"
-        )
-    for name in ("spread", "build_seconds", "run_seconds"):
-        if not (0 <= (value := getattr(found, name)) < math.inf or math.isnan(value)):
-            raise OutcomeError(f"`{name}` must be finite and not negative, but got {name}={value}")
-    if found.max_error < 0:
-        raise OutcomeError(f"`max_error` must not be negative, but got max_error={found.max_error}")
-    if found.rotation_bytes < 0:
-        raise OutcomeError(f"`rotation_bytes` must not be negative, but got rotation_bytes={found.rotation_bytes}")
-    if found.metrics:
-        _check_metrics(found.metrics)
+        for name in ("spread", "build_seconds", "run_seconds"):
+            if not (0 <= (value := getattr(self, name)) < math.inf or math.isnan(value)):
+                raise OutcomeError(f"`{name}` must be finite and not negative, but got {name}={value}")
+        for name in ("max_error", "rotation_bytes"):
+            if (value := getattr(self, name)) < 0:
+                raise OutcomeError(f"`{name}` must not be negative, but got {name}={value}")
+        if self.metrics:
+            _check_metrics(self.metrics)
+
+    @classmethod
+    def of_samples(cls, latencies: tuple[float, ...], **others: Any) -> Outcome:
+        """Outcome of a trial that worked, with the median and the spread of its samples; `others` are other fields."""
+        low, middle, high = np.quantile(latencies, (0.25, 0.5, 0.75)).tolist()
+        return cls(latencies, middle, spread=(high - low) / middle if middle > 0 else 0.0, **others)
+
+    @classmethod
+    def failed(cls, error: ErrorClass, message: str = "", **others: Any) -> Outcome:
+        """Outcome of a trial that failed; `others` are other fields."""
+        return cls(error=error, message=message, **others)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the trial was measured and its output right."""
+        return self.error is ErrorClass.ok
 
 
 def check_latencies(latencies: tuple[float, ...]) -> None:
@@ -96,30 +117,32 @@ def median(latencies: tuple[float, ...]) -> float:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
-def read(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a `TrialResult` of a worker's last message, with `span` in place of the times that it gives.
+def read(header: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[float, float] | None]:
+    """Fields of an `Outcome` that a worker's last message gives, and start and end of the work in its own seconds.
 
-    Whether they go together is `check`'s to say; fields of other names are left alone.
+    Whether they go together is for `Outcome` to say; fields of other names are left alone.
 
     Raises:
         OutcomeError: a field of another type.
     """
-    found = {name: readers.read(_READERS[name], name, header[name]) for name in _READERS.keys() & header.keys()}
+    found = typed.read(Outcome, {name: header[name] for name in _SAID & header.keys()})
     message = found.get("message", "")
     if len(message) > MOST_TEXT or (not message.isascii() and not _is_unicode(message)):
         raise OutcomeError(f"`message` must have at most {MOST_TEXT} characters of Unicode, but got {message!r:.60}")
-    span = found.setdefault("span", None)
+    span: tuple[float, float] | None = typed.value_of(
+        tuple[float, float] | None, "span", header.get("span"), "a start and an end"
+    )
     if span is not None and not 0 <= span[1] - span[0] < math.inf:
         raise OutcomeError(f"`span` must be a start and a later end, but got span={list(span)}")
-    return found
+    return found, span
 
 
-def _check_metrics(metrics: Mapping[str, float]) -> None:
+def _check_metrics(metrics: Mapping[str, int | float]) -> None:
     if len(metrics) > MOST_METRICS:
         raise OutcomeError(f"`metrics` must be at most {MOST_METRICS} numbers, but got {len(metrics)}")
     for name, value in metrics.items():
-        if not math.isfinite(value) or not _is_unicode(name):
-            raise OutcomeError(f"`metrics` must be finite numbers by name, but got {name!r:.60}={value}")
+        if (isinstance(value, int) and abs(value) >= 1 << 63) or not math.isfinite(value) or not _is_unicode(name):
+            raise OutcomeError(f"`metrics` must be finite numbers by name, but got {name!r:.60}={value!r:.60}")
 
 
 def _is_unicode(text: str) -> bool:
@@ -131,14 +154,5 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "error": readers.error_class,
-    "message": readers.text,
-    "latencies": readers.numbers,
-    "seconds": readers.measured,
-    "spread": readers.measured,
-    "max_error": readers.measured,
-    "rotation_bytes": readers.integer,
-    "metrics": readers.figures,
-    "span": readers.span,
-}
+_SAID = frozenset(f.name for f in fields(Outcome)) - {"build_seconds", "run_seconds", "host"}
+"""What a worker says of a trial; the rest is found out here."""

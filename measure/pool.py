@@ -6,10 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from types import TracebackType
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+from measure.closing import Closing
 from measure.errors import ErrorClass, PoolError
+
+if TYPE_CHECKING:  # workers, which import this module, make no results
+    from measure.outcome import Outcome
 
 Cache = Literal["warm", "network"]
 """`warm`: all tensors stay in cache between iterations. `network`: constants are cold."""
@@ -36,7 +39,8 @@ class Trial:
         threads: threads that the kernel runs on.
         cache: state of the caches during timing, see `Cache`.
         seed: of the random inputs.
-        build_timeout: seconds until a build is killed.
+        build_timeout: seconds until a build is killed. This and the next two limit how it is measured: they are no
+            part of what it is, so equal trials may differ in them, and records do not hold them.
         run_timeout: seconds until check and timing together are killed.
         best_seconds: latency to beat; a trial that is several times slower is cut short. None: no cut.
         workload_key: the workload's stable key; worked out from the JSON form where empty.
@@ -50,9 +54,9 @@ class Trial:
     threads: int = 1
     cache: Cache = "warm"
     seed: int = 0
-    build_timeout: float = 15.0
-    run_timeout: float = 10.0
-    best_seconds: float | None = None
+    build_timeout: float = field(default=15.0, compare=False)
+    run_timeout: float = field(default=10.0, compare=False)
+    best_seconds: float | None = field(default=None, compare=False)
     workload_key: str = ""
     trace_key: str = ""
 
@@ -98,71 +102,112 @@ class Trial:
         return cls(**data)
 
 
-@dataclass(frozen=True)
-class TrialResult:
-    """What came of one trial.
-
-    Attributes:
-        trial: the trial.
-        index: its place in the order of submission to the pool, from 0.
-        latencies: seconds of each sample, in order of time; empty on failure.
-        seconds: the median of `latencies`; NaN on failure.
-        error: `ErrorClass.ok` or the class of the failure.
-        message: one sentence on the failure, or on a trial that was cut short; else empty.
-        build_seconds: wall time of the build; NaN where there was none.
-        run_seconds: wall time of check and timing; NaN where there was none.
-        spread: (75th percentile - 25th percentile) / median of `latencies`; NaN on failure.
-        max_error: largest absolute difference to the reference / largest absolute reference value.
-        rotation_bytes: bytes of rotated constants in the `network` state, 0 where nothing was rotated.
-        metrics: what else the target knows of an execution, by name.
-        build_span: start and end of the build on the host's monotonic clock in seconds.
-        run_span: the same of the timing.
-        host: description of the device that ran it, its name under `device`; empty where that is this machine.
-
-    Raises:
-        OutcomeError: what no measurement gives, see `measure.outcome`.
-    """
+class Measured:
+    """A trial and what came of it, with short names for what is asked for most often of either."""
 
     trial: Trial
-    index: int
-    latencies: tuple[float, ...] = ()
-    seconds: float = math.nan
-    error: ErrorClass = ErrorClass.ok
-    message: str = ""
-    build_seconds: float = math.nan
-    run_seconds: float = math.nan
-    spread: float = math.nan
-    max_error: float = math.nan
-    rotation_bytes: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    build_span: tuple[float, float] | None = None
-    run_span: tuple[float, float] | None = None
-    host: Mapping[str, Any] = field(default_factory=dict)
+    outcome: Outcome
 
-    def __post_init__(self) -> None:
-        from measure import outcome  # workers, which import this module, make no results
+    @property
+    def workload_key(self) -> str:
+        """The workload's stable key."""
+        return self.trial.workload_key
 
-        outcome.check(self)
+    @property
+    def algorithm(self) -> str:
+        """The definition of the workload that was scheduled."""
+        return self.trial.algorithm
+
+    @property
+    def trace_key(self) -> str:
+        """The schedule's stable key."""
+        return self.trial.trace_key
+
+    @property
+    def target(self) -> str:
+        """Name of the target."""
+        return self.trial.target
 
     @property
     def ok(self) -> bool:
         """Whether the trial was measured and its output right."""
-        return self.error is ErrorClass.ok
+        return self.outcome.ok
+
+    @property
+    def error(self) -> ErrorClass:
+        """Class of the failure, or `ok`."""
+        return self.outcome.error
+
+    @property
+    def message(self) -> str:
+        """One sentence on the failure, or empty."""
+        return self.outcome.message
+
+    @property
+    def latencies(self) -> tuple[float, ...]:
+        """Seconds of each sample; empty on failure."""
+        return self.outcome.latencies
+
+    @property
+    def seconds(self) -> float:
+        """Median of `latencies`; NaN on failure."""
+        return self.outcome.seconds
 
     @property
     def min_seconds(self) -> float:
         """Fastest sample; NaN on failure."""
-        return min(self.latencies, default=math.nan)
+        return min(self.outcome.latencies, default=math.nan)
+
+    @property
+    def spread(self) -> float:
+        """(75th percentile - 25th percentile) / median of `latencies`; NaN on failure."""
+        return self.outcome.spread
+
+    @property
+    def metrics(self) -> Mapping[str, int | float]:
+        """What else the target knows of an execution, by name."""
+        return self.outcome.metrics
+
+    @property
+    def host(self) -> Mapping[str, Any]:
+        """Of the machine that ran it."""
+        return self.outcome.host
 
 
-class MeasurePool(ABC):
+@dataclass(frozen=True)
+class TrialResult(Measured):
+    """A trial that a pool has finished.
+
+    Attributes:
+        trial: the trial.
+        index: its place in the order of submission to the pool, from 0.
+        outcome: what came of it.
+        build_span: start and end of the build on the host's monotonic clock in seconds.
+        run_span: the same of the timing.
+    """
+
+    trial: Trial
+    index: int
+    outcome: Outcome
+    build_span: tuple[float, float] | None = None
+    run_span: tuple[float, float] | None = None
+
+
+class MeasurePool(Closing, ABC):
     """Measures trials. Ask/tell from the other side: submit some, take results as they complete.
 
     A pool never raises for a bad trial: the result's `error` says what went wrong, and the pool goes on.
     `PoolError` is for wrong use and for workers that cannot be started at all.
     """
 
-    def warm_up(self, threads: int) -> None:  # noqa: B027  (a hook)
+    @classmethod
+    def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> MeasurePool:
+        """The pool that a specification names, see `measure.registry.make`."""
+        if ":" in spec:
+            raise ValueError(f"`pool` must be {spec.partition(':')[0]!r} alone, but got pool={spec!r}")
+        return cls()
+
+    def warm_up(self, threads: int) -> None:
         """Says that trials on so many threads will come, for pools whose workers take time to start."""
 
     @abstractmethod
@@ -207,14 +252,6 @@ class MeasurePool(ABC):
         while self.outstanding:
             done += self.results()
         return sorted(done, key=lambda result: result.index)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _workload_key(workload: Mapping[str, Any]) -> str:

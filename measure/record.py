@@ -1,30 +1,32 @@
-"""One measurement as one JSON line: what was tried, where, how, and what came of it."""
+"""One measurement as one JSON line: what was tried, what came of it, and what proposed it."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import orjson
 
-from measure import bounds, outcome, readers
-from measure.errors import BadRecordError, ErrorClass, OutcomeError, RecordError
+from measure import bounds, schema1, typed
+from measure.errors import BadRecordError, OutcomeError, RecordError
 from measure.journal import LineReader
-from measure.pool import Cache, Trial, TrialResult
+from measure.outcome import Outcome
+from measure.pool import Measured, Trial, TrialResult
+from measure.provenance import Provenance
+from measure.typed import short
 
-SCHEMA = "autotune.record/1"
+SCHEMA = "autotune.record/2"
 """Name and version of the line format; a change of any field's meaning is a new version."""
 
-HEAD = b'{"algorithm":'
+HEAD = b'{"outcome":'
 """How every line begins that was written here."""
 
+_HEADS = (HEAD, schema1.HEAD)
+_SCHEMAS = (SCHEMA, schema1.SCHEMA)
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY
-_LATEST = 1e11  # Unix seconds; no calendar goes further
-_SCORE = re.compile(r"(?:^| )score=(\S+)")
 
 
 class Place(NamedTuple):
@@ -36,102 +38,33 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(Measured):
     """One measured trial; everything needed to repeat it and to judge it.
 
     Attributes:
-        workload, workload_key: the workload's JSON form and its stable key.
-        algorithm: the definition of the workload that was scheduled.
-        trace, trace_key: the schedule's JSON form, numbers included, and its stable key.
-        target: name of the target.
-        threads: threads the kernel ran on.
-        cache: `warm` or `network`, see `measure.pool.Cache`.
-        rotation_bytes: bytes of rotated constants, 0 where nothing was rotated.
-        latencies: seconds of each sample; empty on failure.
-        seconds: median of `latencies`; NaN on failure, null in the file.
-        spread: (p75 - p25) / median of `latencies`; NaN on failure, null in the file.
-        error: class of the failure, or `ok`.
-        message: one sentence on the failure, or empty.
-        max_error: largest difference to the reference / largest reference value; NaN where not compared.
-        build_seconds, run_seconds: wall time of the two phases; NaN where there was none.
-        host: description of the machine, see `measure.host.describe_host`; what a fleet's device says of itself.
-        seed: of the random inputs.
-        sketch: name of the sketch that the trace came from.
-        time: Unix seconds at which the result came in.
-        order: place of the trial in its task's run, from 0.
-        provenance: what proposed the trial, in the caller's words.
-        metrics: what else the target knows of an execution, by name; left out of the line where there is nothing.
+        trial: what was tried; limits of time and the latency to beat are no part of a record.
+        outcome: what came of it.
+        provenance: what proposed it, and when its result came in.
         place: where in a file it stands, if it does; no part of the record.
 
     Raises:
-        OutcomeError: what no measurement gives, see `measure.outcome`, or a field out of its range.
+        OutcomeError: a seed that is none.
     """
 
-    workload: Mapping[str, Any]
-    workload_key: str
-    algorithm: str
-    trace: tuple[Mapping[str, Any], ...]
-    trace_key: str
-    target: str
-    threads: int
-    cache: str
-    seed: int
-    error: ErrorClass
-    latencies: tuple[float, ...] = ()
-    seconds: float = math.nan
-    spread: float = math.nan
-    message: str = ""
-    max_error: float = math.nan
-    build_seconds: float = math.nan
-    run_seconds: float = math.nan
-    rotation_bytes: int = 0
-    host: Mapping[str, Any] = field(default_factory=dict)
-    sketch: str = ""
-    time: float = 0.0
-    order: int = 0
-    provenance: str = ""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    schema: str = SCHEMA
+    trial: Trial
+    outcome: Outcome
+    provenance: Provenance = field(default_factory=Provenance)
     place: Place | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        outcome.check(self)
-        for name, least in _LEAST.items():
-            if getattr(self, name) < least:
-                raise OutcomeError(f"`{name}` must be at least {least}, but got {name}={getattr(self, name)}")
-        if not 0 <= self.time < _LATEST:
-            raise OutcomeError(f"`time` must be Unix seconds, but got time={self.time}")
-        if self.cache not in _CACHES:
-            raise OutcomeError(f"`cache` must be one of {', '.join(_CACHES)}, but got cache={self.cache!r:.60}")
-        if len(self.provenance) > outcome.MOST_TEXT:
-            raise OutcomeError(
-                f"`provenance` must have at most {outcome.MOST_TEXT} characters, but got {len(self.provenance)}"
-            )
+        if self.trial.seed < 0:
+            raise OutcomeError(f"`seed` must be at least 0, but got seed={self.trial.seed}")
 
     @classmethod
-    def of(
-        cls,
-        result: TrialResult,
-        *,
-        time: float,
-        sketch: str = "",
-        order: int = 0,
-        provenance: str = "",
-        host: Mapping[str, Any] | None = None,
-    ) -> Record:
+    def of(cls, result: TrialResult, provenance: Provenance, host: Mapping[str, Any] | None = None) -> Record:
         """Record of a result; the caller adds what a pool cannot know, and `host` for pools on this machine."""
-        trial = result.trial
-        shared = {name: getattr(result, name) for name in _RESULT_FIELDS}
-        shared |= {name: getattr(trial, name) for name in _TRIAL_FIELDS}
-        return cls(
-            **shared,
-            trace=tuple(trial.trace),
-            host=dict(result.host or host or {}),
-            sketch=sketch,
-            time=time,
-            order=order,
-            provenance=provenance,
-        )
+        outcome = result.outcome
+        return cls(result.trial, outcome if outcome.host else replace(outcome, host=dict(host or {})), provenance)
 
     @classmethod
     def at(cls, place: Place) -> Record:
@@ -143,29 +76,9 @@ class Record:
         line = place.reader.line_at(place.offset)
         return replace(cls.from_line(line, f"{place.reader.name}:{place.line}", known=True), place=place)
 
-    @property
-    def ok(self) -> bool:
-        """Whether the trial was measured and its output right."""
-        return self.error is ErrorClass.ok
-
-    @property
-    def min_seconds(self) -> float:
-        """Fastest sample; NaN on failure."""
-        return min(self.latencies, default=math.nan)
-
-    @property
-    def score(self) -> float:
-        """What the search thought of the trial before it was measured, `score=` in the provenance; NaN if unknown.
-
-        Higher is better. Scores compare within a round: between rounds the model learns.
-        """
-        found = _SCORE.search(self.provenance)
-        return float(found[1]) if found else math.nan
-
     def to_trial(self, **changes: Any) -> Trial:
         """Trial that measures the same candidate again; `changes` are `Trial` fields to set."""
-        same = {name: getattr(self, name) for name in (*_TRIAL_FIELDS, "trace")}
-        return Trial(**{**same, **changes})
+        return Trial(**{**_trial_data(self.trial), **changes})
 
     def check(self) -> None:
         """Refuses a record whose parts contradict each other: what it says must be true wherever it is read.
@@ -176,17 +89,18 @@ class Record:
         Raises:
             OutcomeError: names the rule and the value.
         """
-        trace = [dict(step) for step in self.trace]
-        if sha256(orjson.dumps(trace, option=_SORTED)).hexdigest() != self.trace_key:
+        trial = self.trial
+        trace = [dict(step) for step in trial.trace]
+        if sha256(orjson.dumps(trace, option=_SORTED)).hexdigest() != trial.trace_key:
             from search_space.schedule.trace import key_of  # the same but for rare characters and numbers
 
-            if (right := key_of(trace)) != self.trace_key:
-                raise OutcomeError(f"`trace_key` must be that of the trace, {right}, but got {self.trace_key!r:.80}")
-        if (known := bounds.known(self.workload)) is None:
+            if (right := key_of(trace)) != trial.trace_key:
+                raise OutcomeError(f"`trace_key` must be that of the trace, {right}, but got {trial.trace_key!r:.80}")
+        if (known := bounds.known(trial.workload)) is None:
             return
-        if known.key != self.workload_key:
+        if known.key != trial.workload_key:
             raise OutcomeError(
-                f"`workload_key` must be that of the workload, {known.key:.80}, but got {self.workload_key!r:.80}"
+                f"`workload_key` must be that of the workload, {known.key:.80}, but got {trial.workload_key!r:.80}"
             )
         from search_space.schedule.errors import ScheduleError
         from search_space.schedule.steps import check_step
@@ -197,16 +111,24 @@ class Record:
         except ScheduleError as error:
             raise OutcomeError(f"`trace` must be a schedule, but {error}") from None
         if self.ok:
-            bounds.check_possible(self.workload, self.target, self.threads, self.seconds)
+            bounds.check_possible(trial.workload, trial.target, trial.threads, self.seconds)
 
     def to_line(self) -> bytes:
         """One JSON line, newline included; NaN is written as null."""
-        data = {name: getattr(self, name) for name in _READERS if name != "metrics" or self.metrics}
+        outcome = {name: getattr(self.outcome, name) for name in _OUTCOME}
+        if not self.metrics:
+            del outcome["metrics"]
+        data = {
+            "schema": SCHEMA,
+            "trial": _trial_data(self.trial),
+            "outcome": outcome,
+            "provenance": self.provenance.to_json(),
+        }
         return orjson.dumps(data, option=orjson.OPT_APPEND_NEWLINE | _SORTED)
 
     @classmethod
     def from_line(cls, line: bytes | str, where: str = "record", known: bool = False) -> Record:
-        """Reads one line strictly.
+        """Reads one line of either schema strictly.
 
         Args:
             line: the JSON text.
@@ -214,19 +136,16 @@ class Record:
             known: that its parts do not contradict each other, see `check`.
 
         Raises:
-            BadRecordError: a record of this schema that is damaged or cannot be true: a missing, unknown or wrongly
+            BadRecordError: a record of these schemas that is damaged or cannot be true: a missing, unknown or wrongly
                 typed field, or values that no measurement gives, see `check`.
-            RecordError: something else than a record of this schema.
+            RecordError: something else than a record.
         """
         data = _document(line, where)
-        for name in sorted(set(data) ^ set(_READERS) - ({"metrics"} - set(data))):
-            state = "missing" if name in _READERS else "unknown"
-            raise BadRecordError(f"{where}: a record must have the fields of {SCHEMA}, but `{name:.60}` is {state}")
         try:
-            record = cls(**{name: readers.read(_READERS[name], name, value) for name, value in data.items()})
+            record = _read(data)
             if not known:
                 record.check()
-        except OutcomeError as error:
+        except ValueError as error:
             raise BadRecordError(f"{where}: {error}") from None
         return record
 
@@ -240,12 +159,17 @@ def is_whole(line: bytes) -> bool:
     try:
         _document(line, "the last line")
     except BadRecordError:  # damaged; of what we begin to write, only the beginning is there
-        return not (line.startswith(HEAD) or HEAD.startswith(line))
+        return not _begins(line)
     return True
 
 
+def _begins(line: bytes) -> bool:
+    """Whether a line, or as much of it as there is, begins as records do."""
+    return any(line.startswith(head) or head.startswith(line) for head in _HEADS)
+
+
 def _document(line: bytes | str, where: str) -> dict[str, Any]:
-    """What a line holds, which says that it is a record of this schema.
+    """What a line holds, which says that it is a record.
 
     Raises:
         BadRecordError: it is no JSON, but was meant to be a record.
@@ -255,58 +179,62 @@ def _document(line: bytes | str, where: str) -> dict[str, Any]:
         data = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         text = line if isinstance(line, bytes) else line.encode(errors="replace")
-        meant = text and (text.startswith(HEAD) or HEAD.startswith(text) or SCHEMA.encode() in text)
+        meant = text and (_begins(text) or any(schema.encode() in text for schema in _SCHEMAS))
         raise (BadRecordError if meant else RecordError)(
-            f"{where}: a record must be one line of JSON, but got {readers.short(line)} ({error})"
+            f"{where}: a record must be one line of JSON, but got {short(line)} ({error})"
         ) from None
     if not isinstance(data, dict):
-        raise RecordError(f"{where}: a record must be a JSON object, but got {readers.short(line)}")
-    if data.get("schema") != SCHEMA:
-        found = readers.short(repr(data.get("schema")))
-        raise RecordError(f"{where}: `schema` must be {SCHEMA!r}, but got schema={found}")
+        raise RecordError(f"{where}: a record must be a JSON object, but got {short(line)}")
+    if data.get("schema") not in _SCHEMAS:
+        found = short(repr(data.get("schema")))
+        raise RecordError(f"{where}: `schema` must be {' or '.join(map(repr, _SCHEMAS))}, but got schema={found}")
     return data
 
 
-_TRIAL_FIELDS = ("workload", "workload_key", "algorithm", "trace_key", "target", "threads", "cache", "seed")
-_RESULT_FIELDS = (
-    "latencies",
-    "seconds",
-    "error",
-    "message",
-    "build_seconds",
-    "run_seconds",
-    "spread",
-    "max_error",
-    "rotation_bytes",
-    "metrics",
-)
-_LEAST = {"threads": 1, "seed": 0, "order": 0}
-_CACHES = get_args(Cache)
+def _read(data: dict[str, Any]) -> Record:
+    """The record that a line's data is.
 
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "schema": readers.text,
-    "workload": readers.mapping,
-    "workload_key": readers.text,
-    "algorithm": readers.text,
-    "trace": readers.steps,
-    "trace_key": readers.text,
-    "target": readers.text,
-    "threads": readers.integer,
-    "cache": readers.text,
-    "rotation_bytes": readers.integer,
-    "latencies": readers.numbers,
-    "seconds": readers.measured,
-    "spread": readers.measured,
-    "error": readers.error_class,
-    "message": readers.text,
-    "max_error": readers.measured,
-    "build_seconds": readers.measured,
-    "run_seconds": readers.measured,
-    "host": readers.mapping,
-    "seed": readers.integer,
-    "sketch": readers.text,
-    "time": readers.number,
-    "order": readers.integer,
-    "provenance": readers.text,
-    "metrics": readers.figures,
-}
+    Raises:
+        ValueError: it is none; names the rule and the value.
+    """
+    if data["schema"] == schema1.SCHEMA:
+        _check_names(data, _FLAT, schema1.SCHEMA, optional={"metrics"})
+        data = schema1.parts(data, _TRIAL, _OUTCOME)
+    else:
+        _check_names(data, frozenset({"schema", "trial", "outcome", "provenance"}))
+        for name in ("trial", "outcome", "provenance"):
+            if not isinstance(data[name], dict):
+                raise OutcomeError(f"`{name}` must be an object, but got {name}={short(repr(data[name]))}")
+        _check_names(data["trial"], _TRIAL)
+        _check_names(data["outcome"], _OUTCOME, optional={"metrics"})
+        _check_names(data["provenance"], _PROVENANCE, optional=_PROVENANCE)
+    trial = typed.read(Trial, data["trial"])
+    for name in ("workload_key", "trace_key"):
+        if not trial[name]:
+            raise OutcomeError(f"`{name}` must not be empty, but got {name}={trial[name]!r}")
+    return Record(
+        Trial(**trial),
+        Outcome(**typed.read(Outcome, data["outcome"])),
+        Provenance(**typed.read(Provenance, data["provenance"])),
+    )
+
+
+def _check_names(
+    data: Mapping[str, Any], names: frozenset[str], schema: str = SCHEMA, optional: AbstractSet[str] = frozenset()
+) -> None:
+    """Refuses data that has not the fields `names`, of which those of `optional` may be missing."""
+    if data.keys() == names:
+        return
+    for name in sorted(data.keys() ^ names - (optional - data.keys())):
+        state = "missing" if name in names else "unknown"
+        raise OutcomeError(f"a record must have the fields of {schema}, but `{name:.60}` is {state}")
+
+
+def _trial_data(trial: Trial) -> dict[str, Any]:
+    return {name: getattr(trial, name) for name in _TRIAL}
+
+
+_TRIAL = frozenset(item.name for item in fields(Trial) if item.compare)
+_OUTCOME = frozenset(item.name for item in fields(Outcome))
+_PROVENANCE = frozenset(item.name for item in fields(Provenance))
+_FLAT = _TRIAL | _OUTCOME | {"schema", "provenance", "sketch", "order", "time"}

@@ -47,3 +47,20 @@ def get(name: str) -> type[MeasurePool]:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"`pool` must be one of {', '.join(sorted(POOLS))}, but got pool={name!r}{hint}")
     return POOLS[name]()
+
+
+def make(spec: str, token_file: str | None = None, tls_ca: str | None = None) -> MeasurePool:
+    """The pool that `spec` names.
+
+    Args:
+        spec: `local`; `rpc://HOST:PORT?key=NAME`, see `measure.rpc.settings`; `ray`, see `measure.ray.pool`; or
+            `replay:FILE`, which answers from a records file.
+        token_file: holds the token of RPC workers and trackers.
+        tls_ca: PEM file of certificates by one of which those are signed; None: they do not encrypt.
+
+    Raises:
+        PoolError: a token file or certificates that cannot be used.
+        ValueError: no such pool, or a replay without its file.
+        RecordError: a file that cannot be read.
+    """
+    return get(spec.partition(":")[0].partition("+")[0]).of(spec, token_file, tls_ca)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from measure.database import Database
 from measure.errors import ErrorClass, OutcomeError, PoolError
-from measure.outcome import check_latencies
+from measure.outcome import Outcome, check_latencies
 from measure.pool import MeasurePool, Trial, TrialResult
 from measure.record import Record
 
@@ -36,12 +38,26 @@ class ReplayPool(MeasurePool):
                     check_latencies((seconds,))
                 except OutcomeError as error:
                     raise ValueError(f"`table` must hold latencies, but {error} (trace_key={key})") from None
-        self._answers: dict[tuple[str, ...], deque[TrialResult | float]] = {
-            (key,): deque([value]) for key, value in table.items()
+        self._answers: dict[tuple[str, ...], deque[Outcome]] = {
+            (key,): deque([_outcome(value)]) for key, value in table.items()
         }
         self._ready: list[TrialResult] = []
         self._submitted = 0
         self._closed = False
+
+    @classmethod
+    def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> ReplayPool:
+        """The pool of `replay:FILE`, which knows what a records file knows.
+
+        Raises:
+            ValueError: no file.
+            RecordError: a file that cannot be read.
+        """
+        path = spec.partition(":")[2]
+        if not path:
+            raise ValueError(f"`pool` must be 'replay:FILE' with a records file, but got pool={spec!r}")
+        with Database(path, readonly=True) as database:
+            return cls.from_records(database)
 
     @classmethod
     def from_records(cls, records: Iterable[Record]) -> ReplayPool:
@@ -51,22 +67,8 @@ class ReplayPool(MeasurePool):
         """
         pool = cls({})
         for record in records:
-            trial = record.to_trial()
-            result = TrialResult(
-                trial,
-                0,
-                record.latencies,
-                record.seconds,
-                record.error,
-                record.message,
-                record.build_seconds,
-                record.run_seconds,
-                record.spread,
-                record.max_error,
-                record.rotation_bytes,
-                record.metrics,
-            )
-            pool._answers.setdefault(_identity(trial), deque()).append(result)
+            answer = replace(record.outcome, host={})
+            pool._answers.setdefault(_identity(record.trial), deque()).append(answer)
         return pool
 
     def submit(self, trials: Sequence[Trial]) -> None:
@@ -107,11 +109,14 @@ class ReplayPool(MeasurePool):
                 f"but got trace_key={trial.trace_key}, workload={trial.workload_key}"
             )
         found = answers.popleft() if len(answers) > 1 else answers[0]
-        if isinstance(found, TrialResult):
-            return TrialResult(**{**vars(found), "trial": trial, "index": index})
-        if math.isnan(found):
-            return TrialResult(trial, index, error=ErrorClass.unknown, message="failed in the replay table")
-        return TrialResult(trial, index, (found,), found, spread=0.0, max_error=0.0)
+        return TrialResult(trial, index, found)
+
+
+def _outcome(seconds: float) -> Outcome:
+    """What a table says of a candidate."""
+    if math.isnan(seconds):
+        return Outcome.failed(ErrorClass.unknown, "failed in the replay table")
+    return Outcome((seconds,), seconds, spread=0.0, max_error=0.0)
 
 
 def _identity(trial: Trial) -> tuple[str, ...]:

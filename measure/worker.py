@@ -24,12 +24,12 @@ from typing import Any, Protocol
 from measure import kernel_call
 from measure.check import Comparison
 from measure.errors import ErrorClass, TrialFailure
-from measure.examination import Examination, References
 from measure.host import end_with
-from measure.interface import Executor, Task, load_executor
+from measure.interface import Executor, Task, bind_rotated, load_executor
+from measure.interleaved_worker import InterleavedRunner
+from measure.output_check import OutputCheck, References
 from measure.pool import Trial
-from measure.timing import TimingPolicy, measure, rotation_copies
-from measure.turns import Player
+from measure.timing import TimingPolicy, measure
 from measure.wire import pack, unpack
 from targets.base import RunError
 
@@ -96,27 +96,24 @@ class Runner:
     def _run(
         self, trial: Trial, module: bytes, task: Task, references: References | None, policy: TimingPolicy
     ) -> tuple[Header, bytes]:
-        copies = 1
-        if trial.cache == "network" and task.constant_bytes:
-            copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, policy.rotation_bytes))
-        bound = self._executor.bind(trial, module, task, copies)
-        examination = Examination(bound, task, references, trial.threads)
-        comparison = examination.before()
+        bound, rotation = bind_rotated(self._executor, trial, module, task, policy.rotation_bytes)
+        check = OutputCheck(bound, task, references, trial.threads)
+        comparison = check.before()
         if not comparison.ok:
             return _refused(comparison), b""
         if bound.deterministic:
             policy = replace(policy, min_samples=1, max_samples=1)
-        examination.begin()
+        check.begin()
         timing = measure(
             lambda iterations: bound.time(iterations, trial.threads),
             policy,
             None if bound.deterministic else trial.best_seconds,
-            examination.run_seconds,
+            check.run_seconds,
         )
-        comparison = examination.after(last=not timing.cut)
+        comparison = check.after(last=not timing.cut)
         if not comparison.ok:
             return _refused(comparison), b""
-        output = examination.output
+        output = check.output
         copied = b"" if references is not None else output.tobytes()
         cut = f"cut short after one sample: over {policy.cut_ratio:g}x the best" if timing.cut else ""
         described = {} if references is not None else {"output": {"dtype": str(output.dtype), "shape": output.shape}}
@@ -126,8 +123,8 @@ class Runner:
             "seconds": timing.seconds,
             "spread": timing.spread,
             "message": cut,
-            "max_error": examination.max_error,
-            "rotation_bytes": bound.copies * task.constant_bytes if bound.copies > 1 else 0,
+            "max_error": check.max_error,
+            "rotation_bytes": rotation,
             "metrics": bound.metrics(),
         }, copied
 
@@ -167,7 +164,7 @@ def main() -> None:
 _ROLES: dict[str, Callable[[Executor, Header], Worker]] = {
     "build": lambda executor, options: Builder(executor),
     "run": lambda executor, options: Runner(executor, options["task_bytes"]),
-    "turns": lambda executor, options: Player(executor),
+    "interleaved": lambda executor, options: InterleavedRunner(executor),
 }
 
 

@@ -88,7 +88,7 @@ print(after.sketches[0].steps, after.sketches[0].program, sep="\n\n")
 result = autotune.tune(workload, trials=18, search=Search(strategy="random", finalists=0), seed=0)
 figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
 for place, sketch in enumerate(after.sketches):
-    seconds = np.array([record.seconds for record in result.records if record.sketch == sketch.name])
+    seconds = np.array([record.seconds for record in result.records if record.provenance.sketch == sketch.name])
     axes.scatter(np.full(len(seconds), place), seconds * 1e3, alpha=0.7)
     print(f"{sketch.name:14} {len(seconds)} trials, best {seconds.min() * 1e3:.3f} ms")
 axes.set_xticks(range(len(after.sketches)), [sketch.name for sketch in after.sketches])

@@ -173,7 +173,7 @@ def tunings_of(
         if trials:
             options = {} if strategy == RANDOM else settings.search.options
             how = replace(settings.searching(strategy=strategy, options=options), trials=trials)
-            own = [record for record in records if record.provenance.startswith(f"{strategy} ")]
+            own = [record for record in records if record.provenance.strategy == strategy]
             name = item.name if strategy == RANDOM else f"{item.name} ({strategy})"
             tuning = prepare(Task(name, item.workload), how, (), space)
             if strategy == RANDOM:

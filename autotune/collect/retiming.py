@@ -1,8 +1,8 @@
-"""Timing all programs of a task again, interleaved, once they are measured.
+"""Timing all programs of a task again, in interleaved rounds, once they are measured.
 
 A collection takes long enough for its machine to change its speed meanwhile: clock rates, and others that share it,
 and the rounds of a task are spread over all that time. So the programs of each task are timed again against each other,
-see `measure.turns`: slow ones as carefully as fast ones.
+see `measure.interleaved`: slow ones as carefully as fast ones.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from autotune.tuning.interrupt import Interrupt
 from autotune.tuning.task_tuning import TaskTuning
 from measure.database import Database
 from measure.host import describe_host
+from measure.interleaved import InterleavedTimer, InterleavedTiming
+from measure.provenance import Kind
 from measure.record import Record
 from measure.settings import LocalSettings
-from measure.turns import Turns, TurnTimer
-
-_AGAIN = "again "
-"""How the provenance of a record begins that times a known program again."""
-_TAG = f"{_AGAIN}in turns"
 
 
 @dataclass(frozen=True)
@@ -49,10 +46,10 @@ class Retiming:
             records: all that there are of the task.
             rounds: bursts of each program.
         """
-        done = {record.trace_key for record in records if record.provenance == _TAG}
+        done = {record.trace_key for record in records if record.provenance.kind is Kind.retimed}
         left: dict[str, Record] = {}
         for record in records:
-            if record.ok and record.trace_key not in done and not record.provenance.startswith(_AGAIN):
+            if record.ok and record.trace_key not in done:
                 left.setdefault(record.trace_key, record)
         return Retiming(tuning.task.name, list(left.values()), rounds, tuning.settings.threads)
 
@@ -84,14 +81,14 @@ def retime(
                 break
             if not task.records:
                 continue
-            turns = Turns(task.rounds)
-            with TurnTimer(task.threads, turns, settings) as timer:
+            turns = InterleavedTiming(task.rounds)
+            with InterleavedTimer(task.threads, turns, settings) as timer:
                 for first in range(0, len(task.records), turns.group):
                     group = task.records[first : first + turns.group]
                     results = timer.time([record.to_trial() for record in group], lambda: interrupt.requested)
                     now = time.time()
                     records = [
-                        Record.of(result, time=now, sketch=known.sketch, order=known.order, provenance=_TAG, host=host)
+                        Record.of(result, known.provenance.again(Kind.retimed, now), host)
                         for result, known in zip(results, group, strict=False)  # none after Ctrl-C
                     ]
                     database.extend(records)

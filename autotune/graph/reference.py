@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from measure.host import cores_for, last_level_cache_bytes, worker_environment
-from measure.hostlock import PATIENCE
+from measure.hostlock import POLL_SECONDS
 from search_space.extras import missing
 from search_space.workloads import Workload
 
@@ -111,7 +111,7 @@ def _ask(request: str, timeout: float, stop: Callable[[], bool] | None) -> str:
         try:
             while True:
                 try:
-                    out, errors = process.communicate(given, max(0.0, min(PATIENCE, end - time.monotonic())))
+                    out, errors = process.communicate(given, max(0.0, min(POLL_SECONDS, end - time.monotonic())))
                     break
                 except subprocess.TimeoutExpired as error:
                     given = None  # it has been sent

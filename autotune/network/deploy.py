@@ -26,7 +26,7 @@ from autotune.tuning.result import TuneResult, known
 from autotune.tuning.settings import Settings
 from measure.database import Database
 from measure.hostlock import alone
-from measure.patience import telling
+from measure.notices import notice_if_slow
 from measure.recordlog import RecordLog
 from measure.steadiness import tell_if_busy
 from targets import registry
@@ -195,7 +195,7 @@ def rebuild(config: RunConfig, records: Path | None = None, output: Path | None 
         )
     schedules = Schedules(best, settings, limits_of(config), network.device)
     folder = output or config.folder / FOLDER
-    with telling(f"compiling {network.name} from {len(network.tasks)} kernels"):
+    with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"):
         write_network(network, schedules, folder, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
     return folder, [f"without records, by the roofline's choice: {', '.join(missing)}"] if missing else []

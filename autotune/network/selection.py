@@ -88,7 +88,7 @@ def select(
     if limits.max_extra_bytes is not None:
         _shrink(tasks, by_task, chosen, limits.max_extra_bytes)
     return {
-        key: (Schedule(best.record.algorithm, Trace.from_json(best.record.trace)), best.seconds)
+        key: (Schedule(best.record.algorithm, Trace.from_json(best.record.trial.trace)), best.seconds)
         for key, best in chosen.items()
     }
 

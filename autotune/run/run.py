@@ -25,7 +25,7 @@ from autotune.tuning.task import Task
 from autotune.tuning.tuner import known, known_algorithms, prepare, source_of, template_space
 from measure.database import Database
 from measure.hostlock import alone
-from measure.patience import telling
+from measure.notices import notice_if_slow
 from measure.steadiness import tell_if_busy
 from search_space.extras import missing
 from targets import registry
@@ -135,7 +135,7 @@ def _run(
         tracker.begin(folder, resume)
         if resume:
             database.check_compatible(*dict.fromkeys(settings.of(task).target.name for task in tasks))
-        with telling(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):
+        with notice_if_slow(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):
             tunings = [
                 prepare(
                     task,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError, RunConfig, WorkloadConfig, errors_at
 from autotune.naming import nearest
-from measure.patience import telling
+from measure.notices import notice_if_slow
 from search_space import workloads
 from search_space.operators import LIBRARY, named
 from search_space.workloads import Workload
@@ -31,7 +31,7 @@ def network_of(config: RunConfig, at: str = "model") -> Network:
     from autotune.network.load import load_network
 
     keys = config.network
-    with telling(f"reading {config.model}"), errors_at(at):
+    with notice_if_slow(f"reading {config.model}"), errors_at(at):
         model = load_model(str(config.model), shapes={name: tuple(shape) for name, shape in keys.shapes.items()})
         device = device_of(config)
         network = load_network(

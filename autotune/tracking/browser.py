@@ -21,7 +21,7 @@ from autotune.tracking.spool import FOLDER, SpoolError, driver_lives, read_state
 from autotune.tracking.store import StoreError
 from autotune.tracking.uploader import only_uploader, run_folders, upload_run
 from autotune.tracking.view import links
-from measure.patience import telling
+from measure.notices import notice_if_slow
 from search_space.extras import require
 
 HOST = "127.0.0.1"
@@ -159,7 +159,7 @@ def track(run_folder: Path) -> str:
     if not found:
         raise ConfigError(f"`RUN` must be the folder of a tracked run, but {run_folder} holds no {FOLDER}/0001")
     goes_on = any(map(driver_lives, found))
-    with telling(f"uploading {run_folder}"), only_uploader(run_folder, 0.0 if goes_on else _PATIENCE) as alone:
+    with notice_if_slow(f"uploading {run_folder}"), only_uploader(run_folder, 0.0 if goes_on else _PATIENCE) as alone:
         if not alone:
             why = "the run goes on" if goes_on else "it takes over a minute"
             raise StoreError(f"{run_folder}: the process beside the run must be done uploading, but {why}")

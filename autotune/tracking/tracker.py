@@ -152,7 +152,8 @@ class SpoolTracker(Tracker):
     def on_trial(self, progress: Progress, record: Record) -> None:
         """See `Callback`."""
         if record.ok:
-            self._trials.setdefault(progress.task, []).append([record.order, record.seconds, _milliseconds()])
+            trial = [record.provenance.order, record.seconds, _milliseconds()]
+            self._trials.setdefault(progress.task, []).append(trial)
         else:
             self._errors[progress.task][str(record.error)] += 1
 

@@ -14,12 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from measure.provenance import Kind
 from measure.record import Record
 from measure.recordlog import RecordLog
 from measure.steadiness import halves_of, spread_of
 
-FINALS = "finals"
-"""The provenance of a record that times a known candidate again."""
 ROUNDS = 3
 
 
@@ -59,7 +58,7 @@ class Best:
 
 def is_final(record: Record) -> bool:
     """Whether a record times a candidate again at the end of a run."""
-    return record.provenance == FINALS
+    return record.provenance.kind is Kind.final
 
 
 def finalists(records: Iterable[Record], count: int) -> list[Record]:

@@ -154,7 +154,7 @@ class TuneResult:
     @property
     def trace(self) -> Trace:
         """The best schedule."""
-        return Trace.from_json(self._winner.trace)
+        return Trace.from_json(self._winner.trial.trace)
 
     @cached_property
     def program(self) -> LoopProgram:
@@ -175,7 +175,7 @@ class TuneResult:
         front: list[tuple[Record, int]] = []
         least = math.inf
         for record in sorted((record for record in self.records if record.ok), key=lambda record: record.seconds):
-            program = program_of(self.workload, record.algorithm, Trace.from_json(record.trace))
+            program = program_of(self.workload, record.algorithm, Trace.from_json(record.trial.trace))
             size = int(workspace_bytes(program, self.threads).value)
             if size < least:
                 front.append((record, size))
@@ -241,7 +241,7 @@ class TuneResult:
             "reference": None,
             "reference_seconds": None,
             "seed": self.seed,
-            "trace": [dict(step) for step in self.best.trace] if self.best else None,
+            "trace": [dict(step) for step in self.best.trial.trace] if self.best else None,
         }
 
     @cached_property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,19 +13,16 @@ import numpy as np
 
 from autotune import search
 from autotune.search.base import Candidate, NoLegalSchedule, SearchStrategy
-from autotune.tuning.finals import FINALS, best_of_logs, finalists, is_final
+from autotune.tuning.finals import best_of_logs, finalists, is_final
 from autotune.tuning.result import TuneResult, failure_of
 from autotune.tuning.scorer import ModelScorer
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from measure.pool import Trial, TrialResult
+from measure.provenance import Kind, Provenance
 from measure.record import Record
 from measure.recordlog import RecordLog
 from search_space.space import SearchSpace
-
-_CHOICES = "choices="
-_TRANSFERRED = "transfer "
-_ROUND = re.compile(r" round=(\d+) ")
 
 
 class TaskTuning:
@@ -98,12 +94,12 @@ class TaskTuning:
         """
         rounds: dict[int, list[tuple[Candidate, float]]] = {}
         chosen: list[Candidate] = []
-        mine = [record for record in records if record.seed == self.settings.seed]
-        others = [record for record in records if record.seed != self.settings.seed]
-        for record in [*sorted(mine, key=lambda record: record.order), *others]:
-            own = record.seed == self.settings.seed
+        mine = [record for record in records if record.trial.seed == self.settings.seed]
+        others = [record for record in records if record.trial.seed != self.settings.seed]
+        for record in [*sorted(mine, key=lambda record: record.provenance.order), *others]:
+            own = record.trial.seed == self.settings.seed
             if own and not is_final(record):
-                self._next = max(self._next, record.order + 1)
+                self._next = max(self._next, record.provenance.order + 1)
             if is_final(record):
                 self.finals.append(record)
                 self._standing = None
@@ -113,13 +109,13 @@ class TaskTuning:
             if own and len(self.records) % self.settings.search.batch == 0:
                 self.history.append(self.fastest)
             candidate = self._candidate_of(record)
-            number = _round_of(record) if own else -1
+            number = record.provenance.round if own else -1
             self._round = max(self._round, number + 1)
             if candidate is not None:
                 rounds.setdefault(number if self.scorer.transfer is not None else -1, []).append(
                     (candidate, record.seconds)
                 )
-                if own and f" {_TRANSFERRED}{_CHOICES}" in record.provenance:
+                if own and record.provenance.transferred:
                     chosen.append(candidate)
         self._resumed = len(self.records)
         self.scorer.recall(chosen)
@@ -171,9 +167,7 @@ class TaskTuning:
     def final(self, result: TrialResult) -> Record:
         """Takes in that a finalist was timed; the record of it."""
         known = self._finalists[result.trial.trace_key]
-        record = Record.of(
-            result, time=time.time(), sketch=known.sketch, order=known.order, provenance=FINALS, host=self.host
-        )
+        record = Record.of(result, known.provenance.again(Kind.final, time.time()), self.host)
         self.finals.append(record)
         self._standing = None
         return record
@@ -185,27 +179,27 @@ class TaskTuning:
     def record(self, result: TrialResult) -> Record:
         """Makes the record of a result as it comes in."""
         candidate = self._proposed[result.trial.trace_key][0]
-        choices = ",".join(map(str, candidate.choices))
-        score = self._scores[result.trial.trace_key]
-        transferred = _TRANSFERRED if self.scorer.chosen_by_source(candidate) else ""
-        how = f"round={self._round} score={score:.9g} {transferred}{_CHOICES}{choices}"
-        return Record.of(
-            result,
-            time=time.time(),
+        provenance = Provenance(
+            Kind.search,
+            strategy=search.name_of(self.settings.search.strategy),
+            round=self._round,
+            score=float(f"{self._scores[result.trial.trace_key]:.9g}"),  # models compute in float32
+            choices=tuple(map(int, candidate.choices)),
+            transferred=self.scorer.chosen_by_source(candidate),
             sketch=self.space.sketches[candidate.sketch].name,
             order=self._order(result),
-            provenance=f"{search.name_of(self.settings.search.strategy)} {how}",
-            host=self.host,
+            time=time.time(),
         )
+        return Record.of(result, provenance, self.host)
 
     def settle(self, records: Sequence[Record], measure_seconds: float) -> None:
         """Applies the records of a round, in the order of asking, and refits the model."""
         self.phases["measure"] += measure_seconds
         measured: list[tuple[Candidate, float]] = []
-        for record in sorted(records, key=lambda record: record.order):
+        for record in sorted(records, key=lambda record: record.provenance.order):
             self._keep(record)
             measured += [(c, record.seconds) for c in self._proposed[record.trace_key]]
-            self._next = max(self._next, record.order + 1)
+            self._next = max(self._next, record.provenance.order + 1)
         self._proposed.clear()
         self._round += 1
         self.history.append(self.fastest)
@@ -299,24 +293,17 @@ class TaskTuning:
 
     def _candidate_of(self, record: Record) -> Candidate | None:
         """The candidate that a record came from; None where its choices make another schedule today."""
-        _, found, text = record.provenance.partition(_CHOICES)
-        places = [place for place, sketch in enumerate(self.space.sketches) if sketch.name == record.sketch]
-        if not found or not places:
+        choices, name = record.provenance.choices, record.provenance.sketch
+        places = [place for place, sketch in enumerate(self.space.sketches) if sketch.name == name]
+        if choices is None or not places:
             return None
         groups = self.space.sketches[places[0]].groups
-        choices = tuple(int(part) for part in text.split(",") if part.isdecimal())
         fits = len(choices) == len(groups) and all(
             choice < len(group.table) for choice, group in zip(choices, groups, strict=True)
         )
         if not fits or self.space.sketches[places[0]].trace(choices).key != record.trace_key:
             return None
         return Candidate(places[0], choices)
-
-
-def _round_of(record: Record) -> int:
-    """The round that proposed a record; -1 where that is not known."""
-    found = _ROUND.search(record.provenance)
-    return -1 if found is None else int(found[1])
 
 
 def _digest(trace_key: str) -> bytes:

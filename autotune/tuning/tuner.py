@@ -31,7 +31,7 @@ from costmodel.transfer import Base, Source, TargetTask, TransferError
 from costmodel.transfer.align import Unaligned
 from measure.database import Database
 from measure.host import describe_host
-from measure.patience import telling
+from measure.notices import notice_if_slow
 from measure.pool import MeasurePool
 from measure.record import Record
 from search_space import template as templates
@@ -184,7 +184,7 @@ def source_of(settings: Settings) -> Source | None:
         return None
     source, hardware = settings.cost_model.transfer.source, settings.target.hardware
     if not isinstance(source, Source):
-        with telling(f"learning from {source}"):
+        with notice_if_slow(f"learning from {source}"):
             source = _opened(Path(source))
     if not source.knows(hardware):
         raise TransferError(f"`source` must hold tasks of machines like {hardware.name}, but {source.name} has none")
@@ -249,5 +249,5 @@ def known(database: Database | None, workload: Workload, settings: Settings) -> 
     return [
         record
         for record in database.records(workload.key, settings.target.name)
-        if record.threads == settings.threads and record.cache == settings.measure.cache
+        if record.trial.threads == settings.threads and record.trial.cache == settings.measure.cache
     ]

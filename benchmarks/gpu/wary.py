@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from measure.errors import ErrorClass
+from measure.outcome import Outcome
 from measure.pool import MeasurePool, Trial, TrialResult
 
 MOST_HANGS = 2
@@ -39,7 +40,7 @@ class WaryPool(MeasurePool):
             hangs = self.hangs[_sketch_of(trial)]
             if hangs >= self.most:
                 message = f"its sketch ran out of time {hangs} times, and is given up"
-                self._dropped.append(TrialResult(trial, place, error=ErrorClass.run_timeout, message=message))
+                self._dropped.append(TrialResult(trial, place, Outcome.failed(ErrorClass.run_timeout, message)))
                 continue
             self._places[self._handed_on] = place
             self._handed_on += 1

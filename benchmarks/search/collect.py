@@ -23,11 +23,11 @@ from benchmarks.search.replay import FOLDER, ReplayTable, everyone
 from benchmarks.search.restrict import Restriction, digest
 from benchmarks.search.tasks import SearchTask
 from measure.host import describe_host
+from measure.interleaved import InterleavedTimer, InterleavedTiming
 from measure.journal import Journal
 from measure.local import LocalPool
 from measure.pool import MeasurePool, Trial, TrialResult
 from measure.settings import LocalSettings
-from measure.turns import Turns, TurnTimer
 from search_space.space import SearchSpace, concrete, generate
 from search_space.workloads import Workload
 from targets import registry
@@ -37,11 +37,11 @@ from targets.vta.kernel import VtaKernel
 PARTS = Path("runs") / "search_tables"
 """Where tables lie that are not finished."""
 ROUND = 64
-TURNS = Turns(rounds=30, group=320, check=True)
+TURNS = InterleavedTiming(rounds=30, group=320, check=True)
 """How candidates take turns where a clock tells the time."""
 CLOSE = 0.95
 """Candidates that reach this share of the best take turns once more, with each other."""
-CLOSE_TURNS = Turns(rounds=60, group=128)
+CLOSE_TURNS = InterleavedTiming(rounds=60, group=128)
 MOST_CLOSE = 128
 SAMPLE = 24
 """Candidates of a simulated task that are also measured by the ordinary pool, which checks what they compute."""
@@ -273,10 +273,10 @@ def _check_sample(collection: Collection) -> None:
             )
 
 
-def _time_in_turns(collection: Collection, places: Sequence[int], turns: Turns) -> None:
+def _time_in_turns(collection: Collection, places: Sequence[int], turns: InterleavedTiming) -> None:
     for first in range(0, len(places), turns.group):
         part = places[first : first + turns.group]
-        with TurnTimer(collection.threads, turns) as timer:
+        with InterleavedTimer(collection.threads, turns) as timer:
             results = timer.time([collection.trial(place) for place in part])
         collection.keep(part, [(result.min_seconds, result.error.name) for result in results])
         _say(collection)

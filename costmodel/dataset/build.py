@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from costmodel.dataset import symbolic
 from costmodel.dataset.dataset import Dataset, Measured, Program, SketchData, TaskData, digest_of
 from costmodel.dataset.errors import DatasetError
+from measure.provenance import Kind
 from measure.record import Record
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
@@ -19,10 +19,10 @@ from search_space.space import SearchSpace, generate
 from search_space.workloads import Workload
 from targets import registry
 
-_CHOICES = re.compile(r"choices=([\d,]*)")
 _RANDOM = "random"
-_RETIMED = ("again ", "finals")
-"""How the provenance of a record begins that is a re-timing of a known program."""
+"""Strategy that draws its programs, and how they are told from others."""
+_RETIMED = (Kind.final, Kind.retimed)
+"""Records that time a known program again."""
 
 Family = tuple[str, str, int, str]
 """Workload key, target, threads and cache state: what latencies compare within."""
@@ -47,7 +47,7 @@ def build(records: Iterable[Record], tasks: Sequence[TaskData] = ()) -> Dataset:
     known = {_family_of_task(task): task for task in tasks}
     found: dict[Family, _Builder] = {}
     for record in records:
-        family = (record.workload_key, record.target, record.threads, record.cache)
+        family = record.trial.family
         if family not in found:
             found[family] = _Builder(_task_of(record, known.get(family)))
         found[family].add(record)
@@ -107,7 +107,7 @@ class _Builder:
 
     def add(self, record: Record) -> None:
         digest = _digest(record)
-        if record.provenance.startswith(_RETIMED) and digest in self._places:
+        if record.provenance.kind in _RETIMED and digest in self._places:
             known = self._of.programs[self._places[digest]]
             if record.ok and known.ok:
                 samples = np.concatenate([known.latencies, np.array(record.latencies, np.float32)])
@@ -123,22 +123,21 @@ class _Builder:
                 values,
                 np.array(record.latencies if record.ok else (), np.float32),
                 str(record.error),
-                _RANDOM if record.provenance.startswith(f"{_RANDOM} ") else "search",
-                record.order,
-                record.seed,
+                _RANDOM if record.provenance.strategy == _RANDOM else "search",
+                record.provenance.order,
+                record.trial.seed,
                 digest,
             )
         )
 
     def _decisions(self, record: Record) -> tuple[int, tuple[int, ...]] | None:
         """Sketch and decisions by the record's choices; None where they make another program today."""
-        named = _CHOICES.search(record.provenance)
-        if named is None:
+        choices = record.provenance.choices
+        if choices is None:
             return None
         if self._space is None:
             self._space = generate(self.task.workload, self.task.hardware)
-        sketch = next((s for s in self._space.sketches if s.name == record.sketch), None)
-        choices = [int(part) for part in named[1].split(",") if part]
+        sketch = next((s for s in self._space.sketches if s.name == record.provenance.sketch), None)
         if sketch is None or len(choices) != len(sketch.groups):
             return None
         if any(choice >= len(group.table) for choice, group in zip(choices, sketch.groups, strict=True)):
@@ -154,12 +153,12 @@ class _Builder:
 
     def _concrete(self, record: Record) -> tuple[int, tuple[int, ...]]:
         try:
-            trace = Trace.from_json(record.trace)
+            trace = Trace.from_json(record.trial.trace)
         except ScheduleError as error:
             raise DatasetError(f"`trace` of a record must be a schedule, but {error}") from None
         if digest_of(trace) != _digest(record):
             raise DatasetError(f"`trace_key` must be that of the record's trace, but got {record.trace_key!r}")
-        return self._of.sketch(SketchData(record.sketch, record.algorithm, symbolic.to_text(trace), ())), ()
+        return self._of.sketch(SketchData(record.provenance.sketch, record.algorithm, symbolic.to_text(trace), ())), ()
 
 
 def _once(programs: Sequence[Program]) -> list[Program]:
@@ -192,8 +191,9 @@ def _task_of(record: Record, known: TaskData | None) -> TaskData:
         machine = machine_of(record.host, simulated=not known.machine)
         return dataclasses.replace(known, machine=machine)  # a fleet measures elsewhere
     try:
-        workload, target = Workload.from_json(record.workload), registry.get(record.target)
+        workload, target = Workload.from_json(record.trial.workload), registry.get(record.target)
     except ValueError as error:
         raise DatasetError(f"records must be of workloads and targets that are known here, but {error}") from error
     machine = machine_of(record.host, target.simulated)
-    return TaskData(workload.key, workload, record.target, machine, record.threads, record.cache, target.hardware)
+    trial = record.trial
+    return TaskData(workload.key, workload, trial.target, machine, trial.threads, trial.cache, target.hardware)

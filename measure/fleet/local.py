@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from measure.blocking_worker import Answer, BlockingWorker, Cancelled
 from measure.errors import PoolError
 from measure.fleet.endpoint import EndpointLost
 from measure.fleet.scheduler import Fleet
@@ -22,7 +23,6 @@ from measure.host import allowed_cores, describe_host, machine_name
 from measure.hostlock import HostLock
 from measure.pool import Trial
 from measure.settings import LocalSettings
-from measure.workplace import Answer, Cancelled, Workplace
 from targets import registry
 
 _POLL = 0.2
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class _Calls:
-    """Blocking calls from coroutines: one thread a slot; what is cancelled is told so and ends soon."""
+    """Blocking calls from coroutines: one thread a slot; a call that is cancelled finds out and ends soon."""
 
     def __init__(self, name: str, slots: int) -> None:
         self._name = name
@@ -84,9 +84,9 @@ class LocalBuilder:
         self.targets = frozenset(registry.TARGETS) if targets is None else targets
         self.slots = slots or self.settings.builders or len(allowed_cores())
         self._calls = _Calls(self.name, self.slots)
-        self._idle: queue.SimpleQueue[tuple[Workplace, HostLock]] = queue.SimpleQueue()  # as many as threads
+        self._idle: queue.SimpleQueue[tuple[BlockingWorker, HostLock]] = queue.SimpleQueue()  # as many as threads
         self._places = [
-            (Workplace("build", self.settings), HostLock(self.settings.host_lock)) for _ in range(self.slots)
+            (BlockingWorker("build", self.settings), HostLock(self.settings.host_lock)) for _ in range(self.slots)
         ]
         for place in self._places:
             self._idle.put(place)
@@ -100,10 +100,10 @@ class LocalBuilder:
         """
 
         def work(unwanted: Callable[[], bool]) -> Answer:
-            workplace, lock = place = self._idle.get()
+            worker, lock = place = self._idle.get()
             try:
                 _hold(lock, "build", unwanted)
-                return workplace.build(trial, unwanted)
+                return worker.build(trial, unwanted)
             finally:
                 lock.release()
                 self._idle.put(place)
@@ -113,8 +113,8 @@ class LocalBuilder:
     async def close(self) -> None:
         """Ends the children; may be called twice."""
         await self._calls.close()
-        for workplace, lock in self._places:
-            workplace.close()
+        for worker, lock in self._places:
+            worker.close()
             lock.close()
 
 
@@ -165,7 +165,7 @@ class LocalDevice:
         self.exclusive = not target.simulated
         self.description: Mapping[str, Any] = {**describe_host(), "device": self.name, "target": spec}
         self._calls = _Calls(self.name, 1)
-        self._workplace = Workplace("run", self.settings)
+        self._worker = BlockingWorker("run", self.settings)
         self._lock = HostLock(self.settings.host_lock)
 
     async def start(self) -> None:
@@ -174,7 +174,7 @@ class LocalDevice:
         Raises:
             EndpointLost: the device was closed.
         """
-        await self._calls.call(lambda unwanted: self._workplace.start())
+        await self._calls.call(lambda unwanted: self._worker.start())
 
     async def run(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
         """Checks and times a built trial, on this device's own target, whatever variant the trial says.
@@ -184,24 +184,24 @@ class LocalDevice:
             PoolError: no child process can be started.
         """
         own = self.own(trial)
-        return await self.work(lambda workplace, unwanted: workplace.run(own, module, best_seconds, unwanted))
+        return await self.work(lambda worker, unwanted: worker.run(own, module, best_seconds, unwanted))
 
     def own(self, trial: Trial) -> Trial:
         """The trial for this device's target."""
         return replace(trial, target=self.spec)
 
-    async def work(self, use: Callable[[Workplace, Callable[[], bool]], Answer]) -> Answer:
-        """Lets `use` have the workplace for itself, and the host where that matters.
+    async def work(self, use: Callable[[BlockingWorker, Callable[[], bool]], Answer]) -> Answer:
+        """Lets `use` have the worker for itself, and the host where that matters.
 
         Args:
-            use: is called in a thread with the workplace, and with what says whether the call is unwanted by now.
+            use: is called in a thread with the worker, and with what says whether the call is unwanted by now.
         """
 
         def work(unwanted: Callable[[], bool]) -> Answer:
             try:
                 if self.exclusive:
                     _hold(self._lock, "time", unwanted)
-                return use(self._workplace, unwanted)
+                return use(self._worker, unwanted)
             finally:
                 self._lock.release()
 
@@ -210,7 +210,7 @@ class LocalDevice:
     async def close(self) -> None:
         """Ends the child; may be called twice."""
         await self._calls.close()
-        self._workplace.close()
+        self._worker.close()
         self._lock.close()
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from measure.errors import PoolError, failure
+from measure.fleet.members import Work
 from measure.fleet.scheduler import Fleet, FleetSettings, Provider
-from measure.fleet.seats import Work
-from measure.patience import telling
+from measure.notices import notice_if_slow
 from measure.pool import MeasurePool, Trial, TrialResult
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class FleetPool(MeasurePool):
         return done
 
     def cancel(self) -> None:
-        """Forgets what is not finished; the endpoints are told to stop it."""
+        """Forgets what is not finished; the endpoints stop it."""
         self._call(self._cancel)
 
     def close(self) -> None:
@@ -105,11 +105,11 @@ class FleetPool(MeasurePool):
             self._loop.close()
         else:
             self._loop.call_soon_threadsafe(self._stopping.set)
-            patience = 3 * self.settings.close_timeout  # providers, endpoints, blocking calls
-            with telling(f"waiting for the machines of the fleet to end, at most {patience:g} s"):
-                self._thread.join(patience)
+            limit = 3 * self.settings.close_timeout  # providers, endpoints, blocking calls
+            with notice_if_slow(f"waiting for the machines of the fleet to end, at most {limit:g} s"):
+                self._thread.join(limit)
             if self._thread.is_alive():
-                log.warning("the fleet did not end within %g s; what it waits for is left alone", patience)
+                log.warning("the fleet did not end within %g s; what it waits for is left alone", limit)
         with self._changed:
             self._done.clear()
             self._outstanding = 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
@@ -16,16 +15,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
+from measure.best import BestLatencies
+from measure.blocking_worker import Answer
 from measure.errors import ErrorClass, OutcomeError, PoolError, failure
-from measure.fleet.door import let_in, now
 from measure.fleet.endpoint import Builder, Device, EndpointLost, EndpointRefused
-from measure.fleet.seats import Host, Seat, Work, seat_of
+from measure.fleet.members import Host, Member, Work, member_of
+from measure.fleet.validation import now, validated
 from measure.host import machine_name
+from measure.notices import NOTICE_SECONDS
 from measure.outcome import MOST_TEXT
-from measure.patience import PATIENCE
 from measure.pool import TrialResult
-from measure.station import result_of
-from measure.workplace import Answer
+from measure.supervisor import result_of
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class FleetSettings:
 
     Attributes:
         batch: most trials of a target that are built and wait for a device, unless it has more devices; and most
-            builds or timings on a host before the other kind has its turn.
+            builds or timings on a host before the other kind goes on.
         start_timeout: seconds for which trials wait for a machine when nothing else goes on.
         close_timeout: seconds for providers and endpoints to end.
     """
@@ -70,8 +70,8 @@ class Fleet:
 
     Args:
         settings: see there.
-        report: told every result, once for each trial.
-        fail: told why the fleet cannot go on.
+        report: is called with every result, once for each trial.
+        fail: is called with why the fleet cannot go on.
 
     Attributes:
         capacity: trials that keep it busy; 1 where all devices are timed on this very machine, as search would disturb.
@@ -82,19 +82,19 @@ class Fleet:
     ) -> None:
         self.settings = settings
         self._report, self._fail = report, fail
-        self._seats: dict[Builder | Device, Seat] = {}
+        self._members: dict[Builder | Device, Member] = {}
         self._names: set[str] = set()
         self._refused: set[str] = set()  # names
         self._hosts: dict[str, Host] = {}
-        self._free: dict[bool, dict[str, dict[Seat, None]]] = {  # whether it builds -> target -> in order of freeing
+        self._free: dict[bool, dict[str, dict[Member, None]]] = {  # whether it builds -> target -> in order of freeing
             builds: defaultdict(dict) for builds in (False, True)
         }
         self._waiting: dict[str, deque[Work]] = defaultdict(deque)  # target -> to be built
         self._built: dict[str, deque[Work]] = defaultdict(deque)  # target -> to be run
         self._building: Counter[str] = Counter()  # target -> builds under way
         self._devices: Counter[str] = Counter()  # target -> devices
-        self._busy: set[Seat] = set()
-        self._best: dict[tuple[str, str, int, str], float] = {}  # family -> seconds
+        self._busy: set[Member] = set()
+        self._best = BestLatencies()
         self._background: set[asyncio.Task[None]] = set()
         self._providers: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -115,33 +115,33 @@ class Fleet:
         if endpoint.name in self._names:
             raise ValueError(f"`name` must be unique in the fleet, but got name={endpoint.name!r} again")
         host = self._hosts.setdefault(endpoint.host, Host())
-        seat = seat_of(endpoint, host)
+        member = member_of(endpoint, host)
         if self.refused(endpoint):
-            seat.targets = frozenset()  # it may stay, and has no work
-        host.add(seat)
-        self._seats[endpoint] = seat
+            member.targets = frozenset()  # it may stay, and has no work
+        host.add(member)
+        self._members[endpoint] = member
         self._names.add(endpoint.name)
-        if not seat.builds:
-            self._devices.update(seat.targets)
-        self._offer(seat)
+        if not member.builds:
+            self._devices.update(member.targets)
+        self._offer(member)
         self._changed = True
-        log.info("%s joins", seat)
+        log.info("%s joins", member)
         self._wake()
 
     def leave(self, endpoint: Builder | Device) -> None:
         """Takes a machine out: what it does is given to another one, and it is closed. Nothing if it left before."""
-        seat = self._seats.pop(endpoint, None)
-        if seat is None:
+        member = self._members.pop(endpoint, None)
+        if member is None:
             return
-        log.info("%s leaves", seat)
+        log.info("%s leaves", member)
         self._names.discard(endpoint.name)
-        seat.host.remove(seat)
-        if not seat.builds:
-            self._devices.subtract(seat.targets)
-        self._withdraw(seat)
+        member.host.remove(member)
+        if not member.builds:
+            self._devices.subtract(member.targets)
+        self._withdraw(member)
         self._changed = True
-        seat.gone.set()
-        for task in seat.tasks:
+        member.gone.set()
+        for task in member.tasks:
             task.cancel()
         self._forget_host(endpoint.host)
         self._in_background(self._close_endpoint(endpoint))
@@ -149,8 +149,8 @@ class Fleet:
 
     async def left(self, endpoint: Builder | Device) -> None:
         """Waits until a machine has left, by `leave` or because it was lost; at once if it is not in the fleet."""
-        if endpoint in self._seats:
-            await self._seats[endpoint].gone.wait()
+        if endpoint in self._members:
+            await self._members[endpoint].gone.wait()
 
     def refused(self, endpoint: Builder | Device) -> bool:
         """Whether a machine of this name was not believed: it gets no more trials."""
@@ -159,7 +159,7 @@ class Fleet:
     @property
     def endpoints(self) -> Sequence[Builder | Device]:
         """What is in the fleet now."""
-        return tuple(self._seats)
+        return tuple(self._members)
 
     def start(self, providers: Iterable[Provider]) -> None:
         """Lets providers bring machines."""
@@ -185,11 +185,11 @@ class Fleet:
             await asyncio.wait_for(self._news.wait(), timeout)
 
     def cancel(self) -> None:
-        """Forgets all trials; what is under way is told so by cancelling its coroutine."""
+        """Forgets all trials; what is under way is cancelled by its coroutine."""
         self._waiting.clear()
         self._built.clear()
-        for seat in self._busy:
-            for task, work in seat.tasks.items():
+        for member in self._busy:
+            for task, work in member.tasks.items():
                 work.forgotten = True
                 task.cancel()
         self._watch()
@@ -201,7 +201,7 @@ class Fleet:
         for task in self._providers:
             task.cancel()
         await self._wait_for(self._providers)  # until then endpoints may join
-        for endpoint in list(self._seats):
+        for endpoint in list(self._members):
             self.leave(endpoint)
         await self._wait_for(self._background)
 
@@ -213,112 +213,109 @@ class Fleet:
 
     # What happens at an endpoint
 
-    def _begin(self, seat: Seat, work: Work) -> None:
+    def _begin(self, member: Member, work: Work) -> None:
         """Gives a trial to an endpoint."""
-        if seat.builds:
+        if member.builds:
             self._building[_target(work)] += 1
-            coroutine = cast(Builder, seat.endpoint).build(work.trial)
+            coroutine = cast(Builder, member.endpoint).build(work.trial)
         else:
-            best = min(work.trial.best_seconds or math.inf, self._best.get(work.trial.family, math.inf))
-            device = cast(Device, seat.endpoint)
-            coroutine = device.run(work.trial, work.module, best if best < math.inf else None)
-        self._withdraw(seat)
-        seat.free -= 1
-        self._offer(seat)
-        host = seat.host
-        host.alone += seat.alone
-        host.shared += not seat.alone
-        host.begun += seat.alone or seat.builds
-        self._busy.add(seat)
+            device = cast(Device, member.endpoint)
+            coroutine = device.run(work.trial, work.module, self._best.limit(work.trial))
+        self._withdraw(member)
+        member.free -= 1
+        self._offer(member)
+        host = member.host
+        host.alone += member.alone
+        host.shared += not member.alone
+        host.begun += member.alone or member.builds
+        self._busy.add(member)
         task = asyncio.get_running_loop().create_task(coroutine)
-        seat.tasks[task] = work
+        member.tasks[task] = work
         work.begun = now()
-        task.add_done_callback(partial(self._ended, seat))
+        task.add_done_callback(partial(self._ended, member))
 
-    def _ended(self, seat: Seat, task: asyncio.Task[Answer]) -> None:
+    def _ended(self, member: Member, task: asyncio.Task[Answer]) -> None:
         """Takes note that an endpoint is done with a trial, one way or another."""
-        work = seat.tasks.pop(task)
-        if seat.builds:
+        work = member.tasks.pop(task)
+        if member.builds:
             self._building[_target(work)] -= 1
-        seat.host.alone -= seat.alone
-        seat.host.shared -= not seat.alone
-        if not seat.tasks:
-            self._busy.discard(seat)
-        self._withdraw(seat)
-        seat.free += 1
-        if not seat.gone.is_set():
-            self._offer(seat)
-        self._forget_host(seat.endpoint.host)
+        member.host.alone -= member.alone
+        member.host.shared -= not member.alone
+        if not member.tasks:
+            self._busy.discard(member)
+        self._withdraw(member)
+        member.free += 1
+        if not member.gone.is_set():
+            self._offer(member)
+        self._forget_host(member.endpoint.host)
         self._wake()
         try:
-            self._settle(seat, work, task)
+            self._settle(member, work, task)
         except Exception as error:  # an answer that is none; in a callback it would go unseen
-            self._broken(seat, error)
+            self._broken(member, error)
 
-    def _settle(self, seat: Seat, work: Work, task: asyncio.Task[Answer]) -> None:
+    def _settle(self, member: Member, work: Work, task: asyncio.Task[Answer]) -> None:
         """Makes of an endpoint's answer what comes next for the trial."""
         error = None if task.cancelled() else task.exception()
-        if task.cancelled() or (seat.gone.is_set() and isinstance(error, (EndpointLost, PoolError))):
-            self._lost(seat, work, str(error or "it was taken out of the fleet"))
+        if task.cancelled() or (member.gone.is_set() and isinstance(error, (EndpointLost, PoolError))):
+            self._lost(member, work, str(error or "it was taken out of the fleet"))
         elif isinstance(error, EndpointRefused):
-            self._refuse(seat, work, str(error))
+            self._refuse(member, work, str(error))
         elif isinstance(error, EndpointLost):
-            self.leave(seat.endpoint)
-            self._lost(seat, work, str(error))
+            self.leave(member.endpoint)
+            self._lost(member, work, str(error))
         elif isinstance(error, PoolError):
-            self._unfit(seat, work, error)
+            self._unfit(member, work, error)
         elif isinstance(error, Exception):
-            self._broken(seat, error)
+            self._broken(member, error)
         elif error is not None:
             raise error
         elif not work.forgotten:
-            self._answered(seat, work, task.result())
+            self._answered(member, work, task.result())
 
-    def _answered(self, seat: Seat, work: Work, answer: Answer) -> None:
+    def _answered(self, member: Member, work: Work, answer: Answer) -> None:
         try:
-            result = let_in(seat, work, answer, now() - work.begun)
+            result = validated(member, work, answer, now() - work.begun)
         except OutcomeError as error:
-            self._refuse(seat, work, str(error))
+            self._refuse(member, work, str(error))
             return
         if result is None:
             self._built[_target(work)].append(work)
             return
-        if result.ok:
-            family = work.trial.family
-            self._best[family] = min(result.seconds, self._best.get(family, math.inf))
+        self._best.add(result)
         self._report(result)
 
-    def _lost(self, seat: Seat, work: Work, why: str) -> None:
+    def _lost(self, member: Member, work: Work, why: str) -> None:
         """Queues a trial again, in front, unless it has cost too many machines."""
         if work.forgotten:
             return
         work.losses += 1
-        self._last_loss = f"{seat} was lost: {why}"
+        self._last_loss = f"{member} was lost: {why}"
         log.warning("%s, with trial %d", self._last_loss, work.index)
         if work.losses < LOSSES:
-            (self._waiting if seat.builds else self._built)[_target(work)].appendleft(work)
+            (self._waiting if member.builds else self._built)[_target(work)].appendleft(work)
             return
-        message = f"{work.losses} machines were lost with this trial; the last one: {seat}: {why}"
+        message = f"{work.losses} machines were lost with this trial; the last one: {member}: {why}"
         lost = {"error": ErrorClass.lost, "message": message[:MOST_TEXT]}
-        self._report(result_of(work, lost, built=seat.builds, host=seat.description))
+        self._report(result_of(work, lost, built=member.builds, host=member.description))
 
-    def _refuse(self, seat: Seat, work: Work, why: str) -> None:
-        """An endpoint that is not to be believed leaves for good; the trial is not to blame, however many it meets."""
-        self._refused.add(seat.endpoint.name)
+    def _refuse(self, member: Member, work: Work, why: str) -> None:
+        """An endpoint whose answer is invalid leaves for good, which does not count as a loss of the trial."""
+        self._refused.add(member.endpoint.name)
         work.losses -= 1
-        told = f"what it says of a trial must be possible, but {why}; it is given nothing more in this run"
-        self._unfit(seat, work, PoolError(f"{seat}: {told}"), told)
+        sentence = f"what it says of a trial must be possible, but {why}; it is given nothing more in this run"
+        self._unfit(member, work, PoolError(f"{member}: {sentence}"), sentence)
 
-    def _unfit(self, seat: Seat, work: Work, error: PoolError, why: str = "") -> None:
+    def _unfit(self, member: Member, work: Work, error: PoolError, why: str = "") -> None:
         """An endpoint that cannot work leaves; if it was the last of its kind the user has to know."""
-        self.leave(seat.endpoint)
-        others = [other for other in self._seats.values() if other.builds == seat.builds]
+        self.leave(member.endpoint)
+        others = [other for other in self._members.values() if other.builds == member.builds]
         if not any(_target(work) in other.targets for other in others):
             self._give_up(error)
-        self._lost(seat, work, why or str(error))
+        self._lost(member, work, why or str(error))
 
-    def _broken(self, seat: Seat, error: Exception) -> None:
-        self._give_up(failure(f"{seat} must answer or be lost", error))
+    def _broken(self, member: Member, error: Exception) -> None:
+        self._give_up(failure(f"{member} must answer or be lost", error))
 
     # What is next
 
@@ -346,30 +343,30 @@ class Fleet:
         self._assign(self._waiting, self._free_builder)
         self._watch()
 
-    def _assign(self, queues: dict[str, deque[Work]], find: Callable[[str], Seat | None]) -> None:
+    def _assign(self, queues: dict[str, deque[Work]], find: Callable[[str], Member | None]) -> None:
         """Gives the queues' trials away, in the order of submission."""
         served = {target for target, queue in queues.items() if queue}
         while served:
             target = min(served, key=lambda target: queues[target][0].index)
-            seat = find(target)
-            if seat is not None:
-                self._begin(seat, queues[target].popleft())
-            if seat is None or not queues[target]:
+            member = find(target)
+            if member is not None:
+                self._begin(member, queues[target].popleft())
+            if member is None or not queues[target]:
                 served.remove(target)
 
-    def _free_device(self, target: str) -> Seat | None:
-        return next((seat for seat in self._free[False][target] if seat.host.admits(seat)), None)
+    def _free_device(self, target: str) -> Member | None:
+        return next((member for member in self._free[False][target] if member.host.admits(member)), None)
 
-    def _free_builder(self, target: str) -> Seat | None:
+    def _free_builder(self, target: str) -> Member | None:
         """A builder that has room, rather one on a host where it keeps no timing waiting."""
         if not self._room(target):
             return None
         second = None
-        for seat in self._free[True][target]:
-            if seat.host.admits(seat):
-                if not seat.host.contended:
-                    return seat
-                second = second or seat
+        for member in self._free[True][target]:
+            if member.host.admits(member):
+                if not member.host.contended:
+                    return member
+                second = second or member
         return second
 
     def _room(self, target: str) -> bool:
@@ -378,8 +375,8 @@ class Fleet:
         return ahead < max(self.settings.batch, self._devices[target])
 
     def _choose_phase(self, host: Host) -> None:
-        """Lets builds and timings take turns on a host, in batches: each change waits for what is under way."""
-        ready = any(self._built[target] for seat in host.seats if seat.alone for target in seat.targets)
+        """Alternates builds and timings on a host, in batches: each change waits for what is under way."""
+        ready = any(self._built[target] for member in host.members if member.alone for target in member.targets)
         spent = host.begun >= self.settings.batch
         if host.phase == "shared":
             if ready and (spent or not self._can_build(host)):
@@ -388,23 +385,24 @@ class Fleet:
             host.enter("shared")
 
     def _can_build(self, host: Host) -> bool:
-        targets = {target for seat in host.seats if seat.builds for target in seat.targets}
+        targets = {target for member in host.members if member.builds for target in member.targets}
         return any(self._waiting[target] and self._room(target) for target in targets)
 
     def _is_needed(self, host: Host) -> bool:
         """Whether something waits for the work that cannot go on beside timings of this host."""
-        for seat in host.seats:
-            if not seat.alone and not seat.builds and any(self._built[target] for target in seat.targets):
+        for member in host.members:
+            if not member.alone and not member.builds and any(self._built[target] for target in member.targets):
                 return True
         if not self._can_build(host):
             return False
         elsewhere = {
             target
-            for seat in self._seats.values()
-            if seat.builds and seat.host is not host and not (seat.host.contended and seat.host.phase == "alone")
-            for target in seat.targets
+            for member in self._members.values()
+            if member.builds and member.host is not host
+            if not (member.host.contended and member.host.phase == "alone")
+            for target in member.targets
         }
-        here = {target for seat in host.seats if seat.builds for target in seat.targets}
+        here = {target for member in host.members if member.builds for target in member.targets}
         return any(self._waiting[target] and target not in elsewhere for target in here)
 
     # Whether it goes on at all
@@ -419,15 +417,16 @@ class Fleet:
         elif not self._providers:
             self._give_up(self._want("now that no provider is left to bring one"))
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(min(PATIENCE, self.settings.start_timeout), self._tell)
+            soon = min(NOTICE_SECONDS, self.settings.start_timeout)
+            self._timer = asyncio.get_running_loop().call_later(soon, self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Says which machine is waited for, and goes on waiting."""
         limit = self.settings.start_timeout
-        if limit > PATIENCE:
+        if limit > NOTICE_SECONDS:
             role, target, joined = self._missing()
             log.warning("waiting for a %s for target=%r, at most %g s; there is %s so far", role, target, limit, joined)
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, limit - PATIENCE), self._timed_out)
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, limit - NOTICE_SECONDS), self._timed_out)
 
     def _timed_out(self) -> None:
         self._give_up(self._want(f"within {self.settings.start_timeout:g} s"))
@@ -440,7 +439,7 @@ class Fleet:
             for target, queue in queues.items()
             if queue and (role == "device" or self._room(target))
         )  # there is one: all others would have been started
-        return role, target, ", ".join(map(str, self._seats.values())) or "none at all"
+        return role, target, ", ".join(map(str, self._members.values())) or "none at all"
 
     def _want(self, when: str) -> PoolError:
         """Says what machine is missing."""
@@ -455,24 +454,24 @@ class Fleet:
     # Small parts
 
     def _find_capacity(self) -> int:
-        devices = [seat for seat in self._seats.values() if not seat.builds and seat.targets]
-        if all(seat.alone and seat.endpoint.host == machine_name() for seat in devices):
+        devices = [member for member in self._members.values() if not member.builds and member.targets]
+        if all(member.alone and member.endpoint.host == machine_name() for member in devices):
             return 1
-        slots = sum(cast(Builder, seat.endpoint).slots for seat in self._seats.values() if seat.builds)
+        slots = sum(cast(Builder, member.endpoint).slots for member in self._members.values() if member.builds)
         return 2 * len(devices) + slots
 
-    def _offer(self, seat: Seat) -> None:
-        if seat.free:
-            for target in seat.targets:
-                self._free[seat.builds][target][seat] = None
+    def _offer(self, member: Member) -> None:
+        if member.free:
+            for target in member.targets:
+                self._free[member.builds][target][member] = None
 
-    def _withdraw(self, seat: Seat) -> None:
-        for target in seat.targets:
-            self._free[seat.builds][target].pop(seat, None)
+    def _withdraw(self, member: Member) -> None:
+        for target in member.targets:
+            self._free[member.builds][target].pop(member, None)
 
     def _forget_host(self, name: str) -> None:
         host = self._hosts.get(name)
-        if host is not None and not host.seats and host.idle:
+        if host is not None and not host.members and host.idle:
             del self._hosts[name]
 
     def _provider_ended(self, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""What runs inside Ray's worker processes: a thin actor around `Workplace`, spoken to with frames of `measure.wire`."""
+"""What runs in Ray's processes: a thin actor around a `BlockingWorker`, spoken to with frames of `measure.wire`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import queue
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from measure.blocking_worker import BlockingWorker, Cancelled
 from measure.errors import PoolError
 from measure.host import allowed_cores, describe_host, machine_name
 from measure.hostlock import HostLock
 from measure.pool import Trial
 from measure.ray.settings import workplace_from_json
 from measure.wire import pack, unpack
-from measure.workplace import Cancelled, Workplace
 
 _PHASES: dict[str, str] = {"build": "build", "share": "build", "run": "time"}
 
@@ -39,9 +39,9 @@ class Actor:
             cores = allowed_cores()
             os.sched_setaffinity(0, {cores[number % len(cores)]})
         chosen = workplace_from_json(settings)
-        self._free: queue.SimpleQueue[tuple[Workplace, HostLock]] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[tuple[BlockingWorker, HostLock]] = queue.SimpleQueue()
         for _ in range(slots):
-            place = Workplace("build" if role == "build" else "run", chosen)
+            place = BlockingWorker("build" if role == "build" else "run", chosen)
             self._free.put((place, HostLock(chosen.host_lock)))
         self._cancelled: set[int] = set()
 

@@ -10,11 +10,11 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from measure.blocking_worker import Answer
 from measure.errors import PoolError
 from measure.fleet.endpoint import EndpointLost, EndpointRefused
 from measure.pool import Trial
 from measure.wire import pack, unpack
-from measure.workplace import Answer
 
 _JOBS = itertools.count()
 

@@ -37,6 +37,11 @@ class RayPool(FleetPool):
         self._start()
         return super().__enter__()
 
+    @classmethod
+    def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> RayPool:
+        """See `ray_pool`."""
+        return ray_pool(spec, token_file, tls_ca)
+
 
 def ray_pool(
     spec: str, token_file: str | os.PathLike[str] | None = None, ca: str | os.PathLike[str] | None = None

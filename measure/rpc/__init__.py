@@ -6,5 +6,5 @@ from search_space.extras import require
 
 require("measuring by RPC", "grpc")
 
-# Connections that are cut are told of by us, once and in a sentence; gRPC reads this when it is imported.
+# Connections that are cut are reported by us, once and in a sentence; gRPC reads this when it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from measure.arrays import unpack_arrays
+from measure.blocking_worker import Answer
 from measure.check import Oracle
 from measure.errors import ErrorClass, PoolError
-from measure.examination import References
 from measure.fleet.endpoint import EndpointLost, EndpointRefused
 from measure.interface import load_executor
+from measure.output_check import References
 from measure.pool import Trial
 from measure.rpc.jobs import Greeting, JobClient, greet, read_greeting
 from measure.rpc.settings import Check, RpcSettings
 from measure.rpc.transport import Connection
-from measure.workplace import Answer
 
 
 class RpcDevice:

@@ -9,16 +9,16 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from measure.blocking_worker import Answer
 from measure.errors import ErrorClass, OutcomeError, PoolError
 from measure.fleet.endpoint import EndpointLost, EndpointRefused
 from measure.outcome import read
 from measure.rpc.protocol import MAX_WAIT, ProtocolError, check_description, get
 from measure.rpc.settings import RpcSettings
 from measure.rpc.transport import Busy, CallError, Connection, Forgotten, Garbled, Refused, Rejected, Unreachable
-from measure.workplace import Answer
 
 _SUBMISSIONS = 5
 """Times that a job is submitted anew to a server that has forgotten it."""
@@ -78,11 +78,8 @@ def read_greeting(reply: Mapping[str, Any]) -> Greeting:
     Raises:
         PoolError: it is not what a worker says.
     """
-    kinds: dict[str, type[Any]] = {
-        **dict.fromkeys(("name", "key", "target", "host", "session", "instance"), str),
-        "exclusive": bool,
-        "description": dict,
-    }
+    kinds: dict[str, type[Any]] = {item.name: str for item in fields(Greeting)}
+    kinds |= {"exclusive": bool, "description": dict}
     try:
         greeting = Greeting(**{name: get(reply, name, kind) for name, kind in kinds.items()})
         check_description(greeting.description)
@@ -219,8 +216,8 @@ class JobClient:
 
     async def _submit(self, session: str, request: Mapping[str, Any], blob: bytes) -> None:
         limit = self.settings.call_timeout + len(blob) / _BYTES_PER_SECOND
-        told = {**request, "session": session, "fetched": self._fetched}
-        await self._connection.call("Submit", told, blob, limit)
+        data = {**request, "session": session, "fetched": self._fetched}
+        await self._connection.call("Submit", data, blob, limit)
         self._fetched = []
 
     async def _poll(self, session: str, job: str) -> tuple[dict[str, Any], bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from measure.errors import PoolError
@@ -33,21 +32,21 @@ class RpcPool(FleetPool):
     ) -> None:
         super().__init__([LocalBuilders(settings=local), RpcProvider(addresses, settings)], fleet)
 
+    @classmethod
+    def of(cls, spec: str, token_file: str | None = None, tls_ca: str | None = None) -> RpcPool:
+        """The pool of `rpc://HOST:PORT?key=NAME`, see `settings.parse_addresses`.
 
-def rpc_pool(spec: str, token_file: str | os.PathLike[str] | None, ca: str | os.PathLike[str] | None = None) -> RpcPool:
-    """The pool of `rpc://HOST:PORT?key=NAME`, see `settings.parse_addresses`.
+        Args:
+            spec: addresses.
+            token_file: file with the token of all of them.
+            tls_ca: PEM file of certificates that sign theirs; None: not encrypted.
 
-    Args:
-        spec: addresses.
-        token_file: file with the token of all of them.
-        ca: PEM file of certificates that sign theirs; None: not encrypted.
-
-    Raises:
-        ValueError: `spec` is not of this form.
-        PoolError: no token, or certificates that cannot be read.
-    """
-    addresses = parse_addresses(spec)
-    if token_file is None:
-        raise PoolError("`token_file` must name a file with the token of the RPC devices, but got token_file=None")
-    certificates = None if ca is None else read_certificates(ca, "tls_ca")
-    return RpcPool(addresses, RpcSettings(read_token(token_file), certificates))
+        Raises:
+            ValueError: `spec` is not of this form.
+            PoolError: no token, or certificates that cannot be read.
+        """
+        addresses = parse_addresses(spec)
+        if token_file is None:
+            raise PoolError("`token_file` must name a file with the token of the RPC devices, but got token_file=None")
+        certificates = None if tls_ca is None else read_certificates(tls_ca, "tls_ca")
+        return cls(addresses, RpcSettings(read_token(token_file), certificates))

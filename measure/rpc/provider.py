@@ -12,7 +12,7 @@ from typing import Any
 
 from measure.errors import PoolError
 from measure.fleet.scheduler import Fleet
-from measure.patience import Patience
+from measure.notices import WaitNotice
 from measure.rpc.client import RpcDevice
 from measure.rpc.jobs import greet, read_greeting
 from measure.rpc.protocol import MAX_LEASE, MAX_WAIT, get
@@ -68,7 +68,7 @@ class RpcProvider:
         await asyncio.Event().wait()  # there is nothing to be had here any more
 
     async def _greet(self, connection: Connection, address: RpcAddress) -> Mapping[str, Any]:
-        start, warned, patience = time.monotonic(), False, Patience()
+        start, warned, patience = time.monotonic(), False, WaitNotice()
         while True:
             try:
                 reply = await greet(connection, self.settings)
@@ -166,8 +166,8 @@ class _Leases:
                 self._provider.refused.add(place)
             broken = not device.recalled or place in self._provider.refused
         except (CallError, PoolError, ValueError) as error:
-            told = log.debug if place in self._provider.refused else log.warning
-            told("%s cannot be used: %s", place, error)
+            report = log.debug if place in self._provider.refused else log.warning
+            report("%s cannot be used: %s", place, error)
             broken = True
         finally:
             self._held.pop(lease, None)

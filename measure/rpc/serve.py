@@ -1,4 +1,4 @@
-"""The processes of a worker and of a tracker: serve until they are told to end."""
+"""The processes of a worker and of a tracker: serve until a signal ends them."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ async def serve_device(
         tracker: `HOST:PORT` to register at; None: none.
         announce: `HOST:PORT` by which clients reach the device; None: where it listens, or as the tracker sees it.
         settings: token and certificates of the tracker; None: the token of `listen`.
-        say: told one line when it serves.
+        say: is called with one line when it serves.
 
     Raises:
         PoolError: the address cannot be had, the device cannot work, or the tracker refuses it.
     """
-    told = ending()
+    stop = ending()
     server = RpcServer(device, listen, key)
     try:
         place = await server.start()
         say(f"serving {device.spec}{f' as {key}' if key else ''} on {place}")
-        duties: list[Coroutine[Any, Any, Any]] = [told.wait()]
+        duties: list[Coroutine[Any, Any, Any]] = [stop.wait()]
         if tracker is not None:
             settings = settings or RpcSettings(listen.token)
             duties.append(_register(Connection(tracker, settings), server.instance, key, announce or place))
@@ -72,16 +72,16 @@ async def serve_tracker(listen: Listen, lease: float = 10.0, say: Callable[[str]
     Args:
         listen: where and for whom.
         lease: seconds after which silent workers and clients are forgotten.
-        say: told one line when it serves.
+        say: is called with one line when it serves.
 
     Raises:
         PoolError: the address cannot be had.
     """
-    told = ending()
+    stop = ending()
     tracker = Tracker(listen, lease)
     try:
         say(f"tracking devices on {await tracker.start()}")
-        await told.wait()
+        await stop.wait()
     finally:
         await tracker.close()
 

@@ -7,11 +7,11 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, get_args
 
+from measure.blocking_worker import Answer, BlockingWorker
 from measure.errors import ErrorClass, PoolError
 from measure.fleet.endpoint import EndpointLost
 from measure.fleet.local import LocalDevice
@@ -30,7 +30,6 @@ from measure.rpc.protocol import (
 )
 from measure.rpc.service import Full, Handler, Listen, NotFound, Request, Service
 from measure.rpc.settings import Check
-from measure.workplace import Answer, Workplace
 
 _ROOM = 64 << 10  # bytes of a message that are not its blob
 _TRIAL_FIELDS = {
@@ -42,7 +41,7 @@ _TRIAL_FIELDS = {
 }
 
 Reply = tuple[Mapping[str, Any], bytes]
-Use = Callable[[Workplace, Callable[[], bool]], Answer]
+Use = Callable[[BlockingWorker, Callable[[], bool]], Answer]
 
 
 @dataclass
@@ -74,7 +73,7 @@ class _Session:
             job.task.cancel()
 
 
-class RpcServer:
+class RpcServer(Service):
     """Serves one device to clients that have the token; jobs of all sessions take turns, first come, first served.
 
     Args:
@@ -84,7 +83,6 @@ class RpcServer:
 
     Attributes:
         instance: random name of this server's life; another one after a restart.
-        place: `HOST:PORT` once it has started.
     """
 
     def __init__(self, device: LocalDevice, listen: Listen, key: str = "") -> None:
@@ -92,7 +90,6 @@ class RpcServer:
         self.instance = uuid.uuid4().hex
         self._sessions: dict[str, _Session] = {}
         self._turn = asyncio.Lock()  # wakes its waiters in the order in which they came
-        self._ending: asyncio.Task[None] | None = None
         handlers: dict[str, Handler] = {
             "Hello": self._hello,
             "Submit": self._submit,
@@ -102,12 +99,7 @@ class RpcServer:
             "Renew": self._renew,
             "Close": self._close,
         }
-        self._service = Service(listen, handlers)
-
-    @property
-    def place(self) -> str:
-        """`HOST:PORT` that it listens on."""
-        return self._service.place
+        super().__init__(listen, handlers)
 
     async def start(self) -> str:
         """Begins to serve; `HOST:PORT` with the port that it got.
@@ -116,15 +108,11 @@ class RpcServer:
             PoolError: the address cannot be had, or the device has no process.
         """
         await self.device.start()
-        place = await self._service.start()
-        self._ending = asyncio.create_task(self._end_leases())
-        return place
+        return await super().start()
 
     async def close(self) -> None:
         """Ends the jobs and the device's process; may be called twice."""
-        await self._service.close()
-        if self._ending is not None:
-            self._ending.cancel()
+        await super().close()
         for session in list(self._sessions):
             self._drop(session)
         await self.device.close()
@@ -238,10 +226,10 @@ class RpcServer:
             raise ProtocolError(f"`check` must be one of {', '.join(get_args(Check))}, but got check={check!r}")
         own_trial, module = self.device.own(trial), request.blob
 
-        def use(workplace: Workplace, unwanted: Callable[[], bool]) -> Answer:
+        def use(worker: BlockingWorker, unwanted: Callable[[], bool]) -> Answer:
             if fresh:
-                workplace.retire()
-            return workplace.run(own_trial, module, best, unwanted, check == "device")
+                worker.retire()
+            return worker.run(own_trial, module, best, unwanted, check == "device")
 
         return use
 
@@ -255,7 +243,7 @@ class RpcServer:
         module = session.modules[digest]
         call |= {"module_bytes": len(module), "target": self.device.spec}
         blob = module + request.blob
-        return lambda workplace, unwanted: workplace.call({"call": call}, blob, timeout, unwanted)
+        return lambda worker, unwanted: worker.call({"call": call}, blob, timeout, unwanted)
 
     async def _work(self, job: _Job, use: Use) -> Answer:
         async with self._turn:
@@ -295,11 +283,8 @@ class RpcServer:
             for job in list(session.jobs):
                 session.forget(job)
 
-    async def _end_leases(self) -> None:
+    def expire(self) -> None:
         """Kills the jobs of clients that were not heard of for their lease."""
-        with suppress(asyncio.CancelledError):
-            while True:
-                await asyncio.sleep(0.1)
-                now = time.monotonic()
-                for name in [name for name, session in self._sessions.items() if session.expires < now]:
-                    self._drop(name)
+        now = time.monotonic()
+        for name in [name for name, session in self._sessions.items() if session.expires < now]:
+            self._drop(name)

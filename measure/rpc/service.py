@@ -93,13 +93,22 @@ class Service:
     Args:
         listen: where and for whom.
         handlers: by name of the call.
+        period: seconds between calls of `expire`.
+
+    Attributes:
+        place: `HOST:PORT` that it listens on, once it has started.
     """
 
-    def __init__(self, listen: Listen, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, listen: Listen, handlers: Mapping[str, Handler], period: float = 0.1) -> None:
         self._listen = listen
         self._handlers = handlers
+        self._period = period
         self._server: Any = None
+        self._expiring: asyncio.Task[None] | None = None
         self.place = ""
+
+    def expire(self) -> None:
+        """Ends what the other side was not heard of for too long to keep; by default nothing."""
 
     async def start(self) -> str:
         """Begins to listen; `HOST:PORT` with the port that it got.
@@ -108,7 +117,7 @@ class Service:
             PoolError: the address cannot be had.
         """
         self._server = grpc.aio.server(
-            interceptors=(_Gate(self._listen.token),), options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS
+            interceptors=(_Authentication(self._listen.token),), options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS
         )
         methods = {name: grpc.unary_unary_rpc_method_handler(_answering(each)) for name, each in self._handlers.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
@@ -122,6 +131,7 @@ class Service:
             raise PoolError(f"`listen` must be an address to be had, but got {self._listen.place}: {error}") from None
         await self._server.start()
         self.place = f"{self._listen.place.rpartition(':')[0]}:{port}"
+        self._expiring = asyncio.create_task(self._keep_expiring())
         return self.place
 
     async def close(self) -> None:
@@ -129,9 +139,16 @@ class Service:
         if self._server is not None:
             await self._server.stop(None)
             self._server = None
+        if self._expiring is not None:
+            self._expiring.cancel()
+
+    async def _keep_expiring(self) -> None:
+        while True:
+            await asyncio.sleep(self._period)
+            self.expire()
 
 
-class _Gate(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
+class _Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
     """Lets in who has the token and the version.
 
     What is refused gets a handler for a stream of messages, so that none is read: the system's buffers are all that a
@@ -179,8 +196,8 @@ def _answering(handler: Handler) -> Callable[[bytes, Any], Awaitable[bytes]]:
 
 def ending() -> asyncio.Event:
     """Is set when this process is asked to end, by SIGTERM or SIGINT; in the main thread."""
-    told = asyncio.Event()
+    signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
-    return told
+        loop.add_signal_handler(number, signalled.set)
+    return signalled

@@ -9,27 +9,27 @@ from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from hashlib import sha256
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from measure.arrays import pack_arrays, unpack_arrays
+from measure.blocking_worker import Answer
+from measure.closing import Closing
 from measure.errors import ErrorClass, PoolError, TrialFailure
 from measure.fleet.endpoint import EndpointLost
 from measure.outcome import check_latencies, read
 from measure.rpc.jobs import JobClient, greet, read_greeting
 from measure.rpc.settings import RpcSettings, parse_addresses, read_certificates, read_token
 from measure.rpc.transport import CallError, Connection
-from measure.workplace import Answer
 from search_space.workloads import Workload
 from targets.base import Module
 
 T = TypeVar("T")
 
 
-class RpcSession:
+class RpcSession(Closing):
     """A worker's device for use by hand; a context manager, whose methods block and belong to one thread.
 
     Args:
@@ -102,14 +102,6 @@ class RpcSession:
         self._alive.cancel()
         self._wait(self._jobs.close())
         self._stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def perform(self, request: Mapping[str, Any], blob: bytes, kernel: RemoteKernel) -> Answer:
         """Lets the device do a job with an uploaded kernel; see `JobClient.perform`.
@@ -226,7 +218,7 @@ class RemoteKernel:
             raise TrialFailure(answer.error, str(answer.header.get("message", "")))
         try:
             (output,) = unpack_arrays([answer.header.get("output")], answer.blob)
-            latencies = read(answer.header).get("latencies", ())
+            latencies = read(answer.header)[0].get("latencies", ())
             if iterations:
                 check_latencies(latencies)
             return output, np.array(latencies, np.float64)

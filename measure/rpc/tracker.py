@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from measure.rpc.protocol import MAX_WAIT, ProtocolError
-from measure.rpc.service import Full, Listen, Request, Service
+from measure.rpc.service import Full, Handler, Listen, Request, Service
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class _Wish:
     lease: _Lease | None = None
 
 
-class Tracker:
+class Tracker(Service):
     """Gives out devices.
 
     The highest priority is served first, among equals who asked first. When no device is free, one is recalled from a
@@ -78,34 +78,15 @@ class Tracker:
         self._devices: dict[str, _Device] = {}  # instance -> device
         self._leases: dict[str, _Lease] = {}
         self._wishes: dict[str, _Wish] = {}  # request -> in the order of asking
-        self._ending: asyncio.Task[None] | None = None
-        self._service = Service(
-            listen,
-            {
-                "Hello": self._hello,
-                "Register": self._register,
-                "Withdraw": self._withdraw,
-                "Ask": self._ask,
-                "Renew": self._renew,
-                "Release": self._release,
-            },
-        )
-
-    async def start(self) -> str:
-        """Begins to serve; `HOST:PORT` with the port that it got.
-
-        Raises:
-            PoolError: the address cannot be had.
-        """
-        place = await self._service.start()
-        self._ending = asyncio.create_task(self._end_leases())
-        return place
-
-    async def close(self) -> None:
-        """Hangs up on everybody; may be called twice."""
-        await self._service.close()
-        if self._ending is not None:
-            self._ending.cancel()
+        handlers: dict[str, Handler] = {
+            "Hello": self._hello,
+            "Register": self._register,
+            "Withdraw": self._withdraw,
+            "Ask": self._ask,
+            "Renew": self._renew,
+            "Release": self._release,
+        }
+        super().__init__(listen, handlers, min(0.2, lease / 10))
 
     async def _hello(self, request: Request) -> Reply:
         return {"role": "tracker", "lease": self.lease}, b""
@@ -218,21 +199,18 @@ class Tracker:
         if device.lease is not None:
             self._end(device.lease)
 
-    async def _end_leases(self) -> None:
+    def expire(self) -> None:
         """Forgets workers and clients that are not heard of any more."""
-        with suppress(asyncio.CancelledError):
-            while True:
-                await asyncio.sleep(min(0.2, self.lease / 10))
-                now = time.monotonic()
-                for device in [device for device in self._devices.values() if device.expires < now]:
-                    log.info("%s is silent", device.place)
-                    self._forget(device)
-                for lease in [lease for lease in self._leases.values() if lease.expires < now]:
-                    log.info("%s is taken back from %s", lease.device.place, lease.client)
-                    self._end(lease)
-                for name in [name for name, wish in self._wishes.items() if wish.lease is None and wish.expires < now]:
-                    del self._wishes[name]
-                self._match()
+        now = time.monotonic()
+        for device in [device for device in self._devices.values() if device.expires < now]:
+            log.info("%s is silent", device.place)
+            self._forget(device)
+        for lease in [lease for lease in self._leases.values() if lease.expires < now]:
+            log.info("%s is taken back from %s", lease.device.place, lease.client)
+            self._end(lease)
+        for name in [name for name, wish in self._wishes.items() if wish.lease is None and wish.expires < now]:
+            del self._wishes[name]
+        self._match()
 
 
 def _host_of(peer: str) -> str:

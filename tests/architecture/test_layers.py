@@ -15,7 +15,7 @@ LAYERS = ("search_space", "targets", "measure", "costmodel", "autotune")
 OUTSIDE = {
     "search_space": ("numpy", "ml_dtypes"),
     "targets": ("llvmlite", "capstone", "cuda"),
-    "measure": ("grpc", "orjson", "ray"),
+    "measure": ("grpc", "msgspec", "orjson", "ray"),
     "costmodel": ("sklearn", "lightgbm", "pyarrow", "threadpoolctl"),
 }
 """What each layer may import from outside the standard library, besides what those to its left may.
@@ -29,6 +29,7 @@ HEAVY = (
     "lightgbm",
     "matplotlib",
     "mlflow",
+    "msgspec",
     "onnx",
     "onnxruntime",
     "pyarrow",

@@ -19,6 +19,7 @@ from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
 from costmodel.models.base import CostModel
 from measure.errors import ErrorClass
+from measure.outcome import Outcome
 from measure.pool import MeasurePool, Trial, TrialResult
 from search_space.hardware import Hardware
 from search_space.schedule.trace import key_of
@@ -195,9 +196,9 @@ class FakePool(MeasurePool):
         self.measured.append(trial)
         self.on_results(len(self.measured))
         if self.fails(trial):
-            return [TrialResult(trial, index, error=ErrorClass.wrong_output, message="is wrong")]
+            return [TrialResult(trial, index, Outcome(error=ErrorClass.wrong_output, message="is wrong"))]
         seconds = self.answer(trial)
-        return [TrialResult(trial, index, (seconds,), seconds, spread=0.0, max_error=0.0)]
+        return [TrialResult(trial, index, Outcome((seconds,), seconds, spread=0.0, max_error=0.0))]
 
     def answer(self, trial: Trial) -> float:
         (step,) = trial.trace

@@ -21,6 +21,7 @@ from autotune.tracking.launch import Uploads
 from autotune.tracking.uploader import Upload
 from autotune.tuning.callbacks import Callback
 from autotune.units import latency
+from measure.outcome import Outcome
 from measure.pool import TrialResult
 from tests.autotune import fakes
 from tests.autotune.tracking.fake_store import World
@@ -31,7 +32,7 @@ class Lucky(fakes.HashPool):
 
     def results(self, timeout=None):
         return [
-            TrialResult(r.trial, r.index, (r.seconds,) * 4, r.seconds, spread=0.0, max_error=0.0)
+            TrialResult(r.trial, r.index, Outcome((r.seconds,) * 4, r.seconds, spread=0.0, max_error=0.0))
             for r in super().results(timeout)
         ]
 

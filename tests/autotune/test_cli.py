@@ -117,7 +117,8 @@ def test_a_record_that_cannot_be_true_is_told_and_the_others_are_gone_on_with(fo
     assert call(*given, "--trials", 3).exit_code == 0
     path = folder / "out/records.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    false = json.dumps({**json.loads(lines[1]), "seconds": -1.0}).encode() + b"\n"
+    data = json.loads(lines[1])
+    false = json.dumps({**data, "outcome": {**data["outcome"], "seconds": -1.0}}).encode() + b"\n"
     path.write_bytes(lines[0] + false + b"".join(lines[2:]))
     before = path.read_bytes()
     done = call(*given, "--trials", 4, "--resume")
@@ -204,7 +205,7 @@ def test_a_replayed_run_is_the_same_bit_for_bit(finished, monkeypatch):
     done = call("run", "small.yaml", "--pool", f"replay:{records}", "--output", "again", "--quiet")
     assert done.exit_code == 0 and done.output == ""
     keys = [
-        [record.trace_key for record in sorted(Database(path, readonly=True), key=lambda r: (is_final(r), r.order))]
+        [r.trace_key for r in sorted(Database(path, readonly=True), key=lambda r: (is_final(r), r.provenance.order))]
         for path in (records, folder / "again" / "records.jsonl")
     ]
     assert keys[0] == keys[1]

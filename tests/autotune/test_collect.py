@@ -27,11 +27,14 @@ from costmodel.dataset import Dataset, DatasetError, Split
 from costmodel.dataset.build import build
 from measure.database import Database
 from measure.errors import ErrorClass
+from measure.outcome import Outcome
 from measure.pool import TrialResult
+from measure.provenance import Kind
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from tests.autotune import fakes
+from tests.measure.helpers import changed
 
 ROOT = Path(__file__).parents[2]
 MATMUL = {"operator": "matmul", "m": 24, "n": 64, "k": 48}
@@ -49,7 +52,7 @@ class Pool(fakes.HashPool):
         found = super().results(timeout)
         failed = [result for result in found if result.trial.trace_key.endswith("0")]
         return [
-            TrialResult(result.trial, result.index, error=ErrorClass.wrong_output) if result in failed else result
+            replace(result, outcome=Outcome(error=ErrorClass.wrong_output)) if result in failed else result
             for result in found
         ]
 
@@ -113,7 +116,7 @@ def test_a_prefix_of_a_session_is_balanced(tmp_path, pools):
     session = collection.collect(config)
     assert session.interrupted and session.dataset is None and session.measured == 33
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
-        found = Counter((record.workload_key[:6], record.provenance.split()[0]) for record in database)
+        found = Counter((record.workload_key[:6], record.provenance.strategy) for record in database)
     shares = [found[name, half] / total for name, total in (("matmul", 12), ("conv2d", 24)) for half in HALVES]
     assert max(shares) - min(shares) <= 4 / 12
 
@@ -128,14 +131,14 @@ def test_it_goes_on_and_measures_nothing_twice(tmp_path, pools, monkeypatch):
     keys = [(t.workload_key, t.trace_key) for pool in pools.made for t in pool.measured]
     assert len(keys) == 48
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
-        halves = [(r.workload_key, r.trace_key, r.provenance.split()[0]) for r in database]
+        halves = [(r.workload_key, r.trace_key, r.provenance.strategy) for r in database]
     assert len(set(halves)) == 48
     once_more = collection.collect(config)
     assert once_more.measured == 0 and len(once_more.dataset) == len(session.dataset)
 
 
 class Timer:
-    """In place of `TurnTimer`: everything takes half of what the pool said, in as many bursts as there are rounds."""
+    """In place of `InterleavedTimer`: all takes half of what the pool said, in as many bursts as there are rounds."""
 
     def __init__(self, threads, turns, settings=None):
         self.turns = turns
@@ -149,7 +152,8 @@ class Timer:
     def time(self, trials, stop=lambda: False):
         seconds = [fakes.seconds_of(trial.trace_key) / 2 for trial in trials]
         return [
-            TrialResult(t, i, (s,) * self.turns.rounds, s) for i, (t, s) in enumerate(zip(trials, seconds, strict=True))
+            TrialResult(trial, place, Outcome((took,) * self.turns.rounds, took))
+            for place, (trial, took) in enumerate(zip(trials, seconds, strict=True))
         ]
 
 
@@ -161,7 +165,7 @@ def test_programs_are_timed_again_task_by_task_and_go_on_where_they_were(tmp_pat
         if "timed again  matmul" in text:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(retiming, "TurnTimer", Timer)
+    monkeypatch.setattr(retiming, "InterleavedTimer", Timer)
     once = collection.collect(config_of(tmp_path)).dataset
     worked = [int(np.isfinite(once.seconds(task)).sum()) for task in once.tasks]
     config = config_of(tmp_path)
@@ -171,7 +175,7 @@ def test_programs_are_timed_again_task_by_task_and_go_on_where_they_were(tmp_pat
     second = collection.collect(config, say=say)
     assert second.complete and second.measured == worked[1] and second.trials == second.total == 48
     with Database(tmp_path / "records.jsonl", readonly=True) as database:
-        found = [(r.workload_key, r.trace_key) for r in database if r.provenance == "again in turns"]
+        found = [(r.workload_key, r.trace_key) for r in database if r.provenance.kind is Kind.retimed]
     assert len(found) == len(set(found)) == sum(worked)
     for task in once.tasks:
         assert second.dataset.origin(task).tolist() == once.origin(task).tolist()
@@ -193,10 +197,11 @@ def test_a_dataset_takes_the_fastest_of_all_samples(tmp_path, pools):
         known = next(record for record in database if record.ok)
         slower, faster = known.seconds * 2, known.seconds / 2
         for number, seconds in enumerate((slower, faster)):
-            tag = ("again in turns", "finals")[number]
-            database.append(replace(known, latencies=(seconds, slower), seconds=(seconds + slower) / 2, provenance=tag))
+            how = {"provenance": known.provenance.again((Kind.retimed, Kind.final)[number], 0.0)}
+            database.append(changed(known, latencies=(seconds, slower), seconds=(seconds + slower) / 2, **how))
         nothing = {"latencies": (), "seconds": float("nan"), "spread": float("nan")}
-        failed = replace(known, error=ErrorClass.crash, provenance="again in turns", **nothing)
+        again = known.provenance.again(Kind.retimed, 0.0)
+        failed = changed(known, error=ErrorClass.crash, provenance=again, **nothing)
         database.append(failed)
         data = build(database, tasks_beside(tmp_path / "records.jsonl"))
     (task,) = data.tasks

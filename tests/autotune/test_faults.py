@@ -72,7 +72,7 @@ def run(*arguments: object) -> Result:
 def trials(path: Path, seed: int = 0) -> list[Record]:
     """Records of one seed in a file, timings at the end of a run left out."""
     with Database(path, readonly=True) as database:
-        return [record for record in database if record.seed == seed and not is_final(record)]
+        return [record for record in database if record.trial.seed == seed and not is_final(record)]
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
@@ -91,7 +91,8 @@ def children(pid: int) -> list[int]:
 
 def assert_measured_once(records: list[Record], count: int) -> None:
     assert len({record.trace_key for record in records}) == len(records) == count
-    assert sorted(record.order for record in records) == sorted({record.order for record in records})
+    orders = [record.provenance.order for record in records]
+    assert sorted(orders) == sorted(set(orders))
 
 
 def test_a_run_that_is_killed_loses_nothing_that_was_finished(folder: Path) -> None:
@@ -150,11 +151,11 @@ def test_two_runs_share_a_file_and_both_are_resumed(folder: Path) -> None:
     for process in (first, second):
         finish(process)
     before = [trials(records, seed) for seed in (0, 1)]
-    times = [[record.time for record in found] for found in before]
+    times = [[record.provenance.time for record in found] for found in before]
     assert max(map(min, times)) < min(map(max, times)), "they must have run at the same time"
     for found in before:
         assert_measured_once(found, 12)
-        assert sorted(record.order for record in found) == list(range(12))
+        assert sorted(record.provenance.order for record in found) == list(range(12))
     for own in keys:
         assert run(*shared, *own, "--resume", "--trials", "14").exit_code == 0
     everything = [trials(records, seed) for seed in (0, 1)]

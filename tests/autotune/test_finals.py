@@ -1,7 +1,6 @@
 """The end of a run: luck in one measurement does not decide which candidate is taken."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,21 +9,24 @@ import pytest
 from autotune.tuning.finals import ROUNDS, by_algorithm, finalists, is_final, standings
 from autotune.tuning.loop import run_rounds
 from measure.errors import ErrorClass
+from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
+from measure.provenance import Kind, Provenance
 from measure.record import Record
 from tests.autotune import fakes
+from tests.measure.helpers import changed
 
 FAILED: dict[str, Any] = {"error": ErrorClass.wrong_output, "latencies": (), "seconds": math.nan}
 
 
 def record(key: str, seconds: float, final: bool = False, algorithm: str = "direct") -> Record:
     trial = Trial({"operator": "fake"}, algorithm, [], workload_key="w", trace_key=key)
-    result = TrialResult(trial, 0, (seconds,), seconds)
-    return Record.of(result, time=0.0, provenance="finals" if final else "random round=0")
+    result = TrialResult(trial, 0, Outcome((seconds,), seconds))
+    return Record.of(result, Provenance(Kind.final) if final else Provenance(Kind.search, "random", 0))
 
 
 def test_the_fastest_candidates_are_finalists_each_once() -> None:
-    failed = replace(record("x", 0.1), **FAILED)
+    failed = changed(record("x", 0.1), **FAILED)
     given = [record("a", 3.0), record("b", 1.0), failed, record("c", 2.0), record("b", 4.0), record("d", 9.0)]
     assert [r.trace_key for r in finalists(given, 3)] == ["b", "c", "a"]
     assert finalists(given, 0) == []
@@ -39,7 +41,7 @@ def test_a_candidate_stands_with_the_median_of_its_finals_before_all_that_have_n
         (1.5, "lucky"),
         (0.9, "third"),
     ]
-    out = replace(steady[0], **FAILED)
+    out = changed(steady[0], **FAILED)
     assert standings([*given[:-3], out, *steady[1:]])[0].record.trace_key == "lucky"
 
 
@@ -65,10 +67,10 @@ def test_what_comes_later_stands_first_only_where_no_trial_was_as_fast() -> None
 
 def test_spread_and_halves_are_of_all_timings_of_the_best() -> None:
     samples = [(1.0, 1.0, 1.0, 1.0), (1.5, 1.5, 1.5, 1.5)]
-    timings = [replace(record("a", each[0], True), latencies=each) for each in samples]
+    timings = [changed(record("a", each[0], True), latencies=each) for each in samples]
     best = standings(timings)[0]
     assert best.spread == pytest.approx(0.5 / 1.25) and best.halves == (1.0, 1.5)
-    alone = standings([replace(record("b", 2.0), spread=0.25)])[0]  # of a report, which keeps one sample
+    alone = standings([changed(record("b", 2.0), spread=0.25)])[0]  # of a report, which keeps one sample
     assert alone.spread == 0.25 and all(map(math.isnan, alone.halves))
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from autotune.tuning.interrupt import Interrupt
 from autotune.tuning.loop import run_rounds
+from benchmarks.simulated_fleet import SimulatedBuilder, SimulatedDevice, SimulatedProvider
 from measure.database import Database
 from measure.fleet.endpoint import EndpointLost
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import Fleet
-from measure.fleet.simulated import SimulatedBuilder, SimulatedDevice, SimulatedProvider
 from tests.autotune import fakes
 
 CPU = frozenset({"cpu"})
@@ -65,7 +65,7 @@ class Frailties:
 
 
 def keys(records):
-    return [(record.trace_key, record.seconds, record.order) for record in records]
+    return [(record.trace_key, record.seconds, record.provenance.order) for record in records]
 
 
 def test_machines_that_come_and_go_change_no_result(tmp_path):

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections import Counter
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,13 +19,16 @@ from autotune.cli.app import app
 from autotune.report.html import charts
 from autotune.report.html.data import load
 from autotune.report.html.page import environment, page
-from autotune.tuning.finals import FINALS
 from measure.database import Database
 from measure.errors import ErrorClass
+from measure.outcome import Outcome
+from measure.pool import Trial
+from measure.provenance import Kind, Provenance
 from measure.record import Record
 from search_space import workloads
 from search_space.schedule.trace import key_of
 from search_space.workloads import Workload
+from tests.measure.helpers import changed
 
 MATMUL = workloads.matmul(32, 32, 32)
 SOFTMAX = workloads.softmax(8, 16)
@@ -83,16 +85,8 @@ def record(workload: Workload, order: int, seconds: float = math.nan, **changes:
     """Trial number `order`, one second after the one before; a crash where it took no time."""
     failed = math.isnan(seconds)
     step = {"step": "pragma", "stage": "out", "axis": "i", "key": "number", "value": order}
-    made = Record(
-        workload=workload.to_json(),
-        workload_key=workload.key,
-        algorithm="direct",
-        trace=(step,),
-        trace_key=key_of([step]),
-        target="cpu",
-        threads=2,
-        cache="warm",
-        seed=0,
+    trial = Trial(workload.to_json(), "direct", [step], "cpu", 2, workload_key=workload.key, trace_key=key_of([step]))
+    outcome = Outcome(
         error=ErrorClass.crash if failed else ErrorClass.ok,
         message="the kernel <died>" if failed else "",
         latencies=() if failed else (seconds,),
@@ -100,10 +94,8 @@ def record(workload: Workload, order: int, seconds: float = math.nan, **changes:
         build_seconds=0.25,
         run_seconds=math.nan if failed else 0.5,
         host=HOST,
-        time=1000.0 + order,
-        order=order,
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return changed(Record(trial, outcome, Provenance(time=1000.0 + order, order=order)), **changes)
 
 
 def task(name: str, workload: Workload, seconds: float | None, weight: int = 1) -> dict[str, object]:
@@ -145,7 +137,7 @@ def one(tmp_path: Path) -> Path:
         record(SOFTMAX, 3, 1e-3),
         record(MATMUL, 4, 3e-3),
         record(SOFTMAX, 5, 0.9e-3),
-        record(MATMUL, 2, 2.1e-3, time=1010.0, provenance=FINALS),
+        record(MATMUL, 2, 2.1e-3, provenance=Provenance(Kind.final, time=1010.0, order=2)),
         record(MATMUL, 9, 1e-9, seed=7),  # of another run that shares the file
     ]
     return write(tmp_path / "one", records, [task("product", MATMUL, 2.1e-3, 3), task("soft", SOFTMAX, 0.9e-3)])
@@ -258,7 +250,7 @@ def test_records_alone_are_a_run_for_each_seed(one: Path) -> None:
 
 
 def test_names_are_text_and_nothing_else(tmp_path: Path) -> None:
-    strange = replace(record(MATMUL, 0, 1e-3), workload={"operator": NASTY, "args": {}}, workload_key=NASTY)
+    strange = changed(record(MATMUL, 0, 1e-3), workload={"operator": NASTY, "args": {}}, workload_key=NASTY)
     broken = record(MATMUL, 1, message=NASTY, host={NASTY: NASTY})
     folder = write(tmp_path / "nasty", [broken], [task(NASTY, MATMUL, None)], name=NASTY, **{NASTY: NASTY})
     with Database(tmp_path / "r.jsonl") as database:

@@ -25,7 +25,8 @@ from autotune.network.load import load_network
 from autotune.network.selection import Limits, extra_bytes, select
 from autotune.network.tasks import tasks_of
 from autotune.tuning.task import Task
-from measure.errors import ErrorClass
+from measure.outcome import Outcome
+from measure.pool import Trial
 from measure.record import Record
 from search_space import workloads
 from tests.graph.helpers import save
@@ -189,20 +190,8 @@ def test_equal_kernels_are_one_task_of_their_weight() -> None:
 
 def record(task: Task, algorithm: str, seconds: float) -> Record:
     workload = task.workload
-    return Record(
-        workload=workload.to_json(),
-        workload_key=workload.key,
-        algorithm=algorithm,
-        trace=(),
-        trace_key="",
-        target="cpu",
-        threads=1,
-        cache="warm",
-        seed=0,
-        error=ErrorClass.ok,
-        seconds=seconds,
-        latencies=(seconds,),
-    )
+    trial = Trial(workload.to_json(), algorithm, (), workload_key=workload.key, trace_key="none")
+    return Record(trial, Outcome((seconds,), seconds))
 
 
 def test_limits_decide_between_algorithms() -> None:

@@ -19,6 +19,7 @@ from autotune.tuning.result import AllTrialsFailed
 from measure.database import Database
 from measure.errors import ErrorClass
 from measure.local import LocalPool
+from measure.outcome import Outcome
 from measure.pool import TrialResult
 from measure.settings import LocalSettings
 from search_space import operators, te, workloads
@@ -92,8 +93,8 @@ def test_an_operator_in_a_file_reaches_workers_and_records_as_plain_data(here: P
     np.testing.assert_allclose(result.kernel(x), x - x.mean(axis=1, keepdims=True), atol=1e-5)
     with Database("records.jsonl", readonly=True) as database:
         for record in database.records():
-            assert "mine" not in json.dumps(dict(record.workload))
-            assert Workload.from_json(record.workload) == workload and record.workload_key == workload.key
+            assert "mine" not in json.dumps(dict(record.trial.workload))
+            assert Workload.from_json(record.trial.workload) == workload and record.workload_key == workload.key
 
 
 def mine(here: Path) -> Operator[Any]:
@@ -231,7 +232,7 @@ class FailingPool(fakes.HashPool):
         self.after -= len(found)
         sentence = "`operator` must be one of conv2d, dense, but got operator='centred'"
         failed = {"error": ErrorClass.instantiation, "message": sentence, "latencies": (), "seconds": float("nan")}
-        return [TrialResult(r.trial, r.index, **failed) if self.after < 0 else r for r in found]  # type: ignore[arg-type]
+        return [TrialResult(r.trial, r.index, Outcome(**failed)) if self.after < 0 else r for r in found]  # type: ignore[arg-type]
 
 
 def test_tune_says_why_when_every_trial_failed() -> None:

@@ -16,7 +16,9 @@ from autotune.report.terminal import print_results
 from autotune.run.folder import draw_curves, set_aside, summary, write_json
 from autotune.tuning.loop import run_rounds
 from autotune.units import latency
+from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
+from measure.provenance import Provenance
 from measure.record import Record
 from search_space import te, workloads
 from search_space.space import generate
@@ -100,7 +102,7 @@ def test_the_best_kernel_runs():
     sketch = generate(workload, hardware).sketches[0]
     rows = np.zeros((1, len(sketch.groups)), np.int32)
     trial = Trial.of(workload, sketch.algorithm, sketch.trace(rows[0]))
-    record = Record.of(TrialResult(trial, 0, (1e-6,), 1e-6, spread=0.0, max_error=0.0), time=0.0)
+    record = Record.of(TrialResult(trial, 0, Outcome((1e-6,), 1e-6, spread=0.0, max_error=0.0)), Provenance(time=0.0))
     result = autotune.TuneResult("one", workload, "cpu", hardware, 1, 1, "warm", 0, (record,))
     rng = np.random.default_rng(0)
     a, b = rng.random((16, 8), np.float32), rng.random((8, 32), np.float32)

@@ -12,6 +12,7 @@ from autotune.tuning.interrupt import Interrupt
 from autotune.tuning.loop import run_rounds
 from measure.database import Database
 from measure.errors import ErrorClass, PoolError
+from measure.outcome import Outcome
 from measure.pool import TrialResult
 from tests.autotune import fakes
 
@@ -62,7 +63,7 @@ def test_rounds_of_other_tasks_are_begun_beside_and_change_no_task(capacity):
     pool = Wide(fakes.space(), capacity)
     wide = run_rounds(several(), pool)
     assert keys(wide) == keys(run_rounds(several(), fakes.FakePool(fakes.space())))
-    assert [[record.order for record in result.records] for result in wide] == [list(range(40))] * 4
+    assert [[record.provenance.order for record in result.records] for result in wide] == [list(range(40))] * 4
     assert all(key not in beside for key, beside in pool.begun)  # one round of a task at a time
     most = max(len(beside) for _, beside in pool.begun)
     assert most == min(3, (capacity - 1) // BATCH + 1)
@@ -141,14 +142,14 @@ def test_a_result_of_no_round_is_refused():
     stranger = replace(stranger, workload_key="another")
     with pytest.raises(PoolError, match="`results` must be of trials that were submitted, but got trace_key="):
         run_rounds([fakes.tuning(of, name="t", batch=BATCH)], Astray(of))
-    assert TrialResult(stranger, 0, error=ErrorClass.crash).host == {}
+    assert TrialResult(stranger, 0, Outcome(error=ErrorClass.crash)).host == {}
 
 
 def test_orders_go_on_after_those_of_a_round_that_was_cut_short():
     of = fakes.space()
     (whole,) = run_rounds([fakes.tuning(of, trials=32, batch=BATCH)], fakes.FakePool(of))
-    some = [record for record in whole.records if record.order not in (3, 17, 18)]
+    some = [record for record in whole.records if record.provenance.order not in (3, 17, 18)]
     task = fakes.tuning(of, trials=48, batch=BATCH)
     task.replay(some)
     (result,) = run_rounds([task], fakes.FakePool(of))
-    assert len({record.order for record in result.records}) == 48 == len(result.records)
+    assert len({record.provenance.order for record in result.records}) == 48 == len(result.records)

@@ -33,7 +33,7 @@ def check(result, workload):
     names = [spec.name for spec in workload.inputs]
     from search_space.schedule.trace import Trace
 
-    program = program_of(workload, best.algorithm, Trace.from_json(best.trace))
+    program = program_of(workload, best.algorithm, Trace.from_json(best.trial.trace))
     found = interpret(program, dict(zip(names, inputs, strict=True)))[workload.output.name]
     rtol, atol = workload.tolerance
     np.testing.assert_allclose(found, workload.reference(*inputs), rtol=rtol, atol=atol)
@@ -44,7 +44,7 @@ def test_a_template_is_tuned_and_its_best_computes_the_reference(features):
     made = get("conv2d.cpu")(CONV)
     result = fakes.tune(made, trials=24, batch=12, pool=fakes.HashPool(), features=features)
     assert len(result.records) == 24 and result.workload == CONV
-    assert {record.sketch.split("/")[0] for record in result.records} == {"direct:conv2d.cpu"}
+    assert {record.provenance.sketch.split("/")[0] for record in result.records} == {"direct:conv2d.cpu"}
     check(result, CONV)
 
 
@@ -200,8 +200,8 @@ def test_the_front_of_a_result_is_what_no_other_schedule_beats():
     )
     found = []
     for record in result.records:
-        (place,) = [i for i, sketch in enumerate(space.sketches) if sketch.name == record.sketch]
-        choices = np.array([[int(c) for c in record.provenance.split("choices=")[1].split(",")]], np.int32)
+        (place,) = [i for i, sketch in enumerate(space.sketches) if sketch.name == record.provenance.sketch]
+        choices = np.array([record.provenance.choices], np.int32)
         found.append((record.seconds, space.sketches[place].workspace(choices, result.threads)[0]))
     front = [(record.seconds, size) for record, size in result.memory_front()]
     assert front == sorted(

@@ -55,9 +55,9 @@ def test_a_definition_is_tuned_recorded_resumed_and_replayed(tmp_path: Path) -> 
         records = list(database.records())
     best = result.best
     assert best in records
-    workload = Workload.from_json(best.workload)  # from the file alone
+    workload = Workload.from_json(best.trial.workload)  # from the file alone
     assert workload == Workload.of(branches()) and best.workload_key == workload.key
-    program = program_of(workload, best.algorithm, Trace.from_json(best.trace))
+    program = program_of(workload, best.algorithm, Trace.from_json(best.trial.trace))
     assert str(program) == str(result.program)
     named = {spec.name: array for spec, array in zip(workload.inputs, arrays, strict=True)}
     np.testing.assert_allclose(interpret(program, named)["out"], expected(*arrays), rtol=1e-4, atol=1e-5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import signal
 
 import numpy as np
@@ -18,6 +17,7 @@ from autotune.tuning.tuner import known, prepare
 from costmodel.features import FeatureExtractor
 from costmodel.metrics import pairwise_accuracy
 from measure.database import Database
+from measure.provenance import Kind
 from search_space import workloads
 from tests.autotune import fakes
 from tests.autotune.fakes import settings_with
@@ -36,7 +36,7 @@ def test_the_best_of_all_trials_is_found():
     assert result.best_seconds == min(record.seconds for record in result.records) < 2e-3
     assert result.gflops == pytest.approx(0.1 / result.best_seconds)
     assert result.peak_share == pytest.approx(result.gflops / 100)  # one thread of two cores
-    assert [record.order for record in result.records] == list(range(40))
+    assert [record.provenance.order for record in result.records] == list(range(40))
     assert len({record.trace_key for record in result.records}) == 40
     assert result.errors == {} and not result.interrupted and not pool.closed
     assert set(result.phases) == {"search", "model", "measure"} and result.scored > 0
@@ -136,9 +136,11 @@ def test_records_are_written_as_results_come_in(tmp_path):
         result = run(space, pool, database)
         assert seen == list(range(40))
         assert {r.trace_key for r in database} == {r.trace_key for r in result.records}
-        (record,) = [r for r in database if r.order == 0]
-    assert record.sketch in ("good", "bad", "call")
-    assert re.match(r"evolution round=0 score=\S+ choices=", record.provenance)
+        (record,) = [r for r in database if r.provenance.order == 0]
+    assert record.provenance.sketch in ("good", "bad", "call")
+    proposed = record.provenance
+    assert (proposed.kind, proposed.strategy, proposed.round) == (Kind.search, "evolution", 0)
+    assert np.isfinite(proposed.score) and proposed.choices is not None
     assert record.host == {"cores": 2}
 
 
@@ -189,7 +191,7 @@ def test_trials_of_another_seed_are_known_but_are_not_its_own(tmp_path):
         assert {record.trace_key for record in (*task.records, *task.others)} == both
         pool.measured.clear()
         (result,) = run_rounds([task], pool, database)
-    assert [record.order for record in result.records] == list(range(14)) and result.measured == 4
+    assert [record.provenance.order for record in result.records] == list(range(14)) and result.measured == 4
     assert not both & {record.trace_key for record in result.records[10:]} and len(pool.measured) == 4
     assert result.best_seconds == min(record.seconds for record in (*result.records, *result.others))
 
@@ -201,9 +203,9 @@ def test_numbers_go_on_after_a_gap(tmp_path):
         whole = run(space, database=database, trials=8)
     with Database(tmp_path / "r.jsonl") as database:
         task = fakes.tuning(space, trials=10)
-        task.replay([record for record in whole.records if record.order not in (5, 6)])
+        task.replay([record for record in whole.records if record.provenance.order not in (5, 6)])
         (result,) = run_rounds([task], fakes.FakePool(space), database)
-    assert [record.order for record in result.records] == [0, 1, 2, 3, 4, 7, 8, 9, 10, 11]
+    assert [record.provenance.order for record in result.records] == [0, 1, 2, 3, 4, 7, 8, 9, 10, 11]
 
 
 def test_records_of_changed_tables_are_not_measured_again_and_teach_nothing(tmp_path):
@@ -275,7 +277,7 @@ def test_the_guide_goes_by_the_roofline_until_there_is_data():
 def test_records_say_what_the_search_thought_of_their_trials():
     class Watch(Callback):
         def on_trial(self, progress, record):
-            seen[record.order] = record.score
+            seen[record.provenance.order] = record.provenance.score
 
         def on_round(self, progress):
             accuracies.append(progress.rank_accuracy)
@@ -287,9 +289,9 @@ def test_records_say_what_the_search_thought_of_their_trials():
     for number in range(3):
         part = records[16 * number : 16 * (number + 1)]
         candidates = [told._candidate_of(record) for record in part]
-        scores = np.array([record.score for record in part])
+        scores = np.array([record.provenance.score for record in part])
         np.testing.assert_allclose(scores, told.scorer.score(candidates), rtol=1e-8)
-        assert [seen[record.order] for record in part] == scores.tolist()
+        assert [seen[record.provenance.order] for record in part] == scores.tolist()
         speed = 1 / np.array([record.seconds for record in part])
         if number:
             assert pairwise_accuracy(scores, speed) == pytest.approx(accuracies[number])

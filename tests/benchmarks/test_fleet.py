@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 import selectors
-from dataclasses import replace
 
 import pytest
 
 from benchmarks.fleet import load, trial_of
+from benchmarks.simulated_fleet import SimulatedProvider, replayed
 from measure.errors import ErrorClass, PoolError
+from measure.fleet.members import Work
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import Fleet, FleetSettings
-from measure.fleet.seats import Work
-from measure.fleet.simulated import SimulatedProvider, replayed
-from tests.measure.helpers import record
+from tests.measure.helpers import changed, record
 
 
 class Jumps(selectors.SelectSelector):
@@ -70,7 +69,7 @@ def test_the_driver_of_a_thousand_devices_needs_a_part_of_a_core():
 
 def test_simulated_devices_answer_from_records():
     known = [record(seconds=1e-3 * (1 + place), step=place) for place in range(3)]
-    known.append(replace(record(step=3), error=ErrorClass.crash, seconds=math.nan, latencies=(), message="it crashed"))
+    known.append(changed(record(step=3), error=ErrorClass.crash, seconds=math.nan, latencies=(), message="it crashed"))
     with FleetPool([SimulatedProvider(2, replayed(known), seconds=0.001, build_seconds=0.001)]) as pool:
         results = pool.run([one.to_trial() for one in known])
         assert [result.seconds for result in results[:3]] == [one.seconds for one in known[:3]]

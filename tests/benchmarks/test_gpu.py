@@ -18,6 +18,7 @@ from benchmarks.gpu.rows import ROWS, TARGETS, Row, product
 from benchmarks.gpu.table import beside_torch
 from benchmarks.gpu.wary import WaryPool
 from measure.errors import ErrorClass
+from measure.outcome import Outcome
 from measure.pool import MeasurePool, Trial, TrialResult
 from search_space import workloads
 from search_space.space import generate, program_of
@@ -132,7 +133,7 @@ class Measuring(MeasurePool):
         for trial in trials:
             hangs = trial.algorithm in self.hanging
             error = {"error": ErrorClass.run_timeout, "message": "too long"} if hangs else {"error": ErrorClass.crash}
-            self._done.append(TrialResult(trial, len(self.given), **{"message": "gone", **error}))
+            self._done.append(TrialResult(trial, len(self.given), Outcome(**{"message": "gone", **error})))
             self.given.append(trial)
 
     def results(self, timeout: float | None = None) -> list[TrialResult]:

@@ -16,12 +16,16 @@ from costmodel.dataset.schema import COLUMNS
 from costmodel.dataset.stats import stats, to_json
 from costmodel.features import NAMES, FeatureExtractor
 from measure.errors import ErrorClass
+from measure.outcome import Outcome
+from measure.pool import Trial
+from measure.provenance import Kind, Provenance
 from measure.record import Record
 from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.space import generate, program_of
 from targets import registry
 from tests.costmodel.fixture import FIXTURE, opened
+from tests.measure.helpers import changed
 
 pytestmark = pytest.mark.xdist_group("dataset")
 ROOT = Path(__file__).parents[2]
@@ -48,22 +52,21 @@ def records(count: int = 24, workload=SMALL, target: str = "cpu", seed: int = 0)
         failed = len(found) % 5 == 4
         latencies = () if failed else tuple(rng.uniform(1e-4, 1e-3, 3).tolist())
         found[trace.key] = Record(
-            workload=workload.to_json(),
-            workload_key=workload.key,
-            algorithm=sketch.algorithm,
-            trace=tuple(trace.to_json()),
-            trace_key=trace.key,
-            target=target,
-            threads=2,
-            cache="network",
-            seed=seed,
-            error=ErrorClass.wrong_output if failed else ErrorClass.ok,
-            latencies=latencies,
-            seconds=float(np.median(latencies)) if latencies else float("nan"),
-            host={"cpu": "a processor", "cores": 2},
-            sketch=sketch.name,
-            order=len(found),
-            provenance=f"{('random', 'evolution')[len(found) % 2]} round=0 choices={','.join(map(str, choices))}",
+            Trial.of(workload, sketch.algorithm, trace, target=target, threads=2, cache="network", seed=seed),
+            Outcome(
+                latencies,
+                float(np.median(latencies)) if latencies else float("nan"),
+                ErrorClass.wrong_output if failed else ErrorClass.ok,
+                host={"cpu": "a processor", "cores": 2},
+            ),
+            Provenance(
+                Kind.search,
+                ("random", "evolution")[len(found) % 2],
+                round=0,
+                choices=tuple(choices),
+                sketch=sketch.name,
+                order=len(found),
+            ),
         )
     return list(found.values())
 
@@ -109,7 +112,7 @@ def test_features_are_those_of_the_sketches_that_were_searched(data):
 def test_features_know_that_weights_are_cold():
     of = records(8)
     cold = build(of)
-    warm = build([dataclasses.replace(record, cache="warm") for record in of])
+    warm = build([changed(record, cache="warm") for record in of])
     assert (cold.roofline(cold.tasks[0]) >= warm.roofline(warm.tasks[0])).all()
     assert (cold.roofline(cold.tasks[0]) > warm.roofline(warm.tasks[0])).any()
 
@@ -155,7 +158,7 @@ def test_a_dataset_of_records_holds_what_was_measured(tmp_path):
     for row, record in enumerate(of):
         algorithm, trace = data.trace(task, row)
         assert (algorithm, trace.key) == (record.algorithm, record.trace_key)
-        assert trace.to_json() == [dict(step) for step in record.trace]
+        assert trace.to_json() == [dict(step) for step in record.trial.trace]
     np.testing.assert_allclose(data.seconds(task), [record.min_seconds for record in of], rtol=1e-6)
     assert data.errors(task).tolist() == [str(record.error) for record in of]
     assert data.origin(task).tolist() == ["random", "search"] * 12
@@ -167,7 +170,9 @@ def test_a_dataset_of_records_holds_what_was_measured(tmp_path):
 
 def test_a_schedule_that_its_space_does_not_give_is_kept_as_it_is():
     of = records(6)
-    known, unknown = build(of), build([dataclasses.replace(record, provenance="by hand") for record in of])
+    by_hand = [dataclasses.replace(record.provenance, choices=None, strategy="", note="by hand") for record in of]
+    noted = [changed(record, provenance=how) for record, how in zip(of, by_hand, strict=True)]
+    known, unknown = build(of), build(noted)
     (one,), (two,) = known.tasks, unknown.tasks
     assert all(sketch.columns == () for sketch in unknown.sketches(two))
     assert any(sketch.columns for sketch in known.sketches(one))
@@ -182,19 +187,18 @@ def test_a_schedule_that_its_space_does_not_give_is_kept_as_it_is():
 
 def test_choices_that_make_another_schedule_today_are_not_believed():
     first, *rest = records(6)
-    groups = first.provenance.partition("choices=")[2].split(",")
-    wrong = dataclasses.replace(first, provenance=f"random round=0 choices={','.join(['999'] * len(groups))}")
-    short = dataclasses.replace(rest[0], provenance="random round=0 choices=0")
+    wrong = changed(first, choices=(999,) * len(first.provenance.choices))
+    short = changed(rest[0], choices=(0,))
     data = build([wrong, short, *rest[1:]])
     assert data.trace(data.tasks[0], 0)[1].key == first.trace_key
     assert data.trace(data.tasks[0], 1)[1].key == rest[0].trace_key
     with pytest.raises(DatasetError, match="`trace_key` must be that of the record's trace"):
-        build([dataclasses.replace(wrong, trace_key="0" * 64)])
+        build([changed(wrong, trace_key="0" * 64)])
 
 
 def test_each_program_is_in_it_once_and_a_success_wins():
     of = records(6)
-    again = [dataclasses.replace(r, error=ErrorClass.ok, latencies=(1.0,), seconds=1.0, order=50) for r in of]
+    again = [changed(r, error=ErrorClass.ok, latencies=(1.0,), seconds=1.0, order=50) for r in of]
     data = build([*of, *again])
     assert len(data) == 6
     seconds = data.seconds(data.tasks[0])
@@ -204,9 +208,9 @@ def test_each_program_is_in_it_once_and_a_success_wins():
 
 def test_a_program_that_failed_at_first_has_the_samples_of_all_later_times():
     (record,) = records(1)
-    failed = dataclasses.replace(record, error=ErrorClass.run_timeout, latencies=(), seconds=float("nan"))
-    fine = dataclasses.replace(record, provenance=f"evolution {record.provenance.partition(' ')[2]}", order=7)
-    again = dataclasses.replace(record, provenance="again in turns", latencies=(1e-9,), seconds=1e-9)
+    failed = changed(record, error=ErrorClass.run_timeout, latencies=(), seconds=float("nan"))
+    fine = changed(record, strategy="evolution", order=7)
+    again = changed(record, provenance=record.provenance.again(Kind.retimed, 0.0), latencies=(1e-9,), seconds=1e-9)
     data = build([failed, fine, again])
     assert len(data) == 1 and data.seconds(data.tasks[0]) == pytest.approx(1e-9)
     assert len(data.programs(data.tasks[0])[0].latencies) == len(record.latencies) + 1
@@ -226,7 +230,7 @@ def test_records_of_nothing_known_are_refused():
         build([])
     (record,) = records(1)
     with pytest.raises(DatasetError, match="targets that are known here, but `target` must be one of"):
-        build([dataclasses.replace(record, target="tpu")])
+        build([changed(record, target="tpu")])
 
 
 @pytest.mark.parametrize(
@@ -234,7 +238,7 @@ def test_records_of_nothing_known_are_refused():
     [
         ({"trace_key": "zz" * 32}, "`trace_key` must be a SHA-256 in hexadecimal, but got 'zz"),
         (
-            {"trace": ({"step": "none"},), "provenance": ""},
+            {"trace": ({"step": "none"},), "provenance": Provenance()},
             "`trace` of a record must be a schedule, but `step` must be",
         ),
     ],
@@ -242,7 +246,7 @@ def test_records_of_nothing_known_are_refused():
 def test_records_of_no_schedule_are_refused(changes, message):
     (record,) = records(1)
     with pytest.raises(DatasetError, match=message):
-        build([dataclasses.replace(record, **changes)])
+        build([changed(record, **changes)])
 
 
 @pytest.mark.parametrize(
@@ -279,7 +283,7 @@ def test_merging_joins_tasks_and_drops_what_is_there_twice(data):
 
 def test_machines_do_not_mix():
     of = records(4)
-    other = [dataclasses.replace(record, host={"cpu": "another", "cores": 8}) for record in of]
+    other = [changed(record, host={"cpu": "another", "cores": 8}) for record in of]
     assert len(merge([build(of), build(other)]).tasks) == 2
 
 

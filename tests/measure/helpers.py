@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, replace
 from typing import Any
 
+from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
+from measure.provenance import Provenance
 from measure.record import Record
 from search_space.schedule.trace import key_of
 
@@ -26,5 +29,24 @@ def trial(args: dict[str, Any] | None = None, options: dict[str, Any] | None = N
 def record(seconds: float = 1e-3, time: float = 0.0, **options: Any) -> Record:
     """Record of a fake trial that took `seconds`."""
     step = options.pop("step", 0)
-    result = TrialResult(trial(options=options, step_number=step), 0, (seconds,), seconds, spread=0.0, max_error=0.0)
-    return Record.of(result, time=time, sketch="tile", order=step, host={"cores": 2})
+    outcome = Outcome((seconds,), seconds, spread=0.0, max_error=0.0)
+    result = TrialResult(trial(options=options, step_number=step), 0, outcome)
+    return Record.of(result, Provenance(time=time, sketch="tile", order=step), host={"cores": 2})
+
+
+def changed(given: Record, **values: Any) -> Record:
+    """A record with other values in its trial, outcome and provenance, whichever has a field of that name."""
+    parts = {}
+    for part in ("trial", "outcome", "provenance"):
+        named = {item.name for item in fields(getattr(given, part))} & values.keys()
+        parts[part] = replace(getattr(given, part), **{name: values.pop(name) for name in named})
+    return replace(given, **{**parts, **values})
+
+
+def edited(data: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """A record's line as data, with other values where the fields of these names are; unknown ones at the top."""
+    data = {name: dict(part) if isinstance(part, dict) else part for name, part in data.items()}
+    for name, value in values.items():
+        holders = (data[part] for part in ("trial", "outcome", "provenance") if isinstance(data.get(part), dict))
+        next((part for part in holders if name in part), data)[name] = value
+    return data

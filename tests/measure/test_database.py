@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 
 import orjson
 import pytest
@@ -19,11 +18,13 @@ from hypothesis import strategies as st
 
 from measure.database import Database, merge
 from measure.errors import ErrorClass, FullError, RecordError
+from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
+from measure.provenance import Provenance
 from measure.record import HEAD, Record
 from search_space import workloads
 from search_space.schedule.trace import key_of
-from tests.measure.helpers import record, trial
+from tests.measure.helpers import changed, edited, record, trial
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def fill(path, *records):
 
 
 def failure(step=9):
-    return Record.of(TrialResult(trial(step_number=step), 0, error=ErrorClass.crash), time=0.0)
+    return Record.of(TrialResult(trial(step_number=step), 0, Outcome(error=ErrorClass.crash)), Provenance(time=0.0))
 
 
 def test_an_empty_file_answers(path):
@@ -74,7 +75,7 @@ def test_best_is_the_fastest_that_worked(path):
     with Database(path, readonly=True) as database:
         key = record().workload_key
         assert database.best(key, "cpu", threads=1).seconds == 2e-3
-        assert database.best(key, "cpu").threads == 4
+        assert database.best(key, "cpu").trial.threads == 4
         assert database.best(key, "cuda").seconds == 1.5e-3
         assert database.best(key, "vta") is None
         assert database.best(key, "cpu", cache="network") is None
@@ -112,7 +113,7 @@ def test_a_torn_last_line_is_cut_off_and_reported(path, cut, caplog):
         assert len(database) == 2
         database.append(record(step=4))
     with Database(path, readonly=True) as database:
-        assert [item.order for item in database] == [1, 2, 4]
+        assert [item.provenance.order for item in database] == [1, 2, 4]
         assert database.repaired is None
 
 
@@ -130,12 +131,12 @@ def test_a_last_line_that_lost_only_its_newline_is_kept(path):
         assert len(database) == 1 and "put back" in database.repaired
         database.append(record(step=2))
     with Database(path, readonly=True) as database:
-        assert [item.order for item in database] == [1, 2]
+        assert [item.provenance.order for item in database] == [1, 2]
 
 
 def test_a_reader_leaves_a_torn_line_alone(path):
     fill(path, record(step=1))
-    path.write_bytes(path.read_bytes() + b'{"algorithm":"torn')
+    path.write_bytes(path.read_bytes() + b'{"outcome":"torn')
     before = path.read_bytes()
     with Database(path, readonly=True) as database:
         assert len(database) == 1 and "left out" in database.repaired
@@ -154,9 +155,9 @@ def test_a_corrupt_line_in_the_middle_is_named_and_the_file_untouched(path):
 
 
 def test_another_schema_is_refused_with_its_line(path):
-    path.write_bytes(record().to_line() + record().to_line().replace(b"record/1", b"record/9"))
+    path.write_bytes(record().to_line() + record().to_line().replace(b"record/2", b"record/9"))
     with pytest.raises(
-        RecordError, match=r"records\.jsonl:2: `schema` must be 'autotune.record/1'.*'autotune.record/9'"
+        RecordError, match=r"records\.jsonl:2: `schema` must be 'autotune.record/2'.*'autotune.record/9'"
     ):
         Database(path)
 
@@ -172,7 +173,7 @@ def test_another_schema_is_refused_with_its_line(path):
         b"\0" * 100,
         b"\x7fELF\n\x01\x02",
         record(step=1).to_line() + b"a note of my own",
-        record(step=1).to_line() + record().to_line().replace(b"record/1", b"record/2").rstrip(),
+        record(step=1).to_line() + record().to_line().replace(b"record/2", b"record/7").rstrip(),
     ],
 )
 @pytest.mark.parametrize("readonly", [False, True])
@@ -205,8 +206,9 @@ def real(step=0, **changes):
     workload = workloads.matmul(m=64, n=64, k=64)
     steps = [{"step": "fuse", "stage": "matmul", "axes": ["i", "j"]}]
     tried = Trial(workload.to_json(), "direct", steps, workload_key=workload.key, trace_key=key_of(steps))
-    true = orjson.loads(Record.of(TrialResult(tried, 0, (1e-3,), 1e-3, spread=0.0), time=0.0, order=step).to_line())
-    return orjson.dumps({**true, **changes}, option=orjson.OPT_SORT_KEYS) + b"\n"
+    result = TrialResult(tried, 0, Outcome((1e-3,), 1e-3, spread=0.0))
+    true = orjson.loads(Record.of(result, Provenance(order=step)).to_line())
+    return orjson.dumps(edited(true, changes), option=orjson.OPT_SORT_KEYS) + b"\n"
 
 
 LATENCY = r"`latencies` must be finite and at least 1e-10 seconds"
@@ -240,7 +242,7 @@ def test_a_record_that_cannot_be_true_is_left_out_and_those_beside_it_are_used(p
     path.write_bytes(real(1) + real(2, **changes) + b"\n" + real(3))
     before = path.read_bytes()
     with Database(path) as database:
-        assert [item.order for item in database] == [1, 3]
+        assert [item.provenance.order for item in database] == [1, 3]
         (told,) = database.refused
         assert re.match(rf"{re.escape(str(path))}:2: .*{sentence}", told), told
         assert database.notes == [f"{told}; the record is left out"] and told in caplog.text
@@ -248,14 +250,14 @@ def test_a_record_that_cannot_be_true_is_left_out_and_those_beside_it_are_used(p
         assert database.append(record(step=4)).place.line == 5
     assert path.read_bytes() == before + record(step=4).to_line()
     with Database(path, readonly=True) as database:
-        assert [item.order for item in database] == [1, 3, 4] and len(database.refused) == 1
+        assert [item.provenance.order for item in database] == [1, 3, 4] and len(database.refused) == 1
 
 
 def test_a_damaged_record_is_left_out_as_well_and_many_are_counted(path):
     torn = [real(step)[: 30 + step] + b"\n" for step in range(5)]
     path.write_bytes(real(1) + b"".join(torn) + real(2))
     with Database(path) as database:
-        assert [item.order for item in database] == [1, 2] and len(database.refused) == 5
+        assert [item.provenance.order for item in database] == [1, 2] and len(database.refused) == 5
         assert len(database.notes) == 4 and database.notes[-1] == "2 more records are left out as these are"
 
 
@@ -275,7 +277,7 @@ def test_what_is_not_true_is_not_written(path):
     with Database(path) as database:
         database.append(record(step=1))
         with pytest.raises(RecordError, match="`records` must be true to be kept in .*`trace_key` must be that"):
-            database.append(replace(record(step=2), trace_key="x"))
+            database.append(changed(record(step=2), trace_key="x"))
         assert len(database) == 1
     assert path.read_bytes() == record(step=1).to_line()
 
@@ -286,8 +288,9 @@ JSON = st.recursive(
     max_leaves=8,
 )
 TRUE = orjson.loads(real())
-FIELDS = st.dictionaries(st.sampled_from(sorted(TRUE)), JSON, max_size=3)
-CHANGED = FIELDS.map(lambda fields: json.dumps({**TRUE, **fields}).encode())
+NAMES = sorted({*TRUE, *TRUE["trial"], *TRUE["outcome"], *TRUE["provenance"]})
+FIELDS = st.dictionaries(st.sampled_from(NAMES), JSON, max_size=3)
+CHANGED = FIELDS.map(lambda fields: json.dumps(edited(TRUE, fields)).encode())
 ANY = st.binary(max_size=60) | CHANGED | JSON.map(lambda data: json.dumps(data).encode())
 PIECES = ANY | st.just(real().rstrip()) | st.integers(1, 200).map(lambda n: real()[:n])
 
@@ -328,11 +331,11 @@ def test_two_writers_take_turns_and_know_their_lines(path):
         second.append(record(step=2))
         second.append(record(step=3))
         first.append(record(step=4))
-        assert [item.order for item in first] == [1, 4]  # what it had on opening, and its own
+        assert [item.provenance.order for item in first] == [1, 4]  # what it had on opening, and its own
         assert [item.place.line for item in first] == [1, 4]
         assert [item.place.line for item in second] == [2, 3]
     with Database(path, readonly=True) as database:
-        assert [item.order for item in database] == [1, 2, 3, 4]
+        assert [item.provenance.order for item in database] == [1, 2, 3, 4]
 
 
 def test_a_line_that_another_writer_tore_is_healed_by_the_next_append(path, caplog):
@@ -350,11 +353,11 @@ def test_a_line_that_another_writer_tore_is_healed_by_the_next_append(path, capl
         database.append(record(step=5))
         assert "put back" in database.repaired
     with Database(path, readonly=True) as database:
-        assert [item.order for item in database] == [1, 3, 4, 5] and database.repaired is None
+        assert [item.provenance.order for item in database] == [1, 3, 4, 5] and database.repaired is None
 
 
 def test_a_file_that_stays_locked_is_told_of(path, monkeypatch):
-    monkeypatch.setattr("measure.journal.PATIENCE", 0.05)
+    monkeypatch.setattr("measure.journal.LOCK_TIMEOUT", 0.05)
     with Database(path) as database, open(path) as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(RecordError, match=r"`records` must be free to write within 0.05 seconds, but got .*jsonl"):
@@ -392,7 +395,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(path, monkeypatch, room):
         left[:] = [10]  # in two parts, which is slow but no failure
         database.append(record(step=4))
     with Database(path, readonly=True) as database:
-        assert [item.order for item in database] == [1, 3, 4] and database.repaired is None
+        assert [item.provenance.order for item in database] == [1, 3, 4] and database.repaired is None
 
 
 def test_records_that_come_together_are_synced_once(path, monkeypatch):
@@ -401,7 +404,7 @@ def test_records_that_come_together_are_synced_once(path, monkeypatch):
     with Database(path) as database, Database(path) as other:
         assert database.extend([]) == [] and not synced
         placed = database.extend([record(step=step) for step in range(5)])
-        assert len(synced) == 1 and [item.order for item in placed] == [0, 1, 2, 3, 4]
+        assert len(synced) == 1 and [item.provenance.order for item in placed] == [0, 1, 2, 3, 4]
         other.append(record(step=5))
         placed += database.extend([record(step=6), record(step=7)])
         assert [item.place.line for item in placed] == [1, 2, 3, 4, 5, 7, 8]
@@ -423,7 +426,7 @@ def test_a_disk_that_is_full_after_some_of_the_records_keeps_those(path, monkeyp
     with Database(path) as database:
         with pytest.raises(FullError, match="must have room for every record"):
             database.extend([record(step=step) for step in (1, 2, 3)])
-        assert [item.order for item in database] == [1, 2]
+        assert [item.provenance.order for item in database] == [1, 2]
     assert path.read_bytes() == record(step=1).to_line() + record(step=2).to_line()
 
 
@@ -455,7 +458,7 @@ def test_writers_and_readers_of_several_processes_do_not_disturb_each_other(path
     assert [process.returncode for process in running] == [0, 0, 0] and torn > 3 and seen > 0
     with Database(path) as database:
         for name in names:
-            assert [item.order for item in database.records(target=name)] == list(range(150))
+            assert [item.provenance.order for item in database.records(target=name)] == list(range(150))
         assert len(database) == 450
 
 
@@ -489,7 +492,7 @@ def test_a_bad_file_stops_a_merge_before_anything_is_added(tmp_path):
 
 
 def test_a_long_record_is_read_whole(path):
-    long = Record.of(TrialResult(trial(text="x" * 200_000), 0, (1.0,), 1.0, spread=0.0), time=0.0)
+    long = Record.of(TrialResult(trial(text="x" * 200_000), 0, Outcome((1.0,), 1.0, spread=0.0)), Provenance(time=0.0))
     fill(path, record(2.0, step=1), long, record(3.0, step=2))
     with Database(path, readonly=True) as database:
-        assert list(database)[1].trace[0]["text"] == "x" * 200_000
+        assert list(database)[1].trial.trace[0]["text"] == "x" * 200_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from measure.errors import ErrorClass
+from measure.interleaved import InterleavedTimer, InterleavedTiming
 from measure.local import LocalPool
 from measure.pool import Trial
 from measure.settings import LocalSettings
 from measure.timing import TimingPolicy
-from measure.turns import Turns, TurnTimer
 from measure.worker import Runner
 from tests.measure.lying_executor import SIZE, LyingExecutor, twice
 
@@ -103,7 +103,7 @@ def test_what_leaves_its_arrays_far_ends_its_process_alone(settings):
 
 def test_kernels_in_turns_are_checked_as_well(settings):
     trials = [HONEST[0], trial("idle later"), trial("maximum"), trial("writes behind", place=SIZE), HONEST[2]]
-    with TurnTimer(1, Turns(rounds=2, check=True), settings) as timer:
+    with InterleavedTimer(1, InterleavedTiming(rounds=2, check=True), settings) as timer:
         results = timer.time(trials)
     assert [result.error is ErrorClass.wrong_output for result in results] == [False, True, True, True, False]
     assert all(result.ok for result in (results[0], results[4]))

@@ -82,8 +82,8 @@ def test_each_fault_has_its_class_and_the_run_goes_on(pool, step, error, message
 
 def kill(pool, role):
     """Kills the worker that is at a trial, once it is; the results that came until this was noticed."""
-    stations = pool._builders if role == "build" else [pool._runner]
-    while not (busy := [station for station in stations if station.job is not None and station._ready]):
+    supervisors = pool._builders if role == "build" else [pool._runner]
+    while not (busy := [supervisor for supervisor in supervisors if supervisor.job is not None and supervisor._ready]):
         assert pool.results(timeout=0.05) == []
     pool.results(timeout=0.2)
     os.kill(busy[0]._child.pid, signal.SIGKILL)

@@ -32,8 +32,8 @@ def test_a_result_has_everything_that_was_measured(pool):
     assert result.error is ErrorClass.ok and result.message == ""
     assert result.seconds == 2e-3 and result.spread == 0 and set(result.latencies) == {2e-3}
     assert result.min_seconds == 2e-3
-    assert result.max_error == 0 and result.rotation_bytes == 0
-    assert 0 < result.build_seconds < 5 and 0 < result.run_seconds < 5
+    assert result.outcome.max_error == 0 and result.outcome.rotation_bytes == 0
+    assert 0 < result.outcome.build_seconds < 5 and 0 < result.outcome.run_seconds < 5
 
 
 def test_what_is_deterministic_is_timed_once(pool):
@@ -116,7 +116,7 @@ def test_a_loser_is_cut_short_against_the_best_found_on_the_way(pool):
 
 def test_cold_constants_are_rotated_and_recorded(pool):
     (cold,) = pool.run([trial(options={"cache": "network"})])
-    assert cold.ok and cold.rotation_bytes == 1_573_000  # 1.5 x 1 MiB of cache in copies of 1000 bytes
+    assert cold.ok and cold.outcome.rotation_bytes == 1_573_000  # 1.5 x 1 MiB of cache in copies of 1000 bytes
 
 
 def test_the_runner_has_as_many_cores_as_threads(pool):
@@ -162,7 +162,7 @@ def test_the_overhead_of_a_trial_is_milliseconds(pool):
 def test_closing_ends_the_processes(lock):
     pool = LocalPool(LocalSettings(builders=1, executor=EXECUTOR, host_lock=lock))
     pool.run([trial()])
-    pids = [station._child.pid for station in pool._stations]
+    pids = [supervisor._child.pid for supervisor in pool._supervisors]
     pool.close()
     pool.close()
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
@@ -189,7 +189,7 @@ pool = LocalPool(LocalSettings(builders=2, executor=EXECUTOR, host_lock={lock!r}
 pool.run([trial(number=place) for place in range(4)])
 pool.submit([trial(build="hang", options={{"build_timeout": 0.5}})])
 pool.results(0.1)
-print(*[station._child.pid for station in pool._stations], flush=True)
+print(*[supervisor._child.pid for supervisor in pool._supervisors], flush=True)
 os._exit(0)
 """
 

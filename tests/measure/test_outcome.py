@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from measure import bounds, outcome
 from measure.errors import ErrorClass, OutcomeError
+from measure.outcome import Outcome
 from measure.pool import TrialResult
 from measure.replay import ReplayPool
 from measure.timing import TICK, TimingPolicy, measure
 from search_space import workloads
-from tests.measure.helpers import record, trial
+from tests.measure.helpers import changed, record, trial
 
 NAN = math.nan
 LIES = [
@@ -39,16 +40,16 @@ LIES = [
 
 @pytest.mark.parametrize(("lie", "sentence"), LIES)
 def test_neither_a_result_nor_a_record_can_be_made_of_a_lie(lie, sentence):
-    right = TrialResult(trial(), 0, (1e-3,), 1e-3, spread=0.0)
+    right = TrialResult(trial(), 0, Outcome((1e-3,), 1e-3, spread=0.0))
     for true in (right, record(1e-3)):
         with pytest.raises(OutcomeError, match=sentence):
-            dataclasses.replace(true, **lie)
+            dataclasses.replace(true, outcome=dataclasses.replace(true.outcome, **lie))
 
 
 @given(st.lists(st.floats(1e-10, 1e3), min_size=1, max_size=40))
 def test_the_median_is_that_of_numpy(latencies):
     assert outcome.median(tuple(latencies)) == np.median(latencies)
-    TrialResult(trial(), 0, tuple(latencies), float(np.median(latencies)))
+    TrialResult(trial(), 0, Outcome(tuple(latencies), float(np.median(latencies))))
 
 
 @pytest.mark.parametrize(
@@ -60,12 +61,14 @@ def test_the_median_is_that_of_numpy(latencies):
         ({"time": NAN}, "`time` must be Unix seconds, but got time=nan"),
         ({"time": 1e300}, "`time` must be Unix seconds"),
         ({"cache": "cold"}, "`cache` must be one of warm, network, but got cache='cold'"),
-        ({"provenance": "choices=" + "9" * 5000}, "`provenance` must have at most 4000 characters"),
+        ({"note": "9" * 5000}, "`note` must have at most 4000 characters"),
+        ({"strategy": "9" * 5000}, "`strategy` must have at most 4000 characters"),
+        ({"choices": (1, -1)}, "`choices` must be indices into decision groups, but got choice=-1"),
     ],
 )
 def test_a_records_own_fields_have_their_ranges(changes, sentence):
-    with pytest.raises(OutcomeError, match=sentence):
-        dataclasses.replace(record(), **changes)
+    with pytest.raises(ValueError, match=sentence):
+        changed(record(), **changes)
 
 
 def test_no_machine_is_faster_than_its_kind_can_be():
@@ -87,7 +90,7 @@ def test_a_sample_below_the_clocks_tick_counts_as_a_tick():
     assert found.seconds == TICK and set(found.latencies) == {TICK} and found.spread == 0.0
     negative = measure(lambda iterations: np.full(iterations, -1e-3), TimingPolicy(max_samples=20))
     with pytest.raises(OutcomeError, match="`latencies` must be finite and at least"):
-        TrialResult(trial(), 0, negative.latencies, negative.seconds)
+        TrialResult(trial(), 0, Outcome(negative.latencies, negative.seconds))
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf])

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from measure.database import Database
 from measure.errors import ErrorClass, RecordError
+from measure.outcome import Outcome
 from measure.pool import TrialResult
+from measure.provenance import Provenance
 from measure.record import Record
 from measure.recordlog import RecordLog
 from tests.measure.helpers import record, trial
@@ -24,8 +26,8 @@ latencies = st.lists(st.sampled_from([1e-3, 2e-3, 3e-3, math.nan]) | st.floats(1
 def made(place: int, seconds: float) -> Record:
     """A record; NaN makes a failure."""
     if math.isnan(seconds):
-        failed = TrialResult(trial(step_number=place), 0, error=ErrorClass.crash, message=f"failed {place}")
-        return Record.of(failed, time=1.0, order=place)
+        failed = TrialResult(trial(step_number=place), 0, Outcome(error=ErrorClass.crash, message=f"failed {place}"))
+        return Record.of(failed, Provenance(time=1.0, order=place))
     return record(seconds, step=place)
 
 
@@ -65,7 +67,7 @@ def test_a_copy_is_another_log():
     other = log.copy()
     log.append(record(step=1))
     other.append(record(step=2))
-    assert [one.order for one in log] == [0, 1] and [one.order for one in other] == [0, 2]
+    assert [one.provenance.order for one in log] == [0, 1] and [one.provenance.order for one in other] == [0, 2]
     assert log.errors["ok"] == other.errors["ok"] == 2
 
 
@@ -73,9 +75,9 @@ def test_records_of_several_files_are_told_apart(tmp_path):
     with Database(tmp_path / "a.jsonl") as first, Database(tmp_path / "b.jsonl") as second:
         log = RecordLog([first.append(record(step=1)), second.append(record(step=2)), first.append(record(step=3))])
         log.append(record(step=4))
-    assert [one.order for one in log] == [1, 2, 3, 4]
+    assert [one.provenance.order for one in log] == [1, 2, 3, 4]
     (tmp_path / "a.jsonl").rename(tmp_path / "moved.jsonl")
-    assert [one.order for one in log] == [1, 2, 3, 4]
+    assert [one.provenance.order for one in log] == [1, 2, 3, 4]
 
 
 def test_a_record_knows_where_it_stands(tmp_path):
@@ -96,7 +98,7 @@ def test_a_line_that_was_overwritten_is_named(tmp_path):
     with path.open("r+b") as file:
         file.seek(log[1].place.offset)
         file.write(b"#")
-    assert log[0].order == 0
+    assert log[0].provenance.order == 0
     with pytest.raises(RecordError, match=r"records\.jsonl:2: a record must be one line of JSON, but got #"):
         log[1]
 
@@ -111,7 +113,7 @@ def test_a_record_takes_little_memory(tmp_path):
             for i in range(40)
         ]
         key = rng.bytes(32).hex()
-        result = TrialResult(replace(trial(), trace=steps, trace_key=key), place, (1e-3,), 1e-3, spread=0.0)
-        sizes.append(len(Record.of(result, time=1.0, order=place).to_line()))
-        log.append(Record.of(result, time=1.0, order=place))
+        result = TrialResult(replace(trial(), trace=steps, trace_key=key), place, Outcome((1e-3,), 1e-3, spread=0.0))
+        sizes.append(len(Record.of(result, Provenance(time=1.0, order=place)).to_line()))
+        log.append(Record.of(result, Provenance(time=1.0, order=place)))
     assert np.mean(sizes) > 2500 and np.mean([len(packed) for packed in log._packed[1:]]) < 700

@@ -11,7 +11,9 @@ from measure import registry
 from measure.errors import ErrorClass
 from measure.local import LocalPool
 from measure.noise import NoisyPool
+from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
+from measure.provenance import Provenance
 from measure.record import Record
 from measure.replay import ReplayError, ReplayPool
 from tests.measure.helpers import record, trial
@@ -39,9 +41,9 @@ def test_nan_in_the_table_is_a_failure():
 
 
 def test_records_answer_with_all_they_know_and_by_workload():
-    crashed = Record.of(TrialResult(trial(number=1), 0, error=ErrorClass.crash, message="died"), time=0.0)
-    fast = Record.of(TrialResult(trial({"m": 1}), 0, (1e-3, 2e-3), 1.5e-3, spread=0.3), time=0.0)
-    slow = Record.of(TrialResult(trial({"m": 2}), 0, (9e-3,), 9e-3, spread=0.0), time=0.0)
+    crashed = Record.of(TrialResult(trial(number=1), 0, Outcome(error=ErrorClass.crash, message="died")), Provenance())
+    fast = Record.of(TrialResult(trial({"m": 1}), 0, Outcome((1e-3, 2e-3), 1.5e-3, spread=0.3)), Provenance())
+    slow = Record.of(TrialResult(trial({"m": 2}), 0, Outcome((9e-3,), 9e-3, spread=0.0)), Provenance())
     pool = ReplayPool.from_records([crashed, fast, slow])
     results = pool.run([trial({"m": 2}), trial({"m": 1}), trial(number=1)])
     assert [result.seconds for result in results[:2]] == [9e-3, 1.5e-3]

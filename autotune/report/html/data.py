@@ -140,7 +140,7 @@ class RunData:
     @property
     def records(self) -> list[Record]:
         """Trials of all tasks, in the order in which they came in."""
-        return sorted((r for task in self.tasks for r in task.records), key=lambda record: record.time)
+        return sorted((r for task in self.tasks for r in task.records), key=lambda record: record.provenance.time)
 
     @property
     def errors(self) -> Counter[str]:
@@ -195,12 +195,12 @@ class RunData:
     @property
     def building(self) -> float:
         """Seconds of all builds, side by side ones added up."""
-        return _sum(r.build_seconds for task in self.tasks for r in (*task.records, *task.finals))
+        return _sum(r.outcome.build_seconds for task in self.tasks for r in (*task.records, *task.finals))
 
     @property
     def running(self) -> float:
         """Seconds of all checks and timings."""
-        return _sum(r.run_seconds for task in self.tasks for r in (*task.records, *task.finals))
+        return _sum(r.outcome.run_seconds for task in self.tasks for r in (*task.records, *task.finals))
 
     def task(self, key: TaskKey) -> TaskData | None:
         """The task of a key; None where the run has none."""
@@ -238,7 +238,7 @@ def load(path: Path) -> list[RunData]:
         raise ConfigError(f"a run must be a run folder or a records file, but {path} does not exist")
     by_seed: dict[int, list[Record]] = {}
     for record in _records(path):
-        by_seed.setdefault(record.seed, []).append(record)
+        by_seed.setdefault(record.trial.seed, []).append(record)
     if not by_seed:
         raise ConfigError(f"a run must have records, but {path} holds none")
     shown = path.parent.name if path.name == "records.jsonl" and path.parent.name else path.stem
@@ -274,7 +274,7 @@ def _of_folder(folder: Path) -> RunData:
         return run
     mine = {(task.key.workload, task.key.target): task for task in known}
     records = [r for r in _records(file) if (r.workload_key, r.target) in mine]
-    return _of_records(run, [r for r in records if r.seed == config.get("seed", r.seed)], mine)
+    return _of_records(run, [r for r in records if r.trial.seed == config.get("seed", r.trial.seed)], mine)
 
 
 def _summary(path: Path) -> dict[str, Any]:
@@ -318,7 +318,8 @@ def _records(path: Path) -> list[Record]:
         for _, _, record in records_in(journal, refused):
             host = hosts.setdefault(json.dumps(record.host, sort_keys=True), record.host)
             kept = record.latencies if is_final(record) else (record.seconds,) if record.ok else ()
-            found.append(replace(record, trace=(), latencies=kept, host=host))
+            trial, outcome = replace(record.trial, trace=()), replace(record.outcome, latencies=kept, host=host)
+            found.append(replace(record, trial=trial, outcome=outcome))
     finally:
         journal.close()
     for sentence in summarised(refused):
@@ -333,11 +334,12 @@ def _of_records(
     counts: dict[str, tuple[Mapping[str, Any], int]] = {}
     tasks: dict[tuple[str, str, str], TaskData] = {}
     last, clock = math.nan, 0.0
-    for record in sorted(records, key=lambda record: record.time):
-        begin = record.time - sum(t for t in (record.build_seconds, record.run_seconds) if t == t)
-        step = record.time - (begin if math.isnan(last) else last)
-        clock, last = clock + (step if step < PAUSE else 0.0), record.time
-        measured = f"{record.threads} thread{'s' * (record.threads > 1)}, {record.cache}"
+    for record in sorted(records, key=lambda record: record.provenance.time):
+        trial, outcome, end = record.trial, record.outcome, record.provenance.time
+        begin = end - sum(t for t in (outcome.build_seconds, outcome.run_seconds) if t == t)
+        step = end - (begin if math.isnan(last) else last)
+        clock, last = clock + (step if step < PAUSE else 0.0), end
+        measured = f"{trial.threads} thread{'s' * (trial.threads > 1)}, {trial.cache}"
         place = (record.workload_key, record.target, "" if known else measured)
         if place not in tasks:
             tasks[place] = known[place[:2]] if known else TaskData(TaskKey(*place), _name(record), flops=_flops(record))
@@ -362,16 +364,16 @@ def _of_records(
 
 
 def _name(record: Record) -> str:
-    given = record.workload.get("args")
+    given = record.trial.workload.get("args")
     args = ", ".join(f"{name}={value}" for name, value in given.items()) if isinstance(given, Mapping) else ""
-    text = f"{record.workload.get('operator', '')}({args})"
+    text = f"{record.trial.workload.get('operator', '')}({args})"
     return text if len(text) <= 90 else record.workload_key[:90]
 
 
 def _flops(record: Record) -> float:
     """Operations of a record's workload; NaN where this version does not know it."""
     try:
-        return float(Workload.from_json(dict(record.workload)).flops)
+        return float(Workload.from_json(dict(record.trial.workload)).flops)
     except ValueError:
         return math.nan
 

@@ -140,7 +140,7 @@ def test_a_driver_that_is_killed_and_resumed_is_one_run(mlflow_database, tmp_pat
     assert parent.data.tags["resumed.trials"] == str(known + 6)
     assert parent.data.metrics["trials"] == known + 6
     with Database(run / "records.jsonl", readonly=True) as database:
-        measured = {record.order: record.seconds for record in database if record.ok}
+        measured = {record.provenance.order: record.seconds for record in database if record.ok}
     told = history(client, children["small"], "trial_seconds")
     assert len(dict(told)) == len(told) and set(told) <= set(measured.items())
     steps = [step for step, _ in history(client, children["small"], "trials")]

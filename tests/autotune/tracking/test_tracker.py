@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from autotune.tuning.scorer import ModelScorer
 from costmodel.metrics import pairwise_accuracy
 from costmodel.models import registry as models
 from measure.database import Database
+from measure.outcome import Outcome
 from measure.pool import TrialResult
 from measure.replay import ReplayPool
 from tests.autotune.tracking.fake_store import World
@@ -84,7 +86,7 @@ def test_a_local_run_is_told_whole(local):
     assert child["parameters"]["target"] == "cpu" and child["parameters"]["workload_key"] == result.workload.key
     assert child["tags"]["algorithm"] == result.algorithm
     trials = by_step(child, "trial_seconds")
-    assert trials == {record.order: record.seconds for record in result.records if record.ok} and len(trials) > 9
+    assert trials == {r.provenance.order: r.seconds for r in result.records if r.ok} and len(trials) > 9
     best = by_step(child, "best_seconds")
     assert set(best) == {9, 18} and best[18] == result.best_seconds == by_step(parent, "best_seconds")[18]
     assert by_step(child, "gflops")[18] == pytest.approx(result.gflops)
@@ -120,7 +122,8 @@ def test_failures_are_counts_and_a_replay_names_its_records(local, tmp_path):
     lines = [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
     for place, line in enumerate(lines):
         failed = place % 3 == 0 or place < 9  # nothing of the first round works
-        line |= {"error": "crash" if place % 2 else "compile", "seconds": None, "latencies": []} if failed else {}
+        failure = {"error": "crash" if place % 2 else "compile", "seconds": None, "latencies": []}
+        line["outcome"] |= failure if failed else {}
     records.write_text("".join(json.dumps(line) + "\n" for line in lines))
     out = tmp_path / "run"
     with Database(records, readonly=True) as database:
@@ -167,7 +170,7 @@ class AnyPool(ReplayPool):
 
     def _answer(self, trial, index):
         seconds = 1e-6 + int(trial.trace_key[:4], 16) * 1e-9
-        return TrialResult(trial, index, (seconds,), seconds, spread=0.0, max_error=0.0)
+        return TrialResult(trial, index, Outcome((seconds,), seconds, spread=0.0, max_error=0.0))
 
 
 def test_resume_goes_on_with_the_same_run_and_a_new_run_makes_its_own(local, tmp_path, monkeypatch):
@@ -359,7 +362,7 @@ def test_what_a_round_costs_the_driver(tmp_path):
     tracker.begin(tmp_path, resume=False)
 
     class Record:
-        ok, order, seconds = True, 3, 1e-3
+        ok, seconds, provenance = True, 1e-3, SimpleNamespace(order=3)
 
     progress = Progress("conv", 32, None, 32, 2000, 1e-3, 10.0, 0.5, 1.0, 0.8)
     tracker._errors["conv"] = Counter({"crash": 2})

@@ -29,7 +29,7 @@ def test_a_search_goes_as_the_tuner_goes(table, strategy):
     pool = ReplayPool(dict(zip(keys, table.seconds.tolist(), strict=True)))
     settings = settings_with(target="vta", trials=96, seed=3, batch=16, strategy=strategy)
     (result,) = run_rounds([prepare(Task("tiny", table.workload), settings, space=table.space)], pool)
-    expected = np.array([record.seconds for record in sorted(result.records, key=lambda record: record.order)])
+    expected = np.array([record.seconds for record in sorted(result.records, key=lambda r: r.provenance.order)])
     found = play(table, Method(strategy, "lightgbm"), 3, 96, 16).seconds
     assert len(found) > 16
     np.testing.assert_array_equal(found, expected[: len(found)])

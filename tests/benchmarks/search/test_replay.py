@@ -14,6 +14,7 @@ from benchmarks.search.collect import Collection, collect, simulate
 from benchmarks.search.replay import FOLDER, ReplayTable, TableError
 from benchmarks.search.restrict import legal_rows
 from measure.errors import ErrorClass
+from measure.outcome import Outcome
 from measure.pool import TrialResult
 from measure.replay import ReplayError
 from search_space.space import program_of
@@ -173,8 +174,8 @@ class FakePool:
         place = list(self.turns).index(trial.trace_key)
         turns.append(self.seconds(place, len(turns)))
         if math.isnan(turns[-1]):
-            return [TrialResult(trial, index, error=ErrorClass.crash)]
-        return [TrialResult(trial, index, (turns[-1],), turns[-1])]
+            return [TrialResult(trial, index, Outcome(error=ErrorClass.crash))]
+        return [TrialResult(trial, index, Outcome((turns[-1],), turns[-1]))]
 
 
 def test_the_fastest_take_turns_once_more_and_count_by_their_fastest(tmp_path, monkeypatch):
@@ -184,7 +185,7 @@ def test_the_fastest_take_turns_once_more_and_count_by_their_fastest(tmp_path, m
         return 1.0 + 1e-3 * place + (0.5 if turn in disturbed.get(place, ()) else 0.0)
 
     class Timer(FakePool):
-        """As `TurnTimer`, with what the pool knows by now."""
+        """As `InterleavedTimer`, with what the pool knows by now."""
 
         def __init__(self, threads, turns):
             self.turns_wanted = turns
@@ -207,7 +208,7 @@ def test_the_fastest_take_turns_once_more_and_count_by_their_fastest(tmp_path, m
     disturbed = {0: (1,), 20: (0,)}
     collection, asked = Collection(TINY, tmp_path), []
     pool = FakePool(seconds)
-    monkeypatch.setattr(collecting, "TurnTimer", Timer)
+    monkeypatch.setattr(collecting, "InterleavedTimer", Timer)
     collecting._time_in_turns(collection, collection.missing, collecting.TURNS)
     assert not collection.missing and {len(values) for values in collection.seconds.values()} == {1}
     assert list(collection.errors.values()) == ["crash"]

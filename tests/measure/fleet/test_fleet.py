@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 
+from measure.blocking_worker import Answer
 from measure.errors import ErrorClass, PoolError
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import LOSSES, Fleet, FleetSettings
 from measure.host import machine_name
-from measure.workplace import Answer
 from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given, Script, lost, overlaps, unfit
 from tests.measure.helpers import trial
 
@@ -212,7 +212,8 @@ def test_results_say_where_they_were_made():
     with FleetPool([Given(FakeBuilder("builder"), device)]) as pool:
         fine, unbuilt = pool.run([trial(), trial(build="compile")])
     assert fine.host == {"cpu": "Cortex-A72", "device": "board-a"} and unbuilt.host == {}
-    assert unbuilt.error is ErrorClass.compile and unbuilt.build_seconds >= 0 and math.isnan(unbuilt.run_seconds)
+    assert unbuilt.error is ErrorClass.compile and unbuilt.outcome.build_seconds >= 0
+    assert math.isnan(unbuilt.outcome.run_seconds)
     assert fine.build_span[1] <= fine.run_span[0]
 
 
@@ -296,7 +297,7 @@ def test_a_missing_machine_ends_the_run_and_is_named(endpoints, message, stays):
 
 
 def test_a_missing_machine_is_told_before_the_run_ends(monkeypatch, caplog):
-    monkeypatch.setattr("measure.fleet.scheduler.PATIENCE", 0.05)
+    monkeypatch.setattr("measure.fleet.scheduler.NOTICE_SECONDS", 0.05)
     with FleetPool([Given(FakeBuilder("b", **on_target("cpu", "vta")), stays=True)], QUICK) as pool:
         pool.submit(trials(1))
         with pytest.raises(PoolError, match="within 0.2 s"):

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from measure.errors import ErrorClass
+from measure.fleet.members import Work
 from measure.fleet.scheduler import LOSSES, Fleet, FleetSettings
-from measure.fleet.seats import Work
 from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given, lost, overlaps, unfit
 from tests.measure.helpers import trial
 

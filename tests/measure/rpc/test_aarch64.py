@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from measure.errors import ErrorClass
-from measure.rpc.pool import rpc_pool
+from measure.rpc.pool import RpcPool
 from search_space import workloads
 from tests.aarch64 import rootfs
 from tests.measure.candidates import candidates
@@ -74,11 +74,11 @@ def test_random_schedules_compute_what_the_reference_does(place, check):
     convolution = workloads.conv2d(height=14, width=14, in_channels=16, out_channels=24, kernel=3, padding=1)
     images = candidates(convolution, 3, seed=1, **OPTIONS)
     int8 = candidates(workloads.matmul(16, 32, 24, dtype="int8"), 1, **OPTIONS)
-    with rpc_pool(f"rpc://{place[0]}?key=board&check={check}", place[1]) as pool:
+    with RpcPool.of(f"rpc://{place[0]}?key=board&check={check}", place[1]) as pool:
         results = pool.run([*products, *images, *int8])
     assert len(results) == 7  # a slow one may be cut short, which its message says
     assert [result.message for result in results if result.error is not ErrorClass.ok] == []
-    assert all(result.max_error < 1e-5 for result in results)
+    assert all(result.outcome.max_error < 1e-5 for result in results)
     assert {result.host["machine"] for result in results} == {"aarch64"}
 
 
@@ -86,6 +86,6 @@ def test_an_object_for_this_host_is_refused_by_the_device(place):
     if os.uname().machine == "aarch64":
         pytest.skip("on aarch64 it may run")
     (trial,) = candidates(workloads.matmul(8, 8, 8), 1)
-    with rpc_pool(f"rpc://{place[0]}?key=board", place[1]) as pool:
+    with RpcPool.of(f"rpc://{place[0]}?key=board", place[1]) as pool:
         (result,) = pool.run([trial])
     assert result.error is ErrorClass.crash and "a module must be for aarch64 to run here" in result.message

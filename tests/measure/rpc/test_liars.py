@@ -10,6 +10,7 @@ from measure.database import Database
 from measure.errors import PoolError
 from measure.fleet.pool import FleetPool
 from measure.pool import Trial
+from measure.provenance import Provenance
 from measure.record import Record
 from measure.rpc.jobs import read_greeting
 from measure.rpc.provider import RpcProvider
@@ -72,7 +73,7 @@ def test_a_lie_ends_a_run_that_has_no_other_device_with_a_sentence_and_its_recor
     before = path.read_bytes()
     with pool_of(place) as pool, Database(path) as database:
         with pytest.raises(PoolError, match=f"what it says of a trial must be possible, but {sentence}") as caught:
-            database.extend([Record.of(result, time=0.0) for result in pool.run([said({**TRUE, **lie})])])
+            database.extend([Record.of(result, Provenance(time=0.0)) for result in pool.run([said({**TRUE, **lie})])])
         assert place in str(caught.value) and "it is given nothing more in this run" in str(caught.value)
     assert path.read_bytes() == before
     with Database(path, readonly=True) as database:
@@ -82,7 +83,7 @@ def test_a_lie_ends_a_run_that_has_no_other_device_with_a_sentence_and_its_recor
 def test_the_truth_is_believed(place, tmp_path):
     with pool_of(place) as pool, Database(tmp_path / "r.jsonl") as database:
         (result,) = pool.run([said(TRUE)])
-        database.append(Record.of(result, time=0.0))
+        database.append(Record.of(result, Provenance(time=0.0)))
         assert result.seconds == 0.02 and result.latencies == (0.01, 0.02, 0.03) and result.host["cpu"] == "fast"
 
 

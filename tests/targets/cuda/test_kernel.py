@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pytest
 
-from measure.examination import Examination, References
 from measure.interface import Task
+from measure.output_check import OutputCheck, References
 from search_space import workloads
 from search_space.ir.expr import var
 from search_space.ir.stmt import Allocate, LoopProgram, Store, seq
@@ -204,13 +204,13 @@ def examined(program: LoopProgram, device: FakeDevice) -> str:
     x, others = np.random.default_rng(0).random((2, 64), np.float32)
     task = Task([x], 2 * x, 1e-6, 0.0, others=[others], others_expected=2 * others)
     bound = CudaKernel(module, device).bind([x], fenced=True)
-    examination = Examination(bound, task, References(task), 1)
-    before = examination.before()
+    check = OutputCheck(bound, task, References(task), 1)
+    before = check.before()
     if not before.ok:
         return before.message
-    examination.begin()
+    check.begin()
     bound.time(1)
-    return examination.after().message
+    return check.after().message
 
 
 def test_kernels_that_seem_right_are_found_out() -> None:

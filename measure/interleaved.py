@@ -1,4 +1,4 @@
-"""Timing many kernels in turns: short bursts of one after the other, round after round, in one process.
+"""Interleaved timing of many kernels: short bursts of one after the other, round after round, in one process.
 
 A host that others share changes its speed by tens of percent within fractions of a second. Whoever times one kernel
 for 15 ms, and then the next one, compares the moments as much as the kernels. Here the bursts of every kernel are
@@ -10,36 +10,34 @@ What a pool has measured before was checked by it, and is not checked again unle
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from measure.child import Child, Death
+from measure.closing import Closing
 from measure.errors import ErrorClass, OutcomeError, PoolError, TrialFailure
-from measure.examination import Examination, References
 from measure.host import cores_for
-from measure.hostlock import PATIENCE, HostLock
-from measure.interface import Bound, Executor, Task
+from measure.hostlock import POLL_SECONDS, HostLock
+from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
 from measure.settings import LocalSettings
-from measure.timing import counted, rotation_copies
+from measure.timing import counted
 
 _SHARE = 1 / 40
 """Of the time-out of one kernel, that a round has for each kernel besides."""
 
 
 @dataclass(frozen=True)
-class Turns:
-    """How kernels take turns.
+class InterleavedTiming:
+    """How a group of kernels is timed.
 
     Attributes:
         rounds: bursts of each kernel.
         burst_seconds: of one burst; a kernel that takes longer runs once.
-        group: most kernels that take turns with each other: the more, the longer the time over which each is spread.
+        group: most kernels whose bursts are interleaved: the more, the longer the time over which each is spread.
         rotation_bytes: most memory for rotated copies of a kernel's constants, bytes. What the others of a group do
             between two bursts makes them cold besides.
         timeout_seconds: that building and running one kernel may take, and a round of a group of 40.
@@ -62,26 +60,30 @@ class Turns:
                 raise ValueError(f"`{name}` must be positive, but got {name}={getattr(self, name)}")
 
 
-class TurnTimer:
+class InterleavedTimer(Closing):
     """Times groups of known kernels on this machine, in a process of its own.
 
     Args:
         threads: that kernels run on.
-        turns: how they take turns.
+        timing: of a group.
         settings: of the local pool: executor, time-outs, the host's lock.
         seed: of the order in each round.
     """
 
     def __init__(
-        self, threads: int, turns: Turns | None = None, settings: LocalSettings | None = None, seed: int = 0
+        self,
+        threads: int,
+        timing: InterleavedTiming | None = None,
+        settings: LocalSettings | None = None,
+        seed: int = 0,
     ) -> None:
-        self.turns, self.settings, self.threads = turns or Turns(), settings or LocalSettings(), threads
+        self.timing, self.settings, self.threads = timing or InterleavedTiming(), settings or LocalSettings(), threads
         self._rng = np.random.default_rng(seed)
         self._lock = HostLock(self.settings.host_lock)
         self._child: Child | None = None
 
     def time(self, trials: Sequence[Trial], stop: Callable[[], bool] = lambda: False) -> list[TrialResult]:
-        """Times kernels, at most `turns.group` at a time.
+        """Times kernels, at most `timing.group` at a time.
 
         Args:
             trials: of one workload and one seed for each group, or inputs are made for each anew.
@@ -94,14 +96,14 @@ class TurnTimer:
             else killed is timed once more as it is.
         """
         found: list[TrialResult] = []
-        for first in range(0, len(trials), self.turns.group):
-            while not self._lock.acquire("time", PATIENCE):  # others build or time
+        for first in range(0, len(trials), self.timing.group):
+            while not self._lock.acquire("time", POLL_SECONDS):  # others build or time
                 if stop():
                     return found
             if stop():
                 return found
             try:
-                found += self._group(list(trials[first : first + self.turns.group]), first)
+                found += self._group(list(trials[first : first + self.timing.group]), first)
             finally:
                 self._lock.release()
         return found
@@ -113,22 +115,16 @@ class TurnTimer:
             self._child = None
         self._lock.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
     def _group(self, trials: list[Trial], first: int, again: bool = False) -> list[TrialResult]:
         request = {
             "trials": [trial.to_json() for trial in trials],
-            "rounds": self.turns.rounds,
-            "burst_seconds": self.turns.burst_seconds,
-            "rotation_bytes": self.turns.rotation_bytes,
-            "check": self.turns.check,
+            "rounds": self.timing.rounds,
+            "burst_seconds": self.timing.burst_seconds,
+            "rotation_bytes": self.timing.rotation_bytes,
+            "check": self.timing.check,
             "seed": int(self._rng.integers(1 << 31)),
             "prepare_timeout": self.settings.prepare_timeout,
-            "timeout": self.turns.timeout_seconds * (1.0 + _SHARE * len(trials)),
+            "timeout": self.timing.timeout_seconds * (1.0 + _SHARE * len(trials)),
         }
         child = self._started()
         child.send(request)
@@ -143,91 +139,24 @@ class TurnTimer:
             if death is not None and death.outside and not again:
                 return self._group(trials, first, again=True)
             if len(trials) == 1:
-                return [TrialResult(trials[0], first, error=failure.error, message=failure.message)]
+                return [TrialResult(trials[0], first, Outcome.failed(failure.error, failure.message))]
             half = len(trials) // 2
             return self._group(trials[:half], first) + self._group(trials[half:], first + half)
         assert answer is not None
         return [
-            _result(trial, first + place, of)
+            TrialResult(trial, first + place, _outcome(of))
             for place, (trial, of) in enumerate(zip(trials, answer[0]["results"], strict=True))
         ]
 
     def _started(self) -> Child:
         if self._child is None:
             options = {"executor": self.settings.executor, "memory_bytes": None, "task_bytes": self.settings.task_bytes}
-            self._child = Child({**options, "role": "turns", "cores": cores_for(self.threads)})
+            self._child = Child({**options, "role": "interleaved", "cores": cores_for(self.threads)})
             if self._child.receive() is None:
                 words = self._child.last_words()
                 self.close()
                 raise PoolError(f"a process that times must come up, but it died: {words}")
         return self._child
-
-
-class Player:
-    """The worker's side: builds a group, binds all of it, and lets it take turns."""
-
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-
-    def handle(
-        self, request: dict[str, Any], blob: bytes, prepared: Callable[[], None]
-    ) -> tuple[dict[str, Any], bytes]:
-        """Times the trials of `request`."""
-        results: list[dict[str, Any]] = []
-        bounds: dict[int, tuple[Bound, int]] = {}
-        examinations: dict[int, Examination] = {}
-        tasks: dict[tuple[str, int], tuple[Task, References | None]] = {}
-        for place, trial in enumerate(Trial.from_json(data) for data in request["trials"]):
-            key = (trial.workload_key, trial.seed)
-            if key not in tasks:
-                task = self._executor.prepare(trial, request["check"])
-                tasks[key] = task, References.of(task)
-            task, references = tasks[key]
-            prepared()  # the time that it may take begins anew
-            try:
-                bound, examination = self._bound(trial, task, references, request["rotation_bytes"])
-            except TrialFailure as failure:
-                results.append({"error": failure.error, "message": failure.message})
-                continue
-            rotation = bound.copies * task.constant_bytes if bound.copies > 1 else 0
-            results.append({"latencies": [], "rotation_bytes": rotation, "metrics": bound.metrics()})
-            bounds[place] = bound, trial.threads
-            examinations[place] = examination
-        rng = np.random.default_rng(request["seed"])
-        places = np.array(sorted(bounds), np.int64)
-        iterations = {}
-        for place in places.tolist():
-            bound, threads = bounds[place]
-            once = float(np.min(bound.time(3, threads)))
-            iterations[place] = max(1, int(request["burst_seconds"] / max(once, 1e-9)))
-        for _ in range(request["rounds"]):
-            prepared()
-            for place in rng.permutation(places).tolist():
-                bound, threads = bounds[place]
-                results[place]["latencies"].append(float(np.median(bound.time(iterations[place], threads))))
-        for place, examination in examinations.items():
-            prepared()
-            if request["check"] and not (comparison := examination.after()).ok:
-                results[place] = {"error": ErrorClass.wrong_output, "message": comparison.message}
-        return {"results": results}, b""
-
-    def _bound(
-        self, trial: Trial, task: Task, references: References | None, rotation_bytes: int
-    ) -> tuple[Bound, Examination]:
-        """A kernel that has run, and right where a reference is at hand.
-
-        Raises:
-            TrialFailure: it cannot be built or bound, or its output is wrong.
-        """
-        module, copies = self._executor.build(trial), 1
-        if trial.cache == "network" and task.constant_bytes:
-            copies = max(2, rotation_copies(task.constant_bytes, task.cache_bytes, rotation_bytes))
-        bound = self._executor.bind(trial, module, task, copies)
-        examination = Examination(bound, task, references, trial.threads)
-        if not (comparison := examination.before()).ok:
-            raise TrialFailure(ErrorClass.wrong_output, comparison.message)
-        examination.begin()
-        return bound, examination
 
 
 def _failure(death: Death | None, header: dict[str, Any] | None) -> TrialFailure | None:
@@ -247,22 +176,12 @@ def _failure(death: Death | None, header: dict[str, Any] | None) -> TrialFailure
     return TrialFailure(error, header["message"])
 
 
-def _result(trial: Trial, index: int, found: dict[str, Any]) -> TrialResult:
+def _outcome(found: dict[str, Any]) -> Outcome:
+    """What the process says of a kernel."""
     if "error" in found:
-        return TrialResult(trial, index, error=ErrorClass(found["error"]), message=found["message"])
-    latencies = counted(np.array(found["latencies"], np.float64))
-    low, middle, high = np.quantile(latencies, (0.25, 0.5, 0.75)).tolist()
+        return Outcome.failed(ErrorClass(found["error"]), found["message"])
+    latencies = tuple(counted(np.array(found["latencies"], np.float64)).tolist())
     try:
-        return TrialResult(
-            trial,
-            index,
-            tuple(latencies.tolist()),
-            middle,
-            spread=(high - low) / middle if middle > 0 else 0.0,
-            max_error=math.nan,
-            rotation_bytes=found["rotation_bytes"],
-            metrics=found["metrics"],
-        )
+        return Outcome.of_samples(latencies, rotation_bytes=found["rotation_bytes"], metrics=found["metrics"])
     except OutcomeError as wrong:
-        message = f"a measurement must be possible, but: {wrong}"
-        return TrialResult(trial, index, error=ErrorClass.unknown, message=message)
+        return Outcome.failed(ErrorClass.unknown, f"a measurement must be possible, but: {wrong}")

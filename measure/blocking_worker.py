@@ -1,11 +1,11 @@
-"""One child process that builds or runs trials, used by a plain call: what a worker on another machine is made of."""
+"""A worker process that is used by plain calls, which block: it builds or runs one trial at a time."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from measure.errors import ErrorClass, PoolError
 from measure.host import allowed_cores, cores_for
 from measure.pool import Trial
 from measure.settings import LocalSettings
-from measure.station import Job, Outcome, Station
+from measure.supervisor import Ending, Job, Supervisor
 
 _POLL = 0.1
 """Seconds after which a wait looks whether it was cancelled."""
@@ -44,7 +44,7 @@ class Answer:
         return ErrorClass(self.header.get("error", ErrorClass.ok))
 
 
-class Workplace:
+class BlockingWorker:
     """Builds or runs one trial at a time in a disposable child process, which it replaces when it has died.
 
     Calls block and belong to one thread at a time; `close` may come from another one. The child ends with the thread
@@ -58,22 +58,12 @@ class Workplace:
     def __init__(self, role: Literal["build", "run"], settings: LocalSettings | None = None) -> None:
         self.role = role
         self.settings = settings or LocalSettings()
-        self._station = Station(
-            {
-                "role": role,
-                "executor": self.settings.executor,
-                "memory_bytes": self.settings.memory_bytes,
-                "task_bytes": self.settings.task_bytes,
-                "cores": allowed_cores(),
-                "parent": os.getpid(),
-            },
-            self.settings.start_timeout,
-        )
+        self._supervisor = Supervisor(role, self.settings, os.getpid())
         self._closed = False
 
     def start(self) -> None:
         """Has a child at hand, so that the first trial need not wait for it."""
-        self._station.start()
+        self._supervisor.start()
 
     def build(self, trial: Trial, cancelled: Callable[[], bool] = lambda: False) -> Answer:
         """Compiles a trial; the answer's blob is the module.
@@ -84,13 +74,10 @@ class Workplace:
 
         Raises:
             Cancelled: `cancelled` said so.
-            PoolError: the child cannot be started, or the workplace is closed.
+            PoolError: the child cannot be started, or the worker is closed.
         """
-        limits = (trial.build_timeout, trial.build_timeout)
-        request = {"trial": trial.to_json()}
-        outcome = self._work(Job(0, trial), request, b"", limits, ErrorClass.build_timeout, cancelled)
-        if outcome.header.get("error") == ErrorClass.out_of_memory:
-            self._station.retire()
+        job = Job(0, trial)
+        outcome = self._work(lambda: self._supervisor.build(job), cancelled)
         return Answer(outcome.header, outcome.blob)
 
     def run(
@@ -113,20 +100,10 @@ class Workplace:
 
         Raises:
             Cancelled: `cancelled` said so.
-            PoolError: the child cannot be started, or the workplace is closed.
+            PoolError: the child cannot be started, or the worker is closed.
         """
-        if best_seconds is not None:
-            trial = replace(trial, best_seconds=min(best_seconds, trial.best_seconds or best_seconds))
-        request = {"trial": trial.to_json(), "timing": self.settings.timing.to_json(), "check": check}
-        limits = (self.settings.prepare_timeout, trial.run_timeout)
-        for attempt in range(2):
-            self._station.start(cores_for(trial.threads))
-            outcome = self._work(Job(0, trial), request, module, limits, ErrorClass.run_timeout, cancelled)
-            error = outcome.header.get("error")
-            if error in (ErrorClass.out_of_memory, ErrorClass.wrong_output):
-                self._station.retire()  # what computes wrongly may have written where it should not
-            if error not in (ErrorClass.wrong_output, ErrorClass.crash) or outcome.first or attempt:
-                break
+        job = Job(0, trial, module)
+        outcome = self._work(lambda: self._supervisor.run(job, best_seconds, check), cancelled)
         return Answer({**outcome.header, "first": outcome.first}, outcome.blob)
 
     def call(
@@ -146,62 +123,38 @@ class Workplace:
 
         Raises:
             Cancelled: `cancelled` said so.
-            PoolError: the child cannot be started, or the workplace is closed.
+            PoolError: the child cannot be started, or the worker is closed.
         """
-        self._station.start(cores_for(len(allowed_cores())))
-        limits = (self.settings.prepare_timeout, timeout)
-        outcome = self._work(Job(0, _NO_TRIAL), request, blob, limits, ErrorClass.run_timeout, cancelled)
-        if outcome.header.get("error") == ErrorClass.out_of_memory:
-            self._station.retire()
+        job, limits = Job(0, _NO_TRIAL), (self.settings.prepare_timeout, timeout)
+        self._supervisor.start(cores_for(len(allowed_cores())))
+        late = ErrorClass.run_timeout
+        outcome = self._work(lambda: self._supervisor.assign(job, request, blob, limits, late), cancelled)
         return Answer(outcome.header, outcome.blob)
 
     def retire(self) -> None:
         """Ends the child; the next call gets a fresh one."""
-        self._station.retire()
+        self._supervisor.retire()
 
     def close(self) -> None:
         """Kills the child; may be called twice."""
         self._closed = True
-        self._station.retire()
+        self._supervisor.retire()
 
-    def _work(
-        self,
-        job: Job,
-        request: Mapping[str, Any],
-        blob: bytes,
-        limits: tuple[float, float],
-        late: ErrorClass,
-        cancelled: Callable[[], bool],
-    ) -> Outcome:
-        """The outcome of a job, which is given out once more where somebody else killed its process."""
-        outcome = self._once(job, request, blob, limits, late, cancelled)
-        if outcome.outside:
-            job.killed = True
-            outcome = self._once(job, request, blob, limits, late, cancelled)
-        return outcome
-
-    def _once(
-        self,
-        job: Job,
-        request: Mapping[str, Any],
-        blob: bytes,
-        limits: tuple[float, float],
-        late: ErrorClass,
-        cancelled: Callable[[], bool],
-    ) -> Outcome:
+    def _work(self, assign: Callable[[], None], cancelled: Callable[[], bool]) -> Ending:
+        """The outcome of a job, which `assign` gives to the child, and gives once more where that is worth it."""
         if self._closed:
-            raise PoolError("a workplace must be open to work, but got closed=True")
-        station = self._station
-        station.assign(job, request, blob, limits, late)
+            raise PoolError("a worker must be open to work, but got closed=True")
+        assign()
+        supervisor = self._supervisor
         while True:
             if cancelled():
-                station.retire()
+                supervisor.retire()
                 raise Cancelled
-            pause = min(_POLL, max(0.0, station.deadline - time.monotonic()))
+            pause = min(_POLL, max(0.0, supervisor.deadline - time.monotonic()))
             outcome = None
-            if wait([station.connection], pause):
-                outcome = station.receive()
-            elif time.monotonic() >= station.deadline:
-                outcome = station.expire()
+            if wait([supervisor.connection], pause):
+                outcome = supervisor.receive()
+            elif time.monotonic() >= supervisor.deadline:
+                outcome = supervisor.expire()
             if outcome is not None:
-                return outcome
+                return self._work(assign, cancelled) if outcome.retry() else outcome

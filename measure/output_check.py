@@ -48,7 +48,7 @@ class References:
         return self.first.nbytes + (self.last.nbytes if self.last is not self.first else 0)
 
 
-class Examination:
+class OutputCheck:
     """Of one kernel, in three steps: `before` it is timed, `begin` the timing, `after` it.
 
     Args:

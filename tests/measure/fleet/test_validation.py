@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from measure.blocking_worker import Answer
 from measure.errors import OutcomeError, PoolError
-from measure.fleet.door import let_in
+from measure.fleet.members import Host, Work, member_of
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import Fleet
-from measure.fleet.seats import Host, Work, seat_of
+from measure.fleet.validation import validated
+from measure.provenance import Provenance
 from measure.record import Record
-from measure.workplace import Answer
 from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given, Script
 from tests.measure.helpers import trial
 
@@ -50,14 +51,14 @@ def test_any_answer_is_a_result_that_can_be_written_or_is_refused(header, role):
     endpoint = FakeBuilder("it") if role == "builder" else FakeDevice("it")
     work = Work(0, trial())
     try:
-        result = let_in(seat_of(endpoint, Host()), work, Answer(json.loads(json.dumps(header)), b"module"), 1.0)
+        result = validated(member_of(endpoint, Host()), work, Answer(json.loads(json.dumps(header)), b"module"), 1.0)
     except OutcomeError as error:
         assert str(error).isprintable() and "must" in str(error)
         return
     if result is None:
         assert work.module == b"module"
         return
-    record = Record.of(result, time=0.0)
+    record = Record.of(result, Provenance(time=0.0))
     again = Record.from_line(record.to_line())
     assert again.error is result.error and (again.seconds == result.seconds or not result.ok)
     assert not result.ok or 0 < sum(result.latencies) < 2.0

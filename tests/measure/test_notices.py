@@ -6,15 +6,15 @@ import threading
 
 import pytest
 
-from measure import patience
+from measure import notices
 from measure.hostlock import HostLock, alone
-from measure.patience import Patience, telling
+from measure.notices import WaitNotice, notice_if_slow
 
 
 def test_a_wait_is_told_once_and_only_if_it_lasts(monkeypatch):
     now, said = [0.0], []
-    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
-    wait = Patience(said.append)
+    monkeypatch.setattr(notices.time, "monotonic", lambda: now[0])
+    wait = WaitNotice(said.append)
     for second in (0.0, 1.0, 1.9):
         now[0] = second
         wait.still("a device")
@@ -35,10 +35,10 @@ def test_a_wait_is_told_once_and_only_if_it_lasts(monkeypatch):
 
 def test_a_block_is_told_only_if_it_lasts(monkeypatch):
     said, told = [], threading.Event()
-    with telling("reading", said.append):
+    with notice_if_slow("reading", said.append):
         pass
-    monkeypatch.setattr(patience, "PATIENCE", 0.01)
-    with telling("reading", lambda what: (said.append(what), told.set())):
+    monkeypatch.setattr(notices, "NOTICE_SECONDS", 0.01)
+    with notice_if_slow("reading", lambda what: (said.append(what), told.set())):
         assert told.wait(10.0)
     assert said == ["reading"]
 
@@ -52,7 +52,7 @@ def other_may_build():
 
 
 def test_another_program_that_times_is_waited_for_with_a_word(monkeypatch, caplog):
-    monkeypatch.setattr(patience, "PATIENCE", 0.05)
+    monkeypatch.setattr(notices, "NOTICE_SECONDS", 0.05)
     other = HostLock()
     assert other.acquire("time", 5.0)
     with alone(timeout=0.2):

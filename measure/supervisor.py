@@ -1,4 +1,4 @@
-"""A place of work in the local pool: at most one child process with at most one job, and its deadline."""
+"""Supervision of one worker process, which has at most one job: its start, deadlines, death and replacement."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from measure.child import Child
 from measure.errors import ErrorClass, PoolError
-from measure.outcome import read
+from measure.host import allowed_cores, cores_for
+from measure.outcome import Outcome, read
 from measure.pool import Trial, TrialResult
+from measure.settings import LocalSettings
 
 
 @dataclass
@@ -24,7 +26,7 @@ class Job:
         trial: the trial.
         module: machine code, once built.
         build_span: start and end of the build, monotonic seconds.
-        doubted: failed once in a process that may have been damaged by an earlier kernel.
+        suspect: failed once in a process that may have been damaged by an earlier kernel.
         killed: lost a process once that was killed from outside.
     """
 
@@ -32,13 +34,13 @@ class Job:
     trial: Trial
     module: bytes = b""
     build_span: tuple[float, float] | None = None
-    doubted: bool = False
+    suspect: bool = False
     killed: bool = False
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """End of a job at a station: the worker's last message, or how the process ended instead."""
+class Ending:
+    """End of a job: the worker's last message, or how the process ended instead."""
 
     job: Job
     header: Mapping[str, Any]
@@ -48,25 +50,52 @@ class Outcome:
     outside: bool = False
     """Whether somebody else killed the process."""
 
+    @property
+    def error(self) -> ErrorClass:
+        """`ErrorClass.ok` or the class of the failure."""
+        return ErrorClass(self.header.get("error", ErrorClass.ok))
 
-class Station:
-    """Starts its child when there is work, and replaces it when it has died.
+    def retry(self) -> bool:
+        """Whether the job is to be done once more, of which the job takes note.
+
+        It is where the process was killed from outside, and where a kernel failed in a process that may have been
+        damaged by an earlier one; each once.
+        """
+        job, failed = self.job, self.error in (ErrorClass.wrong_output, ErrorClass.crash)
+        if self.outside and not job.killed:
+            job.killed = True
+            return True
+        if job.module and failed and not self.first and not job.suspect:
+            job.suspect = True
+            return True
+        return False
+
+
+class Supervisor:
+    """Keeps one child process: starts it when there is work, holds it to deadlines, replaces it when it has died.
 
     Args:
-        options: of the child, see `measure.worker`.
-        start_timeout: seconds for a child to come up.
+        role: of the child, see `measure.worker`: `build` or `run`.
+        settings: the executor, how it times, limits of time and memory.
+        parent: process with which the child ends, however that ends; None: with the socket.
     """
 
-    def __init__(self, options: Mapping[str, Any], start_timeout: float) -> None:
-        self._options = options
-        self._start_timeout = start_timeout
+    def __init__(self, role: Literal["build", "run"], settings: LocalSettings, parent: int | None = None) -> None:
+        self._role, self._settings = role, settings
+        self._options = {
+            "role": role,
+            "executor": settings.executor,
+            "memory_bytes": settings.memory_bytes,
+            "task_bytes": settings.task_bytes,
+            **({} if parent is None else {"parent": parent}),
+        }
         self._child: Child | None = None
         self._ready = False
         self._jobs_done = 0
         self._timeouts = (math.inf, math.inf)  # until prepared, from then on; seconds
         self._limit = math.inf  # that of these which holds now
         self._timeout_error = ErrorClass.run_timeout
-        self.cores: tuple[int, ...] = tuple(options["cores"])
+        self.cores = allowed_cores()
         self.job: Job | None = None
         self.deadline = math.inf  # monotonic seconds
 
@@ -90,6 +119,27 @@ class Station:
             self._child = Child({**self._options, "cores": self.cores})
             self._ready, self._jobs_done = False, 0
 
+    def build(self, job: Job) -> None:
+        """Has the child compile a job's trial."""
+        limit = job.trial.build_timeout
+        self.assign(job, {"trial": job.trial.to_json()}, b"", (limit, limit), ErrorClass.build_timeout)
+
+    def run(self, job: Job, best_seconds: float | None = None, check: bool = True) -> None:
+        """Has the child check and time a job's trial, which is built.
+
+        Args:
+            job: the job.
+            best_seconds: latency to beat, where it is known to be lower than the trial's own.
+            check: whether the output is compared with the reference there.
+        """
+        trial = job.trial
+        if best_seconds is not None:
+            trial = replace(trial, best_seconds=min(best_seconds, trial.best_seconds or best_seconds))
+        request = {"trial": trial.to_json(), "timing": self._settings.timing.to_json(), "check": check}
+        self.start(cores_for(trial.threads))
+        limits = (self._settings.prepare_timeout, trial.run_timeout)
+        self.assign(job, request, job.module, limits, ErrorClass.run_timeout)
+
     def assign(
         self,
         job: Job,
@@ -111,9 +161,9 @@ class Station:
         assert self._child is not None
         self.job, self._timeouts, self._timeout_error = job, timeouts, timeout_error
         self._child.send({**request, "prepare_timeout": timeouts[0], "timeout": timeouts[1]}, blob)
-        self._allow(timeouts[0] if self._ready else self._start_timeout)
+        self._allow(timeouts[0] if self._ready else self._settings.start_timeout)
 
-    def receive(self) -> Outcome | None:
+    def receive(self) -> Ending | None:
         """Takes a message of the child; the outcome, if that is what it is."""
         assert self._child is not None
         message = self._child.receive()
@@ -129,12 +179,14 @@ class Station:
             return None
         outcome = self._end(header, blob)
         self._jobs_done += 1
+        if outcome.error in (ErrorClass.out_of_memory, ErrorClass.wrong_output):
+            self.retire()  # what computes wrongly may have written where it should not
         return outcome
 
-    def expire(self) -> Outcome:
+    def expire(self) -> Ending:
         """Kills the child, whose deadline has passed."""
         if not self._ready:
-            self._start_failed(f"was not ready after {self._start_timeout:g} s")
+            self._start_failed(f"was not ready after {self._settings.start_timeout:g} s")
         outcome = self._end({"error": self._timeout_error, "message": self._overtime()})
         self.retire()
         return outcome
@@ -148,13 +200,13 @@ class Station:
     def _allow(self, seconds: float) -> None:
         self._limit, self.deadline = seconds, time.monotonic() + seconds
 
-    def _end(self, header: Mapping[str, Any], blob: bytes = b"") -> Outcome:
+    def _end(self, header: Mapping[str, Any], blob: bytes = b"") -> Ending:
         assert self.job is not None
-        outcome = Outcome(self.job, header, blob, self._jobs_done == 0)
+        outcome = Ending(self.job, header, blob, self._jobs_done == 0)
         self.job, self.deadline = None, math.inf
         return outcome
 
-    def _died(self) -> Outcome | None:
+    def _died(self) -> Ending | None:
         assert self._child is not None
         code, death = self._child.death()
         error, how = death.error, death.how
@@ -166,17 +218,17 @@ class Station:
         if -code == signal.SIGALRM:  # it noticed the time-out before us
             error, how = self._timeout_error, self._overtime()
         else:
-            how = f"the {self._options['role']} process {how}"
+            how = f"the {self._role} process {how}"
         outcome = replace(self._end({"error": error, "message": how}), outside=death.outside)
         self.retire()
         return outcome
 
     def _overtime(self) -> str:
-        return f"the {self._options['role']} process was killed after its time-out of {self._limit:g} s"
+        return f"the {self._role} process was killed after its time-out of {self._limit:g} s"
 
     def _start_failed(self, how: str) -> None:
         self.retire()
-        raise PoolError(f"a {self._options['role']} process must start, but {how}")
+        raise PoolError(f"a {self._role} process must start, but {how}")
 
 
 def result_of(
@@ -193,19 +245,10 @@ def result_of(
     Raises:
         OutcomeError: the message says what no measurement gives.
     """
-    said = read(header)
-    span = said.pop("span")
+    said, span = read(header)
     build_span, run_span = (span, None) if built else (job.build_span, span)
-    return TrialResult(
-        trial=job.trial,
-        index=job.index,
-        **said,
-        build_span=build_span,
-        run_span=run_span,
-        build_seconds=_length(build_span),
-        run_seconds=_length(run_span),
-        host=host or {},
-    )
+    outcome = Outcome(**said, build_seconds=_length(build_span), run_seconds=_length(run_span), host=host or {})
+    return TrialResult(job.trial, job.index, outcome, build_span, run_span)
 
 
 def _length(span: tuple[float, float] | None) -> float:

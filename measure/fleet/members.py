@@ -1,4 +1,4 @@
-"""Who sits where in a fleet: endpoints with the work they have, and hosts on which timings must be alone."""
+"""The state of a fleet: its members, which are endpoints with the work they have, and the hosts they share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from measure.fleet.endpoint import Builder, Device
-from measure.station import Job
+from measure.supervisor import Job
 
 Phase = Literal["shared", "alone"]
 
@@ -20,7 +20,7 @@ class Work(Job):
     Attributes:
         losses: machines that were gone before they answered.
         forgotten: whoever asked for it does not want it any more.
-        begun: when an endpoint was last given it, see `measure.fleet.door.now`.
+        begun: when an endpoint was last given it, see `measure.fleet.validation.now`.
     """
 
     losses: int = 0
@@ -32,8 +32,8 @@ class Host:
     """A machine: either builds and simulators share it, or one timing has it alone.
 
     Attributes:
-        seats: of the endpoints on it.
-        contended: whether they have to take turns.
+        members: the endpoints on it.
+        contended: whether builds and timings have to alternate on it.
         phase: what may start on it now, where both kinds of work are at home.
         begun: pieces of work begun since the phase began, only those that count: builds while it is shared.
         shared: pieces of work under way that may go on beside others.
@@ -41,42 +41,42 @@ class Host:
     """
 
     def __init__(self) -> None:
-        self.seats: set[Seat] = set()
+        self.members: set[Member] = set()
         self.contended = False
         self.phase: Phase = "shared"
         self.begun = self.shared = self.alone = 0
 
-    def add(self, seat: Seat) -> None:
+    def add(self, member: Member) -> None:
         """An endpoint comes."""
-        self.seats.add(seat)
-        self._turns()
+        self.members.add(member)
+        self._update()
 
-    def remove(self, seat: Seat) -> None:
+    def remove(self, member: Member) -> None:
         """An endpoint goes."""
-        self.seats.discard(seat)
-        self._turns()
+        self.members.discard(member)
+        self._update()
 
     @property
     def idle(self) -> bool:
         """Whether nothing is under way."""
         return not self.shared and not self.alone
 
-    def admits(self, seat: Seat) -> bool:
-        """Whether a piece of work may start at `seat` now."""
-        if self.contended and (self.phase == "alone") != seat.alone:
+    def admits(self, member: Member) -> bool:
+        """Whether a piece of work may start at `member` now."""
+        if self.contended and (self.phase == "alone") != member.alone:
             return False
-        return self.idle if seat.alone else not self.alone
+        return self.idle if member.alone else not self.alone
 
     def enter(self, phase: Phase) -> None:
         """Begins a phase; work of the other kind that is under way is waited for."""
         self.phase, self.begun = phase, 0
 
-    def _turns(self) -> None:
-        self.contended = len(self.seats) > 1 and any(seat.alone for seat in self.seats)
+    def _update(self) -> None:
+        self.contended = len(self.members) > 1 and any(member.alone for member in self.members)
 
 
 @dataclass(eq=False)
-class Seat:
+class Member:
     """An endpoint in the fleet, and what it has to do.
 
     Attributes:
@@ -106,10 +106,10 @@ class Seat:
         return f"{kind} {self.endpoint.name} ({', '.join(sorted(self.targets))})"
 
 
-def seat_of(endpoint: Builder | Device, host: Host) -> Seat:
-    """A seat for an endpoint that joins."""
+def member_of(endpoint: Builder | Device, host: Host) -> Member:
+    """The state of an endpoint that joins."""
     targets = frozenset(endpoint.targets)
     if hasattr(endpoint, "build"):
-        return Seat(endpoint, host, targets, True, False, cast(Builder, endpoint).slots)
+        return Member(endpoint, host, targets, True, False, cast(Builder, endpoint).slots)
     description = {**endpoint.description, "device": endpoint.name}
-    return Seat(endpoint, host, targets, False, endpoint.exclusive, 1, description=description)
+    return Member(endpoint, host, targets, False, endpoint.exclusive, 1, description=description)
