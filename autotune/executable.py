@@ -30,10 +30,10 @@ from autotune.manifest import (
     read_manifest,
 )
 from search_space.dtypes import numpy_dtype
+from targets.arrays import aligned
 from targets.base import Parameter, as_array
-from targets.cpu.arrays import aligned
-from targets.cpu.network_library import SCHEMA, NetworkLibrary
 from targets.cuda.driver import NETWORK_SCHEMA as CUDA_SCHEMA
+from targets.network_library import SCHEMA, NetworkLibrary
 
 if TYPE_CHECKING:
     from autotune.cuda_executable import CudaExecutable

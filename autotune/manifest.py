@@ -14,8 +14,8 @@ from typing import Any
 
 from search_space.dtypes import numpy_dtype
 from targets.base import Parameter
-from targets.cpu.network_library import SCHEMA as NETWORK_SCHEMA
 from targets.cuda.driver import NETWORK_SCHEMA as CUDA_SCHEMA
+from targets.network_library import SCHEMA as NETWORK_SCHEMA
 
 STEPWISE_SCHEMA = "autotune.stepwise/2"
 SCHEMAS = (NETWORK_SCHEMA, CUDA_SCHEMA, STEPWISE_SCHEMA)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
+from targets.arrays import C_TYPE
 from targets.base import NetworkPlan, Place
-from targets.cpu.export import C_TYPE, LINK_FLAGS
-from targets.cpu.network_library import SCHEMA
+from targets.cpu.export import LINK_FLAGS
 from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, blas_library, runtime_text
+from targets.network_library import SCHEMA
 
 if TYPE_CHECKING:
     from targets.cpu.target import CpuTarget

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.hardware import CpuRates
-from targets.cpu.arrays import aligned
+from targets.arrays import aligned
 from targets.cpu.probe_text import ROW, UNROLLED, probe_text
 from targets.cpu.runtime import initialise
 
