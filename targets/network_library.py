@@ -41,7 +41,7 @@ class NetworkLibrary:
         kinds["autotune_time"] = [*time, ctypes.c_void_p, ctypes.c_void_p]
         if f"{name}.so" in files:
             library = _loaded(files[f"{name}.so"])
-            addresses = {symbol: _address(library, symbol) for symbol in kinds}
+            addresses = {symbol: function_at(library, symbol) for symbol in kinds}
         else:
             addresses = self._linked([files[file] for file in files if file.endswith(".o")], list(kinds))
         self.address = addresses[name]
@@ -61,7 +61,7 @@ class NetworkLibrary:
             engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         engine.finalize_object()
         _LINKED.append(engine)  # the threads of its pool run in it
-        return {symbol: int(engine.get_function_address(symbol)) for symbol in symbols}
+        return {symbol: int(engine.get_functionfunction_at(symbol)) for symbol in symbols}
 
 
 def _loaded(data: bytes) -> ctypes.CDLL:
@@ -69,8 +69,13 @@ def _loaded(data: bytes) -> ctypes.CDLL:
     key = hashlib.sha256(data).hexdigest()
     with _LOCK:
         if key not in _LIBRARIES:
-            _LIBRARIES[key] = _from_memory(data) if hasattr(os, "memfd_create") else _from_copy(data)
+            _LIBRARIES[key] = opened(data)
         return _LIBRARIES[key]
+
+
+def opened(data: bytes) -> ctypes.CDLL:
+    """A shared object, loaded once more whoever has it already."""
+    return _from_memory(data) if hasattr(os, "memfd_create") else _from_copy(data)
 
 
 def _from_memory(data: bytes) -> ctypes.CDLL:
@@ -95,7 +100,12 @@ def _from_copy(data: bytes) -> ctypes.CDLL:
         shutil.rmtree(folder)
 
 
-def _address(library: ctypes.CDLL, symbol: str) -> int:
+def function_at(library: ctypes.CDLL, symbol: str) -> int:
+    """The address of a function.
+
+    Raises:
+        OSError: there is none of that name.
+    """
     function = getattr(library, symbol, None)
     address = ctypes.cast(function, ctypes.c_void_p).value if function is not None else None
     if address is None:
