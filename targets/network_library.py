@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -62,6 +62,21 @@ class NetworkLibrary:
         engine.finalize_object()
         _LINKED.append(engine)  # the threads of its pool run in it
         return {symbol: int(engine.get_functionfunction_at(symbol)) for symbol in symbols}
+
+
+def replaced(folder: Path, write: Callable[[Path], list[str]]) -> list[dict[str, str]]:
+    """Files with their digests, written elsewhere first: those that were there before are replaced, not changed.
+
+    Args:
+        folder: where they come to lie.
+        write: writes files to a folder; their names.
+    """
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=folder) as place:
+        found = []
+        for file in write(Path(place)):
+            found.append({"file": file, "sha256": hashlib.sha256((Path(place) / file).read_bytes()).hexdigest()})
+            (Path(place) / file).replace(folder / file)
+    return found
 
 
 def _loaded(data: bytes) -> ctypes.CDLL:

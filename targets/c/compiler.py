@@ -10,16 +10,23 @@ import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from platform import machine
 
 from targets.base import BuildError
 
-STANDARD = ("-std=c99", "-O2", "-ftree-vectorize", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+STANDARD = ("-std=c99", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 """None of these changes a result but for the rounding between a product and a sum. -O3 takes loops over vectors apart
 before it would make vectors of them: a product of matrices runs ten times as fast with these."""
 LIBRARY = ("-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-Bsymbolic")
 _NAME = re.compile(r"([\w.+]+-)*(cc|gcc|clang|c99)(-[\d.]+)?")
 _OPTION = re.compile(r"-m[\w.=+-]+")
 _SECONDS = 300.0
+
+
+def is_here(triple: str) -> bool:
+    """Whether what is compiled for a machine, such as `x86_64-linux-gnu`, runs on this host."""
+    theirs = triple.partition("-")[0]
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(theirs, theirs) == machine()
 
 
 @dataclass(frozen=True)

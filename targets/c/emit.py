@@ -25,21 +25,34 @@ _NARROW = 2**31
 
 @dataclass(frozen=True)
 class Emitted:
-    """A program as C.
+    """A program as a function of C.
 
     Attributes:
-        function: its text, with the type of its workspace in front.
-        prototype: of the function, without a semicolon.
-        workspace: name of the type of its last argument; empty where it has none.
+        name: of the function.
+        arguments: its declared parameters, the workspace last where it has one.
+        comment, body: the text in front of it, and between its braces.
+        workspace: the declaration of the type `name`_workspace; empty where it needs none.
         workspace_bytes: of that type, at most.
-        helpers: that the text calls.
+        helpers: that it calls, sorted.
     """
 
-    function: str
-    prototype: str
+    name: str
+    arguments: tuple[str, ...]
+    comment: str
+    body: str
     workspace: str
     workspace_bytes: int
-    helpers: frozenset[str]
+    helpers: tuple[str, ...]
+
+    @property
+    def prototype(self) -> str:
+        """The function's head."""
+        return f"void {self.name}({', '.join(self.arguments)})"
+
+    @property
+    def text(self) -> str:
+        """The whole function."""
+        return f"{self.comment}\n{self.prototype} {{\n{self.body}\n}}\n"
 
 
 def shape_of(buffer: Buffer) -> tuple[int, ...]:
@@ -52,23 +65,28 @@ def room_of(buffer: Buffer) -> int:
     return 1 + sum((n - 1) * int(s.value) for n, s in zip(shape_of(buffer), buffer.strides, strict=True))
 
 
-def emit_program(program: LoopProgram, name: str) -> Emitted:
+def emit_program(program: LoopProgram, name: str, *taken: str) -> Emitted:
     """The function `name` of a concrete program: its parameters in order, then its workspace where it needs one.
+
+    Args:
+        program: what to write.
+        name: of the function.
+        taken: other functions' names, which nothing in it has.
 
     Raises:
         BuildError: a statement or an expression that has no code in C.
     """
-    return _Function(program, name).emitted()
+    return _Function(program, name, *taken).emitted()
 
 
 class _Function:
     """Writes one program."""
 
-    def __init__(self, program: LoopProgram, name: str) -> None:
+    def __init__(self, program: LoopProgram, name: str, *taken: str) -> None:
         self.program, self.name = program, name
         self.ranges: dict[str, Expr] = {}
         self.simplify = Regrouping(self.ranges)
-        names = Names(name, f"{name}_workspace")
+        names = Names(name, f"{name}_workspace", *taken)
         for buffer in program.params:
             names(buffer.name)
         self.names, self.values = names, Values(names, program.buffers, self.simplify, _is_wide(program))
@@ -92,30 +110,28 @@ class _Function:
     def emitted(self) -> Emitted:
         """The whole function; what no statement mentions is said to be unused."""
         self.stmt(self.program.body)
-        read = {self.names(name) for name in _mentioned(self.program.body)}
-        unused = [n for n in (self.names(b.name) for b in self.program.params) if n not in read]
-        head = [f"  (void){n};" for n in unused]
-        workspace = f"{self.name}_workspace" if self.members else ""
-        prototype = f"void {self.name}({', '.join(self._arguments(workspace))})"
-        text = "\n".join([*self._type(workspace), self._comment(), f"{prototype} {{", *head, *self.lines, "}", ""])
+        mentioned = _mentioned(self.program.body)
+        unused = [f"  (void){self.names(b.name)};" for b in self.program.params if b.name not in mentioned]
         nbytes = sum(-(-prod(shape_of(b)) * dtype_bytes(b.dtype) // 8) * 8 for b in self.members.values())
-        return Emitted(text, prototype, workspace, nbytes, frozenset(self.values.used))
+        body = "\n".join([*unused, *self.lines])
+        helpers = tuple(sorted(self.values.used))
+        return Emitted(self.name, self._arguments(), self._comment(), body, self._workspace(), nbytes, helpers)
 
-    def _type(self, workspace: str) -> list[str]:
-        if not workspace:
-            return []
-        members = [f"  {self._declared(buffer)}" for buffer in self.members.values()]
-        return ["typedef struct {", *members, f"}} {workspace};", ""]
+    def _workspace(self) -> str:
+        if not self.members:
+            return ""
+        members = "".join(f"  {self._declared(buffer)}\n" for buffer in self.members.values())
+        return f"typedef struct {{\n{members}}} {self.name}_workspace;\n"
 
     def _declared(self, buffer: Buffer) -> str:
         return f"{C_TYPE[buffer.dtype]} {self.names(buffer.name)}[{prod(shape_of(buffer))}]; /* {shown(buffer)} */"
 
-    def _arguments(self, workspace: str) -> list[str]:
+    def _arguments(self) -> tuple[str, ...]:
         found = []
         for buffer in self.program.params:
             kind = C_TYPE[buffer.dtype] if buffer.name in self.program.outputs else f"const {C_TYPE[buffer.dtype]}"
             found.append(f"{kind} *restrict {self.names(buffer.name)}")
-        return found + [f"{workspace} *restrict workspace"] * bool(workspace)
+        return (*found, *([f"{self.name}_workspace *restrict workspace"] if self.members else []))
 
     def _comment(self) -> str:
         lines = [f"/* {self.name}: writes {', '.join(self.program.outputs)}."]
@@ -197,17 +213,18 @@ class _Function:
         if test is not None:
             self.line(f"if ({self.values.condition(test)}) {{")
             self.depth += 1
-        for declared in self.values.shared([stmt.value]):
+        value = self.simplify(stmt.value)
+        for declared in self.values.shared(value):
             self.line(declared)
-        self.line(self._assignment(stmt))
+        self.line(self._assignment(stmt, value))
         self.values.forget()
         if test is not None:
             self.depth -= 1
             self.line("}")
 
-    def _assignment(self, stmt: Store) -> str:
+    def _assignment(self, stmt: Store, stored: Expr) -> str:
         buffer, values = self.program.buffers[stmt.buffer], self.values
-        place, value = values.element(buffer, stmt.indices), values.value(stmt.value)
+        place, value = values.element(buffer, stmt.indices), values.value(stored)
         if stmt.reducer is None:
             return f"{place} = {values.stored(value, buffer.dtype)};"
         op = {"sum": "add", "prod": "mul"}.get(stmt.reducer, stmt.reducer)

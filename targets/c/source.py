@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from search_space.ir.stmt import LoopProgram
-from targets.arrays import C_TYPE
 from targets.base import Module
 from targets.c.emit import Emitted, emit_program
 from targets.c.helpers import text_of
@@ -18,11 +18,11 @@ static int64_t autotune_now(void) {
   return (int64_t)now.tv_sec * 1000000000 + (int64_t)now.tv_nsec;
 }
 
-AUTOTUNE_SHOWN void autotune_time(autotune_kernel *kernel, void *const *const *tables, int64_t count,
+AUTOTUNE_SHOWN void autotune_time(autotune_kernel *autotune_run, void *const *const *tables, int64_t count,
                                   int64_t iterations, int32_t threads, void *workspace, int64_t *nanoseconds) {
   for (int64_t i = 0; i < iterations; ++i) {
     const int64_t start = autotune_now();
-    kernel(tables[i % count], threads, workspace);
+    autotune_run(tables[i % count], threads, workspace);
     nanoseconds[i] = autotune_now() - start;
   }
 }
@@ -37,39 +37,46 @@ typedef void autotune_kernel(void *const *arguments, int32_t threads, void *work
 
 @dataclass(frozen=True)
 class Source:
-    """A kernel as C.
+    """A kernel as C: its function, and one for each constant that is packed."""
 
-    Attributes:
-        text: of its functions, those that pack constants included, without includes and helpers.
-        helpers: that they call.
-        workspace: name of the type of the kernel's workspace; empty where it needs none.
-        workspace_bytes: that the workspace of any of them takes.
-        entries: text of functions for `targets.native`, which no program in C has use for.
-    """
-
-    text: str
-    helpers: tuple[str, ...]
-    workspace: str
-    workspace_bytes: int
-    entries: str
+    functions: tuple[Emitted, ...]
 
     @staticmethod
     def of(module: Module) -> Source:
         """The text that a module was made of."""
-        facts = module.metadata
-        return Source(
-            facts["source"], tuple(facts["helpers"]), facts["workspace"], facts["shared_bytes"], facts["entries"]
-        )
+        lists = ("arguments", "helpers")
+        found = [{**f, **{key: tuple(f[key]) for key in lists}} for f in module.metadata["functions"]]
+        return Source(tuple(Emitted(**f) for f in found))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Plain data for a module, of which `of` makes the same."""
+        return [{key: list(v) if isinstance(v, tuple) else v for key, v in vars(f).items()} for f in self.functions]
+
+    @property
+    def workspace_bytes(self) -> int:
+        """That any of the functions needs."""
+        return max(function.workspace_bytes for function in self.functions)
+
+    @property
+    def workspaces(self) -> str:
+        """Types of the functions' workspaces."""
+        return "\n".join(function.workspace for function in self.functions if function.workspace)
+
+    @property
+    def body(self) -> str:
+        """The functions with the helpers that they call."""
+        helpers = {helper for function in self.functions for helper in function.helpers}
+        return "\n".join(part for part in (text_of(helpers), *(f.text for f in self.functions)) if part)
 
     @property
     def whole(self) -> str:
         """All that a compiler needs."""
-        return "\n".join(part for part in (INCLUDES, text_of(self.helpers), self.text) if part)
+        return "\n".join(part for part in (INCLUDES, self.workspaces, self.body) if part)
 
     @property
     def library(self) -> str:
-        """The same with the entries and a loop that times them."""
-        return "\n".join((SHOWN, self.whole, self.entries, TIMER))
+        """The same with functions for `targets.native`: they take arrays from a table, and one times them."""
+        return "\n".join((SHOWN, self.whole, *map(_entry, self.functions), TIMER))
 
 
 def source_of(program: LoopProgram, name: str) -> Source:
@@ -78,28 +85,17 @@ def source_of(program: LoopProgram, name: str) -> Source:
     Raises:
         BuildError: a statement or an expression that has no code in C.
     """
-    made = [(emit_program(program, name), program)]
-    made += [(emit_program(p, f"{name}_pack{number}"), p) for number, p in enumerate(program.prologues)]
-    helpers = sorted(set().union(*(emitted.helpers for emitted, _ in made)))
-    main = made[0][0]
-    return Source(
-        "\n".join(emitted.function for emitted, _ in made),
-        tuple(helpers),
-        main.workspace,
-        max(emitted.workspace_bytes for emitted, _ in made),
-        "\n".join(_entry(emitted, of) for emitted, of in made),
-    )
+    packs = (emit_program(p, f"{name}_pack{number}", name) for number, p in enumerate(program.prologues))
+    return Source((emit_program(program, name), *packs))
 
 
-def _entry(emitted: Emitted, program: LoopProgram) -> str:
+def _entry(function: Emitted) -> str:
     """A function that takes its arrays from a table."""
-    arguments = [
-        f"({'' if b.name in program.outputs else 'const '}{C_TYPE[b.dtype]} *)arguments[{i}]"
-        for i, b in enumerate(program.params)
-    ]
-    given = ", ".join([*arguments, *([f"({emitted.workspace} *)workspace"] if emitted.workspace else [])])
-    name = emitted.prototype.partition("(")[0].removeprefix("void ")
+    kinds = [argument.partition("restrict")[0] for argument in function.arguments]
+    taken = [f"({kind})arguments[{number}]" for number, kind in enumerate(kinds)]
+    if function.workspace:
+        taken[-1] = f"({kinds[-1]})workspace"
     return (
-        f"AUTOTUNE_SHOWN void {name}_entry(void *const *arguments, int32_t threads, void *workspace) {{\n"
-        f"  (void)threads;\n  (void)workspace;\n  {name}({given});\n}}\n"
+        f"AUTOTUNE_SHOWN void {function.name}_entry(void *const *arguments, int32_t threads, void *workspace) {{\n"
+        f"  (void)threads;\n  (void)workspace;\n  {function.name}({', '.join(taken)});\n}}\n"
     )

@@ -12,7 +12,7 @@ from search_space.hardware import CpuRates, Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
 from targets.base import Kernel, Module, NetworkPlan, Packer, Parameter, RunError, Target
-from targets.c.compiler import Compiler
+from targets.c.compiler import Compiler, is_here
 from targets.c.emit import shape_of
 from targets.c.kernel import CKernel
 from targets.c.source import Source, source_of
@@ -46,7 +46,7 @@ class CTarget(Target):
     def unavailable(self) -> str:
         if self.compiler.missing:
             return self.compiler.missing
-        return "" if _is_here(self.compiler.machine) else f"kernels for {self.compiler.machine} must run elsewhere"
+        return "" if is_here(self.compiler.machine) else f"kernels for {self.compiler.machine} must run elsewhere"
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         verify(program)
@@ -63,10 +63,7 @@ class CTarget(Target):
             {
                 "shared_bytes": source.workspace_bytes,
                 "scratch_bytes": 0,
-                "source": source.text,
-                "helpers": list(source.helpers),
-                "workspace": source.workspace,
-                "entries": source.entries,
+                "functions": source.to_json(),
                 "flags": list(self.compiler.flags),
                 "compiler": self.compiler.version,
                 "machine": self.compiler.machine,
@@ -80,7 +77,7 @@ class CTarget(Target):
             RunError: it is for another machine than this host.
         """
         theirs = str(module.metadata["machine"])
-        if not _is_here(theirs):
+        if not is_here(theirs):
             raise RunError(f"a module must be for {machine()} to run here, but got one for {theirs}")
         return CKernel(module)
 
@@ -96,7 +93,7 @@ class CTarget(Target):
         return lambda inputs: kernel.bind(inputs).constants
 
     def _here(self, module: Module) -> CKernel:
-        if _is_here(str(module.metadata["machine"])):
+        if is_here(str(module.metadata["machine"])):
             return CKernel(module)
         library = Compiler().library(Source.of(module).library)
         return CKernel(replace(module, object_code=library))
@@ -111,11 +108,6 @@ class CTarget(Target):
         from targets.c.export import export
 
         return export(module, folder, name)
-
-
-def _is_here(triple: str) -> bool:
-    theirs = triple.partition("-")[0]
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(theirs, theirs) == machine()
 
 
 @cache

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -107,15 +108,15 @@ class Values:
         return str(value) if abs(value) < 2**31 else f"INT64_C({value})"
 
     def _sum(self, terms: Poly) -> str:
-        """Monomials by their texts, whatever has made them first; what is subtracted and the number last."""
+        """Long strides first, in one order whatever was made first; what is subtracted and the number last."""
         texts = []
         for monomial, c in terms.items():
             factors = sorted(grouped(self.index(a)) for a in monomial)
             if abs(c) != 1 or not factors:
                 factors.append(self._number(abs(c)))
-            texts.append((c < 0, not monomial, " * ".join(factors)))
+            texts.append((c < 0, not monomial, -abs(c), " * ".join(factors)))
         out = ""
-        for negative, _, text in sorted(texts, key=lambda t: (t[0], t[1])):
+        for negative, _, _, text in sorted(texts):
             term = f"({text})" if " " in text and len(texts) > 1 else text
             out += (" - " if negative else " + ") + term if out else f"-{grouped(term)}" if negative else term
         return out or "0"
@@ -132,15 +133,9 @@ class Values:
         """Text of a bool, to stand behind an `if`."""
         if e.op == "const":
             return "1" if e.value else "0"
-        if e.serial in self._known:
-            return f"{self._known[e.serial][1]} != 0U"
         if e.op in ("and", "or"):
             return f" {_SYMBOLS[e.op]} ".join(grouped(self.condition(a)) for a in e.args)
         if e.op in ("lt", "le", "eq", "ne"):
-            if e.args[0].dtype == INT:
-                e = self.simplify(e)
-            if e.op not in ("lt", "le", "eq", "ne"):
-                return self.condition(e)
             a, b = (grouped(self.value(x)) for x in e.args)
             return f"{a} {_SYMBOLS[e.op]} {b}"
         return f"{grouped(self.value(e))} != 0U"
@@ -155,7 +150,7 @@ class Values:
         if e.op == "load":
             return self.load(e)
         if e.dtype == INT:
-            return self.index(self.simplify(e))
+            return self.index(e)
         if e.op == "select":
             return self._select(e, self.value)
         if e.op == "cast":
@@ -169,12 +164,7 @@ class Values:
         return self.combine(e.op, self.value(e.args[0]), self.value(e.args[1]), e.dtype)
 
     def _select(self, e: Expr, write: Callable[[Expr], str]) -> str:
-        test = e.args[0]
-        if not any(node.op == "load" for node in walk(test)):
-            test = self.simplify(test)
-        if test.is_const:
-            return write(e.args[1] if test.value else e.args[2])
-        return f"({self.condition(test)}) ? {grouped(write(e.args[1]))} : {grouped(write(e.args[2]))}"
+        return f"({self.condition(e.args[0])}) ? {grouped(write(e.args[1]))} : {grouped(write(e.args[2]))}"
 
     def load(self, e: Expr) -> str:
         buffer = self.buffers[e.args[0]]
@@ -223,28 +213,23 @@ class Values:
         return self.helper(f"{PREFIX[dtype]}_{op}", a, b)
 
     # ------------------------------------------------------------------ what is used more than once
-    def shared(self, values: Sequence[Expr]) -> list[str]:
-        """Declarations of what the values use more than once, which have names from here to `forget`.
+    def shared(self, value: Expr) -> list[str]:
+        """Declarations of what a value uses more than once, which have names from here to `forget`.
 
         What only a branch of a choice uses is not computed before it, where it reads memory.
         """
-        uses: dict[int, int] = {}
-        for value in values:
-            for node in walk(value):
-                for operand in node.operands if node.op != "load" else ():
-                    uses[operand.serial] = uses.get(operand.serial, 0) + 1
-        certain = _certain(values)
+        order = _computed(value)
+        uses = Counter(operand.serial for node in order for operand in _parts(node))
+        certain = _certain(value)
         lines = []
-        for value in values:
-            for node in _computed(value):
-                seen = node.serial in self._known or node.op in _CHEAP or node.dtype == INT
-                if seen or uses.get(node.serial, 0) < 2:
-                    continue
-                if node.serial in certain or not any(n.op == "load" for n in walk(node)):
-                    kind = "float" if node.dtype in FLOATS else C_TYPE[node.dtype]
-                    text, name = self.value(node), self.names.fresh("part")
-                    lines.append(f"const {kind} {name} = {text};")
-                    self._known[node.serial] = (node, name)
+        for node in order:
+            if node.op in _CHEAP or node.dtype in (INT, BOOL) or uses[node.serial] < 2:
+                continue
+            if node.serial in certain or not any(n.op == "load" for n in walk(node)):
+                kind = "float" if node.dtype in FLOATS else C_TYPE[node.dtype]
+                text, name = self.value(node), self.names.fresh("part")
+                lines.append(f"const {kind} {name} = {text};")
+                self._known[node.serial] = (node, name)
         return lines
 
     def forget(self) -> None:
@@ -252,32 +237,35 @@ class Values:
         self._known.clear()
 
 
+def _parts(node: Expr) -> tuple[Expr, ...]:
+    """Values that a value is computed of; indices are none."""
+    return () if node.op == "load" or node.dtype == INT else node.operands
+
+
 def _computed(e: Expr) -> list[Expr]:
-    """Nodes of a value, operands first, without those of the indices in it."""
-    order: list[Expr] = []
-    seen: set[int] = set()
+    """Every node of a value once, operands first."""
+    order: dict[int, Expr] = {}
 
     def visit(node: Expr) -> None:
-        if node.serial not in seen:
-            seen.add(node.serial)
-            if node.op != "load" and node.dtype != INT:
-                for operand in node.operands:
-                    visit(operand)
-            order.append(node)
+        if node.serial not in order:
+            for operand in _parts(node):
+                visit(operand)
+            order[node.serial] = node
 
     visit(e)
-    return order
+    return list(order.values())
 
 
-def _certain(values: Sequence[Expr]) -> set[int]:
-    """Serials of what is computed whatever the conditions in the values say."""
+def _certain(value: Expr) -> set[int]:
+    """Serials of what is computed whatever the conditions in a value say."""
     found: set[int] = set()
-    left = list(values)
+    left = [value]
     while left:
         node = left.pop()
-        if node.serial not in found and node.op != "load":
+        if node.serial not in found:
             found.add(node.serial)
-            left += node.operands[:1] if node.op in ("select", "and", "or") else node.operands
+            parts = _parts(node)
+            left += parts[:1] if node.op in ("select", "and", "or") else parts
     return found
 
 

@@ -1,4 +1,4 @@
-"""What every target promises: that of the CPU, and one written by `docs/adding_a_target.md` and nothing else."""
+"""What every target promises: those of the CPU and of C, and one written by `docs/adding_a_target.md` and nothing else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORKLOADS = (
 )
 
 
-@pytest.fixture(params=["cpu", "pyloops"])
+@pytest.fixture(params=["c", "cpu", "pyloops"])
 def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Target:
     monkeypatch.setitem(registry.TARGETS, "pyloops", "tests.targets.pyloops:get_target")
     return registry.get(request.param)
@@ -90,4 +90,4 @@ def test_it_is_measured_and_tuned_and_the_best_is_written(target: Target, tmp_pa
     assert result.best is not None and result.best.error is ErrorClass.ok
     assert write_best(result, tmp_path) is None
     files = {file.name for file in (tmp_path / "best" / result.name).iterdir()}
-    assert files > {"schedule.txt", "program.txt", "kernel.s"} and {"kernel.module", "kernel.o"} & files
+    assert files > {"schedule.txt", "program.txt", "kernel.s"} and {"kernel.module", "kernel.o", "kernel.c"} & files
