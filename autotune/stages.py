@@ -32,7 +32,7 @@ FEW_SPILLS = 0.02
 """Share of spilling instructions in a loop that cost nothing to speak of."""
 SPILL_COST = 3.0
 """How much longer a loop takes, by its share of spilling instructions: stores and loads wait for each other."""
-STAGES = ("schedule", "program", "llvm", "cuda", "resources", "assembly")
+STAGES = ("schedule", "program", "llvm", "cuda", "c", "resources", "assembly")
 
 
 @dataclass(frozen=True)

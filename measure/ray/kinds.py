@@ -29,7 +29,7 @@ class DeviceKind:
 
 
 KINDS: dict[str, DeviceKind] = {
-    "cpu": DeviceKind(frozenset({"cpu"}), exclusive=True, local_count=lambda: 1),
+    "cpu": DeviceKind(frozenset({"cpu", "c"}), exclusive=True, local_count=lambda: 1),
     "cuda": DeviceKind(frozenset({"cuda"}), True, local_count=lambda: 0, options={"num_gpus": 1}, native="GPU"),
     "vta": DeviceKind(frozenset({"vta"}), exclusive=False, local_count=lambda: len(allowed_cores())),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
+from textwrap import fill
 from typing import Any
 
 from search_space.ir.expr import FLOATS, Expr, dtype_bytes, substitute, walk
@@ -20,6 +21,8 @@ MOST_WRITTEN = 128
 """Statements that unrolled loops are written out to; those of more stay loops."""
 STACK_BYTES = 8192
 """Of a function's arrays that are automatic; others lie in its workspace."""
+COLUMNS = 120
+_LONG = 16  # nodes of an expression for which a statement counts once more
 _NARROW = 2**31
 
 
@@ -47,7 +50,7 @@ class Emitted:
     @property
     def prototype(self) -> str:
         """The function's head."""
-        return f"void {self.name}({', '.join(self.arguments)})"
+        return wrapped(f"void {self.name}({', '.join(self.arguments)})")
 
     @property
     def text(self) -> str:
@@ -63,6 +66,14 @@ def shape_of(buffer: Buffer) -> tuple[int, ...]:
 def room_of(buffer: Buffer) -> int:
     """Elements from a buffer's first one to behind its last one."""
     return 1 + sum((n - 1) * int(s.value) for n, s in zip(shape_of(buffer), buffer.strides, strict=True))
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """A line, broken at spaces where it is long."""
+    more, width = indent + "    ", max(COLUMNS, len(indent) + 60)
+    return fill(
+        text, width, initial_indent=indent, subsequent_indent=more, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def emit_program(program: LoopProgram, name: str, *taken: str) -> Emitted:
@@ -142,7 +153,7 @@ class _Function:
 
     # ------------------------------------------------------------------ statements
     def line(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
+        self.lines.append(wrapped(text, "  " * self.depth))
 
     def stmt(self, stmt: Stmt) -> None:
         write = _EMIT.get(type(stmt))
@@ -167,11 +178,13 @@ class _Function:
             self._plain(loop, extent)
 
     def written(self, stmt: Stmt) -> int:
-        """Statements that are left when unrolled loops are written out."""
+        """Statements that are left when unrolled loops are written out, long ones counted more than once."""
         if isinstance(stmt, Seq):
             return sum(self.written(part) for part in stmt.body)
         if isinstance(stmt, Allocate):
             return self.written(stmt.body)
+        if isinstance(stmt, Store):
+            return 1 + len(list(walk(stmt.value))) // _LONG
         if not isinstance(stmt, For):
             return 1
         inner = self.written(stmt.body)
@@ -214,13 +227,18 @@ class _Function:
             self.line(f"if ({self.values.condition(test)}) {{")
             self.depth += 1
         value = self.simplify(stmt.value)
-        for declared in self.values.shared(value):
+        for declared in [*self.values.bases(self._accesses(stmt, value)), *self.values.shared(value)]:
             self.line(declared)
         self.line(self._assignment(stmt, value))
         self.values.forget()
         if test is not None:
             self.depth -= 1
             self.line("}")
+
+    def _accesses(self, stmt: Store, value: Expr) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+        """Elements that a store writes and reads."""
+        loads = [(self.program.buffers[e.args[0]], e.args[1:]) for e in walk(value) if e.op == "load"]
+        return [(self.program.buffers[stmt.buffer], stmt.indices), *loads]
 
     def _assignment(self, stmt: Store, stored: Expr) -> str:
         buffer, values = self.program.buffers[stmt.buffer], self.values

@@ -13,6 +13,7 @@ from search_space.dtypes import numpy_dtype
 from targets.arrays import C_TYPE
 from targets.base import NetworkPlan, Parameter, Place, Step
 from targets.c.compiler import Compiler
+from targets.c.emit import wrapped
 from targets.c.export import guarded
 from targets.c.helpers import text_of
 from targets.c.names import Names
@@ -94,10 +95,14 @@ class NetworkText:
             yield f"static const {C_TYPE[dtype]} {name}[{count}] = {{\n{_rows(values, dtype)}}};\n"
 
     def _memory(self) -> str:
-        kinds = sorted(_MEMBER, key=lambda kind: _MEMBER[kind])
-        room = max(self.plan.arena_bytes, 8)
-        width = {"float": 4, "int8_t": 1, "uint8_t": 1, "uint16_t": 2, "int32_t": 4, "int64_t": 8}
-        arena = "".join(f"    {kind} {_MEMBER[kind]}[{room // width[kind]}];\n" for kind in kinds)
+        kinds = {
+            C_TYPE[parameter.dtype]: numpy_dtype(parameter.dtype).itemsize
+            for step in self.plan.steps
+            for place, parameter in zip(step.arguments, self.plan.modules[step.module].parameters, strict=True)
+            if place.space == "arena"
+        } or {"uint8_t": 1}
+        room = max(self.plan.arena_bytes, 1)
+        arena = "".join(f"    {kind} {_MEMBER[kind]}[{room // kinds[kind]}];\n" for kind in sorted(kinds))
         own = "".join(f"    {f.name}_workspace {f.name};\n" for f in self.sources if f.workspace)
         own = f"  union {{\n{own}  }} workspace; /* of the kernel that runs */\n" if own else ""
         return (
@@ -112,7 +117,8 @@ class NetworkText:
         ]
         given += [f"&memory->workspace.{function.name}"] * bool(function.workspace)
         title = f"  /* {step.title.replace('*/', '* /')} */\n" if step.title else ""
-        return f"{title}  {function.name}({', '.join(given)});\n"
+        called = wrapped(f"{function.name}({', '.join(given)});", "  ")
+        return f"{title}{called}\n"
 
     def _pointer(self, place: Place, parameter: Parameter, written: bool) -> str:
         kind = C_TYPE[parameter.dtype]

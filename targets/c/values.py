@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS, INT, Expr, total, walk
-from search_space.ir.polynomial import Poly, poly
+from search_space.ir.polynomial import Poly, from_poly, poly
 from search_space.ir.regroup import Regrouping, pulled_apart, recombined
 from search_space.ir.stmt import Buffer
 from targets.arrays import C_TYPE
@@ -63,6 +63,7 @@ class Values:
         self.index_type = "int64_t" if wide else "int32_t"
         self.places: dict[str, str] = {}
         self.used: set[str] = set()
+        self._bases: dict[int, str] = {}  # what has a name in indices, by serial
         self._known: dict[int, tuple[Expr, str]] = {}  # values that have a name, by serial; they must stay alive
 
     def helper(self, name: str, *arguments: str) -> str:
@@ -72,10 +73,19 @@ class Values:
 
     # ------------------------------------------------------------------ integers
     def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        """Text of an element; axes that a fused loop took apart are one again."""
+        """Text of an element."""
+        terms = poly(self.offset(buffer, indices))
+        moving = _without_number(terms)
+        at = self._bases.get(moving.serial)
+        text = at if at is not None and len(terms) == len(poly(moving)) else self._sum(terms)
+        if at is not None and () in terms:
+            text = f"{at} {'-' if terms[()] < 0 else '+'} {self._number(abs(terms[()]))}"
+        return f"{self.places.get(buffer.name) or self.names(buffer.name)}[{text}]"
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        """Elements from a buffer's first one; axes that a fused loop took apart are one again."""
         offset = self.simplify(total(i * s for i, s in zip(indices, buffer.strides, strict=True)))
-        offset = pulled_apart(recombined(offset, self.simplify), self.simplify)
-        return f"{self.places.get(buffer.name) or self.names(buffer.name)}[{self.index(offset)}]"
+        return pulled_apart(recombined(offset, self.simplify), self.simplify)
 
     def index(self, e: Expr) -> str:
         """Text of an integer expression."""
@@ -213,6 +223,16 @@ class Values:
         return self.helper(f"{PREFIX[dtype]}_{op}", a, b)
 
     # ------------------------------------------------------------------ what is used more than once
+    def bases(self, accesses: Iterable[tuple[Buffer, tuple[Expr, ...]]]) -> list[str]:
+        """Declarations of places from which elements are numbers away, which have names from here to `forget`."""
+        found = [_without_number(poly(self.offset(*access))) for access in accesses]
+        lines = []
+        for base in dict.fromkeys(e for e, times in Counter(found).items() if times > 1 and len(poly(e)) > 1):
+            text, name = self.index(base), self.names.fresh("at")
+            lines.append(f"const {self.index_type} {name} = {text};")
+            self._bases[base.serial] = name
+        return lines
+
     def shared(self, value: Expr) -> list[str]:
         """Declarations of what a value uses more than once, which have names from here to `forget`.
 
@@ -233,8 +253,13 @@ class Values:
         return lines
 
     def forget(self) -> None:
-        """Ends the names of `shared`."""
+        """Ends the names of `bases` and `shared`."""
+        self._bases.clear()
         self._known.clear()
+
+
+def _without_number(terms: Poly) -> Expr:
+    return from_poly({monomial: c for monomial, c in terms.items() if monomial})
 
 
 def _parts(node: Expr) -> tuple[Expr, ...]:

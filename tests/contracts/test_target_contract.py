@@ -1,4 +1,4 @@
-"""What every target promises: those of the CPU and of C, and one written by `docs/adding_a_target.md` and nothing else."""
+"""What every target promises: the CPU's, C's, and one written by `docs/adding_a_target.md` and nothing else."""
 
 from __future__ import annotations
 
