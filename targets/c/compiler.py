@@ -93,6 +93,15 @@ class Compiler:
             raise BuildError(self.missing)
         return self._run([*arguments], None)
 
+    @cached_property
+    def links(self) -> bool:
+        """Whether its machine has shared libraries; of others there are objects alone."""
+        return is_here(self.machine) or "linux" in self.machine
+
+    def object(self, text: str) -> bytes:
+        """An object of a text; raises as `library` does."""
+        return self._made(text, "kernel.o", "-c")
+
     def library(self, text: str) -> bytes:
         """A shared library of a text.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from textwrap import fill
 from typing import Any
 
-from search_space.ir.expr import FLOATS, Expr, dtype_bytes, substitute, walk
+from search_space.ir.expr import FLOATS, Expr, dtype_bytes, substitute, variables, walk
 from search_space.ir.regroup import Regrouping
 from search_space.ir.stmt import Allocate, Barrier, Buffer, For, LoopProgram, Seq, Stmt, Store, map_exprs, walk_stmt
 from targets.arrays import C_TYPE
@@ -135,7 +135,8 @@ class _Function:
         return f"typedef struct {{\n{members}}} {self.name}_workspace;\n"
 
     def _declared(self, buffer: Buffer) -> str:
-        return f"{C_TYPE[buffer.dtype]} {self.names(buffer.name)}[{prod(shape_of(buffer))}]; /* {shown(buffer)} */"
+        name = self.names(buffer.name)
+        return f"{C_TYPE[buffer.dtype]} {name}[{prod(shape_of(buffer))}]; /* {shown(buffer, name)} */"
 
     def _arguments(self) -> tuple[str, ...]:
         found = []
@@ -148,7 +149,7 @@ class _Function:
         lines = [f"/* {self.name}: writes {', '.join(self.program.outputs)}."]
         for buffer in self.program.params:
             what = ", written" if buffer.name in self.program.outputs else ", constant" if buffer.constant else ""
-            lines.append(f" *   {self.names(buffer.name)}: {shown(buffer)}{what}")
+            lines.append(f" *   {shown(buffer, self.names(buffer.name))}{what}")
         return "\n".join([*lines, " */"])
 
     # ------------------------------------------------------------------ statements
@@ -198,13 +199,37 @@ class _Function:
         if self.ranges.get(loop.var) is not loop.extent:
             self.ranges[loop.var] = loop.extent
             self.simplify.forget()
+        if loop.kind == "vectorize" and isinstance(loop.body, Store) and self._choice(loop, loop.body):
+            return
         name, kind = self.names(loop.var), self.values.index_type
         said = "" if loop.kind == "serial" else f" /* {loop.kind} */"
         self.line(f"for ({kind} {name} = 0; {name} < {extent}; ++{name}) {{{said}")
-        self.depth += 1
-        self.stmt(loop.body)
-        self.depth -= 1
+        self.inside(loop.body)
         self.line("}")
+
+    def _choice(self, loop: For, store: Store) -> bool:
+        """Writes a condition that is the same for all of a vector around the loop, if there is one."""
+        if store.predicate is not None:
+            test, kinds = self.simplify(store.predicate), [replace(store, predicate=None)]
+        else:
+            value = self.simplify(store.value)
+            if value.op != "select":
+                return False
+            test, *chosen = value.args
+            kinds = [replace(store, value=one) for one in chosen]
+        if test.is_const or loop.var in variables(test):
+            return False
+        for said, body in zip((f"if ({self.values.condition(test)}) {{", "} else {"), kinds, strict=False):
+            self.line(said)
+            self.inside(replace(loop, body=body))
+        self.line("}")
+        return True
+
+    def inside(self, stmt: Stmt) -> None:
+        """A statement, one step further to the right."""
+        self.depth += 1
+        self.stmt(stmt)
+        self.depth -= 1
 
     def allocate(self, stmt: Allocate) -> None:
         if stmt.buffer.name in self.members:
@@ -298,11 +323,11 @@ def _casts(stmt: Stmt) -> bool:
     )
 
 
-def shown(buffer: Buffer) -> str:
-    """A buffer's name, extents and dtype, for people."""
+def shown(buffer: Buffer, name: str) -> str:
+    """A buffer's extents and dtype for people, and what it is called in the program where that is not its name in C."""
     extents = "".join(f"[{extent}]" for extent in shape_of(buffer))
     apart = f", elements {list(buffer.pitches)} apart" if buffer.pitches is not None else ""
-    return f"{buffer.name}{extents} of {buffer.dtype}{apart}"
+    return f"{name}{extents}: {buffer.dtype}{apart}{'' if name == buffer.name else f', {buffer.name}'}"
 
 
 _EMIT: dict[type[Stmt], Callable[[_Function, Any], None]] = {

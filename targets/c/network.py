@@ -200,12 +200,14 @@ def _rows(values: np.ndarray[Any, Any], dtype: str) -> str:
 
 
 def link(compiler: Compiler, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
-    """Writes `name`.c and `name`.h, and `name`.so of them for this package; see `Target.link`."""
+    """Writes `name`.c and `name`.h, and for this package `name`.so where there can be one; see `Target.link`."""
     text = NetworkText(plan)
 
     def write(place: Path) -> list[str]:
         (place / f"{plan.name}.c").write_text(text.source())
         (place / f"{plan.name}.h").write_text(text.header())
+        if not compiler.links:
+            return [f"{plan.name}.c", f"{plan.name}.h"]
         (place / f"{plan.name}.so").write_bytes(compiler.library(text.library()))
         return [f"{plan.name}.c", f"{plan.name}.h", f"{plan.name}.so"]
 

@@ -50,12 +50,13 @@ class CTarget(Target):
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
         verify(program)
-        source = source_of(program, name)
+        source, compiler = source_of(program, name), self.compiler
+        code = compiler.library(source.library) if compiler.links else compiler.object(source.whole)
         packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
         return Module(
             name,
             self.name,
-            self.compiler.library(source.library),
+            code,
             "",
             tuple(Parameter(b.name, shape_of(b), b.dtype, b.constant, packed.get(b.name, ())) for b in program.params),
             program.outputs,
@@ -64,9 +65,9 @@ class CTarget(Target):
                 "shared_bytes": source.workspace_bytes,
                 "scratch_bytes": 0,
                 "functions": source.to_json(),
-                "flags": list(self.compiler.flags),
-                "compiler": self.compiler.version,
-                "machine": self.compiler.machine,
+                "flags": list(compiler.flags),
+                "compiler": compiler.version,
+                "machine": compiler.machine,
             },
         )
 

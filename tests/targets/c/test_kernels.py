@@ -221,12 +221,10 @@ def test_what_a_compiler_says_is_the_error(tmp_path: Path, monkeypatch: pytest.M
         CTarget(Compiler("broken-gcc")).build(lower(start("matmul", "float32")[0]))
 
 
-@pytest.mark.parametrize(
-    "spec", ["c:reboot", "c:/usr/bin/gcc", "c:gcc -o/etc/passwd", "c:gcc -fplugin=x", "c:gcc @file"]
-)
-def test_what_is_no_compiler_is_refused(given: str) -> None:
+@pytest.mark.parametrize("command", ["reboot", "/usr/bin/gcc", "gcc -o/etc/passwd", "gcc -fplugin=x", "gcc @file"])
+def test_what_is_no_compiler_is_refused(command: str) -> None:
     with pytest.raises(ValueError, match="`c:COMPILER`.* must"):
-        registry.get(f"c:{given}")
+        registry.get(f"c:{command}")
 
 
 def test_instructions_are_refused() -> None:
