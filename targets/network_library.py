@@ -61,7 +61,7 @@ class NetworkLibrary:
             engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         engine.finalize_object()
         _LINKED.append(engine)  # the threads of its pool run in it
-        return {symbol: int(engine.get_functionfunction_at(symbol)) for symbol in symbols}
+        return {symbol: int(engine.get_function_address(symbol)) for symbol in symbols}
 
 
 def replaced(folder: Path, write: Callable[[Path], list[str]]) -> list[dict[str, str]]:

@@ -63,7 +63,7 @@ class Values:
         self.index_type = "int64_t" if wide else "int32_t"
         self.places: dict[str, str] = {}
         self.used: set[str] = set()
-        self._bases: dict[int, str] = {}  # what has a name in indices, by serial
+        self._bases: dict[Expr, str] = {}  # what has a name in indices
         self._known: dict[int, tuple[Expr, str]] = {}  # values that have a name, by serial; they must stay alive
 
     def helper(self, name: str, *arguments: str) -> str:
@@ -76,7 +76,7 @@ class Values:
         """Text of an element."""
         terms = poly(self.offset(buffer, indices))
         moving = _without_number(terms)
-        at = self._bases.get(moving.serial)
+        at = self._bases.get(moving)
         text = at if at is not None and len(terms) == len(poly(moving)) else self._sum(terms)
         if at is not None and () in terms:
             text = f"{at} {'-' if terms[()] < 0 else '+'} {self._number(abs(terms[()]))}"
@@ -230,7 +230,7 @@ class Values:
         for base in dict.fromkeys(e for e, times in Counter(found).items() if times > 1 and len(poly(e)) > 1):
             text, name = self.index(base), self.names.fresh("at")
             lines.append(f"const {self.index_type} {name} = {text};")
-            self._bases[base.serial] = name
+            self._bases[base] = name
         return lines
 
     def shared(self, value: Expr) -> list[str]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import autotune
 from autotune.executable import Executable, ExecutableError
 from autotune.manifest import MANIFEST, SCHEMAS, SEAL, _seal, read_manifest, write_manifest
-from targets.cpu import network_library
+from targets import network_library
 from tests.autotune.test_compile import compiled
 from tests.autotune.test_executable import layered
 from tests.graph.nets import feeds

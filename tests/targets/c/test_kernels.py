@@ -46,7 +46,7 @@ def target() -> CTarget:
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
-@settings(deadline=None, print_blob=True, max_examples=examples(3), suppress_health_check=list(HealthCheck))
+@settings(deadline=None, print_blob=True, max_examples=examples(2), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_programs_are_what_the_interpreter_says(name: str, dtype: str, data: st.DataObject) -> None:
     state, arrays, wanted = start(name, dtype)
@@ -67,14 +67,13 @@ def test_every_operator_means_its_reference(workload: Workload) -> None:
     inputs = workload.make_inputs(1)
     rng = np.random.default_rng(list(workload.key.encode()))
     space = generate(workload, target().hardware)
-    for algorithm in (a for a in workload.algorithms if a != "library"):
-        sketches = [sketch for sketch in space.sketches if sketch.algorithm == algorithm]
-        sketch = sketches[int(rng.integers(len(sketches)))]
-        rows = [rng.integers(len(g.table), size=500) for g in sketch.groups]
-        choices = np.stack(rows, 1).astype(np.int32) if rows else np.zeros((1, 0), np.int32)
-        trace = sketch.trace(choices[sketch.legal(choices)][0])
-        module = target().build(program_of(workload, algorithm, trace))
-        check(workload, target().load(module).bind(inputs).run(), inputs)
+    sketches = [sketch for sketch in space.sketches if sketch.algorithm != "library"]
+    sketch = sketches[int(rng.integers(len(sketches)))]
+    rows = [rng.integers(len(g.table), size=500) for g in sketch.groups]
+    choices = np.stack(rows, 1).astype(np.int32) if rows else np.zeros((1, 0), np.int32)
+    trace = sketch.trace(choices[sketch.legal(choices)][0])
+    module = target().build(program_of(workload, sketch.algorithm, trace))
+    check(workload, target().load(module).bind(inputs).run(), inputs)
 
 
 # ------------------------------------------------------------------ numbers
@@ -189,9 +188,9 @@ def test_the_same_program_is_the_same_text_whatever_was_made_before() -> None:
 def test_long_unrolled_loops_stay_loops() -> None:
     for extent, loops in ((MOST_WRITTEN, False), (MOST_WRITTEN + 1, True)):
         x = te.placeholder((extent,), name="x")
-        out = te.compute(x.shape, lambda i, x=x: x[i] + 1, "out")
-        schedule = te.create_schedule([out])
-        schedule[out].unroll(schedule[out].axes[0])
+        out = te.compute(x.shape, lambda i: x[i] + 1, "out")  # noqa: B023  (called here and now)
+        schedule = te.create_schedule([out.op])
+        schedule[out].unroll(out.op.axis[0])
         assert ("for (" in source_of(lower(schedule.state), "kernel").whole) is loops
 
 
