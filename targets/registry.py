@@ -9,8 +9,8 @@ from typing import Protocol
 from targets.base import Target
 
 TARGETS: dict[str, str] = {
-    "c": "targets.c.target:get_target",
     "cpu": "targets.cpu.target:get_target",
+    "c": "targets.c.target:get_target",
     "cuda": "targets.cuda.target:get_target",
     "vta": "targets.vta.target:get_target",
 }
