@@ -10,13 +10,19 @@ _KEYWORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int long register
 restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
 """
-_CALLED = "main memcpy workspace expf logf tanhf erff sqrtf fabsf floorf rintf NAN INFINITY"
+_CALLED = "main memcpy workspace linux unix expf logf tanhf erff sqrtf fabsf floorf rintf NAN INFINITY"
+_LIBM = """
+acos asin atan atan2 cbrt ceil cos cosh div erf erfc exp exp2 expm1 fabs fdim floor fma fmax fmin fmod frexp gamma hypot
+ilogb index j0 j1 jn ldexp lgamma log log10 log1p log2 logb modf nan pow remainder rint round scalbn signgam sin sinh
+sqrt tan tanh tgamma trunc y0 y1 yn
+"""
 
 
 def identifier(name: str) -> str:
     """A name with what no identifier has replaced."""
     found = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return found if re.match(r"[A-Za-z]", found) else f"v{found}"
+    own = re.match(r"[A-Za-z]", found) and not re.match(r"u?int\d*_|U?INT\d*_|AUTOTUNE|autotune", found)
+    return found if own else f"v{found}"
 
 
 class Names:
@@ -28,7 +34,7 @@ class Names:
 
     def __init__(self, *taken: str) -> None:
         self._given: dict[str, str] = {}
-        self._taken = {*_KEYWORDS.split(), *_CALLED.split(), *HELPERS, *taken}
+        self._taken = {*_KEYWORDS.split(), *_CALLED.split(), *_LIBM.split(), *HELPERS, *taken}
 
     def __call__(self, name: str) -> str:
         if name not in self._given:
@@ -38,8 +44,8 @@ class Names:
     def fresh(self, wanted: str) -> str:
         """An identifier that nobody has, like `wanted`."""
         found, number = wanted, 1
-        while found in self._taken or re.match(r"u?int\d+_|U?INT\d+_|_", found):
+        while found in self._taken:
             number += 1
-            found = f"{wanted}_{number}" if not found.startswith("_") else f"v{found}"
+            found = f"{wanted}_{number}"
         self._taken.add(found)
         return found

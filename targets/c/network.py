@@ -38,8 +38,9 @@ class NetworkText:
         self.plan = plan
         self.sources = [Source.of(module).functions[0] for module in plan.modules]
         self.given = plan.weights_bytes > MOST_WEIGHTS
-        names = Names(plan.name, f"{plan.name}_run", "memory", "weights", "NULL", *(f.name for f in self.sources))
-        self.inputs = [names(f"{p.name}") for p in plan.inputs]
+        own = ("memory", "weights", "status", "arguments", "threads", "ticks", "NULL")
+        names = Names(plan.name, f"{plan.name}_run", *own, *(f.name for f in self.sources))
+        self.inputs = [names(p.name) for p in plan.inputs]
         self.outputs = [
             names(f"{p.name} (output)") if p.name in {q.name for q in plan.inputs} else names(p.name)
             for p in plan.outputs

@@ -20,7 +20,9 @@ from targets.c.source import Source, source_of
 CLOCK_HZ = 2e9
 BANDWIDTH = 8e9
 CACHES = (32 << 10, 256 << 10, 2 << 20)
+"""Of the processor that the estimate knows: a modest one, as nothing tells of the one that will run the text."""
 _VECTORS = (("__AVX512F__", 64, 32), ("__AVX__", 32, 16), ("__aarch64__", 16, 32))
+"""Macros of compilers, with the bytes and the number of the vector registers that they stand for; the first counts."""
 
 
 class CTarget(Target):

@@ -3,7 +3,7 @@
 #include <string.h>
 
 typedef struct {
-  float pad[128]; /* pad[1][4][8][4] of float32 */
+  float pad[128]; /* pad[1][4][8][4]: float32 */
 } kernel_workspace;
 
 static inline float f32_max(float a, float b) {
@@ -11,10 +11,10 @@ static inline float f32_max(float a, float b) {
 }
 
 /* kernel: writes epilogue.
- *   data: data[1][6][6][4] of float32
- *   weight_packed: weight.packed[1][3][3][2][1][1][2][32] of float32, constant
- *   bias: bias[20] of float32, constant
- *   epilogue: epilogue[1][6][6][20] of float32, written
+ *   data[1][6][6][4]: float32
+ *   weight_packed[1][3][3][2][1][1][2][32]: float32, weight.packed, constant
+ *   bias[20]: float32, constant
+ *   epilogue[1][6][6][20]: float32, written
  */
 void kernel(const float *restrict data, const float *restrict weight_packed, const float *restrict bias, float *restrict
     epilogue, kernel_workspace *restrict workspace) {
@@ -31,7 +31,7 @@ void kernel(const float *restrict data, const float *restrict weight_packed, con
     }
     for (int32_t epilogue_w_0 = 0; epilogue_w_0 < 6; ++epilogue_w_0) {
       {
-        float conv[64]; /* conv[1][2][1][32] of float32 */
+        float conv[64]; /* conv[1][2][1][32]: float32 */
         for (int32_t conv_k_1 = 0; conv_k_1 < 16; ++conv_k_1) { /* vectorize */
           conv[conv_k_1] = 0.0F;
         }
@@ -114,8 +114,8 @@ void kernel(const float *restrict data, const float *restrict weight_packed, con
 }
 
 /* kernel_pack0: writes weight.packed.
- *   weight: weight[3][3][4][20] of float32, constant
- *   weight_packed: weight.packed[1][3][3][2][1][1][2][32] of float32, written
+ *   weight[3][3][4][20]: float32, constant
+ *   weight_packed[1][3][3][2][1][1][2][32]: float32, weight.packed, written
  */
 void kernel_pack0(const float *restrict weight, float *restrict weight_packed) {
   for (int32_t weight_p1 = 0; weight_p1 < 3; ++weight_p1) {

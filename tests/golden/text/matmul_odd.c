@@ -7,15 +7,15 @@ static inline int32_t i32_min(int32_t a, int32_t b) {
 }
 
 /* kernel: writes matmul.
- *   a: a[5][7] of float32
- *   b_packed: b.packed[3][1][7][16] of float32, constant
- *   matmul: matmul[5][33] of float32, written
+ *   a[5][7]: float32
+ *   b_packed[3][1][7][16]: float32, b.packed, constant
+ *   matmul[5][33]: float32, written
  */
 void kernel(const float *restrict a, const float *restrict b_packed, float *restrict matmul) {
   for (int32_t matmul_i_1 = 0; matmul_i_1 < 3; ++matmul_i_1) {
     for (int32_t matmul_j_1 = 0; matmul_j_1 < 3; ++matmul_j_1) {
       {
-        float matmul_local[32]; /* matmul.local[2][16] of float32 */
+        float matmul_local[32]; /* matmul_local[2][16]: float32, matmul.local */
         for (int32_t matmul_local_j_1 = 0; matmul_local_j_1 < 16; ++matmul_local_j_1) { /* vectorize */
           matmul_local[matmul_local_j_1] = 0.0F;
         }
@@ -95,8 +95,8 @@ void kernel(const float *restrict a, const float *restrict b_packed, float *rest
 }
 
 /* kernel_pack0: writes b.packed.
- *   b: b[7][33] of float32, constant
- *   b_packed: b.packed[3][1][7][16] of float32, written
+ *   b[7][33]: float32, constant
+ *   b_packed[3][1][7][16]: float32, b.packed, written
  */
 void kernel_pack0(const float *restrict b, float *restrict b_packed) {
   for (int32_t b_p0 = 0; b_p0 < 3; ++b_p0) {

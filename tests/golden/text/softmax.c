@@ -3,7 +3,7 @@
 #include <string.h>
 
 typedef struct {
-  float exponent[64]; /* exponent[1][64] of float32 */
+  float exponent[64]; /* exponent[1][64]: float32 */
 } kernel_workspace;
 
 static inline float f32_max(float a, float b) {
@@ -11,13 +11,13 @@ static inline float f32_max(float a, float b) {
 }
 
 /* kernel: writes softmax.
- *   data: data[3][40] of float32
- *   softmax: softmax[3][40] of float32, written
+ *   data[3][40]: float32
+ *   softmax[3][40]: float32, written
  */
 void kernel(const float *restrict data, float *restrict softmax, kernel_workspace *restrict workspace) {
   for (int32_t softmax_i = 0; softmax_i < 3; ++softmax_i) { /* parallel */
     {
-      float maximum_rf[64]; /* maximum.rf[1][64] of float32 */
+      float maximum_rf[64]; /* maximum_rf[1][64]: float32, maximum.rf */
       for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
         maximum_rf[maximum_rf_r_1_1] = -INFINITY;
       }
@@ -45,7 +45,7 @@ void kernel(const float *restrict data, float *restrict softmax, kernel_workspac
         maximum_rf[maximum_rf_r_1_1 + 48] = f32_max(maximum_rf[maximum_rf_r_1_1 + 48], -INFINITY);
       }
       {
-        float maximum[1]; /* maximum[1] of float32 */
+        float maximum[1]; /* maximum[1]: float32 */
         maximum[0] = -INFINITY;
         for (int32_t maximum_r_1_1 = 0; maximum_r_1_1 < 16; ++maximum_r_1_1) { /* vectorize */
           maximum[0] = f32_max(maximum[0], maximum_rf[maximum_r_1_1]);
@@ -66,7 +66,7 @@ void kernel(const float *restrict data, float *restrict softmax, kernel_workspac
           }
         }
         {
-          float total_rf[64]; /* total.rf[1][64] of float32 */
+          float total_rf[64]; /* total_rf[1][64]: float32, total.rf */
           for (int32_t total_rf_r_1_1 = 0; total_rf_r_1_1 < 16; ++total_rf_r_1_1) { /* vectorize */
             total_rf[total_rf_r_1_1] = 0.0F;
           }
@@ -93,7 +93,7 @@ void kernel(const float *restrict data, float *restrict softmax, kernel_workspac
             total_rf[total_rf_r_1_1 + 48] += 0.0F;
           }
           {
-            float total[1]; /* total[1] of float32 */
+            float total[1]; /* total[1]: float32 */
             total[0] = 0.0F;
             for (int32_t total_r_1_1 = 0; total_r_1_1 < 16; ++total_r_1_1) { /* vectorize */
               total[0] += total_rf[total_r_1_1];
@@ -108,7 +108,7 @@ void kernel(const float *restrict data, float *restrict softmax, kernel_workspac
               total[0] += total_rf[total_r_1_1 + 48];
             }
             {
-              float inverse[1]; /* inverse[1] of float32 */
+              float inverse[1]; /* inverse[1]: float32 */
               inverse[0] = 1.0F / total[0];
               for (int32_t softmax_j_0 = 0; softmax_j_0 < 3; ++softmax_j_0) {
                 for (int32_t softmax_j_2 = 0; softmax_j_2 < 16; ++softmax_j_2) { /* vectorize */

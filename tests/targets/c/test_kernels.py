@@ -27,6 +27,7 @@ from targets import registry
 from targets.base import BuildError, Module, RunError
 from targets.c.compiler import Compiler
 from targets.c.emit import MOST_WRITTEN
+from targets.c.names import Names
 from targets.c.source import Source, source_of
 from targets.c.target import CTarget, get_target
 from targets.c.values import float_literal
@@ -183,6 +184,15 @@ def test_the_same_program_is_the_same_text_whatever_was_made_before() -> None:
         for b in before
     }
     assert len(texts) == 1
+
+
+def test_names_are_identifiers_that_nobody_has() -> None:
+    names = Names("kernel")
+    given = ["x.0", "x_0", "float", "exp", "kernel", "7", "uint8_t", "_a", "f32_max", "linux", "\u00e9"]
+    found = [names(name) for name in given]
+    assert found[:6] == ["x_0", "x_0_2", "float_2", "exp_2", "kernel_2", "v7"] and len(set(found)) == len(found)
+    assert all(re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) for name in found) and "f32_max" not in found
+    assert [names(name) for name in given] == found
 
 
 def test_long_unrolled_loops_stay_loops() -> None:
