@@ -16,7 +16,7 @@ from search_space.space import program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Module, RunError
-from targets.cpu.fences import fenced
+from targets.fences import fenced
 
 
 class KernelExecutor:

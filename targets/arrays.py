@@ -10,6 +10,18 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 
+C_TYPE = {
+    "float32": "float",
+    "float16": "uint16_t",
+    "bfloat16": "uint16_t",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "bool": "uint8_t",
+}
+"""How C keeps elements; 16-bit floats are their bits."""
+
 
 def aligned(shape: Sequence[int], dtype: str) -> NDArray[Any]:
     """A zeroed array that starts on a 64-byte boundary."""

@@ -177,6 +177,7 @@ class NetworkPlan:
         arena_bytes: of the activations; the kernels' own workspace follows them.
         packings: constants that are made when the network is loaded.
         packed_bytes: of these.
+        weights: all constants, `weights_bytes` of them.
     """
 
     name: str
@@ -188,6 +189,7 @@ class NetworkPlan:
     arena_bytes: int
     packings: tuple[Packing, ...] = ()
     packed_bytes: int = 0
+    weights: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False, repr=False)
 
 
 class Bound(ABC):

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class NetworkLibrary:
         kinds["autotune_time"] = [*time, ctypes.c_void_p, ctypes.c_void_p]
         if f"{name}.so" in files:
             library = _loaded(files[f"{name}.so"])
-            addresses = {symbol: _address(library, symbol) for symbol in kinds}
+            addresses = {symbol: function_at(library, symbol) for symbol in kinds}
         else:
             addresses = self._linked([files[file] for file in files if file.endswith(".o")], list(kinds))
         self.address = addresses[name]
@@ -64,13 +64,33 @@ class NetworkLibrary:
         return {symbol: int(engine.get_function_address(symbol)) for symbol in symbols}
 
 
+def replaced(folder: Path, write: Callable[[Path], list[str]]) -> list[dict[str, str]]:
+    """Files with their digests, written elsewhere first: those that were there before are replaced, not changed.
+
+    Args:
+        folder: where they come to lie.
+        write: writes files to a folder; their names.
+    """
+    with tempfile.TemporaryDirectory(prefix=".link-", dir=folder) as place:
+        found = []
+        for file in write(Path(place)):
+            found.append({"file": file, "sha256": hashlib.sha256((Path(place) / file).read_bytes()).hexdigest()})
+            (Path(place) / file).replace(folder / file)
+    return found
+
+
 def _loaded(data: bytes) -> ctypes.CDLL:
     """A shared object by its contents: the system knows those it has loaded by path, whatever lies there meanwhile."""
     key = hashlib.sha256(data).hexdigest()
     with _LOCK:
         if key not in _LIBRARIES:
-            _LIBRARIES[key] = _from_memory(data) if hasattr(os, "memfd_create") else _from_copy(data)
+            _LIBRARIES[key] = opened(data)
         return _LIBRARIES[key]
+
+
+def opened(data: bytes) -> ctypes.CDLL:
+    """A shared object, loaded once more whoever has it already."""
+    return _from_memory(data) if hasattr(os, "memfd_create") else _from_copy(data)
 
 
 def _from_memory(data: bytes) -> ctypes.CDLL:
@@ -95,7 +115,12 @@ def _from_copy(data: bytes) -> ctypes.CDLL:
         shutil.rmtree(folder)
 
 
-def _address(library: ctypes.CDLL, symbol: str) -> int:
+def function_at(library: ctypes.CDLL, symbol: str) -> int:
+    """The address of a function.
+
+    Raises:
+        OSError: there is none of that name.
+    """
     function = getattr(library, symbol, None)
     address = ctypes.cast(function, ctypes.c_void_p).value if function is not None else None
     if address is None:

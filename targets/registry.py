@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # of no use where nothing but kernels is run
 
 TARGETS: dict[str, str] = {
     "cpu": "targets.cpu.target:get_target",
+    "c": "targets.c.target:get_target",
     "cuda": "targets.cuda.target:get_target",
     "vta": "targets.vta.target:get_target",
 }

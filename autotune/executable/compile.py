@@ -89,6 +89,7 @@ class Compiler:
         memory = plan(intervals, self._target.spacing)
         steps = [self._step(group, memory.offsets) for group in self.groups]
         arena = self._spaced(memory.nbytes)
+        blob = np.concatenate([np.zeros(0, np.uint8), *self._weights])
         network = NetworkPlan(
             self._name,
             tuple(self._modules),
@@ -101,9 +102,9 @@ class Compiler:
             arena,
             tuple(self._packings.values()),
             self._packed_bytes,
+            blob,
         )
         linked = self._target.link(network, folder)
-        blob = np.concatenate([np.zeros(0, np.uint8), *self._weights])
         weights = folder / f"{self._name}.weights"
         replace_file(weights, blob.data)
         original = sum(array.nbytes for array in self.graph.constants.values())

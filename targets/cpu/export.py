@@ -8,21 +8,12 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from targets.arrays import C_TYPE
 from targets.base import Module, Parameter
 from targets.cpu.runtime import SGEMM_SYMBOL, Compiles, blas_library, runtime_text
 
 # Pool threads run in the code for as long as the process lives, so it stays.
 LINK_FLAGS = ("-shared", "-pthread", "-Wl,-z,nodelete")
-C_TYPE = {
-    "float32": "float",
-    "float16": "uint16_t",
-    "bfloat16": "uint16_t",
-    "int8": "int8_t",
-    "uint8": "uint8_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "bool": "uint8_t",
-}
 
 
 def export(target: Compiles, module: Module, folder: Path, name: str) -> list[str]:

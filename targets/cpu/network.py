@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from targets.arrays import C_TYPE
 from targets.base import NetworkPlan, Place
-from targets.cpu.export import C_TYPE, LINK_FLAGS
+from targets.cpu.export import LINK_FLAGS
 from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, Compiles, blas_library, runtime_text
-from targets.network_library import SCHEMA
+from targets.network_library import SCHEMA, replaced
 
 _CLOCK = TIMER[: TIMER.index("define void")]
 
@@ -98,19 +97,9 @@ def link(target: Compiles, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "cpu": target.cpu,
-        "files": _linked(target, plan, folder),
+        "files": replaced(folder, lambda place: _built(target, plan, place)),
         "memory": {"shared_bytes": shared_bytes(plan), "scratch_bytes": scratch_bytes(plan)},
     }
-
-
-def _linked(target: Compiles, plan: NetworkPlan, folder: Path) -> list[dict[str, str]]:
-    """The files written, each with its digest; those that were there before are replaced, not changed."""
-    with tempfile.TemporaryDirectory(prefix=".link-", dir=folder) as place:
-        written = []
-        for file in _built(target, plan, Path(place)):
-            written.append({"file": file, "sha256": hashlib.sha256((Path(place) / file).read_bytes()).hexdigest()})
-            (Path(place) / file).replace(folder / file)
-    return written
 
 
 def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:

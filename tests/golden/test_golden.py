@@ -1,4 +1,4 @@
-"""The text of schedules, loops and LLVM code is what it was: a change of any is seen, and meant."""
+"""The text of schedules, loops, C and LLVM code is what it was: a change of any is seen, and meant."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from search_space.ir.stmt import LoopProgram
+from targets.c.source import source_of
 from targets.cpu.emit import emit_program
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
 from tests.golden.cases import ATTRIBUTES, CASES, candidate, program, sketch_of
@@ -15,6 +16,7 @@ from tests.golden.compare import UPDATE, Golden
 from tests.golden.test_gpu import CASES as GPU_CASES
 
 KERNELS = ("matmul_odd", "matmul_int8_vnni")
+IN_C = ("matmul_odd", "conv2d", "softmax")
 TEXT = Path(__file__).parent / "text"
 
 
@@ -50,6 +52,12 @@ def test_llvm_text(name: str, golden: Golden) -> None:
     golden.check(f"{name}.ll", llvm_text(program(workload, sketch_of(workload, of))))
 
 
+@pytest.mark.parametrize("name", IN_C)
+def test_c_text(name: str, golden: Golden) -> None:
+    workload, of = CASES[name]
+    golden.check(f"{name}.c", source_of(program(workload, sketch_of(workload, of)), "kernel").whole)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_llvm_text_does_not_depend_on_the_host(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_host(*arguments: object) -> None:
@@ -65,6 +73,7 @@ def test_llvm_text_does_not_depend_on_the_host(name: str, monkeypatch: pytest.Mo
 
 def test_every_file_is_compared() -> None:
     expected = {f"{name}.txt" for name in (*CASES, *GPU_CASES)} | {f"{name}.ll" for name in KERNELS}
+    expected |= {f"{name}.c" for name in IN_C}
     expected |= {"vta_conv2d.txt", "matmul.cu", "matmul_pipelined.cu"}
     assert {path.name for path in TEXT.iterdir()} == expected
 

@@ -1,0 +1,134 @@
+"""Small functions of C that kernels call: arithmetic that wraps around, divisions that round down, 16-bit floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from targets.arrays import C_TYPE
+
+PREFIX = {"float32": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "u8"}
+"""By which the functions for a dtype are known."""
+_SYMBOL = {"add": "+", "sub": "-", "mul": "*"}
+
+
+def _function(head: str, *lines: str) -> str:
+    body = "".join(f"  {line}\n" for line in lines)
+    return f"static inline {head} {{\n{body}}}\n"
+
+
+def _integers() -> dict[str, str]:
+    found = {}
+    for dtype in ("int8", "uint8", "int32", "int64"):
+        kind, short = C_TYPE[dtype], PREFIX[dtype]
+        wide = "uint64_t" if dtype == "int64" else "uint32_t"  # unsigned, so that an overflow wraps around
+        for name, symbol in _SYMBOL.items():
+            found[f"{short}_{name}"] = _function(
+                f"{kind} {short}_{name}({kind} a, {kind} b)", f"return ({kind})(({wide})a {symbol} ({wide})b);"
+            )
+        found[f"{short}_floordiv"] = _function(
+            f"{kind} {short}_floordiv({kind} a, {kind} b)",
+            f"const {kind} quotient = ({kind})(a / b);",
+            f"const {kind} rest = ({kind})(a % b);",
+            f"return ((rest != 0) && ((rest < 0) != (b < 0))) ? ({kind})(quotient - 1) : quotient;",
+        )
+        found[f"{short}_mod"] = _function(
+            f"{kind} {short}_mod({kind} a, {kind} b)",
+            f"const {kind} rest = ({kind})(a % b);",
+            f"return ((rest != 0) && ((rest < 0) != (b < 0))) ? ({kind})(rest + b) : rest;",
+        )
+    return found
+
+
+def _limits() -> dict[str, str]:
+    found = {}
+    for dtype in ("float32", "int8", "uint8", "int32", "int64"):
+        kind, short = C_TYPE[dtype], PREFIX[dtype]
+        for name, symbol in (("min", "<"), ("max", ">")):
+            found[f"{short}_{name}"] = _function(
+                f"{kind} {short}_{name}({kind} a, {kind} b)", f"return (a {symbol} b) ? a : b;"
+            )
+    return found
+
+
+HELPERS: dict[str, str] = {
+    **_integers(),
+    **_limits(),
+    "i32_shl": _function(
+        "int32_t i32_shl(int32_t a, int32_t b)", "return (int32_t)((uint32_t)a << ((uint32_t)b & 31U));"
+    ),
+    "i32_shr": _function(
+        "int32_t i32_shr(int32_t a, int32_t b)",
+        "const uint32_t by = (uint32_t)b & 31U;",
+        "const uint32_t sign = (a < 0) ? UINT32_MAX : 0U; /* C leaves open what a negative number shifts to */",
+        "return (int32_t)((((uint32_t)a ^ sign) >> by) ^ sign);",
+    ),
+    "f32_of_bits": _function(
+        "float f32_of_bits(uint32_t bits)",
+        "float value;",
+        "(void)memcpy(&value, &bits, sizeof(value));",
+        "return value;",
+    ),
+    "bits_of_f32": _function(
+        "uint32_t bits_of_f32(float value)",
+        "uint32_t bits;",
+        "(void)memcpy(&bits, &value, sizeof(bits));",
+        "return bits;",
+    ),
+    "f32_of_bf16": _function("float f32_of_bf16(uint16_t half)", "return f32_of_bits((uint32_t)half << 16U);"),
+    "bf16_of_f32": "/* To nearest, ties to even; NaN stays NaN. */\n"
+    + _function(
+        "uint16_t bf16_of_f32(float value)",
+        "const uint32_t bits = bits_of_f32(value);",
+        "const uint32_t nan = (bits >> 16U) | 0x40U;",
+        "const uint32_t near = (bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U;",
+        "return (uint16_t)(((bits & 0x7FFFFFFFU) > 0x7F800000U) ? nan : near);",
+    ),
+    "f32_of_f16": "/* A product with a power of two gives the exponent, exactly, of subnormal numbers, too. */\n"
+    + _function(
+        "float f32_of_f16(uint16_t half)",
+        "const uint32_t sign = ((uint32_t)half & 0x8000U) << 16U;",
+        "const uint32_t rest = ((uint32_t)half & 0x7FFFU) << 13U;",
+        "const uint32_t special = (rest >= 0x0F800000U) ? 0x7F800000U : 0U;",
+        "const float scaled = f32_of_bits(rest) * 5.1922968585348276e+33F; /* 2^112 */",
+        "return f32_of_bits(sign | special | bits_of_f32(scaled));",
+    ),
+    "f16_of_f32": "/* To nearest, ties to even; NaN stays NaN. Subnormal numbers are rounded by a sum with 1/2. */\n"
+    + _function(
+        "uint16_t f16_of_f32(float value)",
+        "const uint32_t bits = bits_of_f32(value);",
+        "const uint32_t sign = (bits >> 16U) & 0x8000U;",
+        "const uint32_t size = bits & 0x7FFFFFFFU;",
+        "const uint32_t small = bits_of_f32(f32_of_bits(size) + 0.5F) - 0x3F000000U;",
+        "const uint32_t near = (size - 0x38000000U + 0x0FFFU + ((size >> 13U) & 1U)) >> 13U;",
+        "const uint32_t finite = (size < 0x38800000U) ? small : near;",
+        "const uint32_t bounded = (size >= 0x477FF000U) ? 0x7C00U : finite;",
+        "return (uint16_t)(sign | ((size > 0x7F800000U) ? 0x7E00U : bounded));",
+    ),
+    "round_bf16": _function("float round_bf16(float value)", "return f32_of_bf16(bf16_of_f32(value));"),
+    "round_f16": _function("float round_f16(float value)", "return f32_of_f16(f16_of_f32(value));"),
+    "tfloat32": "/* 10 bits of mantissa, ties away from zero; NaN stays NaN. */\n"
+    + _function(
+        "float tfloat32(float value)",
+        "const uint32_t bits = (bits_of_f32(value) + 0x1000U) & 0xFFFFE000U;",
+        "return (value != value) ? value : f32_of_bits(bits);",
+    ),
+    "f32_sigmoid": _function("float f32_sigmoid(float value)", "return 1.0F / (1.0F + expf(-value));"),
+    "f32_rsqrt": _function("float f32_rsqrt(float value)", "return 1.0F / sqrtf(value);"),
+}
+"""Text by name."""
+_BITS = ("bits_of_f32", "f32_of_bits")
+_NEEDS = {
+    "f32_of_bf16": ("f32_of_bits",),
+    "bf16_of_f32": ("bits_of_f32",),
+    "f32_of_f16": _BITS,
+    "f16_of_f32": _BITS,
+    "round_bf16": (*_BITS, "f32_of_bf16", "bf16_of_f32"),
+    "round_f16": (*_BITS, "f32_of_f16", "f16_of_f32"),
+    "tfloat32": _BITS,
+}
+
+
+def text_of(used: Iterable[str]) -> str:
+    """The functions that are used, and those that they use, in one order whatever asks for them."""
+    wanted = {other for name in used for other in (name, *_NEEDS.get(name, ()))}
+    return "\n".join(text for name, text in HELPERS.items() if name in wanted)

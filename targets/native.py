@@ -1,0 +1,192 @@
+"""Kernels as native functions of this process: arrays in place, fenced where they are on trial, timed by native loops.
+
+What targets share whose kernels are `void kernel(void **arguments, int32_t threads, void *workspace)` here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from targets.arrays import aligned
+from targets.base import Bound, Kernel, Module
+from targets.fences import UNTOUCHED, Fences
+
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
+COLD_TIMER = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
+TIMER = ctypes.CFUNCTYPE(
+    None,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+)
+
+
+class NativeKernel(Kernel):
+    """A module linked into this process.
+
+    Args:
+        module: what is linked.
+        find: symbol of the module → address of its function.
+        threads: that runs have where nobody says how many.
+        timer: address of `void (kernel, tables, count, iterations, threads, workspace, nanoseconds)`.
+        cold_timer: of the same with what is flushed in place of a count; 0: constants are cold in copies that rotate.
+    """
+
+    def __init__(
+        self, module: Module, find: Callable[[str], int], threads: int, timer: int, cold_timer: int = 0
+    ) -> None:
+        self.module, self.threads, self._find = module, threads, find
+        self.address = find(module.name)
+        self.run = KERNEL(self.address)
+        self.timer = TIMER(timer)
+        self.cold_timer = COLD_TIMER(cold_timer) if cold_timer else None
+
+    def workspace_bytes(self, threads: int) -> int:
+        """Bytes of 64-byte aligned memory for intermediate buffers of `threads` threads."""
+        facts = self.module.metadata
+        return int(facts["shared_bytes"] + threads * facts["scratch_bytes"])
+
+    def pack(self, index: int, sources: Sequence[NDArray[Any]], target: NDArray[Any]) -> None:
+        """Fills the constant that prologue `index` makes of its sources."""
+        table = _table([*sources, target])
+        KERNEL(self._find(f"{self.module.name}_pack{index}"))(table.ctypes.data, 1, 0)
+
+    def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> NativeBound:
+        self.check(inputs)
+        return NativeBound(self, inputs, copies, Fences() if fenced else None)
+
+
+def _table(arrays: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
+    return np.array([a.ctypes.data for a in arrays], np.uint64)
+
+
+class NativeBound(Bound):
+    """Arrays in place. Activations are shared; constants are cold in every timed run where there are to be copies.
+
+    On x86 the caches are flushed of them before each run; elsewhere they exist `copies` times and rotate.
+
+    Args:
+        fences: in which arrays are made, the first set of constants included; None: they have none.
+
+    Attributes:
+        copies: sets of constants that rotate.
+        outputs: written by every run.
+        constants: as the kernel takes them, packed where it wants them so, by name of the parameter.
+    """
+
+    def __init__(
+        self, kernel: NativeKernel, inputs: Sequence[NDArray[Any]], copies: int, fences: Fences | None = None
+    ) -> None:
+        self.kernel, self._fences = kernel, fences
+        flushes = copies > 1 and kernel.cold_timer is not None
+        self.copies = copies = 1 if flushes else copies
+        module = kernel.module
+        given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
+        order = [p.name for p in module.parameters if p.packed_from]
+        by_name = {p.name: p for p in module.parameters}
+        self.constants: dict[str, NDArray[Any]] = {}
+        self.outputs = [self._array(n, by_name[n].shape, by_name[n].dtype) for n in module.outputs]
+        outputs = dict(zip(module.outputs, self.outputs, strict=True))
+        shared: dict[str, NDArray[Any]] = dict(outputs)
+        self._tables: list[NDArray[np.uint64]] = []
+        self._arrays: list[list[NDArray[Any]]] = []
+        packed = self.constants  # as the kernel takes them, by parameter
+        for parameter in module.parameters:
+            if parameter.name in outputs:
+                continue
+            made = UNTOUCHED if parameter.packed_from else 0
+            array = self._array(parameter.name, parameter.shape, parameter.dtype, made)
+            if parameter.packed_from:
+                sources = [np.ascontiguousarray(given[name]) for name in parameter.packed_from]
+                kernel.pack(order.index(parameter.name), sources, array)
+                packed[parameter.name] = array
+            else:
+                array[...] = given[parameter.name]
+                (packed if parameter.constant else shared)[parameter.name] = array
+        for copy in range(copies):
+            mine = packed if copy == 0 else {name: _copy(a) for name, a in packed.items()}
+            arrays = [{**shared, **mine}[p.name] for p in module.parameters]
+            self._arrays.append(arrays)
+            self._tables.append(_table(arrays))
+        self._pointers = np.array([t.ctypes.data for t in self._tables], np.uint64)
+        places = [word for a in packed.values() for word in (a.ctypes.data, a.nbytes)]
+        self._cold = np.array([len(packed), *places], np.int64) if flushes else None
+        self._workspace: tuple[int, NDArray[np.uint8]] = (0, np.zeros(0, np.uint8))
+        self._fill = UNTOUCHED
+
+    def _array(self, name: str, shape: Sequence[int], dtype: str, fill: int = 0) -> NDArray[Any]:
+        """Zeros, or between fences bytes that are `fill`."""
+        return aligned(shape, dtype) if self._fences is None else self._fences.array(name, shape, dtype, fill)
+
+    def _space(self, threads: int) -> int:
+        if self._workspace[0] < threads:
+            size = self.kernel.workspace_bytes(threads)
+            self._workspace = (threads, self._array("workspace", (max(64, size),), "uint8", self._fill))
+        return int(self._workspace[1].ctypes.data)
+
+    def feed(self, inputs: Sequence[NDArray[Any]], fill: int) -> None:
+        module, arrays = self.kernel.module, self._arrays[0]
+        given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
+        for parameter, array in zip(module.parameters, arrays, strict=True):
+            if not (parameter.packed_from or parameter.constant or parameter.name in module.outputs):
+                array[...] = given[parameter.name]
+        self._fill = fill
+        self._workspace[1][:] = fill
+
+    def fetch(self) -> NDArray[Any]:
+        return self.outputs[0]
+
+    def damage(self) -> str:
+        return "" if self._fences is None else self._fences.damage()
+
+    def run(self, threads: int | None = None) -> NDArray[Any]:
+        threads = threads or self.kernel.threads
+        self.kernel.run(self._tables[0].ctypes.data, threads, self._space(threads))
+        return self.outputs[0]
+
+    def metrics(self) -> dict[str, float]:
+        """The share of spilling instructions, where there are any."""
+        share = self.kernel.module.metadata.get("spilled", 0.0)
+        return {"spilled": share} if share else {}
+
+    def time(self, iterations: int, threads: int | None = None) -> NDArray[np.float64]:
+        threads = threads or self.kernel.threads
+        out = np.zeros(iterations, np.int64)
+        if self._cold is not None and self.kernel.cold_timer is not None:
+            table, cold, space = self._tables[0].ctypes.data, self._cold.ctypes.data, self._space(threads)
+            self.kernel.cold_timer(self.kernel.address, table, cold, iterations, threads, space, out.ctypes.data)
+            return np.multiply(out, 1e-9, dtype=np.float64)
+        self.kernel.timer(
+            self.kernel.address,
+            self._pointers.ctypes.data,
+            len(self._pointers),
+            iterations,
+            threads,
+            self._space(threads),
+            out.ctypes.data,
+        )
+        return np.multiply(out, 1e-9, dtype=np.float64)
+
+
+def _copy(array: NDArray[Any]) -> NDArray[Any]:
+    out = aligned(array.shape, str(array.dtype))
+    out[...] = array
+    return out

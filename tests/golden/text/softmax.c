@@ -1,0 +1,127 @@
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+  float exponent[64]; /* exponent[1][64]: float32 */
+} kernel_workspace;
+
+static inline float f32_max(float a, float b) {
+  return (a > b) ? a : b;
+}
+
+/* kernel: writes softmax.
+ *   data[3][40]: float32
+ *   softmax[3][40]: float32, written
+ */
+void kernel(const float *restrict data, float *restrict softmax, kernel_workspace *restrict workspace) {
+  for (int32_t softmax_i = 0; softmax_i < 3; ++softmax_i) { /* parallel */
+    {
+      float maximum_rf[64]; /* maximum_rf[1][64]: float32, maximum.rf */
+      for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
+        maximum_rf[maximum_rf_r_1_1] = -INFINITY;
+      }
+      for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
+        maximum_rf[maximum_rf_r_1_1 + 16] = -INFINITY;
+      }
+      for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
+        maximum_rf[maximum_rf_r_1_1 + 32] = -INFINITY;
+      }
+      for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
+        maximum_rf[maximum_rf_r_1_1 + 48] = -INFINITY;
+      }
+      for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
+        maximum_rf[maximum_rf_r_1_1] = f32_max(maximum_rf[maximum_rf_r_1_1], data[(softmax_i * 40) + maximum_rf_r_1_1]);
+      }
+      for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
+        maximum_rf[maximum_rf_r_1_1 + 16] = f32_max(maximum_rf[maximum_rf_r_1_1 + 16], data[(softmax_i * 40) +
+            maximum_rf_r_1_1 + 16]);
+      }
+      for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
+        maximum_rf[maximum_rf_r_1_1 + 32] = f32_max(maximum_rf[maximum_rf_r_1_1 + 32], ((maximum_rf_r_1_1 + 32) < 40) ?
+            data[(softmax_i * 40) + maximum_rf_r_1_1 + 32] : (-INFINITY));
+      }
+      for (int32_t maximum_rf_r_1_1 = 0; maximum_rf_r_1_1 < 16; ++maximum_rf_r_1_1) { /* vectorize */
+        maximum_rf[maximum_rf_r_1_1 + 48] = f32_max(maximum_rf[maximum_rf_r_1_1 + 48], -INFINITY);
+      }
+      {
+        float maximum[1]; /* maximum[1]: float32 */
+        maximum[0] = -INFINITY;
+        for (int32_t maximum_r_1_1 = 0; maximum_r_1_1 < 16; ++maximum_r_1_1) { /* vectorize */
+          maximum[0] = f32_max(maximum[0], maximum_rf[maximum_r_1_1]);
+        }
+        for (int32_t maximum_r_1_1 = 0; maximum_r_1_1 < 16; ++maximum_r_1_1) { /* vectorize */
+          maximum[0] = f32_max(maximum[0], maximum_rf[maximum_r_1_1 + 16]);
+        }
+        for (int32_t maximum_r_1_1 = 0; maximum_r_1_1 < 16; ++maximum_r_1_1) { /* vectorize */
+          maximum[0] = f32_max(maximum[0], maximum_rf[maximum_r_1_1 + 32]);
+        }
+        for (int32_t maximum_r_1_1 = 0; maximum_r_1_1 < 16; ++maximum_r_1_1) { /* vectorize */
+          maximum[0] = f32_max(maximum[0], maximum_rf[maximum_r_1_1 + 48]);
+        }
+        for (int32_t exponent_j_0 = 0; exponent_j_0 < 4; ++exponent_j_0) {
+          for (int32_t exponent_j_2 = 0; exponent_j_2 < 16; ++exponent_j_2) { /* vectorize */
+            workspace->exponent[(exponent_j_0 * 16) + exponent_j_2] = expf(((((exponent_j_0 * 16) + exponent_j_2) < 40)
+                ? data[(softmax_i * 40) + (exponent_j_0 * 16) + exponent_j_2] : 0.0F) - maximum[0]);
+          }
+        }
+        {
+          float total_rf[64]; /* total_rf[1][64]: float32, total.rf */
+          for (int32_t total_rf_r_1_1 = 0; total_rf_r_1_1 < 16; ++total_rf_r_1_1) { /* vectorize */
+            total_rf[total_rf_r_1_1] = 0.0F;
+          }
+          for (int32_t total_rf_r_1_1 = 0; total_rf_r_1_1 < 16; ++total_rf_r_1_1) { /* vectorize */
+            total_rf[total_rf_r_1_1 + 16] = 0.0F;
+          }
+          for (int32_t total_rf_r_1_1 = 0; total_rf_r_1_1 < 16; ++total_rf_r_1_1) { /* vectorize */
+            total_rf[total_rf_r_1_1 + 32] = 0.0F;
+          }
+          for (int32_t total_rf_r_1_1 = 0; total_rf_r_1_1 < 16; ++total_rf_r_1_1) { /* vectorize */
+            total_rf[total_rf_r_1_1 + 48] = 0.0F;
+          }
+          for (int32_t total_rf_r_1_1 = 0; total_rf_r_1_1 < 16; ++total_rf_r_1_1) { /* vectorize */
+            total_rf[total_rf_r_1_1] += workspace->exponent[total_rf_r_1_1];
+          }
+          for (int32_t total_rf_r_1_1 = 0; total_rf_r_1_1 < 16; ++total_rf_r_1_1) { /* vectorize */
+            total_rf[total_rf_r_1_1 + 16] += workspace->exponent[total_rf_r_1_1 + 16];
+          }
+          for (int32_t total_rf_r_1_1 = 0; total_rf_r_1_1 < 16; ++total_rf_r_1_1) { /* vectorize */
+            total_rf[total_rf_r_1_1 + 32] += ((total_rf_r_1_1 + 32) < 40) ? workspace->exponent[total_rf_r_1_1 + 32] :
+                0.0F;
+          }
+          for (int32_t total_rf_r_1_1 = 0; total_rf_r_1_1 < 16; ++total_rf_r_1_1) { /* vectorize */
+            total_rf[total_rf_r_1_1 + 48] += 0.0F;
+          }
+          {
+            float total[1]; /* total[1]: float32 */
+            total[0] = 0.0F;
+            for (int32_t total_r_1_1 = 0; total_r_1_1 < 16; ++total_r_1_1) { /* vectorize */
+              total[0] += total_rf[total_r_1_1];
+            }
+            for (int32_t total_r_1_1 = 0; total_r_1_1 < 16; ++total_r_1_1) { /* vectorize */
+              total[0] += total_rf[total_r_1_1 + 16];
+            }
+            for (int32_t total_r_1_1 = 0; total_r_1_1 < 16; ++total_r_1_1) { /* vectorize */
+              total[0] += total_rf[total_r_1_1 + 32];
+            }
+            for (int32_t total_r_1_1 = 0; total_r_1_1 < 16; ++total_r_1_1) { /* vectorize */
+              total[0] += total_rf[total_r_1_1 + 48];
+            }
+            {
+              float inverse[1]; /* inverse[1]: float32 */
+              inverse[0] = 1.0F / total[0];
+              for (int32_t softmax_j_0 = 0; softmax_j_0 < 3; ++softmax_j_0) {
+                for (int32_t softmax_j_2 = 0; softmax_j_2 < 16; ++softmax_j_2) { /* vectorize */
+                  if (((softmax_j_0 * 16) + softmax_j_2) < 40) {
+                    softmax[(softmax_i * 40) + (softmax_j_0 * 16) + softmax_j_2] = workspace->exponent[(softmax_j_0 *
+                        16) + softmax_j_2] * inverse[0];
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,112 @@
+"""Networks in C: one source and one header, which a program compiles and calls, and which are loaded here, too."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from autotune.compile import Schedule, compile_graph
+from autotune.stages import by_roofline
+from autotune.task import Task
+
+import autotune
+from autotune.graph.evaluate import evaluate
+from autotune.graph.ir import Graph
+from autotune.tuning import Settings
+from search_space.workloads import Workload
+from targets.c import network
+from tests.aarch64 import rootfs
+from tests.graph.nets import branches, feeds, residual
+from tests.targets.c.strict import WARNINGS
+
+MAIN = """
+#include <stdint.h>
+#include <stdio.h>
+#include "{name}.h"
+
+static float input[{given}];
+static float output[{made}];
+{weights}
+int main(int count, char **arguments) {{
+  FILE *file = fopen(arguments[1], "rb");
+  size_t got = 0U;
+  if ((count > 1) && (file != NULL)) {{
+    got = fread(input, sizeof(float), {given}U, file);
+    (void)fclose(file);
+  }}
+  {read}
+  if ((got != {given}U) || ({name}_run({passed}NULL, output) != -1) || ({name}_run({passed}input, output) != 0)) {{
+    return 1;
+  }}
+  return (fwrite(output, sizeof(float), {made}U, stdout) == {made}U) ? 0 : 1;
+}}
+"""
+
+
+def chosen(workload: Workload) -> Schedule:
+    found = by_roofline(Task(workload.operator, workload), Settings(target="c"))
+    return Schedule(found.algorithm, found.trace)
+
+
+def written(graph: Graph, folder: Path) -> tuple[dict[str, Any], Any]:
+    """The inputs of a network that was compiled into a folder, and what the loaded one makes of them."""
+    loaded = compile_graph(graph, chosen, folder, "c")
+    given = feeds(graph, 1)
+    wanted = [evaluate(graph, given)[name] for name in graph.outputs]
+    made = autotune.load(folder)(*given.values())
+    for found, right in zip(made if isinstance(made, tuple) else (made,), wanted, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
+    assert loaded.time(3).shape == (3,) and loaded.profile(2).shape[0] == 2
+    return given, wanted[0]
+
+
+def called(folder: Path, name: str, given: Any, count: int, compile: list[str], run: list[str], by: bool) -> Any:
+    """What a program that has nothing but the source and the header prints."""
+    passed = "weights, " if by else ""
+    size = (folder / f"{name}.weights").stat().st_size
+    declared = f"static float weights[{size // 4}];\n" if by else ""
+    read = f'file = fopen("{name}.weights", "rb");\n  got += fread(weights, {size}U, 1U, file) - 1U;' if by else ""
+    main = MAIN.format(name=name, given=given.size, made=count, weights=declared, read=read, passed=passed)
+    (folder / "main.c").write_text(main)
+    (folder / "input").write_bytes(given.tobytes())
+    command = [*compile, "-std=c99", "-O2", *WARNINGS, "-o", "program", "main.c", f"{name}.c", "-lm"]
+    subprocess.run(command, cwd=folder, check=True)
+    printed = subprocess.run([*run, "./program", "input"], cwd=folder, check=True, capture_output=True).stdout
+    return np.frombuffer(printed, np.float32)
+
+
+def test_a_network_is_a_source_and_a_header(tmp_path: Path) -> None:
+    given, wanted = written(residual(), tmp_path)
+    text = (tmp_path / "residual.c").read_text()
+    assert "alloc" not in text and "fopen" not in text and "_pack" not in text.replace("_packed", "")
+    found = called(tmp_path, "residual", given["x"], wanted.size, ["cc"], [], False)
+    np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-4, atol=1e-5)
+
+
+def test_many_weights_are_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "MOST_WEIGHTS", 1000)
+    given, wanted = written(residual(), tmp_path)
+    header = (tmp_path / "residual.h").read_text()
+    assert "residual_run(const void *weights, const float *x, float *softmax);" in header
+    found = called(tmp_path, "residual", given["x"], wanted.size, ["cc"], [], True)
+    np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-4, atol=1e-5)
+
+
+def test_branches_and_concatenations(tmp_path: Path) -> None:
+    graph = branches()
+    written(graph, tmp_path)
+    command = ["cc", "-std=c99", "-O1", *WARNINGS, "-c", f"{graph.name}.c"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+
+
+def test_a_network_runs_on_an_emulated_processor(tmp_path: Path) -> None:
+    compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), rootfs.emulator()
+    if compiler is None or emulator is None:
+        pytest.skip("the cross compiler for ARM64 and qemu-user-static must be installed")
+    given, wanted = written(residual(), tmp_path)
+    found = called(tmp_path, "residual", given["x"], wanted.size, [compiler, "-static"], [emulator], False)
+    np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-4, atol=1e-5)
