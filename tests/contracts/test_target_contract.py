@@ -85,7 +85,7 @@ def test_it_is_measured_and_tuned_and_the_best_is_written(target: Target, tmp_pa
     seconds = bound.time(3, 1)
     assert seconds.shape == (3,) and (seconds > 0).all() and all(isinstance(v, float) for v in bound.metrics().values())
     options: dict[str, Any] = {"trials": 3, "batch": 3, "cost_model": "roofline", "threads": 1, "finalists": 0}
-    result = fakes.tune(workload, target.name, pool=fakes.HashPool(), **options)
+    result = fakes.tune(workload, target=target.name, pool=fakes.HashPool(), **options)
     assert result.best is not None and result.best.error is ErrorClass.ok
     assert write_best(result, tmp_path) is None
     files = {file.name for file in (tmp_path / "best" / result.name).iterdir()}
