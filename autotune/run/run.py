@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autotune import schedulers
 from autotune.config import ConfigError, RunConfig, errors_at
@@ -22,16 +22,13 @@ from autotune.tuning.pools import check_runnable, make_pool
 from autotune.tuning.result import TuneResult
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
-from autotune.tuning.tuner import known, known_algorithms, prepare, source_of, template_space
+from autotune.tuning.tuner import known, prepare, source_of
 from measure.database import Database
 from measure.hostlock import alone
 from measure.notices import notice_if_slow
 from measure.steadiness import tell_if_busy
 from search_space.extras import missing
 from targets import registry
-
-if TYPE_CHECKING:
-    from autotune.network.load import Network
 
 
 @dataclass(frozen=True)
@@ -120,9 +117,14 @@ def _run(
     check_runnable(config.measure, (target, registry.get(config.target)))
     if config.measure.pool in ("local", "ray") and not target.simulated:
         tell_if_busy(say)
-    network = None if config.model is None else network_of(config)
-    tasks = tasks_of(config) if network is None else list(network.tasks)
-    if network is not None:
+    network, limits = None, None
+    if config.model is None:
+        tasks = tasks_of(config)
+    else:
+        from autotune.network.deploy import limits_of
+
+        network, limits = network_of(config), limits_of(config)
+        tasks = list(network.tasks)
         settings = settings.searching(batch=round_size(config.search.batch, settings.trials, len(tasks)))
     with errors_at("cost_model.transfer"):
         source = source_of(settings)
@@ -141,8 +143,7 @@ def _run(
                     task,
                     settings,
                     known(database, task.workload, settings.of(task)) if resume else [],
-                    template_space(task, settings),
-                    _algorithms(task, settings, config, network),
+                    algorithms=None if limits is None else limits.allowed(task.workload),
                     source=source,
                 )
                 for task in tasks
@@ -193,14 +194,6 @@ def _records(config: RunConfig, resume: bool, say: Callable[[str], None]) -> Dat
     if not resume and config.records is None and (aside := run_folder.set_aside(config.records_path)):
         say(f"records of an earlier run are kept as {aside}; --resume would have gone on with them")
     return Database(config.records_path)
-
-
-def _algorithms(task: Task, settings: Settings, config: RunConfig, network: Network | None) -> Sequence[str] | None:
-    if network is None:
-        return known_algorithms(task, settings)
-    from autotune.network.deploy import limits_of
-
-    return limits_of(config).allowed(task.workload)
 
 
 def round_size(batch: int, trials: int, tasks: int) -> int:

@@ -108,9 +108,8 @@ def tune(
         measure if isinstance(measure, Measure) else Measure(pool=measure),
     )
     source, task = source_of(settings), Task(name, workload)
-    space, algorithms = space or template_space(task, settings), known_algorithms(task, settings)
     with nullcontext() if records is None else Database(records) as database:
-        tuning = prepare(task, settings, known(database, workload, settings), space, algorithms, source)
+        tuning = prepare(task, settings, known(database, workload, settings), space, source=source)
         if tuning.failure is not None:
             raise tuning.failure
         pool = make_pool(settings.measure)
@@ -137,8 +136,8 @@ def prepare(
         task: what to tune.
         settings: how; of the run, see `Settings.of`.
         records: what an earlier run measured of it.
-        space: where to search; the workload's whole space by default.
-        algorithms: of the workload that the default space holds; all by default.
+        space: where to search; by default that of the template that the settings name, or all that sketch rules make.
+        algorithms: of the workload that sketch rules are applied to; by default those that the settings name.
         source: of `settings.cost_model.transfer`; a task of a machine unlike all that it knows has none.
 
     Raises:
@@ -147,7 +146,10 @@ def prepare(
     settings = settings.of(task)
     if settings.target.simulated:  # says the same every time
         settings = settings.searching(finalists=0)
-    space = space or generate(task.workload, settings.target.hardware, algorithms)
+    space = space or template_space(task, settings)
+    if space is None:
+        allowed = known_algorithms(task, settings) if algorithms is None else algorithms
+        space = generate(task.workload, settings.target.hardware, allowed)
     failure: NoLegalSchedule | None = None
     try:
         require_legal(space)
