@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,8 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from targets.base import NetworkPlan, Place
-from targets.cpu.export import C_TYPE, LINK_FLAGS
-from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, Compiles, blas_library, runtime_text
+from targets.cpu.export import C_TYPE, linked
+from targets.cpu.runtime import TIMER, Compiles, runtime_text
 from targets.network_library import SCHEMA
 
 _CLOCK = TIMER[: TIMER.index("define void")]
@@ -122,17 +120,8 @@ def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
     for file, code in objects.items():
         (folder / file).write_bytes(code)
     (folder / f"{plan.name}.h").write_text(header(plan))
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None or target.machine.triple != llvm.get_process_triple():
-        return [*objects, f"{plan.name}.h"]
-    command = [compiler, *LINK_FLAGS, "-o", f"{plan.name}.so", *objects]
-    blas = blas_library()
-    if blas is not None and any(SGEMM_SYMBOL in module.llvm_ir for module in plan.modules):
-        command += [blas, f"-Wl,-rpath,{Path(blas).parent}"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"`{compiler}` must link {plan.name}.so, but said: {done.stderr.strip()}")
-    return [f"{plan.name}.h", f"{plan.name}.so"]
+    library = linked(target, plan.modules, objects, folder, plan.name)
+    return [f"{plan.name}.h", *library] if library else [*objects, f"{plan.name}.h"]
 
 
 def header(plan: NetworkPlan) -> str:
