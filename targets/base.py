@@ -348,11 +348,6 @@ class Target(ABC):
         """Its limits, as sketch rules and estimates know them."""
 
     @property
-    def runs_networks(self) -> bool:
-        """Whether networks run on it alone: it links them, and has an executable (`targets.registry.executable_of`)."""
-        return type(self).link is not Target.link
-
-    @property
     def stages(self) -> Mapping[str, Callable[[Module], str]]:
         """Texts of a module on its way to machine code, by what they are, in the order in which they are made."""
         return {"assembly": self.assembly}

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from autotune.executable.loading import load
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Array, Graph
 from autotune.graph.memory_plan import Interval, lower_bound, plan
@@ -24,7 +23,6 @@ from search_space.space import program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
-from targets.executable import Executable
 from targets.manifest import digest, listed, replace_file, write_manifest
 
 
@@ -244,9 +242,3 @@ class Compiler:
             self._weights.append(np.concatenate([data, np.zeros(room - data.nbytes, np.uint8)]))
             self._weights_bytes += room
         return self._blobs[key]
-
-
-def compile_graph(graph: Graph, chosen: Chosen, folder: Path, target: str = "cpu", threads: int = 1) -> Executable:
-    """Compiles a graph into `folder` and loads what is there; see `Compiler`."""
-    Compiler(graph, chosen, target, threads).write(folder)
-    return load(folder, threads)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autotune.executable.compile import Chosen
-from autotune.executable.stepwise import FORMAT, StepwiseExecutable
+from autotune.executable.stepwise import FORMAT
 from autotune.graph.ir import Graph
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.graph.partition import partition
@@ -22,9 +22,7 @@ from targets.manifest import digest, listed, replace_file, write_manifest
 WEIGHTS = "weights.npz"
 
 
-def compile_stepwise(
-    graph: Graph, chosen: Chosen, folder: Path, target: str, device: str, threads: int = 1
-) -> StepwiseExecutable:
+def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, device: str, threads: int = 1) -> None:
     """Compiles a graph into `folder`, a file for each kernel.
 
     Args:
@@ -95,4 +93,3 @@ def compile_stepwise(
         "steps": steps,
     }
     write_manifest(manifest, folder)
-    return StepwiseExecutable(folder, threads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -34,20 +35,28 @@ def export(target: Compiles, module: Module, folder: Path, name: str) -> list[st
     for file, code in objects.items():
         (folder / file).write_bytes(code)
     (folder / f"{name}.h").write_text(header(module, name))
-    written = [*objects, f"{name}.h"]
+    return [*objects, f"{name}.h", *linked(target, [module], objects, folder, name)]
+
+
+def linked(target: Compiles, modules: Iterable[Module], objects: Iterable[str], folder: Path, name: str) -> list[str]:
+    """Links objects of a folder to `name`.so; its name, or none where the host has no C compiler or is another machine.
+
+    Raises:
+        RuntimeError: the linker failed; its message is in the error.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None or target.machine.triple != llvm.get_process_triple():
-        return written
+        return []
     partial = f".{name}.so"  # who has loaded the one before it keeps that
     command = [compiler, *LINK_FLAGS, "-o", partial, *objects]
     blas = blas_library()
-    if blas is not None and SGEMM_SYMBOL in module.llvm_ir:
+    if blas is not None and any(SGEMM_SYMBOL in module.llvm_ir for module in modules):
         command += [blas, f"-Wl,-rpath,{Path(blas).parent}"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"`{compiler}` must link {name}.so, but said: {done.stderr.strip()}")
     (folder / partial).replace(folder / f"{name}.so")
-    return [*written, f"{name}.so"]
+    return [f"{name}.so"]
 
 
 def header(module: Module, name: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,8 @@ import llvmlite.binding as llvm
 
 from targets.arrays import C_TYPE
 from targets.base import NetworkPlan, Place
-from targets.cpu.export import LINK_FLAGS
-from targets.cpu.runtime import SGEMM_SYMBOL, TIMER, Compiles, blas_library, runtime_text
+from targets.cpu.export import linked
+from targets.cpu.runtime import TIMER, Compiles, runtime_text
 from targets.network_library import SCHEMA, replaced
 
 _CLOCK = TIMER[: TIMER.index("define void")]
@@ -111,17 +109,8 @@ def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
     for file, code in objects.items():
         (folder / file).write_bytes(code)
     (folder / f"{plan.name}.h").write_text(header(plan))
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None or target.machine.triple != llvm.get_process_triple():
-        return [*objects, f"{plan.name}.h"]
-    command = [compiler, *LINK_FLAGS, "-o", f"{plan.name}.so", *objects]
-    blas = blas_library()
-    if blas is not None and any(SGEMM_SYMBOL in module.llvm_ir for module in plan.modules):
-        command += [blas, f"-Wl,-rpath,{Path(blas).parent}"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"`{compiler}` must link {plan.name}.so, but said: {done.stderr.strip()}")
-    return [f"{plan.name}.h", f"{plan.name}.so"]
+    library = linked(target, plan.modules, objects, folder, plan.name)
+    return [f"{plan.name}.h", *library] if library else [*objects, f"{plan.name}.h"]
 
 
 def header(plan: NetworkPlan) -> str:

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import autotune
-from autotune.executable.compile import Schedule, compile_graph
+from autotune.executable.compile import Schedule
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
@@ -33,7 +33,7 @@ from targets.base import BuildError
 from targets.manifest import ExecutableError
 from targets.native_executable import NativeExecutable
 from tests.autotune.fakes import settings_with
-from tests.graph.nets import conv, feeds, residual
+from tests.graph.nets import compile_graph, conv, feeds, residual
 from tests.sketch.test_space import draw
 
 

@@ -98,10 +98,9 @@ def test_it_says_what_it_is(name: str) -> None:
 
 def test_networks_run_on_it_alone_or_on_it_and_its_host(name: str) -> None:
     target, kind = registry.get(name), registry.executable_of(name)
-    assert (kind is not None) == target.runs_networks
-    assert not (target.runs_networks and target.host) and (kind is None or issubclass(kind, Executable))
-    if target.host:
-        assert registry.get(target.host).runs_networks
+    assert (kind is not None) == (type(target).link is not Target.link)
+    assert kind is None or (issubclass(kind, Executable) and not target.host)
+    assert not target.host or registry.executable_of(target.host) is not None
     kinds = {each for each in map(registry.executable_of, NAMES) if each is not None}
     assert len({each.format.schema for each in kinds}) == len(kinds)
 
@@ -222,7 +221,7 @@ def network() -> Graph:
 
 
 def test_a_network_is_linked_loaded_and_run(target: Target, tmp_path: Path) -> None:
-    if not target.runs_networks:
+    if registry.executable_of(target.name) is None:
         nothing = NetworkPlan("none", (), (), (), (), 0, 0)
         with pytest.raises(BuildError, match=f"`target` of a whole network must be .* but got {target.name}"):
             target.link(nothing, tmp_path)
@@ -249,7 +248,7 @@ def test_a_network_is_linked_loaded_and_run(target: Target, tmp_path: Path) -> N
 
 
 def test_a_network_that_is_torn_or_given_other_arrays_says_so(target: Target, tmp_path: Path) -> None:
-    if not target.runs_networks:
+    if registry.executable_of(target.name) is None:
         return
     Compiler(network(), scheduled(target.hardware, 0), target.name).write(tmp_path)
     found = autotune.load(tmp_path)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from autotune.executable.compile import Chosen, Compiler
+from autotune.executable.loading import load
 from autotune.graph.ir import Builder, Graph, TensorType
+from targets.executable import Executable
 
 
 def weight(builder: Builder, rng: np.random.Generator, *shape: int) -> str:
@@ -57,3 +61,9 @@ def feeds(graph: Graph, seed: int = 0) -> dict[str, Any]:
     """Random inputs."""
     rng = np.random.default_rng(seed)
     return {name: rng.standard_normal(t.shape).astype(t.dtype) for name, t in graph.inputs.items()}
+
+
+def compile_graph(graph: Graph, chosen: Chosen, folder: Path, threads: int = 1) -> Executable:
+    """The graph's executable on the CPU, in `folder`."""
+    Compiler(graph, chosen, threads=threads).write(folder)
+    return load(folder, threads)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.executable.compile import compile_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.partition import partition
@@ -19,7 +18,7 @@ from autotune.graph.quantise.noise import layer_decibels
 from autotune.graph.quantise.units import layers
 from search_space.workloads import Workload
 from tests.autotune.test_compile import chosen
-from tests.graph.nets import residual
+from tests.graph.nets import compile_graph, residual
 from tests.graph.quantise.nets import transformer
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autotune.executable.compile import compile_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, GraphError, TensorType
 from autotune.graph.partition import partition
@@ -25,7 +24,7 @@ from autotune.graph.quantise import (
     random_feeds,
 )
 from tests.autotune.test_compile import chosen
-from tests.graph.nets import conv, residual, weight
+from tests.graph.nets import compile_graph, conv, residual, weight
 from tests.graph.quantise.nets import mixed
 
 

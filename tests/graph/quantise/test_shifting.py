@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.executable.compile import compile_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Array, Builder, Graph, GraphError, TensorType, type_of
 from autotune.graph.ops import find
@@ -28,7 +27,7 @@ from autotune.graph.quantise.formats import Signed, choose_format
 from autotune.graph.quantise.shifting import plan_shift
 from search_space.operators import evaluation
 from tests.autotune.test_compile import chosen
-from tests.graph.nets import conv, residual, weight
+from tests.graph.nets import compile_graph, conv, residual, weight
 
 
 def scalar_conv(

@@ -27,7 +27,6 @@ from targets.cuda.emulator.races import exchanged
 from targets.cuda.hardware import GPUS
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.kernels import device_program
-from targets.cuda.network import link
 from targets.cuda.network_runner import NetworkRunner
 from targets.cuda.nvrtc import compile_ptx
 from targets.cuda.program import DeviceProgram, TensorMap
@@ -353,7 +352,7 @@ def test_a_network_with_such_a_kernel(tmp_path: Path) -> None:
     inputs, outputs = (by_name["a"],), (by_name["matmul"],)
     step = Step(0, tuple(places[p.name] for p in module.parameters))
     plan = NetworkPlan("net", (module,), (step,), inputs, outputs, 256 + b.nbytes, 0)
-    manifest = link(TARGET, plan, tmp_path)
+    manifest = TARGET.link(plan, tmp_path)
     manifest["memory"]["arena_bytes"] = 0
     weights = np.concatenate([np.zeros(256, np.uint8), np.ascontiguousarray(b).view(np.uint8).reshape(-1)])
     cubins = [(tmp_path / item["file"]).read_bytes() for item in manifest["modules"]]
