@@ -14,7 +14,6 @@ from llvmlite import ir
 
 I8, I16, I32, I64, I1 = (ir.IntType(bits) for bits in (8, 16, 32, 64, 1))
 POINTER = ir.PointerType()
-VOID = ir.VoidType()
 
 Value = Any
 """llvmlite's values have no types that a checker knows."""

@@ -1,4 +1,4 @@
-"""Imports have a direction within the layers too: circles and private names of others are those listed, and fewer."""
+"""Imports within the layers: circles, private names of others and unused modules are those listed, and fewer."""
 
 from __future__ import annotations
 
@@ -67,6 +67,9 @@ PRIVATE: frozenset[tuple[str, str]] = frozenset(
     }
 )
 """(module, private name of another module that it may use). The list only becomes shorter."""
+
+UNUSED = frozenset({"costmodel.transfer.replay", "measure.fleet.simulated", "measure.rpc.session"})
+"""Modules that nothing in the product imports or names: they are for users alone. The list only becomes shorter."""
 
 
 @cache
@@ -155,6 +158,16 @@ def test_private_names_of_other_modules_are_those_listed() -> None:
     found = set().union(*(private_names(module, source) for module, source in sources().items()))
     assert found - PRIVATE == set(), "a module must not use a private name of another one"
     assert PRIVATE - found == set(), "take these out of `PRIVATE`: they are no longer used"
+
+
+def test_every_module_is_imported_or_named_by_a_registry() -> None:
+    modules = sources()
+    used = set().union(*graph_of(modules).values())
+    packages = {name.rpartition(".")[0] for name in modules} | {"autotune.__main__"}
+    text = "\n".join(modules.values())
+    found = {name for name in modules if name not in used | packages and name not in text}
+    assert found - UNUSED == set(), "what no product code uses belongs to benchmarks or tests"
+    assert UNUSED - found == set(), "take these out of `UNUSED`: they are used, or are no more"
 
 
 @pytest.mark.parametrize(
