@@ -7,6 +7,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from targets.jit import engine_of
+
 _ENGINES: list[Any] = []  # code lives as long as the process
 
 
@@ -23,7 +25,7 @@ def compile_function(text: str, name: str, *arguments: Any) -> Any:
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
     )
-    engine = llvm.create_mcjit_compiler(module, machine)
+    engine = engine_of(module, machine)
     engine.finalize_object()
     _ENGINES.append(engine)
     return ctypes.CFUNCTYPE(None, *arguments)(engine.get_function_address(name))

@@ -76,12 +76,12 @@ def check_possible(workload: Mapping[str, Any], target: str, threads: int, secon
 
 @lru_cache(4096)
 def _known(text: bytes) -> Known:
-    from search_space.operators import _LIBRARY
+    from search_space.operators import LIBRARY
     from search_space.workloads import Workload
 
     try:
         workload = Workload.from_json(orjson.loads(text))
-        exact = workload.operator not in _DEFINED and workload.operator in {operator.name for operator in _LIBRARY}
+        exact = workload.operator not in _DEFINED and workload.operator in LIBRARY
         operations = workload.flops if exact else math.prod(workload.output.shape)
         return Known(workload.key, float(min(operations, 1 << 1000)))
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:

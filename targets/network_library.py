@@ -53,10 +53,11 @@ class NetworkLibrary:
         import llvmlite.binding as llvm
 
         from targets.cpu.runtime import initialise
+        from targets.jit import engine_of
 
         initialise()
         machine = llvm.Target.from_default_triple().create_target_machine(codemodel="default")
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        engine = engine_of(llvm.parse_assembly(""), machine)
         for data in objects:
             engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         engine.finalize_object()

@@ -30,9 +30,9 @@ from measure.worker import GARBAGE
 from search_space import workloads
 from search_space.space import SearchSpace, generate, program_of
 from search_space.workloads import Workload
-from targets.cuda.emit import emit_program
 from targets.cuda.nvrtc import compile_cubin, compile_ptx, version
 from targets.cuda.program import DeviceProgram
+from targets.cuda.program_text import emit_program
 from targets.cuda.target import CudaTarget, get_target
 
 T = TypeVar("T")

@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 
 from targets.base import Module
 from targets.cpu.runtime import cold_timer_text, initialise, runtime_text
+from targets.jit import engine_of
 from targets.native import NativeKernel
 
 _PARALLEL_FOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
@@ -25,7 +26,7 @@ def _runtime() -> llvm.ExecutionEngine:
     """The native side of this process: one pool of threads for all kernels, who find it by its symbol."""
     initialise()
     machine = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="default")
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine = engine_of(llvm.parse_assembly(""), machine)
     text = runtime_text(llvm.get_process_triple()) + (cold_timer_text() or "")
     engine.add_object_file(llvm.ObjectFileRef.from_data(machine.emit_object(llvm.parse_assembly(text))))
     engine.finalize_object()
@@ -44,7 +45,7 @@ class CpuKernel(NativeKernel):
 
     def __init__(self, module: Module, cores: int) -> None:
         runtime = _runtime()
-        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+        self._engine = engine_of(llvm.parse_assembly(""), _machine())
         self._object = llvm.ObjectFileRef.from_data(module.object_code)
         self._engine.add_object_file(self._object)
         self._engine.finalize_object()

@@ -24,6 +24,7 @@ from search_space.hardware import CpuRates
 from targets.arrays import aligned
 from targets.cpu.probe_text import ROW, UNROLLED, probe_text
 from targets.cpu.runtime import initialise
+from targets.jit import engine_of
 
 Levels = tuple[float, float, float]
 
@@ -160,7 +161,7 @@ class _Code:
             reloc="pic",
             codemodel="default",
         )
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        engine = engine_of(llvm.parse_assembly(""), machine)
         module = llvm.parse_assembly(probe_text(machine.triple, lanes, chains))
         engine.add_object_file(llvm.ObjectFileRef.from_data(machine.emit_object(module)))
         engine.finalize_object()

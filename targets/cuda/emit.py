@@ -19,8 +19,8 @@ from targets.base import BuildError
 from targets.cuda.accesses import all_accesses
 from targets.cuda.crossing import WARP_REDUCE, synchronises, warp_reduce
 from targets.cuda.pipeline import ASYNC
-from targets.cuda.prelude import RESERVED, prelude
-from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, elements
+from targets.cuda.prelude import RESERVED
+from targets.cuda.program import ALIGNMENT, DeviceKernel, elements
 from targets.cuda.values import C_TYPES, Values
 
 STATIC_SHARED = 48 * 1024
@@ -36,21 +36,6 @@ INTRINSIC_EMITTERS: dict[str, IntrinsicEmitter] = {}
 LOOP_EMITTERS: dict[str, Callable[[KernelText, For, Intrinsic], bool]] = {}
 """Of instructions that several steps of an unrolled loop may be one of; False where they cannot."""
 _COMBINE = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-
-
-def emit_program(program: DeviceProgram) -> str:
-    """The text of all kernels, prologues first.
-
-    Raises:
-        BuildError: an expression or an instruction that there is no text for.
-    """
-    import targets.cuda.bulk_text
-    import targets.cuda.warp_text
-    import targets.cuda.warpgroup_text  # noqa: F401  (all register their instructions)
-
-    kernels = [kernel for prologue in program.prologues for kernel in prologue.kernels] + list(program.kernels)
-    text = "\n".join(KernelText(kernel).function() for kernel in kernels)
-    return prelude(text) + text
 
 
 class KernelText:
@@ -473,4 +458,4 @@ def dynamic_shared_bytes(kernel: DeviceKernel) -> int:
     return kernel.shared_bytes if kernel.shared_bytes > STATIC_SHARED or kernel.alignment > ALIGNMENT else 0
 
 
-__all__ = ["INTRINSIC_EMITTERS", "KernelText", "dynamic_shared_bytes", "emit_program"]
+__all__ = ["INTRINSIC_EMITTERS", "KernelText", "dynamic_shared_bytes"]

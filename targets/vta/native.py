@@ -12,6 +12,8 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from targets.jit import engine_of
+
 I8, I16, I32, I64, I1 = (ir.IntType(bits) for bits in (8, 16, 32, 64, 1))
 POINTER = ir.PointerType()
 
@@ -171,7 +173,7 @@ class Compiled:
         options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(parsed, builder)
-        self._engine = llvm.create_mcjit_compiler(parsed, machine)
+        self._engine = engine_of(parsed, machine)
         self._engine.finalize_object()
 
     def address(self, name: str) -> int:

@@ -11,8 +11,8 @@ from autotune.graph.onnx_model import load_model
 from autotune.graph.zoo import bert_base
 from autotune.network.load import load_network
 from search_space.space import generate, program_of
-from targets.cuda.emit import emit_program
 from targets.cuda.nvrtc import compile_cubin
+from targets.cuda.program_text import emit_program
 from targets.cuda.target import CudaTarget
 from tests.gpu.candidates import legal
 

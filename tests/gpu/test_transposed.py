@@ -13,8 +13,8 @@ from search_space import te, workloads
 from search_space.ir.stmt import For, LoopProgram, walk_stmt
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
-from targets.cuda.emit import emit_program
 from targets.cuda.emulator import emulate
+from targets.cuda.program_text import emit_program
 from targets.cuda.target import CudaTarget
 from tests.autotune.fakes import settings_with
 from tests.gpu.candidates import check, legal

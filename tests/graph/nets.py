@@ -63,7 +63,7 @@ def feeds(graph: Graph, seed: int = 0) -> dict[str, Any]:
     return {name: rng.standard_normal(t.shape).astype(t.dtype) for name, t in graph.inputs.items()}
 
 
-def compile_graph(graph: Graph, chosen: Chosen, folder: Path, threads: int = 1) -> Executable:
-    """The graph's executable on the CPU, in `folder`."""
-    Compiler(graph, chosen, threads=threads).write(folder)
+def compile_graph(graph: Graph, chosen: Chosen, folder: Path, target: str = "cpu", threads: int = 1) -> Executable:
+    """The graph's executable, in `folder`."""
+    Compiler(graph, chosen, target, threads).write(folder)
     return load(folder, threads)

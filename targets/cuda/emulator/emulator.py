@@ -19,7 +19,16 @@ from search_space.ir.semantics import applied
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import RunError
 from targets.cuda.crossing import WARP_REDUCE, warp_reduce
-from targets.cuda.emulator.memory import DeviceMemory, Lanes, Mask, Memory, PrivateMemory, SharedMemory, undefined
+from targets.cuda.emulator.memory import (
+    DeviceMemory,
+    Lanes,
+    Mask,
+    Memory,
+    PrivateMemory,
+    SharedMemory,
+    SumsMemory,
+    undefined,
+)
 from targets.cuda.emulator.races import Clock, CopyError, DivergenceError, Shadow
 from targets.cuda.emulator.values import COMBINE, combine, evaluate_cast
 from targets.cuda.pipeline import ASYNC
@@ -213,13 +222,9 @@ class Launch:
             INTRINSICS[family](self, stmt, mask)
 
     def _private(self, buffer: Buffer) -> PrivateMemory:
-        from targets.cuda.emulator.warpgroups import SumsMemory
-
-        return (
-            SumsMemory(buffer, self.lanes, self.clock)
-            if buffer.name in self.sums
-            else PrivateMemory(buffer, self.lanes)
-        )
+        if buffer.name in self.sums:
+            return SumsMemory(buffer, self.lanes, self.clock)
+        return PrivateMemory(buffer, self.lanes)
 
     def _loop(self, loop: For, mask: Mask) -> None:
         extent = int(loop.extent.value)

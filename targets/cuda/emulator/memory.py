@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS
 from search_space.ir.stmt import Buffer
-from targets.cuda.emulator.races import Clock, Shadow, exchanged
+from targets.cuda.emulator.races import Clock, RaceError, Shadow, exchanged
 from targets.cuda.program import elements, shape_of
 
 Index = int | NDArray[np.int64]
@@ -191,3 +191,30 @@ class PrivateMemory(Memory):
 def undefined(shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """Contents that nobody has written: NaN, or a number that shows."""
     return np.full(shape, np.nan if dtype in FLOATS else 77 % (2 if dtype == BOOL else 128), numpy_dtype(dtype))
+
+
+class SumsMemory(PrivateMemory):
+    """Registers that products add to.
+
+    Attributes:
+        group: of the products that were started last.
+        fenced: whether nobody but products has touched them since the last fence.
+    """
+
+    def __init__(self, buffer: Buffer, lanes: Lanes, clock: Clock) -> None:
+        super().__init__(buffer, lanes)
+        self.clock, self.group, self.fenced = clock, 0, False
+
+    def get(self, place: Index) -> NDArray[np.float32]:
+        self._settled("read")
+        held: NDArray[np.float32] = super().get(place)
+        return held
+
+    def put(self, place: Index, values: NDArray[np.float32], mask: Mask) -> None:
+        self._settled("written")
+        self.fenced = False
+        super().put(place, values, mask)
+
+    def _settled(self, what: str) -> None:
+        if self.group > self.clock.multiplied:
+            raise RaceError(f"{self.buffer.name} must not be {what} before the products that add to it are waited for")

@@ -16,37 +16,10 @@ from search_space.ir.regroup import Regrouping
 from search_space.ir.stmt import Buffer, Intrinsic, Operand
 from search_space.warpgroup_intrinsics import DEPTH, ROWS, THREADS, WGMMAS, Wgmma
 from targets.cuda.emulator.emulator import INTRINSICS, Launch, require_converged
-from targets.cuda.emulator.memory import Index, Lanes, Mask, PrivateMemory, SharedMemory
-from targets.cuda.emulator.races import Clock, DivergenceError, RaceError
+from targets.cuda.emulator.memory import Mask, SharedMemory, SumsMemory
+from targets.cuda.emulator.races import DivergenceError, RaceError
 from targets.cuda.emulator.warps import elements_of
 from targets.cuda.warpgroups import COMMIT, FENCE, LINE_BYTES, LINES, WAIT, Descriptor, descriptor, encode
-
-
-class SumsMemory(PrivateMemory):
-    """Registers that products add to.
-
-    Attributes:
-        group: of the products that were started last.
-        fenced: whether nobody but products has touched them since the last fence.
-    """
-
-    def __init__(self, buffer: Buffer, lanes: Lanes, clock: Clock) -> None:
-        super().__init__(buffer, lanes)
-        self.clock, self.group, self.fenced = clock, 0, False
-
-    def get(self, place: Index) -> NDArray[np.float32]:
-        self._settled("read")
-        held: NDArray[np.float32] = super().get(place)
-        return held
-
-    def put(self, place: Index, values: NDArray[np.float32], mask: Mask) -> None:
-        self._settled("written")
-        self.fenced = False
-        super().put(place, values, mask)
-
-    def _settled(self, what: str) -> None:
-        if self.group > self.clock.multiplied:
-            raise RaceError(f"{self.buffer.name} must not be {what} before the products that add to it are waited for")
 
 
 def _together(launch: Launch, name: str, mask: Mask) -> None:

@@ -9,18 +9,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from autotune.compile import Schedule, compile_graph
-from autotune.stages import by_roofline
-from autotune.task import Task
 
 import autotune
+from autotune.executable.compile import Schedule
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
-from autotune.tuning import Settings
+from autotune.tuning.settings import Settings
+from autotune.tuning.task import Task
+from autotune.tuning.untimed import by_roofline
 from search_space.workloads import Workload
 from targets.c import network
+from targets.registry import get as get_target
 from tests.aarch64 import rootfs
-from tests.graph.nets import branches, feeds, residual
+from tests.graph.nets import branches, compile_graph, feeds, residual
 from tests.targets.c.strict import WARNINGS
 
 MAIN = """
@@ -48,7 +49,7 @@ int main(int count, char **arguments) {{
 
 
 def chosen(workload: Workload) -> Schedule:
-    found = by_roofline(Task(workload.operator, workload), Settings(target="c"))
+    found = by_roofline(Task(workload.operator, workload), Settings(get_target("c")))
     return Schedule(found.algorithm, found.trace)
 
 

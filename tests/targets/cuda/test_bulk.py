@@ -21,7 +21,6 @@ from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets.base import Module, NetworkPlan, Place, Step
 from targets.cuda.bulk import ARRIVE, BEGIN, CONVERGE, COPY, EXPECT, FENCES, is_bulk
-from targets.cuda.emit import emit_program
 from targets.cuda.emulator import CopyError, DivergenceError, RaceError, bulk, emulate
 from targets.cuda.emulator.races import exchanged
 from targets.cuda.hardware import GPUS
@@ -30,6 +29,7 @@ from targets.cuda.kernels import device_program
 from targets.cuda.network_runner import NetworkRunner
 from targets.cuda.nvrtc import compile_ptx
 from targets.cuda.program import DeviceProgram, TensorMap
+from targets.cuda.program_text import emit_program
 from targets.cuda.target import CudaTarget
 from tests.gpu.candidates import legal
 from tests.targets.cuda.fake_device import FakeDevice

@@ -14,11 +14,11 @@ from search_space.ir.expr import BITS, FLOATS, MATH, Expr, call, cast, const, ma
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Operand, Store, seq
 from search_space.space import concrete, generate
 from targets.base import BuildError
-from targets.cuda.emit import emit_program
 from targets.cuda.emulator import emulate
 from targets.cuda.hardware import GPUS
 from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import compile_cubin
+from targets.cuda.program_text import emit_program
 from tests.golden.compare import Golden
 from tests.gpu.candidates import legal
 from tests.gpu.handwritten import Tiles

@@ -13,9 +13,10 @@ from search_space.ir.expr import var
 from search_space.ir.stmt import Store
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
-from targets.cuda.emit import KernelText, emit_program
+from targets.cuda.emit import KernelText
 from targets.cuda.kernels import device_program
 from targets.cuda.program import DeviceProgram
+from targets.cuda.program_text import emit_program
 from tests.golden.cases import HARDWARE
 from tests.gpu.candidates import legal
 from tests.gpu.machines import H200

@@ -24,7 +24,6 @@ from search_space.schedule.trace import Trace
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets.base import BuildError
-from targets.cuda.emit import emit_program
 from targets.cuda.emulator import DivergenceError, RaceError, emulate, memory, warpgroups
 from targets.cuda.emulator.races import exchanged
 from targets.cuda.emulator.warpgroups import decode
@@ -33,6 +32,7 @@ from targets.cuda.kernel import CudaKernel
 from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import compile_cubin, compile_ptx
 from targets.cuda.program import DeviceProgram
+from targets.cuda.program_text import emit_program
 from targets.cuda.target import get_target
 from targets.cuda.warpgroup_text import DESCRIPTOR
 from targets.cuda.warpgroups import COMMIT, FENCE, WAIT, encode, lower_warpgroups
