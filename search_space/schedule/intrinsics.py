@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, walk
 from search_space.schedule.errors import ScheduleError
@@ -35,7 +34,6 @@ class TensorIntrin:
     Attributes:
         name: what traces call it.
         op: the computation on one tile; the order of its inputs is the order of the operands.
-        emit: target name → the function that emits it (set by the target that has the instruction).
         feature: the hardware feature it needs (`avx512_vnni`), or "".
         fragments: how warps hold the operands that are in their registers: the inputs', then the output's; None for
             others. Empty for instructions of one thread; the lanes of a warp execute the others together.
@@ -44,7 +42,6 @@ class TensorIntrin:
     name: str
     op: Operation
     feature: str = ""
-    emit: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     fragments: tuple[Fragment | None, ...] = ()
 
     @property
