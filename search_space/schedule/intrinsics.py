@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 
 from search_space.ir.expr import Expr, walk
 from search_space.schedule.errors import ScheduleError
@@ -71,6 +72,8 @@ class TensorIntrin:
         return found[load_pattern]
 
 
+DECLARED_IN = ("search_space.intrinsics", "search_space.warp_intrinsics", "search_space.warpgroup_intrinsics")
+"""Modules that declare the instructions of machines: imported where a name is not known, as in a worker's first trace."""
 _INTRINSICS: dict[str, TensorIntrin] = {}
 
 
@@ -100,6 +103,9 @@ def get_intrinsic(name: str) -> TensorIntrin:
         ScheduleError: none is registered.
     """
     family, colon, sizes = name.partition(":")
+    if name not in _INTRINSICS and family not in _FAMILIES:
+        for module in DECLARED_IN:
+            import_module(module)
     if colon and family in _FAMILIES and name not in _INTRINSICS:
         try:
             return _FAMILIES[family](sizes)
