@@ -7,9 +7,9 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from targets.jit import engine_of
+from targets.jit import LinkedObjects
 
-_ENGINES: list[Any] = []  # code lives as long as the process
+_LINKED: list[LinkedObjects] = []  # code lives as long as the process
 
 
 def compile_function(text: str, name: str, *arguments: Any) -> Any:
@@ -23,12 +23,11 @@ def compile_function(text: str, name: str, *arguments: Any) -> Any:
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(text)
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, reloc="pic"
     )
-    engine = engine_of(module, machine)
-    engine.finalize_object()
-    _ENGINES.append(engine)
-    return ctypes.CFUNCTYPE(None, *arguments)(engine.get_function_address(name))
+    linked = LinkedObjects([machine.emit_object(module)], [name])
+    _LINKED.append(linked)
+    return ctypes.CFUNCTYPE(None, *arguments)(linked.address(name))
 
 
 ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'

@@ -160,8 +160,8 @@ def create_schedule(ops: Operation | Sequence[Operation]) -> Schedule:
     return Schedule.of(ops)
 
 
-def decl_tensor_intrin(op: Operation, name: str, emit: Any = None) -> TensorIntrin:
-    """Declares a hardware instruction: `op` says what it computes on one tile."""
+def decl_tensor_intrin(op: Operation, name: str) -> TensorIntrin:
+    """Declares a hardware instruction: `op` says what it computes on one tile; targets spell it, by its name."""
     return TensorIntrin(name, op)
 
 

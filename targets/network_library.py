@@ -50,19 +50,13 @@ class NetworkLibrary:
         )
 
     def _linked(self, objects: Sequence[bytes], symbols: Sequence[str]) -> dict[str, int]:
-        import llvmlite.binding as llvm
-
         from targets.cpu.runtime import initialise
-        from targets.jit import engine_of
+        from targets.jit import LinkedObjects
 
         initialise()
-        machine = llvm.Target.from_default_triple().create_target_machine(codemodel="default")
-        engine = engine_of(llvm.parse_assembly(""), machine)
-        for data in objects:
-            engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-        engine.finalize_object()
-        _LINKED.append(engine)  # the threads of its pool run in it
-        return {symbol: int(engine.get_function_address(symbol)) for symbol in symbols}
+        linked = LinkedObjects(objects, symbols)
+        _LINKED.append(linked)  # the threads of its pool run in it
+        return {symbol: linked.address(symbol) for symbol in symbols}
 
 
 def replaced(folder: Path, write: Callable[[Path], list[str]]) -> list[dict[str, str]]:

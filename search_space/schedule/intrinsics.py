@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 
 from search_space.ir.expr import Expr, walk
 from search_space.schedule.errors import ScheduleError
@@ -35,7 +35,6 @@ class TensorIntrin:
     Attributes:
         name: what traces call it.
         op: the computation on one tile; the order of its inputs is the order of the operands.
-        emit: target name → the function that emits it (set by the target that has the instruction).
         feature: the hardware feature it needs (`avx512_vnni`), or "".
         fragments: how warps hold the operands that are in their registers: the inputs', then the output's; None for
             others. Empty for instructions of one thread; the lanes of a warp execute the others together.
@@ -44,7 +43,6 @@ class TensorIntrin:
     name: str
     op: Operation
     feature: str = ""
-    emit: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     fragments: tuple[Fragment | None, ...] = ()
 
     @property
@@ -74,6 +72,8 @@ class TensorIntrin:
         return found[load_pattern]
 
 
+DECLARED_IN = ("search_space.intrinsics", "search_space.warp_intrinsics", "search_space.warpgroup_intrinsics")
+"""Modules that declare the instructions of machines: imported where a name is not known, as in a worker's first trace."""
 _INTRINSICS: dict[str, TensorIntrin] = {}
 
 
@@ -103,6 +103,9 @@ def get_intrinsic(name: str) -> TensorIntrin:
         ScheduleError: none is registered.
     """
     family, colon, sizes = name.partition(":")
+    if name not in _INTRINSICS and family not in _FAMILIES:
+        for module in DECLARED_IN:
+            import_module(module)
     if colon and family in _FAMILIES and name not in _INTRINSICS:
         try:
             return _FAMILIES[family](sizes)

@@ -24,7 +24,7 @@ from search_space.hardware import CpuRates
 from targets.arrays import aligned
 from targets.cpu.probe_text import ROW, UNROLLED, probe_text
 from targets.cpu.runtime import initialise
-from targets.jit import engine_of
+from targets.jit import LinkedObjects
 
 Levels = tuple[float, float, float]
 
@@ -146,6 +146,18 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
     )
 
 
+FUNCTIONS = (
+    "chain",
+    "latency",
+    "products",
+    "loads",
+    "elements",
+    "stores",
+    "mixed",
+    "all_products",
+    "all_stream",
+    "together",
+)
 _LOADED: list[object] = []
 
 
@@ -161,12 +173,9 @@ class _Code:
             reloc="pic",
             codemodel="default",
         )
-        engine = engine_of(llvm.parse_assembly(""), machine)
         module = llvm.parse_assembly(probe_text(machine.triple, lanes, chains))
-        engine.add_object_file(llvm.ObjectFileRef.from_data(machine.emit_object(module)))
-        engine.finalize_object()
-        _LOADED.append(engine)  # the threads of its pool run in it
-        self._engine = engine
+        self._linked = LinkedObjects([machine.emit_object(module)], FUNCTIONS)
+        _LOADED.append(self._linked)  # the threads of its pool run in it
         number, floating, place = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
         self.chain = self._function("chain", number, number, number, gives=number)
         self.latency = self._function("latency", number, floating, gives=floating)
@@ -180,7 +189,7 @@ class _Code:
         self.together = self._function("together", place, number, number, gives=number)
 
     def _function(self, name: str, *takes: Any, gives: Any = None) -> Callable[..., Any]:
-        return ctypes.CFUNCTYPE(gives, *takes)(self._engine.get_function_address(name))
+        return ctypes.CFUNCTYPE(gives, *takes)(self._linked.address(name))
 
 
 def _rate(run: Callable[[int], Any]) -> float:

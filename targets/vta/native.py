@@ -12,7 +12,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from targets.jit import engine_of
+from targets.jit import LinkedObjects
 
 I8, I16, I32, I64, I1 = (ir.IntType(bits) for bits in (8, 16, 32, 64, 1))
 POINTER = ir.PointerType()
@@ -166,16 +166,16 @@ class Compiled:
         parsed = llvm.parse_assembly(str(module))
         target = llvm.Target.from_triple(module.triple)
         features = llvm.get_host_cpu_features().flatten()
-        machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3)
+        machine = target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=3, reloc="pic")
         parsed.verify()
         # What is worth a vector is one already; without these passes compilation takes half the time.
         options = llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(parsed, builder)
-        self._engine = engine_of(parsed, machine)
-        self._engine.finalize_object()
+        symbols = [function.name for function in module.functions if not function.is_declaration]
+        self._linked = LinkedObjects([machine.emit_object(parsed)], symbols)
 
     def address(self, name: str) -> int:
         """Where a function's code is."""
-        return int(self._engine.get_function_address(name))
+        return self._linked.address(name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from search_space import te
@@ -133,3 +136,10 @@ def test_an_illegal_call_leaves_the_schedule_unchanged() -> None:
     with pytest.raises(ScheduleError):
         s[y].split("i", factor=3, tail="exact")
     assert s.trace is before
+
+
+@pytest.mark.parametrize("name", ["gemm_tile:1x16x16", "sgemm:4x4x4", "vnni_dot_16x4", "mma_m16n8k16_float16_float16"])
+def test_an_instruction_is_known_where_no_rule_has_been_imported(name: str) -> None:
+    code = f"from search_space.schedule.intrinsics import get_intrinsic; print(get_intrinsic({name!r}).name)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"{name}\n", done.stderr
