@@ -73,7 +73,7 @@ class TensorIntrin:
 
 
 DECLARED_IN = ("search_space.intrinsics", "search_space.warp_intrinsics", "search_space.warpgroup_intrinsics")
-"""Modules that declare the instructions of machines: imported where a name is not known, as in a worker's first trace."""
+"""Modules that declare the instructions of machines: imported where a name is not known, as in a new worker."""
 _INTRINSICS: dict[str, TensorIntrin] = {}
 
 
