@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from targets.cpu.host import host_cores
 from tests.golden.compare import Golden
 from tests.stores import migrated_database, mlflow_database
 
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 os.environ.setdefault("AUTOTUNE_TRACKING", "none")  # tests of tracking say so; no other pays for it
 
 __all__ = ["golden", "migrated_database", "mlflow_database", "pytest_addoption"]

@@ -18,10 +18,10 @@ import zipfile
 from pathlib import Path
 
 LIBRARIES = ("libc6", "libgcc-s1", "libstdc++6", "zlib1g", "libexpat1", "libssl3", "libffi8", "libuuid1", "libbz2-1.0")
-WHEELS = ("numpy", "grpcio", "llvmlite", "ml_dtypes", "orjson", "typer")
+WHEELS = ("numpy", "grpcio", "llvmlite", "ml_dtypes", "msgspec", "orjson", "typer")
 """What a device's worker imports."""
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_27_aarch64", "manylinux2014_aarch64")
-VERSION = "2"
+VERSION = "3"
 """Of what this module makes; another one is made anew."""
 
 

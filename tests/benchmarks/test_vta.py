@@ -54,7 +54,7 @@ def test_a_small_layer_is_computed_compared_and_placed_under_the_roof(small: Mea
     assert shares["tuned"] < shares["bound"] < 1 and row["flops"] == 2 * gemm * 256
     assert row["trials"] == 12 and row["errors"] == {}
 
-    (standing,) = vta.standings({"rows": {"S1": row}})
+    (standing,) = vta.points({"rows": {"S1": row}})
     assert (standing.name, standing.flops) == ("S1", row["flops"])
     assert standing.seconds == PYNQ.seconds(cycles["tuned"])
     assert standing.dram_bytes >= 8 * 8 * 32 + 9 * 32 * 32 + 8 * 8 * 32  # each tensor once at least

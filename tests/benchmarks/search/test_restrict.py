@@ -99,7 +99,7 @@ def test_the_digest_tells_schedules_tables_and_limits_apart():
     others = [
         replace(sketch, steps=type(sketch.steps)(sketch.steps.steps[:-1])),
         replace(sketch, groups=(*sketch.groups[:-1], replace(sketch.groups[-1], table=sketch.groups[-1].table[:1]))),
-        replace(sketch, most_nests=1, _cache={}),
+        replace(sketch, hardware=replace(sketch.hardware, most_nests=1), _cache={}),
         replace(sketch, name="another"),
     ]
     found = {digest(replace(whole, sketches=(other, *whole.sketches[1:]))) for other in others}

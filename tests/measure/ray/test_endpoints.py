@@ -13,7 +13,7 @@ from measure.fleet.endpoint import EndpointLost
 from measure.ray.endpoints import FrontedDevice, RayBuilder, RayDevice
 from measure.ray.pool import RayPool
 from measure.ray.provider import posts_of
-from measure.ray.resources import FRONT, demand_of, local_resources
+from measure.ray.resources import FRONT, demand_of, local_resources, resource_of
 from measure.wire import pack, unpack
 from targets.registry import TARGETS
 from tests.measure.helpers import trial
@@ -97,7 +97,7 @@ def test_a_node_has_what_its_resources_say():
     assert kinds({"cpu"}, Resources={"autotune_cpu": 1.0}) == [("cpu", 0, 1)]  # --num-cpus 0: no builder
     assert kinds({"cpu", "vta"}, Alive=False) == [] and kinds(()) == [("builder", 0, 3)]
     assert kinds({"cuda"}, Resources={"GPU": 2.0}) == [("cuda", 0, 1), ("cuda", 1, 1)]
-    assert {f"autotune_{name}" for name in TARGETS if name != "cuda"} | {FRONT} == set(local_resources())
+    assert {resource_of(name) for name in TARGETS} - {"GPU"} | {FRONT} == set(local_resources())
 
 
 def test_actors_ask_for_what_their_kind_is_counted_by():

@@ -129,7 +129,10 @@ class _Full:
     def bind(self, arrays: Any, copies: int, fenced: bool) -> Any:
         if self.at == "bind":
             raise DeviceMemoryError("device memory must hold 7 bytes more")
-        return SimpleNamespace(run=self.run, fetch=lambda: np.zeros(1), feed=lambda *given: None, deterministic=False)
+        nothing = np.zeros(1)
+        return SimpleNamespace(
+            run=self.run, fetch=lambda: nothing, feed=lambda *given: None, deterministic=False, copies=1
+        )
 
     def run(self, threads: int) -> Any:
         raise DeviceMemoryError("device memory must hold 7 bytes more")
