@@ -96,17 +96,24 @@ def unsteady_sentence(results: Sequence[TuneResult]) -> str | None:
     )
 
 
+def _measured(result: TuneResult) -> tuple[str, ...]:
+    """The columns that both tables begin with."""
+    return (
+        result.name,
+        str(result.weight),
+        result.algorithm or "-",
+        str(len(result.records)),
+        str(sum(result.errors.values())),
+        latency(result.best_seconds),
+        share(result.spread),
+    )
+
+
 def result_table(results: Sequence[TuneResult], references: Sequence[float | None], width: int) -> Table:
     """A row a task, and one for their weighted sum; at most `width` characters wide."""
     rows: list[tuple[str, ...]] = [
         (
-            result.name,
-            str(result.weight),
-            result.algorithm or "-",
-            str(len(result.records)),
-            str(sum(result.errors.values())),
-            latency(result.best_seconds),
-            share(result.spread),
+            *_measured(result),
             *_rates(result.gflops, result.peak_share),
             *_against(seconds, result.best_seconds),
         )
@@ -138,13 +145,7 @@ def network_table(results: Sequence[TuneResult], width: int) -> Table:
         missing = math.isnan(result.best_seconds)
         rows.append(
             (
-                result.name,
-                str(result.weight),
-                result.algorithm or "-",
-                str(len(result.records)),
-                str(sum(result.errors.values())),
-                latency(result.best_seconds),
-                share(result.spread),
+                *_measured(result),
                 "-" if missing else latency(_spent(result)),
                 f"{_spent(result) / whole:.1%}" if whole else "-",
                 "-" if missing else f"{result.peak_share:.0%}",

@@ -18,23 +18,11 @@ from targets.arrays import C_TYPE
 from targets.base import BuildError
 from targets.c.helpers import PREFIX
 from targets.c.names import Names
+from targets.c_spelling import FUNCTIONS, SYMBOLS
 
 HALVES = {"float16": "f16", "bfloat16": "bf16"}
-_CALLS = {
-    "exp": "expf",
-    "log": "logf",
-    "tanh": "tanhf",
-    "erf": "erff",
-    "sigmoid": "f32_sigmoid",
-    "sqrt": "sqrtf",
-    "rsqrt": "f32_rsqrt",
-    "abs": "fabsf",
-    "floor": "floorf",
-    "rint": "rintf",
-    "tfloat32": "tfloat32",
-}
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_SYMBOLS |= {"and": "&&", "or": "||"}
+CALLS = {**FUNCTIONS, "sigmoid": "f32_sigmoid", "rsqrt": "f32_rsqrt"}
+"""Math functions; what libm does not bring stands in `helpers`."""
 _CLOSED = re.compile(r"[\w.]+|[\w>-]+\[[^\[\]]*\]|\w+\([^()]*\)")
 _CHEAP = ("const", "var", "load")
 
@@ -144,10 +132,10 @@ class Values:
         if e.op == "const":
             return "1" if e.value else "0"
         if e.op in ("and", "or"):
-            return f" {_SYMBOLS[e.op]} ".join(grouped(self.condition(a)) for a in e.args)
+            return f" {SYMBOLS[e.op]} ".join(grouped(self.condition(a)) for a in e.args)
         if e.op in ("lt", "le", "eq", "ne"):
             a, b = (grouped(self.value(x)) for x in e.args)
-            return f"{a} {_SYMBOLS[e.op]} {b}"
+            return f"{a} {SYMBOLS[e.op]} {b}"
         return f"{grouped(self.value(e))} != 0U"
 
     # ------------------------------------------------------------------ values
@@ -166,7 +154,7 @@ class Values:
         if e.op == "cast":
             return self._cast(self.value(e.args[0]), e.args[0].dtype, e.dtype)
         if e.op == "call":
-            function, argument = _CALLS[e.args[0]], self.value(e.args[1])
+            function, argument = CALLS[e.args[0]], self.value(e.args[1])
             plain = function.endswith("f") and function != "tfloat32"
             return self.rounded(f"{function}({argument})" if plain else self.helper(function, argument), e.dtype)
         if e.dtype == BOOL and e.op not in ("min", "max"):
@@ -215,7 +203,7 @@ class Values:
     def combine(self, op: str, a: str, b: str, dtype: str) -> str:
         """A binary operation on two values of one dtype."""
         if dtype in FLOATS and op in ("add", "sub", "mul", "div"):
-            return self.rounded(f"{grouped(a)} {_SYMBOLS[op]} {grouped(b)}", dtype)
+            return self.rounded(f"{grouped(a)} {SYMBOLS[op]} {grouped(b)}", dtype)
         if op in ("min", "max"):
             return self.helper(f"{'f32' if dtype in FLOATS else PREFIX[dtype]}_{op}", a, b)
         if dtype in FLOATS or dtype == BOOL:

@@ -12,6 +12,7 @@ from search_space.ir.polynomial import Poly, from_poly, poly, poly_add
 from search_space.ir.regroup import Regrouping, pulled_apart, recombined
 from search_space.ir.stmt import Buffer
 from targets.base import BuildError
+from targets.c_spelling import FUNCTIONS, SYMBOLS
 
 C_TYPES = {
     "float32": "float",
@@ -24,22 +25,8 @@ C_TYPES = {
     "bool": "bool",
 }
 """How elements are kept in memory; 16-bit floats are computed in float and rounded after every operation."""
-CALLS = {
-    "exp": "expf",
-    "log": "logf",
-    "tanh": "tanhf",
-    "erf": "erff",
-    "sigmoid": "sigmoid",
-    "sqrt": "sqrtf",
-    "rsqrt": "rsqrtf",
-    "abs": "fabsf",
-    "floor": "floorf",
-    "rint": "rintf",
-    "tfloat32": "tfloat32",
-}
+CALLS = {**FUNCTIONS, "sigmoid": "sigmoid", "rsqrt": "rsqrtf"}
 """Math functions; what CUDA does not bring stands in `prelude`."""
-_SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_SYMBOLS |= {"and": "&&", "or": "||"}
 HALVES = ("float16", "bfloat16")
 
 
@@ -141,10 +128,10 @@ class Values:
         if e.op == "const":
             return "true" if e.value else "false"
         if e.op in ("and", "or"):
-            return _joined([self.condition(a) for a in e.args], _SYMBOLS[e.op], e)
+            return _joined([self.condition(a) for a in e.args], SYMBOLS[e.op], e)
         if e.op in ("lt", "le", "eq", "ne"):
             a, b = (self.value(x) for x in e.args)
-            return f"({a} {_SYMBOLS[e.op]} {b})"
+            return f"({a} {SYMBOLS[e.op]} {b})"
         return self.value(e)
 
     def conditions(self, tests: Sequence[Expr]) -> str:
@@ -242,12 +229,12 @@ class Values:
                 return f"f{op}f({a}, {b})"
             if op not in ("add", "sub", "mul", "div"):
                 raise BuildError(f"`{op}` must be used on integers, but got dtype={dtype}")
-            return self.rounded(f"({a} {_SYMBOLS[op]} {b})", dtype)
+            return self.rounded(f"({a} {SYMBOLS[op]} {b})", dtype)
         kind = C_TYPES[dtype]
         if op in ("min", "max"):
             return f"({kind}){op}((int)({a}), (int)({b}))"
         if op in ("add", "sub", "mul"):  # unsigned, so that an overflow wraps around
-            return f"({kind})((unsigned)({a}) {_SYMBOLS[op]} (unsigned)({b}))"
+            return f"({kind})((unsigned)({a}) {SYMBOLS[op]} (unsigned)({b}))"
         if op == "shl":
             return f"(int)((unsigned)({a}) << ({b} & 31))"
         if op == "shr":

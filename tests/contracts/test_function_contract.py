@@ -23,6 +23,7 @@ from search_space.ir.stmt import LoopProgram, Store
 from search_space.operators.evaluation import evaluate
 from targets import registry
 from targets.base import BuildError
+from targets.c.values import CALLS as IN_C
 from targets.cpu.vector_math import _EMIT as ON_CPU
 from targets.cuda.emulator import emulate
 from targets.cuda.kernels import device_program
@@ -83,7 +84,7 @@ def referred(op: Any, *arrays: np.ndarray) -> np.ndarray:
 
 
 def test_every_function_is_emitted_and_no_other() -> None:
-    assert set(ON_CPU) == set(FUNCTIONS) == set(ON_GPU)
+    assert set(ON_CPU) == set(FUNCTIONS) == set(ON_GPU) == set(IN_C)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
