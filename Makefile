@@ -27,8 +27,15 @@ help: ## show this list
 run: $(READY) ## tune and compile ResNet-50 on this machine (at most 15 minutes)
 	$(BIN)/autotune run $(CONFIG) $(ARGS)
 
+# Tests start hundreds of processes: none of them should compile the modules again, and threads of libraries that wait
+# for each other would take the processors from other tests. A process of tests that dies ends the run with the name of
+# its test: pytest-xdist would wait for one in its place for ever.
+test: export PYTHONDONTWRITEBYTECODE =
+test: export OMP_NUM_THREADS = 1
+test: export OPENBLAS_NUM_THREADS = 1
 test: $(READY) ## run every test
-	$(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses=4 --dist=loadgroup --durations=20 $(ARGS)
+	$(BIN)/python -m pytest -n $(PROCESSES) --maxprocesses=4 --dist=loadgroup --max-worker-restart=0 --durations=20 \
+		$(ARGS)
 
 fuzz: $(READY) ## hold random programs, ONNX graphs and VTA streams against other evaluators (at most 10 minutes)
 	$(BIN)/python -m tests.fuzz $(ARGS)

@@ -1,11 +1,10 @@
-"""Names: wrong ones answered with the nearest right one, what files are called by them; wrong values in a few words."""
+"""What files are called by names that may hold anything; nested values by dotted name, wrong ones in a few words."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping
 from reprlib import Repr
 from typing import Any
 
@@ -19,12 +18,6 @@ LONGEST = 150
 """Characters of a name; file systems have 255 bytes for it with what is added."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Words that suggest the known name nearest to a wrong one; empty where none is near."""
-    near = get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
-
-
 def file_name(name: str) -> str:
     """What a file is called by a name that may hold anything: the name itself where it is a file's name already."""
     if len(name.encode(errors="replace")) <= LONGEST and re.fullmatch(NAME, name):
@@ -36,3 +29,12 @@ def file_name(name: str) -> str:
 def brief(value: Any) -> str:
     """`repr` of a value, of a long or deep one only its beginning."""
     return _BRIEF.repr(value)
+
+
+def leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Values of nested data by dotted name; an empty mapping is a value."""
+    for name, value in nested.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

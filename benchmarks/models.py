@@ -1,7 +1,7 @@
 """Cost models beside each other on networks that none of them has seen.
 
 `python -m benchmarks.models [DATASET] [--target NAME] [--hold-out NETWORK,...] [--models A,B]` teaches every model the
-other tasks of the dataset, judges it on the networks held out, and writes `models.json` among the results.
+other tasks of the dataset, evaluates it on the networks held out, and writes `models.json` among the results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def run(data: Dataset, held_out: Sequence[str], models: Sequence[str], seed: int
 
     Args:
         data: measured programs.
-        held_out: networks whose tasks are judged on, and no task like them learned from.
+        held_out: networks whose tasks models are evaluated on, and no task like them learned from.
         models: names, see `costmodel.models.registry`.
         seed: of the models.
 
@@ -37,13 +37,13 @@ def run(data: Dataset, held_out: Sequence[str], models: Sequence[str], seed: int
         rows[found.name] = _row(found)
         print(f"{found.name}: {rows[found.name]}", flush=True)
     learned = [data.count(data.task(key)) for key in split.train_tasks]
-    judged = [data.count(data.task(key)) for key in split.test_tasks]
+    tested = [data.count(data.task(key)) for key in split.test_tasks]
     return {
         "rows": rows,
         "held_out": list(held_out),
         "targets": sorted({task.target for task in data.tasks}),
         "train": {"tasks": len(learned), "programs": sum(learned)},
-        "test": {"tasks": len(judged), "programs": sum(judged)},
+        "test": {"tasks": len(tested), "programs": sum(tested)},
     }
 
 

@@ -49,7 +49,7 @@ def measured(name: str, trials: int, turns: int, folder: Path, **keys: Any) -> d
     start = time.perf_counter()
     outcome = run(config, "benchmark")
     tuned = time.perf_counter() - start
-    timing = compare(config, "benchmark", folder / FOLDER, PEERS, turns)
+    timing = compare(config, folder / FOLDER, PEERS, turns)
     arena = onnxruntime_arena(config)
     network = outcome.document["network"]
     return {

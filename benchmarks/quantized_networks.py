@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from autotune.config import check_config
+from autotune.config import Quantisation, check_config
 from autotune.graph.ir import Array
 from autotune.graph.onnx_model import load_model
-from autotune.graph.quantise import CALIBRATION_INPUTS, TEST_INPUTS, Feeds, random_feeds
+from autotune.graph.quantise import TEST_INPUTS, Feeds, random_feeds
 from autotune.graph.quantise.accuracy import added
 from autotune.graph.quantise.formats import decibels
 from autotune.network.load import load_network
@@ -127,7 +127,7 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
     network = load_network(load_model(str(file)), name, options.seed, quantise="int8")
     assert network.accuracy is not None
     place = compiled(network, config, settings_of(config), options.trials, folder)
-    train = random_feeds(network.graph.inputs, options.seed, CALIBRATION_INPUTS)
+    train = random_feeds(network.graph.inputs, options.seed, Quantisation().inputs)
     test = random_feeds(network.graph.inputs, options.seed + 1, TEST_INPUTS)
     row: dict[str, Any] = {"title": name, "threads": options.threads, "trials": options.trials}
     row |= {"layers": network.accuracy.quantised_layers, "float_layers": network.accuracy.float_layers}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from measure.host import describe_host, noise_of_host
+import numpy as np
+
+from measure.host import describe_host
 
 FOLDER = Path(__file__).resolve().parent / "results"
 
@@ -31,3 +34,21 @@ def load(name: str, folder: Path = FOLDER) -> dict[str, Any] | None:
     """The document, or None where it has not been made."""
     path = folder / f"{name}.json"
     return json.loads(path.read_text()) if path.exists() else None
+
+
+def noise_of_host(samples: int = 200) -> float:
+    """Relative noise of timings on this machine now: (p90 - p10) / median of one short fixed kernel.
+
+    The kernel is arithmetic on 16 KiB, about 100 microseconds, so that only the clock rate and other users of
+    the core can change its time.
+    """
+    values = np.full(4096, 1.0, np.float32)  # (elements,)
+    seconds = np.empty(samples)  # (samples,)
+    for sample in range(-samples // 10, samples):  # those below 0 warm the core up
+        start = time.perf_counter_ns()
+        for _ in range(100):
+            np.multiply(values, values, out=values)
+        if sample >= 0:
+            seconds[sample] = (time.perf_counter_ns() - start) * 1e-9
+    low, middle, high = np.quantile(seconds, (0.1, 0.5, 0.9))
+    return float((high - low) / middle)

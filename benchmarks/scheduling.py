@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.config import check_config
-from autotune.network.deploy import limits_of
 from autotune.run.resolve import settings_of
-from autotune.run.workloads import network_of
+from autotune.run.workloads import limits_of, network_of
 from autotune.schedulers import SCHEDULERS, TaskScheduler, TaskState
 from autotune.tuning.loop import run_rounds, state_of
 from autotune.tuning.pools import make_pool

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from measure.blocking_worker import Answer
 from measure.errors import ErrorClass, PoolError
 from measure.fleet.scheduler import Fleet
 from measure.pool import Trial
 from measure.record import Record
+from measure.supervisor import Answer
 
 Latency = Callable[[Trial], float]
 """Seconds of a trial's kernel; NaN for one that fails."""

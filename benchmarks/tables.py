@@ -163,6 +163,27 @@ def quantized_networks(document: Document) -> str:
     return table(header, lines)
 
 
+def precisions(document: Document) -> str:
+    """Networks in float32 and bfloat16: ours, and each peer as it is asked for float32 and as it is installed."""
+    runtimes = ("autotune float32", "autotune bfloat16", "onnxruntime", "openvino", "openvino-as-installed")
+    header = ["network", "trials", "float32 ms", "bfloat16 ms", "ORT ms", "OpenVINO float32 ms", "OpenVINO ms"]
+    header += ["bfloat16 dB", "OpenVINO dB", "of OpenVINO", "of float32"]
+    lines: list[list[object]] = []
+    ratios: dict[str, list[float]] = {}
+    for row in _in_order(document):
+        seconds, decibels = row["seconds"], row["decibels"]
+        ours, full, peer = (seconds.get(name) for name in ("autotune bfloat16", "autotune float32", runtimes[-1]))
+        beside, gained = (other / ours if ours and other else None for other in (peer, full))
+        if beside:
+            ratios.setdefault(f"bfloat16 of OpenVINO as installed, {row['trials']} trials", []).append(beside)
+        noise = (_number(decibels.get(name), ".1f") for name in ("autotune bfloat16", "openvino-as-installed"))
+        times = (_ms(seconds.get(name)) for name in runtimes)
+        lines.append(
+            [row["title"], row["trials"], *times, *noise, _number(beside, ".2f", "x"), _number(gained, ".2f", "x")]
+        )
+    return table(header, lines) + _means(ratios)
+
+
 def vta(document: Document) -> str:
     """Layers on the simulated VTA: TVM's published schedules and tuned ones, and how busy the latter keep it."""
     header = [
@@ -298,9 +319,9 @@ def models(document: Document) -> str:
         tops = [row["networks"][network][f"top{k}"] for network in networks for k in (1, 5)]
         figures = [f"{value:.3f}" for value in (*tops, *(row[m] for m in ("pairwise", "recall", "peak", "rmse")))]
         lines.append([name, *figures, _number(row["rows_per_second"], ",.0f"), f"{row['fit_seconds']:.1f}"])
-    told = "Learned from {tasks} tasks ({programs:,} programs)".format(**document["train"])
-    judged = "judged on {tasks} others ({programs:,} programs)".format(**document["test"])
-    return f"{told}, {judged}.\n\n" + table(header, lines)
+    trained = "Learned from {tasks} tasks ({programs:,} programs)".format(**document["train"])
+    tested = "evaluated on {tasks} others ({programs:,} programs)".format(**document["test"])
+    return f"{trained}, {tested}.\n\n" + table(header, lines)
 
 
 def _trials(method: dict[str, Any] | None, share: str) -> str:
@@ -314,7 +335,7 @@ def _trials(method: dict[str, Any] | None, share: str) -> str:
 
 
 def transfer(document: Document) -> str:
-    """How many times fewer trials searches need that are told of other tasks."""
+    """How many times fewer trials searches with transfer from other tasks need."""
     return transfer_figures.table([transfer_figures.Row.from_json(row) for row in document["rows"].values()])
 
 
@@ -328,6 +349,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "seeds": seeds,
     "quantized": quantized,
     "quantized_networks": quantized_networks,
+    "precisions": precisions,
     "vta": vta,
     "search": search,
     "models": models,

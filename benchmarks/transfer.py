@@ -1,4 +1,4 @@
-"""Trials that a search needs with what other tasks have taught, and without, on the programs of a dataset.
+"""Trials that a search needs with what is known from other tasks, and without, on the programs of a dataset.
 
 `python -m benchmarks.transfer DATASET... [--across workloads|targets] [--target NAME] [--methods A,B]` prints
 a table and adds its rows to `transfer.json` among the results. Searches are replayed: they choose among the programs
@@ -47,7 +47,7 @@ class Plan:
         seeds: searches of each task.
         model: of the task alone.
         estimate: whether the roofline orders candidates until the model has learned, and is where the model's trees
-            begin, as in a search with everything at its default. Without, the search that is told nothing begins with
+            begin, as in a search with everything at its default. Else a search without transfer begins with
             nothing: what the first systems that transferred (AutoTVM, 2018) were compared with.
     """
 
@@ -71,26 +71,26 @@ def compare(pool: Pool, source: Source, options: Options, plan: Plan, known: lis
         source: what is known from other tasks.
         options: how it is used.
         plan: of the comparison.
-        known: searches that are told nothing, by seed; filled where it is empty.
+        known: searches without transfer, by seed; filled where it is empty.
     """
     plain: list[Replayed] = [] if known is None else known
     if not plain:
         plain += [plan.search(pool, seed) for seed in range(plan.seeds)]
-    told = []
+    transferred = []
     for seed in range(plan.seeds):
         transfer = source.for_task(pool.target(), options, seed=0)
-        told.append(plan.search(pool, seed, transfer))
+        transferred.append(plan.search(pool, seed, transfer))
     wanted = [float(search.curve[-1]) * (1.0 + TOLERANCE) for search in plain]
     most = plan.trials + 1.0
-    ends = [float(np.median([search.curve[-1] for search in searches])) for searches in (told, plain)]
+    ends = [float(np.median([search.curve[-1] for search in searches])) for searches in (transferred, plain)]
     return Row(
         "",
         "",
         options.method,
         tuple(min(most, s.trials_to(seconds)) for s, seconds in zip(plain, wanted, strict=True)),
-        tuple(min(most, s.trials_to(seconds)) for s, seconds in zip(told, wanted, strict=True)),
+        tuple(min(most, s.trials_to(seconds)) for s, seconds in zip(transferred, wanted, strict=True)),
         ends[0] / ends[1],
-        tuple(None if search.report is None else search.report["dropped_at"] for search in told),
+        tuple(None if search.report is None else search.report["dropped_at"] for search in transferred),
         batch=plan.batch,
         trials=plan.trials,
         programs=len(pool.seconds),
@@ -137,7 +137,7 @@ def run(
         target: that is searched on; all by default.
         parts: of the workloads: the source of a task are those of the other parts (`workloads`).
         most_tasks: to be searched, spread evenly.
-        say: told of each row.
+        say: called with each row.
     """
     sources = {task: SourceTask(data, task) for task in data.tasks}
     searched = [
@@ -192,7 +192,7 @@ def run_tables(
         tables: to be searched.
         options: a way of transfer each.
         plan: of the comparison.
-        say: told of each row.
+        say: called with each row.
 
     Raises:
         ValueError: a table of a target that the dataset has no other task of.
@@ -277,8 +277,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def say(row: Row) -> None:
         print(
-            f"{row.target:12} {row.task:52} {row.method:10} {np.median(row.plain):4.0f} -> {np.median(row.told):4.0f} "
-            f"trials, {row.cut:5.2f}x, {row.slower - 1:+6.1%}",
+            f"{row.target:12} {row.task:52} {row.method:10} {np.median(row.plain):4.0f} -> "
+            f"{np.median(row.transferred):4.0f} trials, {row.cut:5.2f}x, {row.slower - 1:+6.1%}",
             flush=True,
         )
 

@@ -1,4 +1,4 @@
-"""What searches gain by what other tasks have taught: rows of single tasks, and figures over all of them."""
+"""What searches gain by transfer from other tasks: rows of single tasks, and figures over all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.interleave import geometric_mean
 
 HARD_ROUNDS = 2
-"""A task is hard where the median search that is told nothing needs more rounds than that for what it comes to."""
+"""A task is hard where the median search without transfer needs more rounds than that for what it comes to."""
 RESAMPLES = 4000
 CONFIDENCE = 0.95
 
@@ -23,9 +23,9 @@ class Row:
     Attributes:
         task, target: names.
         method: of transfer.
-        plain, told: trials of each seed's search until what the search that is told nothing comes to in the end; those
-            that never get there have one more than all.
-        slower: best seconds of the median search in the end, over those of the median search that is told nothing.
+        plain, transferred: trials of each seed's search until what the search without transfer comes to in the end;
+            those that never get there have one more than all.
+        slower: best seconds of the median search in the end, over those of the median search without transfer.
         dropped: trials after which each seed's source was dropped; None where it was kept.
         correlation: rank correlation of the programs measured both on the target and on another one; None where
             there are few.
@@ -38,7 +38,7 @@ class Row:
     target: str
     method: str
     plain: tuple[float, ...]
-    told: tuple[float, ...]
+    transferred: tuple[float, ...]
     slower: float
     dropped: tuple[int | None, ...]
     correlation: float | None = None
@@ -55,11 +55,13 @@ class Row:
     @property
     def cut(self) -> float:
         """How many times fewer trials are needed: the geometric mean over seeds."""
-        return geometric_mean([plain / told for plain, told in zip(self.plain, self.told, strict=True)])
+        return geometric_mean(
+            [plain / transferred for plain, transferred in zip(self.plain, self.transferred, strict=True)]
+        )
 
     @property
     def hard(self) -> bool:
-        """Whether the search that is told nothing needs more than `HARD_ROUNDS` rounds."""
+        """Whether the search without transfer needs more than `HARD_ROUNDS` rounds."""
         return float(np.median(self.plain)) > HARD_ROUNDS * self.batch
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "worst_task": worst.task,
         "slower_by_5": sum(row.slower > 1.05 for row in rows),
         "dropped": float(np.mean([at is not None for row in rows for at in row.dropped])),
-        "censored": float(np.mean([told > row.trials for row in rows for told in row.told])),
+        "censored": float(np.mean([transferred > row.trials for row in rows for transferred in row.transferred])),
         "correlation": float(np.mean(known)) if known else None,
     }
 

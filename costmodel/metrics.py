@@ -6,8 +6,6 @@ failure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,27 +32,6 @@ def recall_at(predicted: Column, throughput: Column, k: int) -> float:
 def peak_at(predicted: Column, throughput: Column, k: int) -> float:
     """Best throughput among the k best predicted, over the best there is."""
     return float(throughput[best(predicted, k)].max() / throughput.max())
-
-
-def top_k_score(
-    predicted: Sequence[Column], seconds: Sequence[Column], k: int, weights: Sequence[float] | None = None
-) -> float:
-    """How near a network comes to its best when each task measures its k best-predicted candidates alone.
-
-    Sum over tasks of weight x least seconds, over the same sum with the least seconds among the k. Tasks are
-    pooled within a network, as TenSet and TLP do; TenSet averages this over networks, which is the caller's
-    `mean`.
-
-    Args:
-        predicted, seconds: by task (candidates,); seconds of a failure are NaN or infinite.
-        weights: how often each task occurs; once by default.
-    """
-    ideal = found = 0.0
-    for scores, times, weight in zip(predicted, seconds, weights or [1.0] * len(seconds), strict=True):
-        finite = np.where(np.isfinite(times), times, np.inf)
-        ideal += weight * float(finite.min())
-        found += weight * float(finite[best(scores, k)].min())
-    return ideal / found
 
 
 def spearman(predicted: Column, throughput: Column) -> float:

@@ -15,12 +15,6 @@ import orjson
 
 from measure.errors import OutcomeError
 
-_THREAD = 1e14
-"""Operations a second of a processor's core; the fastest units for products of matrices do 1e13 on bytes."""
-_MACHINE = 1e18
-"""Operations a second of anything else; the fastest accelerators do 1e16 on halves of bytes."""
-_DESIGN = 16.0
-"""Times the peak of a machine whose design is at hand, as those of simulators are."""
 _DEFINED = ("tensors", "fused")
 """Operators whose arguments are a definition: of its operations a kernel may leave out what nobody reads."""
 
@@ -94,11 +88,9 @@ def _known(text: bytes) -> Known:
 def _rate(target: str, threads: int) -> float:
     """Operations a second that no machine of a target can reach."""
     from targets import registry
+    from targets.base import FASTEST
 
-    if target.partition(":")[0] == "cpu":
-        return _THREAD * threads
     try:
-        hardware = registry.get(target).hardware
+        return registry.get(target).fastest(threads)
     except ValueError:  # of another version, or a design that is not here
-        return _MACHINE
-    return _DESIGN * hardware.peak_flops if hardware.memories else _MACHINE
+        return FASTEST

@@ -46,7 +46,7 @@ class KernelExecutor:
             expected, others_expected = (
                 workload.reference(*given) if reference else None for given in (inputs, others)
             )
-        rtol, atol = workload.tolerance
+        rtol, atol = workload.tolerance_of(trial.algorithm)
         constant_bytes = sum(array.nbytes for array, spec in zip(inputs, workload.inputs, strict=True) if spec.constant)
         cache_bytes = registry.get(trial.target).cache_bytes
         return Task(inputs, expected, rtol, atol, constant_bytes, cache_bytes, others, others_expected)

@@ -7,7 +7,6 @@ import os
 import platform
 import signal
 import sys
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,24 +76,6 @@ def machine_name() -> str:
         return platform.node()
 
 
-def noise_of_host(samples: int = 200) -> float:
-    """Relative noise of timings on this machine now: (p90 - p10) / median of one short fixed kernel.
-
-    The kernel is arithmetic on 16 KiB, about 100 microseconds, so that only the clock rate and other users of
-    the core can change its time.
-    """
-    values = np.full(4096, 1.0, np.float32)  # (elements,)
-    seconds = np.empty(samples)  # (samples,)
-    for sample in range(-samples // 10, samples):  # those below 0 warm the core up
-        start = time.perf_counter_ns()
-        for _ in range(100):
-            np.multiply(values, values, out=values)
-        if sample >= 0:
-            seconds[sample] = (time.perf_counter_ns() - start) * 1e-9
-    low, middle, high = np.quantile(seconds, (0.1, 0.5, 0.9))
-    return float((high - low) / middle)
-
-
 def worker_environment(python_path: list[str]) -> dict[str, str]:
     """Environment of a worker: no setting of a threading library leaks in from the user's shell.
 
@@ -110,6 +91,7 @@ def worker_environment(python_path: list[str]) -> dict[str, str]:
     }
 
 
+@cache
 def _siblings(core: int) -> list[int]:
     """Logical cores on the same physical core."""
     try:

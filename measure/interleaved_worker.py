@@ -1,4 +1,4 @@
-"""Interleaved timing in the worker process: builds and binds a group of kernels, and times their bursts by turns."""
+"""The worker's side of `measure.interleaved`: builds and binds a group of kernels, and times their bursts by turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from measure.errors import ErrorClass, TrialFailure
 from measure.interface import Bound, Executor, Task, bind_rotated
 from measure.output_check import OutputCheck, References
-from measure.pool import Trial
+from measure.pool import TaskKey, Trial
 
 
 class InterleavedRunner:
@@ -26,9 +26,9 @@ class InterleavedRunner:
         results: list[dict[str, Any]] = []
         bounds: dict[int, tuple[Bound, int]] = {}
         checks: dict[int, OutputCheck] = {}
-        tasks: dict[tuple[str, int], tuple[Task, References | None]] = {}
+        tasks: dict[TaskKey, tuple[Task, References | None]] = {}
         for place, trial in enumerate(Trial.from_json(data) for data in request["trials"]):
-            key = (trial.workload_key, trial.seed)
+            key = trial.task_key
             if key not in tasks:
                 task = self._executor.prepare(trial, request["check"])
                 tasks[key] = task, References.of(task)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from measure.errors import FullError, RecordError
+from measure.filelock import ALONE, SHARED, lock_within
 
 LOCK_TIMEOUT = 60.0
 """Seconds to wait for other writers, each of which needs milliseconds."""
@@ -145,19 +145,12 @@ class Journal:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Holds the file's lock: against all others to write, against writers to read."""
-        mode = fcntl.LOCK_SH if self.readonly else fcntl.LOCK_EX
-        deadline = time.monotonic() + LOCK_TIMEOUT
-        while True:
-            try:
-                fcntl.flock(self._file.fileno(), mode | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise RecordError(
-                        f"`records` must be free to write within {LOCK_TIMEOUT:g} seconds, but got {self.path}, which "
-                        "another process keeps locked"
-                    ) from None
-                time.sleep(0.001)
+        mode = SHARED if self.readonly else ALONE
+        if not lock_within(LOCK_TIMEOUT, self._file.fileno(), mode, pause=0.001):
+            raise RecordError(
+                f"`records` must be free to write within {LOCK_TIMEOUT:g} seconds, but got {self.path}, which "
+                "another process keeps locked"
+            )
         try:
             yield
         finally:

@@ -1,163 +1,113 @@
-"""Pool on this host: trials are built by several processes and timed by one, and never both at a time.
+"""Pool on this host: a fleet of one builder and one device, which has the host to itself while a kernel is timed.
 
-Work goes on only inside `results`, which runs one event loop without threads: while a kernel is timed, this
-process sleeps. A batch is built whole, then timed whole. Every process is isolated and disposable; a trial
-that fails in a process which an earlier kernel may have damaged is tried once more in a fresh one before its
-failure counts.
+The fleet's loop runs inside `results` alone, in the caller's thread: while a kernel is timed this process sleeps, and
+while the caller works no kernel is timed that it would disturb.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 import time
-from collections import deque
-from collections.abc import Sequence
-from multiprocessing.connection import wait
+from collections.abc import Coroutine
+from typing import Any
 
-from measure.best import BestLatencies
-from measure.errors import ErrorClass, OutcomeError, PoolError
-from measure.host import allowed_cores, cores_for
-from measure.hostlock import HostLock
-from measure.pool import MeasurePool, Trial, TrialResult
+from measure.errors import PoolError
+from measure.fleet.local import HostDevice, LocalBuilder
+from measure.fleet.pool import FleetPool
+from measure.fleet.scheduler import FleetSettings
+from measure.fleet.validation import believed
+from measure.pool import TrialResult
 from measure.settings import LocalSettings
-from measure.supervisor import Ending, Job, Supervisor, result_of
+
+_ANY = "any target"
 
 
-class LocalPool(MeasurePool):
-    """Measures trials in child processes of this host.
+class LocalPool(FleetPool):
+    """Measures trials in child processes of this host; those of simulated targets alone, too.
 
     Args:
         settings: how; the defaults suit a machine that is otherwise idle.
+
+    Attributes:
+        builder, device: its endpoints.
     """
 
+    _target = _ANY
+
     def __init__(self, settings: LocalSettings | None = None) -> None:
-        self.settings = settings or LocalSettings()
-        builders = self.settings.builders or len(allowed_cores())
-        self._builders = [Supervisor("build", self.settings) for _ in range(builders)]
-        self._runner = Supervisor("run", self.settings)
-        self._lock = HostLock(self.settings.host_lock)
-        self._phase = "build"
-        self._waiting: deque[Job] = deque()
-        self._built: deque[Job] = deque()
-        self._done: list[TrialResult] = []
-        self._best = BestLatencies()
-        self._submitted = 0
-        self._closed = False
+        settings = settings or LocalSettings()
+        super().__init__((), FleetSettings(settings.batch), believed)
+        targets = frozenset({_ANY})
+        self.device = HostDevice(settings, "device", targets, bound=False)
+        self.builder = LocalBuilder(None, settings, "builder", targets, self.device, bound=False)
+        self._finish(self._join())
 
     def warm_up(self, threads: int) -> None:
         """Starts the children, unless another run is timing something on this host."""
-        if not self._busy and self._lock.acquire("build", 0.0):
-            for supervisor in self._builders:
-                supervisor.start()
-            self._runner.start(cores_for(threads))
+        if self.builder.warm_up():
+            self.device.come_up(threads)
 
-    def submit(self, trials: Sequence[Trial]) -> None:
-        """Queues trials; they are worked on inside `results`."""
-        if self._closed:
-            raise PoolError("`submit` must be called on an open pool, but got closed=True")
-        for trial in trials:
-            self._waiting.append(Job(self._submitted, trial))
-            self._submitted += 1
+    async def _join(self) -> None:
+        self._fleet.join(self.builder)
+        self._fleet.join(self.device)
 
-    @property
-    def outstanding(self) -> int:
-        """Trials submitted whose results were not returned yet."""
-        busy = sum(supervisor.job is not None for supervisor in self._supervisors)
-        return len(self._waiting) + len(self._built) + len(self._done) + busy
+    async def _cancel(self) -> None:
+        await super()._cancel()
+        await self._fleet.settled()
 
-    def results(self, timeout: float | None = None) -> list[TrialResult]:
-        """Works until at least one result is there, or `timeout` seconds have passed; see the base class."""
+    def _start(self) -> None:
+        """There is nothing to start: the loop runs where somebody waits for it."""
+
+    def _wait(self, timeout: float | None) -> None:
         end = math.inf if timeout is None else time.monotonic() + timeout
-        while self.outstanding and not self._done:
-            if self._dispatch(end - time.monotonic()):
-                self._attend(end)
+        while not self._has_news():
+            timer = None if timeout is None else self._loop.call_at(end, self._loop.stop)
+            self._run()
+            if timer is not None:
+                timer.cancel()
             if time.monotonic() >= end:
                 break
-        if not self._busy:
-            self._lock.release()
-        done, self._done = self._done, []
-        return done
 
-    def cancel(self) -> None:
-        """Kills what is under way and forgets it; finished results can still be fetched."""
-        for supervisor in self._busy:
-            supervisor.retire()
-        self._waiting.clear()
-        self._built.clear()
-        self._lock.release()
+    def _end(self, limit: float) -> None:
+        self._finish(self._fleet.close())
+        self._loop.close()
 
-    def close(self) -> None:
-        """Kills the child processes; may be called twice."""
-        self.cancel()
-        for supervisor in self._supervisors:
-            supervisor.retire()
-        self._done.clear()
-        self._lock.close()
-        self._closed = True
+    def _finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        task.add_done_callback(lambda _: self._loop.stop())
+        while not task.done():
+            self._run()
+        task.result()
 
-    @property
-    def _supervisors(self) -> list[Supervisor]:
-        return [*self._builders, self._runner]
-
-    @property
-    def _busy(self) -> list[Supervisor]:
-        return [supervisor for supervisor in self._supervisors if supervisor.job is not None]
-
-    def _dispatch(self, timeout: float) -> bool:
-        """Gives work of one phase to idle supervisors; False where another run holds the host all the time."""
-        if not self._busy:
-            goes_on = self._phase == "time" and self._built
-            fits = self._waiting and len(self._built) < self.settings.batch
-            self._phase = "build" if fits and not goes_on else "time"
-            if not self._lock.acquire(self._phase, max(0.0, timeout)):
-                return False
-        if self._phase == "build":
-            self._dispatch_builds()
-        elif self._built and self._runner.job is None:
-            job = self._built.popleft()
-            self._runner.run(job, self._best.limit(job.trial))
-        return True
-
-    def _dispatch_builds(self) -> None:
-        if self._waiting and not self._runner.alive:  # comes up while nothing is timed
-            self._runner.start(cores_for(self._waiting[0].trial.threads))
-        for supervisor in self._builders:
-            if supervisor.job is None and self._waiting and len(self._built) + len(self._busy) < self.settings.batch:
-                supervisor.build(self._waiting.popleft())
-
-    def _attend(self, end: float) -> None:
-        """Waits for the next message or deadline and deals with it."""
-        busy = self._busy
-        until = min([end, *(supervisor.deadline for supervisor in busy)])
-        pause = None if until == math.inf else max(0.0, until - time.monotonic())
-        ready = wait([supervisor.connection for supervisor in busy], pause)
-        for supervisor in busy:
-            if supervisor.connection in ready:
-                outcome = supervisor.receive()
-            elif time.monotonic() >= supervisor.deadline:
-                outcome = supervisor.expire()
-            else:
-                continue
-            if outcome is not None:
-                self._settle(supervisor, outcome)
-
-    def _settle(self, supervisor: Supervisor, outcome: Ending) -> None:
-        """Sends a job on to its next stage, or makes it a result."""
-        job = outcome.job
-        if outcome.retry():
-            (self._built if supervisor is self._runner else self._waiting).appendleft(job)
+    def _run(self) -> None:
+        """Runs the loop until it is stopped, in this thread unless that is running another one, as in a notebook."""
+        if not _runs_loop():
+            self._loop.run_forever()
             return
-        if supervisor is not self._runner:
-            if outcome.error is ErrorClass.ok:
-                job.module, job.build_span = outcome.blob, tuple(outcome.header["span"])
-                self._built.append(job)
-            else:
-                self._done.append(result_of(job, outcome.header, built=True))
-            return
+        thread = threading.Thread(target=self._loop.run_forever)
+        thread.start()
         try:
-            result = result_of(job, outcome.header)
-        except OutcomeError as wrong:  # a kernel that has spoiled its process, or a clock that is none
-            message = f"a measurement must be possible, but: {wrong}"
-            result = result_of(job, {"error": ErrorClass.unknown, "message": message})
-        self._best.add(result)
+            thread.join()
+        except KeyboardInterrupt:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join()
+            raise
+
+    def _take(self, result: TrialResult) -> None:
         self._done.append(result)
+        self._loop.stop()  # the next trial is begun when somebody waits for it
+
+    def _fail(self, error: PoolError) -> None:
+        super()._fail(error)
+        self._loop.stop()
+
+
+def _runs_loop() -> bool:
+    """Whether this thread is running an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

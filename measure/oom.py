@@ -45,8 +45,10 @@ def _candidates(root: Path) -> list[Path]:
 
 def _read(place: Path) -> int | None:
     with suppress(OSError, ValueError):
-        for line in place.read_text().splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill":
+        with place.open("rb", buffering=0) as file:  # it is read for every trial
+            text = file.read()
+        for line in text.splitlines():
+            name, _, count = line.partition(b" ")
+            if name == b"oom_kill":
                 return int(count)
     return None

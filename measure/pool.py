@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from measure.closing import Closing
 from measure.errors import ErrorClass, PoolError
+from search_space.tags import ROUNDING
 
 if TYPE_CHECKING:  # workers, which import this module, make no results
     from measure.outcome import Outcome
 
 Cache = Literal["warm", "network"]
 """`warm`: all tensors stay in cache between iterations. `network`: constants are cold."""
+
+TaskKey = tuple[str, int, str]
+"""Workload, seed, and the algorithm where it has a tolerance of its own."""
 
 
 class HasKeyAndJson(Protocol):
@@ -91,6 +95,11 @@ class Trial:
     def family(self) -> tuple[str, str, int, str]:
         """What two trials must share for their latencies to be comparable."""
         return (self.workload_key, self.target, self.threads, self.cache)
+
+    @property
+    def task_key(self) -> TaskKey:
+        """What two trials must share to have the same inputs, reference and tolerance."""
+        return (self.workload_key, self.seed, self.algorithm if self.algorithm in ROUNDING else "")
 
     def to_json(self) -> dict[str, Any]:
         """Plain form; `from_json` gives the equal trial back."""

@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Record(Measured):
-    """One measured trial; everything needed to repeat it and to judge it.
+    """One measured trial; everything needed to repeat it and to compare it.
 
     Attributes:
         trial: what was tried; limits of time and the latency to beat are no part of a record.

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from difflib import get_close_matches
+from importlib import import_module
 
 from measure.pool import MeasurePool
+from search_space.operators.checks import choice
 
-
-def _local() -> type[MeasurePool]:
-    from measure.local import LocalPool
-
-    return LocalPool
-
-
-def _replay() -> type[MeasurePool]:
-    from measure.replay import ReplayPool
-
-    return ReplayPool
-
-
-def _ray() -> type[MeasurePool]:
-    from measure.ray.pool import RayPool
-
-    return RayPool
-
-
-def _rpc() -> type[MeasurePool]:
-    from measure.rpc.pool import RpcPool
-
-    return RpcPool
-
-
-POOLS: dict[str, Callable[[], type[MeasurePool]]] = {"local": _local, "replay": _replay, "ray": _ray, "rpc": _rpc}
-"""Name -> importer of the class."""
+POOLS: dict[str, str] = {
+    "local": "measure.local:LocalPool",
+    "replay": "measure.replay:ReplayPool",
+    "ray": "measure.ray.pool:RayPool",
+    "rpc": "measure.rpc.pool:RpcPool",
+}
+"""Name -> where the class is."""
 
 
 def get(name: str) -> type[MeasurePool]:
@@ -42,11 +22,9 @@ def get(name: str) -> type[MeasurePool]:
     Raises:
         ValueError: no such pool; names the nearest one.
     """
-    if name not in POOLS:
-        near = get_close_matches(name, POOLS, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"`pool` must be one of {', '.join(sorted(POOLS))}, but got pool={name!r}{hint}")
-    return POOLS[name]()
+    module, _, attribute = POOLS[choice("pool", name, sorted(POOLS))].partition(":")
+    kind: type[MeasurePool] = getattr(import_module(module), attribute)
+    return kind
 
 
 def make(spec: str, token_file: str | None = None, tls_ca: str | None = None) -> MeasurePool:

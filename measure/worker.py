@@ -28,7 +28,7 @@ from measure.host import end_with
 from measure.interface import Executor, Task, bind_rotated, load_executor
 from measure.interleaved_worker import InterleavedRunner
 from measure.output_check import OutputCheck, References
-from measure.pool import Trial
+from measure.pool import TaskKey, Trial
 from measure.timing import TimingPolicy, measure
 from measure.wire import pack, unpack
 from targets.base import RunError
@@ -72,7 +72,7 @@ class Runner:
     def __init__(self, executor: Executor, task_bytes: int) -> None:
         self._executor = executor
         self._task_bytes = task_bytes
-        self._tasks: OrderedDict[tuple[str, int, bool], tuple[Task, References | None]] = OrderedDict()
+        self._tasks: OrderedDict[tuple[TaskKey, bool], tuple[Task, References | None]] = OrderedDict()
 
     def handle(self, request: Header, blob: bytes, prepared: Callable[[], None]) -> tuple[Header, bytes]:
         """Checks and times the trial of `request`, whose machine code is `blob`, or runs a kernel's call."""
@@ -84,7 +84,7 @@ class Runner:
         return self._run(trial, blob, task, references, TimingPolicy(**request["timing"]))
 
     def _prepare(self, trial: Trial, check: bool) -> tuple[Task, References | None]:
-        key = (trial.workload_key, trial.seed, check)
+        key = (trial.task_key, check)
         if key not in self._tasks:
             task = self._executor.prepare(trial) if check else self._executor.prepare(trial, False)
             self._tasks[key] = (task, References.of(task))

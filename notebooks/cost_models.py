@@ -2,8 +2,8 @@
 # # Train and compare cost models
 #
 # A cost model orders programs by speed before they are measured. Here several learn the same measured programs, and
-# are judged on a network that they have not seen. The dataset is small: some layers on a simulated accelerator, which
-# says the same on any machine.
+# are evaluated on a network that they have not seen. The dataset is small: some layers on a simulated accelerator,
+# which says the same on any machine.
 
 # %%
 import tempfile
@@ -44,7 +44,7 @@ axes.legend(fontsize="x-small", ncols=2)
 plt.show()
 
 # %% [markdown]
-# ## Train and judge
+# ## Train and evaluate
 #
 # The split holds a whole network back. `compare` teaches each model the rest and yields its metrics; `roofline` (an
 # estimate that learns nothing) and `random` say what the others must beat.

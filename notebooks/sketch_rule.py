@@ -77,7 +77,7 @@ print(after.sketches[0].steps, after.sketches[0].program, sep="\n\n")
 
 # %% [markdown]
 # The loops are symbolic: `y.tile` and `y.vectors` stand for the numbers. So a sketch is lowered once, and thousands
-# of its candidates are judged at once.
+# of its candidates are scored at once.
 #
 # ## What it changes
 #

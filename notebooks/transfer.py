@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Transfer across workloads and targets
 #
-# A search that begins with what other tasks have taught can do with fewer trials. First searches are replayed on
+# A search that begins with what is known from other tasks can do with fewer trials. First searches are replayed on
 # programs that were measured already, with and without the other layers of a small dataset; then another design of
 # the accelerator is tuned with what is known of the first one.
 

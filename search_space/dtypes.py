@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FLOATS = ("float32", "float16", "bfloat16")
+NARROW = ("float16", "bfloat16")
+"""Floats that values are stored in, and that are widened to float32 where they are computed with."""
 BITS = {
     "float32": 32,
     "float16": 16,

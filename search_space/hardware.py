@@ -6,13 +6,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from search_space.dtypes import NARROW
 from search_space.machines.cpu.rates import USUAL, CpuRates
 from search_space.machines.gpu.limits import GpuLimits
 
-__all__ = ["COLUMNS", "CpuRates", "GpuLimits", "Hardware"]
+__all__ = ["COLUMNS", "CpuRates", "GpuLimits", "Hardware", "columns_of"]
 
 COLUMNS = 4
 """Neighbours in an input's row that are read at once: 128 bits of 4-byte elements, within which shuffles are cheap."""
+
+
+def columns_of(dtype: str) -> int:
+    """The same of a type: twice as many where elements are floats of 16 bits."""
+    return 2 * COLUMNS if dtype in NARROW else COLUMNS
 
 
 @dataclass(frozen=True)

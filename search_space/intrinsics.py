@@ -23,6 +23,21 @@ BF16_DOT = _dot("bf16_dot_16x2", 16, 2, "bfloat16", "bfloat16", "float32", "avx5
 INTRINSICS: tuple[TensorIntrin, ...] = (VNNI_DOT, BF16_DOT)
 
 
+def _tiles(name: str, pairs: int, left: str, right: str, out: str, feature: str) -> TensorIntrin:
+    """c[i, j] += sum over r < 16 and p of a[i, r, p] * b[r, j, p], for 16 x 16 sums; p takes what fills 32 bits."""
+    a, b = te.placeholder((16, 16, pairs), left, name="a"), te.placeholder((16, 16, pairs), right, name="b")
+    r, p = te.reduce_axis((0, 16), "r"), te.reduce_axis((0, pairs), "p")
+    c = te.compute(
+        (16, 16), lambda i, j: te.sum(a[i, r, p].astype(out) * b[r, j, p].astype(out), axis=[r, p]), name="c"
+    )
+    return register_intrinsic(TensorIntrin(name, c.op, feature))
+
+
+AMX_BF16 = _tiles("amx_bf16_16x16x32", 2, "bfloat16", "bfloat16", "float32", "amx-bf16")
+AMX_INT8 = _tiles("amx_int8_16x16x64", 4, "uint8", "int8", "int32", "amx-int8")
+"""Products of tile registers, for schedules by hand: `available` offers them to no sketch rule."""
+
+
 def _sizes(sizes: str, family: str, form: str) -> tuple[int, int, int]:
     parts = sizes.split("x")
     if len(parts) != 3 or not all(part.isdigit() and int(part) > 0 for part in parts):

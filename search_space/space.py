@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from search_space.hardware import Hardware
 from search_space.ir.columns import ColumnFunction, compile_columns
-from search_space.ir.stmt import Constraint, LoopProgram
+from search_space.ir.stmt import Constraint, LoopProgram, substitute_program
 from search_space.lower import cleanup, lower
 from search_space.lower.memories import workspace_bytes
 from search_space.machines.registry import machine_of
@@ -251,6 +251,4 @@ def initial_of(workload: Workload, algorithm: str) -> State:
 
 def concrete(sketch: Sketch, values: Mapping[str, int]) -> LoopProgram:
     """A candidate's program by substitution into the symbolic one (the same program as its trace lowers to)."""
-    from search_space.ir.stmt import substitute_program
-
     return cleanup(substitute_program(sketch.program, values))

@@ -4,5 +4,9 @@ from __future__ import annotations
 
 CONSTANT = "constant"
 """Computed from constants alone: done once, before the first call."""
+ROUNDING = ("winograd2_dot", "winograd4_dot")
+"""Algorithms that round what they multiply: their outputs may be further from the reference than those of others."""
 TRANSFORM = "transform"
 """Part of a transformed product: of element-wise form, but read so often that it is kept, not inlined."""
+PAIRS = "pairs"
+"""A sum of an even number of products, for instructions that add up two at once: of no use where there is none."""

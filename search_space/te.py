@@ -9,6 +9,7 @@ from typing import Any
 
 from search_space.ir import expr as ir
 from search_space.ir.expr import Expr, const, eq, lift, logical_and, select
+from search_space.ir.stmt import THREAD_TAGS
 from search_space.schedule.facade import Schedule
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.tensor import IterVar, Operation, Reduction, Tensor
@@ -55,15 +56,10 @@ def reduce_axis(domain: tuple[int, int], name: str = "k") -> IterVar:
 
 def thread_axis(tag: str) -> IterVar:
     """A hardware thread dimension (`blockIdx.x`, `threadIdx.y`, ...) or `vthread`, to bind a loop to."""
-    if tag not in ir_thread_tags():
-        raise ValueError(f"`tag` must be one of {', '.join(ir_thread_tags())}, but got tag={tag!r}")
+    tags = (*THREAD_TAGS, "vthread")
+    if tag not in tags:
+        raise ValueError(f"`tag` must be one of {', '.join(tags)}, but got tag={tag!r}")
     return IterVar(tag, 0, "thread")
-
-
-def ir_thread_tags() -> tuple[str, ...]:
-    from search_space.ir.stmt import THREAD_TAGS
-
-    return (*THREAD_TAGS, "vthread")
 
 
 def compute(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space import te, te_json
-from search_space.ir.interp import numpy_dtype
+from search_space.dtypes import numpy_dtype
 from search_space.operators import LIBRARY, OPERATORS, Operator, find, named
 from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
@@ -202,6 +202,11 @@ class Workload:
             terms *= max(1.0, (terms / _TRUNCATED_TERMS) ** 0.5)
         relative = 100 + 4 * terms**0.5 if self.output.dtype == "float32" else 4
         return step * relative, step * precision.scale(self.args) * (precision.floor(self.args) + terms)
+
+    def tolerance_of(self, algorithm: str) -> tuple[float, float]:
+        """`tolerance` of an algorithm, which is larger for those that round what they multiply."""
+        rtol, atol = self.tolerance
+        return rtol, atol + self._operator.precision.rounding(self.args, algorithm)
 
     def make_inputs(self, seed: int) -> list[Array]:
         """Random inputs on which the operator is defined; the same for the same seed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,12 @@ if TYPE_CHECKING:  # a process that only runs networks needs neither
 
 Packer = Callable[[Sequence[NDArray[Any]]], Mapping[str, NDArray[Any]]]
 """Inputs of a kernel, of which the constants count → arrays by name of the parameter."""
+
+
+FASTEST = 1e18
+"""Operations a second that no machine reaches; the fastest accelerators do 1e16 on halves of bytes."""
+FASTEST_CORE = 1e14
+"""The same of a processor's core; the fastest units for products of matrices do 1e13 on bytes."""
 
 
 class BuildError(RuntimeError):
@@ -293,11 +300,16 @@ class Kernel(ABC):
 def as_array(value: Any) -> NDArray[Any]:
     """An array of NumPy on the memory of whatever gives one by `__array__` or DLPack.
 
+    A tensor of PyTorch in bfloat16 gives neither: its bits are taken.
+
     Raises:
         TypeError: it gives none; whatever else its owner raises where it cannot.
     """
     if isinstance(value, np.ndarray):
         return value
+    if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+        bits: NDArray[Any] = value.detach().view(sys.modules["torch"].int16).numpy()
+        return bits.view(numpy_dtype("bfloat16"))
     if hasattr(value, "__array__"):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
@@ -356,6 +368,10 @@ class Target(ABC):
     def cache_bytes(self) -> int:
         """Bytes of the last cache in front of memory."""
         return self.hardware.l3_bytes
+
+    def fastest(self, threads: int) -> float:
+        """Operations a second beyond all that run as this target; a latency that takes more was not measured."""
+        return FASTEST
 
     def configuration(self) -> dict[str, Any] | None:
         """Fields of the design, which a file `NAME:FILE.json` may set; None for a machine that is what it is."""

@@ -48,14 +48,18 @@ def get(spec: str) -> Target:
     """The target `name` or `name:variant`, made once a process.
 
     Raises:
-        UnknownTarget: no target of that name.
+        UnknownTarget: no target of that name, or a variant of one that has none.
+        ValueError: a variant that its target does not know.
     """
     module, attribute = _home(spec)
     _, colon, variant = spec.partition(":")
     if colon and (not variant or variant.endswith(":")):
         raise UnknownTarget(f"`target` must have a variant behind its colon, or no colon, but got target={spec!r}")
     make: Callable[[str], Target] = getattr(importlib.import_module(module), attribute)
-    return make(spec)
+    made = make(spec)
+    if made.name != spec:
+        raise UnknownTarget(f"`target` {made.name} must stand alone, as it has no variants, but got target={spec!r}")
+    return made
 
 
 def executable_of(spec: str) -> type[Executable] | None:

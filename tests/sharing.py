@@ -12,11 +12,11 @@ from pathlib import Path
 from xdist.scheduler import LoadScopeScheduling
 
 MARK = re.compile(r'\bxdist_group\((?:name=)?"([^"]+)"\)')
-SHARED = re.compile(r'\bscope="module"')
+SHARED = re.compile(r'\bscope="module"|^@cache$', re.MULTILINE)
 
 
 def group_of(nodeid: str, root: Path) -> str:
-    """Group of a test: what its file marks itself with, the file where its tests share a fixture, else the test.
+    """Group of a test: the mark of its file; the file, where tests share a fixture or a cache; else the test itself.
 
     Args:
         nodeid: of the test.

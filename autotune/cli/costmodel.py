@@ -73,7 +73,7 @@ def train(
             (row,) = compare(data, chosen, [model], seed, {model: given})
         about = _about(dataset, data, chosen, seed)
         folder.save(output, row.model, model, {**about, **_finite(row.to_json())})
-        _print([row], "judged on what it has learned from" if chosen is None else _title(chosen, data))
+        _print([row], "evaluated on what it has learned from" if chosen is None else _title(chosen, data))
         typer.echo(f"the model is in {output}")
         if store is not None:
             (version,) = tracked.track(store, f"train {model}", about, [row])
@@ -237,9 +237,9 @@ def _networks(split: Split | None) -> tuple[str, ...]:
 
 def _title(split: Split | None, data: Dataset) -> str:
     if split is None:
-        return "judged on all tasks"
+        return "evaluated on all tasks"
     names = f": {', '.join(split.held_out)}" if split.held_out else ""
-    return f"judged on {len(split.test(data))} tasks, held back by {split.kind}{names}"
+    return f"evaluated on {len(split.test(data))} tasks, held back by {split.kind}{names}"
 
 
 def _about(folder: Path, data: Dataset, split: Split | None, seed: int) -> dict[str, Any]:

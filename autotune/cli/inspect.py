@@ -49,20 +49,25 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
     with bad_input(config=config):
         from rich.console import Console
 
+        from autotune.network.tasks import types_of
         from autotune.report.tables import Column, console_width, fitted
         from autotune.run.resolve import settings_of, tasks_of
+        from autotune.run.workloads import network_of
         from search_space.space import algorithms_on
 
         loaded = load(config, overrides)
         settings = settings_of(loaded)
-        found = tasks_of(loaded)
+        network = None if loaded.model is None else network_of(loaded)
+        found = tasks_of(loaded) if network is None else list(network.tasks)
         targets = [settings.of(task).target for task in found]
         algorithms = [
             ", ".join(algorithms_on(task.workload, target.hardware))
             for task, target in zip(found, targets, strict=True)
         ]
+        types = [types_of(task.workload) for task in found]
         columns = [
             Column("task", [task.name for task in found], left=True),
+            *([Column("types", types, rank=1, left=True)] if set(types) != {"float32"} else []),
             Column("times", [str(task.weight) for task in found]),
             Column("MFLOP", [f"{task.workload.flops * 1e-6:.2f}" for task in found]),
             Column("target", [target.name for target in targets], rank=1, left=True),
@@ -72,6 +77,8 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
         console.width = width = console_width(console)
         console.print(fitted(columns, width))
         console.print(f"{len(found)} tasks, {sum(task.weight for task in found)} kernels", highlight=False)
+        if network is not None and network.mixture is not None:
+            console.print(str(network.mixture), highlight=False, soft_wrap=True)
 
 
 def devices(

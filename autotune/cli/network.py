@@ -34,9 +34,9 @@ def compile_command(
 def bench(
     config: Config,
     network: Annotated[Path | None, typer.Option(help="Folder of the executable; that of the run by default.")] = None,
-    against: Annotated[str, typer.Option(help="onnxruntime and openvino, as far as they are installed.")] = (
-        "onnxruntime,openvino"
-    ),
+    against: Annotated[
+        str, typer.Option(help="Of onnxruntime, openvino and openvino-as-installed, those installed.")
+    ] = ("onnxruntime,openvino"),
     turns: Annotated[int, typer.Option(min=1, help="Turns that each runtime takes.")] = 20,
     overrides: Overrides = None,
 ) -> None:

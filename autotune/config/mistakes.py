@@ -8,7 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from autotune.naming import brief, nearest
+from autotune.naming import brief
+from search_space.operators.checks import nearest
 
 
 def mistakes_of(error: ValidationError, section: type[BaseModel]) -> list[tuple[str, str]]:

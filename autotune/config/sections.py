@@ -115,7 +115,7 @@ class Transfer(Section):
 
 
 class Model(Section):
-    """What candidates are judged by before they are measured."""
+    """What scores candidates before they are measured."""
 
     name: Named[str | type[Any]] = Field(
         default="lightgbm",
@@ -200,7 +200,7 @@ class Network(Section):
         default=None, description="search: after the passes, see docs/substitutions.md; null: passes alone."
     )
     max_algorithm_error: float | None = Field(
-        default=None, ge=0, description="Largest relative error of an algorithm, such as Winograd's; null: any."
+        default=None, ge=0, description="Largest relative error of an algorithm, such as Winograd's; null: 0.01."
     )
     max_extra_mb: float | None = Field(
         default=None, ge=0, description="Megabytes by which transformed weights may exceed the weights; null: any."
@@ -211,9 +211,29 @@ class Network(Section):
         "compute them; null: in floats, or shift8 where the target is an accelerator.",
     )
     quantisation: Quantisation = Quantisation()
+    precision: Literal["float32", "bfloat16", "float16", "mixed"] = Field(
+        default="float32",
+        description="What layers multiply and values between kernels are stored in, see docs/precision.md; inputs and "
+        "outputs keep the model's types. mixed: each kernel in float32 or bfloat16, the fastest choice that keeps "
+        "`accuracy`.",
+    )
+    accuracy: Annotated[float, Field(ge=0, le=200)] | Literal["as openvino"] | None = Field(
+        default=None,
+        description="For mixed precision, decibels of signal to noise beside float32 that every output keeps on the "
+        "inputs that it is chosen by; as openvino: those of OpenVINO as installed; null: 40.",
+    )
     tolerance: float = Field(
         default=1e-4, gt=0, description="Largest error of an output, relative to its largest element."
     )
+
+    @model_validator(mode="after")
+    def _accuracy_of_mixtures(self) -> Self:
+        if self.accuracy is not None and self.precision != "mixed":
+            raise ValueError(
+                f"`accuracy` must stand beside `precision: mixed`, but got precision={self.precision!r}, "
+                f"accuracy={self.accuracy!r}"
+            )
+        return self
 
 
 class SourceConfig(Section):

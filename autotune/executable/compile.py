@@ -15,7 +15,7 @@ from autotune.graph.ir import Array, Graph
 from autotune.graph.memory_plan import Interval, lower_bound, plan
 from autotune.graph.partition import Group, partition
 from autotune.graph.views import dense, locate
-from search_space.ir.interp import numpy_dtype
+from search_space.dtypes import numpy_dtype
 from search_space.ir.stmt import with_pitches
 from search_space.schedule.state import operations
 from search_space.schedule.trace import Trace

@@ -1,4 +1,4 @@
-"""Compiles a network for several targets: a file for each kernel, run one after the other."""
+"""Compiles a network for an accelerator and its host: a file for each kernel, which `stepwise` runs in turn."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ def _with_outputs(graph: Graph) -> Graph:
     copied = set()
     for place, name in enumerate(graph.outputs):
         root = locations[name].root
+        # The caller's arrays and the weights are nobody's to give away, and each output is an array of its own.
         if root in graph.inputs or root in graph.constants or root in seen:
             copied.add(place)
         seen.add(root)
@@ -59,6 +60,7 @@ def _with_parts(graph: Graph, alignment: int) -> Graph:
         inputs = list(node.inputs)
         if node.name in movable:
             for place, name in enumerate(inputs):
+                # A kernel writes its value to one place: the second time it is a copy.
                 if name not in movable[node.name] or name in inputs[:place]:
                     inputs[place] = builder.add("copy", [name])
         builder.add(node.op, inputs, node.name, **node.attrs)

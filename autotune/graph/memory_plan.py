@@ -44,6 +44,7 @@ def plan(intervals: Sequence[Interval], alignment: int = ALIGNMENT) -> MemoryPla
     for interval in sorted(intervals, key=lambda i: (-i.nbytes, i.first, i.name)):
         taken = sorted((start, end) for start, end, other in placed if _together(interval, other))
         at = 0
+        # Those taken need not be alive together and may overlap one another: `at` only ever goes up.
         for start, end in taken:
             if at + interval.nbytes <= start:
                 break
@@ -55,6 +56,7 @@ def plan(intervals: Sequence[Interval], alignment: int = ALIGNMENT) -> MemoryPla
 
 def lower_bound(intervals: Sequence[Interval]) -> int:
     """Bytes that are alive together at the worst step: no plan has a smaller arena."""
+    # What is alive together only grows where something begins.
     steps = sorted({i.first for i in intervals})
     return max((sum(i.nbytes for i in intervals if i.first <= step <= i.last) for step in steps), default=0)
 

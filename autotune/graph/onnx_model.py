@@ -17,9 +17,9 @@ from autotune.graph.ir import TensorType
 from autotune.graph.onnx_shapes import infer_shapes
 from autotune.graph.torch_model import export, is_import_path
 from autotune.graph.zoo import BUILDERS
-from search_space.ir.interp import numpy_dtype
+from search_space.dtypes import numpy_dtype
 
-__all__ = ["ZOO", "ModelError", "constants", "inferred", "load_model", "model_path", "shapes"]
+__all__ = ["ZOO", "ModelError", "inferred", "load_model", "model_path", "shapes"]
 
 ZOO = {
     "alexnet": "bvlc_alexnet",
@@ -177,16 +177,6 @@ def shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
             if all(dim.HasField("dim_value") for dim in dims):
                 found.setdefault(value.name, tuple(dim.dim_value for dim in dims))
     return found
-
-
-def constants(model: onnx.ModelProto) -> set[str]:
-    """Names of the values that depend on no input of the model: weights, and what is computed of them."""
-    graph = model.graph
-    known = {tensor.name for tensor in graph.initializer} | {t.values.name for t in graph.sparse_initializer} | {""}
-    for node in graph.node:  # in topological order, as the format demands
-        if all(name in known for name in node.input) and not node.op_type.startswith("Random"):
-            known.update(node.output)
-    return known - {""}
 
 
 def _open_negative_dimensions(graph: onnx.GraphProto) -> None:

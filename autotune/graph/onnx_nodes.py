@@ -6,7 +6,7 @@ and with graphs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,10 @@ from onnx.reference import ReferenceEvaluator
 from autotune.graph import onnx_windows
 from autotune.graph.ir import Array
 from autotune.graph.onnx_windows import Attributes
+from search_space.dtypes import NARROW
+
+TYPED = ("Cast", "CastLike", "ConstantOfShape")
+"""Operators whose result is of a type that they are told; of all others it is that of the floats that they read."""
 
 
 class NodeError(ValueError):
@@ -34,6 +38,8 @@ def run_node(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> d
     Raises:
         NodeError: it cannot be computed.
     """
+    if node.op_type not in TYPED and (narrow := next(_narrow(node, values), None)) is not None:
+        return _rounded(run_node(node, _widened(node, values), opset), narrow)
     names = [name for name in node.output if name]
     own = OWN.get(node.op_type) if node.domain in ("", "ai.onnx") and len(names) == 1 else None
     own = None if node.op_type == "Resize" and opset > 10 else own
@@ -50,6 +56,21 @@ def run_node(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> d
     if len(found) != len(names) or not all(isinstance(value, (np.ndarray, np.generic)) for value in found):
         raise NodeError(_message(node, "it gives no arrays"))
     return dict(zip(names, map(np.asarray, found), strict=True))
+
+
+def _narrow(node: onnx.NodeProto, values: Mapping[str, Array]) -> Iterator[np.dtype[Any]]:
+    """Types of the 16-bit floats that a node reads, which NumPy would compute in, function by function."""
+    return (values[name].dtype for name in node.input if name and str(values[name].dtype) in NARROW)
+
+
+def _widened(node: onnx.NodeProto, values: Mapping[str, Array]) -> dict[str, Array]:
+    read = ((name, values[name]) for name in node.input if name)
+    return {name: array.astype(np.float32) if str(array.dtype) in NARROW else array for name, array in read}
+
+
+def _rounded(found: Mapping[str, Array], dtype: np.dtype[Any]) -> dict[str, Array]:
+    with np.errstate(over="ignore"):
+        return {name: a.astype(dtype) if a.dtype == np.float32 else a for name, a in found.items()}
 
 
 def _misread(node: onnx.NodeProto) -> str:

@@ -151,15 +151,15 @@ def _group(graph: Graph, nodes: Sequence[Node], nothing: bool, through: Node | N
         output = operation.expression(first.attrs, [given[name] for name in first.inputs])
         names, output, more = _epilogue(graph, rest, first.name, output, given)
         return Group(tuple(nodes), (*distinct, *names), Workload.of([*given.values(), *more, output]))
-    anchor = operation.workload(first.attrs, types, constants)
-    if not rest and through is None:
+    anchor, stored = operation.anchor(first.attrs, types, constants), operation.stored(types)
+    if not rest and through is None and not any(stored):
         return Group(tuple(nodes), first.inputs, anchor)
     layer = te.placeholder(anchor.output.shape, anchor.output.dtype, "layer")
     names, output, more = _epilogue(graph, rest, first.name, layer, {})
     if not rest:
         output = te.compute(layer.shape, lambda *index: layer[index], name="copy")
     definition = te_json.to_json([layer, *more, output])
-    args = {"anchor": anchor.to_json(), "epilogue": definition}
+    args = {"anchor": anchor.to_json(), "epilogue": definition, "stored": stored if any(stored) else ()}
     if through is None:
         return Group(tuple(nodes), (*first.inputs, *names), Workload("fused", args))
     workload = Workload("fused", {**args, "axes": through.attrs["axes"]})

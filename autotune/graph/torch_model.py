@@ -43,11 +43,43 @@ def export(path: str) -> onnx.ModelProto:
             f"the function of `model` must give (torch.nn.Module, inputs), but got model={path!r}, which gives "
             f"{type(module).__name__}"
         )
-    file = io.BytesIO()
     given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
-    with torch.no_grad():
-        torch.onnx.export(module.eval(), given, file, opset_version=OPSET, dynamo=False)
-    return onnx.load_model_from_string(file.getvalue())
+    return _with_bfloat16(onnx.load_model_from_string(_exported(torch, module.eval(), given)))
+
+
+def _exported(torch: Any, module: Any, given: tuple[Any, ...]) -> bytes:
+    """The model as torch writes it.
+
+    Of a number that meets a bfloat16 torch makes a complex one (see `_with_bfloat16`), which it then cannot write where
+    it has folded constants: these are left as nodes.
+    """
+    for folded in (True, False):
+        file = io.BytesIO()
+        try:
+            with torch.no_grad():
+                torch.onnx.export(module, given, file, opset_version=OPSET, dynamo=False, do_constant_folding=folded)
+        except RuntimeError as error:
+            if not folded or "ComplexDouble" not in str(error):
+                raise
+        else:
+            break
+    return file.getvalue()
+
+
+def _with_bfloat16(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the conversions to bfloat16 that torch's exporter inserts where numbers meet tensors of that type.
+
+    It writes the number of complex128 for them (15 for 16), which nothing else in an exported model is.
+    """
+    wrong, right = onnx.TensorProto.COMPLEX128, onnx.TensorProto.BFLOAT16
+    for node in model.graph.node:
+        for item in node.attribute:
+            if node.op_type == "Cast" and item.name == "to" and item.i == wrong:
+                item.i = right
+    kept = [value for value in model.graph.value_info if value.type.tensor_type.elem_type != wrong]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(kept)
+    return model
 
 
 def _made(path: str) -> tuple[Any, Any]:

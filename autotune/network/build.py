@@ -13,7 +13,7 @@ from autotune.graph.ir import Array
 from autotune.network.load import Network
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
-from search_space.ir.interp import numpy_dtype
+from search_space.dtypes import FLOATS, numpy_dtype
 from targets.executable import Executable
 
 
@@ -39,7 +39,7 @@ def make_feeds(network: Network, seed: int) -> dict[str, Array]:
     feeds: dict[str, Array] = {}
     for name, kind in network.graph.inputs.items():
         dtype = numpy_dtype(kind.dtype)
-        if dtype.kind == "f":
+        if kind.dtype in FLOATS:
             feeds[name] = rng.standard_normal(kind.shape).astype(dtype)
         else:
             feeds[name] = rng.integers(0, 2 if dtype.kind == "b" else 100, kind.shape).astype(dtype)

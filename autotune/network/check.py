@@ -16,13 +16,14 @@ from autotune.graph.evaluate import compute, evaluate
 from autotune.graph.importer import import_model
 from autotune.graph.ir import Array, Graph
 from autotune.graph.passes import optimise
+from autotune.graph.precision import FULL
 from autotune.network.build import compile_network, make_feeds
-from autotune.network.comparison import Check, errors_of, judged, relative_error
+from autotune.network.comparison import Check, against_float64, errors_of, relative_error
 from autotune.network.load import Network, searched
-from autotune.network.process import NetworkProcess, RuntimeFailure
+from autotune.network.lowered import check_lowered
+from autotune.network.reference import reference_outputs
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
-from targets import registry
 
 TOLERANCE = 1e-4
 """Largest difference from the reference, relative to the largest element of the tensor."""
@@ -69,8 +70,11 @@ def check_network(
     The values in between are made outputs of the graph, which is compiled anew with the same schedules. Where ONNX
     Runtime is missing the reference is our evaluation of the imported graph in NumPy. Where the two differ by more than
     `tolerance`, either may be wrong, and the model in float64 decides. A quantised network is compared with the
-    evaluation of its own graph: integers are exact there, see `_check_quantised`.
+    evaluation of its own graph: integers are exact there, see `_check_quantised`. So is one with 16-bit floats, see
+    `check_lowered`.
     """
+    if network.precision != FULL:
+        return check_lowered(network, schedules, settings, seed)
     if network.accuracy is not None:
         return _check_quantised(network, schedules, settings, seed)
     model, _ = with_checkpoints(network.model)
@@ -78,20 +82,20 @@ def check_network(
     graph = optimise(plain)
     if network.found is not None:
         graph = searched(graph).graph
-    graph = with_attention(graph, registry.get(network.target).hardware)
+    graph = with_attention(graph, settings.target.hardware)
     probed = replace(network, model=model, graph=executable_graph(graph), tasks=())
     feeds = make_feeds(network, seed)
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
         executable = compile_network(probed, schedules, Path(place) / "network", settings)
         out = executable(*(feeds[p.name] for p in executable.inputs))
         arrays = out if isinstance(out, tuple) else (out,)
-        reference, wanted = _reference_outputs(model, plain, feeds, settings.threads, Path(place))
+        reference, wanted = reference_outputs(model, plain, feeds, settings.threads, Path(place))
     found = dict(zip((value.name for value in model.graph.output), arrays, strict=True))
     check = Check(reference, errors_of(found, wanted))
     if check.max_error <= tolerance:
         return check
     say(f"{reference} differs: the model in float64 decides")
-    return judged(check, model, feeds, found, wanted)
+    return against_float64(check, model, feeds, found, wanted)
 
 
 def _check_quantised(network: Network, schedules: Schedules, settings: Settings, seed: int) -> Check:
@@ -146,19 +150,3 @@ def error_of(graph: Graph, name: str, found: Array, values: Mapping[str, Array],
     if found.dtype.kind == "f":
         return relative_error(found, values[name])
     return 0.0 if np.array_equal(found, values[name]) else 1.0
-
-
-def _reference_outputs(
-    model: onnx.ModelProto, graph: Graph, feeds: Mapping[str, Array], threads: int, folder: Path
-) -> tuple[str, dict[str, Array]]:
-    file = folder / "model.onnx"
-    onnx.save(model, file)
-    try:
-        with NetworkProcess("onnxruntime", threads, model=str(file)) as process:
-            return "onnxruntime", process.infer(feeds, folder)
-    except RuntimeFailure as error:
-        if "No module named" not in str(error):
-            raise
-    values = evaluate(graph, feeds)
-    names = [value.name for value in model.graph.output]
-    return "numpy", {name: values[place] for name, place in zip(names, graph.outputs, strict=True)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -12,6 +12,34 @@ import onnx
 from autotune.graph.float64 import evaluate_in_float64
 from autotune.graph.ir import Array
 from autotune.graph.onnx_nodes import NodeError
+from autotune.graph.quantise.formats import decibels
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What computing in fewer bits costs an output, beside the model in float32.
+
+    Attributes:
+        decibels: signal to noise, over elements that are finite in both; 999 where nothing differs.
+        error: largest difference over the largest element.
+    """
+
+    decibels: float
+    error: float
+
+    @property
+    def noise(self) -> float:
+        """Of the differences, over that of the signal: a ratio of amplitudes."""
+        return float(10 ** (-self.decibels / 20))
+
+    @staticmethod
+    def between(found: Array, exact: Array) -> Rounding:
+        """Of an output, and what it is in float32."""
+        finite = np.isfinite(found) & np.isfinite(exact)
+        ours, theirs = (np.where(finite, x, 0).astype(np.float64) for x in (found, exact))
+        return Rounding(
+            decibels(float((theirs**2).sum()), float(((ours - theirs) ** 2).sum())), relative_error(found, exact)
+        )
 
 
 @dataclass(frozen=True)
@@ -22,11 +50,13 @@ class Check:
         reference: what computed it.
         errors: value → largest difference over the largest element of the value.
         note: what the user should know of the reference; "" where there is nothing.
+        rounding: of a network in fewer bits, output → what that costs.
     """
 
     reference: str
     errors: Mapping[str, float]
     note: str = ""
+    rounding: Mapping[str, Rounding] = field(default_factory=dict)
 
     @property
     def max_error(self) -> float:
@@ -49,7 +79,7 @@ def errors_of(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> dict[s
     return {name: relative_error(array, wanted[name]) for name, array in found.items()}
 
 
-def judged(
+def against_float64(
     check: Check,
     model: onnx.ModelProto,
     feeds: Mapping[str, Array],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 from autotune.config import ConfigError, RunConfig
 from autotune.executable.loading import load, manifest_of
 from autotune.executable.stepwise import StepwiseExecutable
+from autotune.graph.precision import FULL
 from autotune.network.bound import bound_seconds
 from autotune.network.build import make_feeds, write_network
 from autotune.network.check import check_network
@@ -18,10 +21,10 @@ from autotune.network.comparison import Check
 from autotune.network.load import Network
 from autotune.network.process import RuntimeFailure
 from autotune.network.schedules import Schedules
-from autotune.network.selection import Chosen, Limits, select
+from autotune.network.selection import Chosen, select
 from autotune.network.timing import Timing, time_network
 from autotune.run.resolve import settings_of
-from autotune.run.workloads import network_of, target_of
+from autotune.run.workloads import limits_of, network_of
 from autotune.tuning.result import TuneResult, known
 from autotune.tuning.settings import Settings
 from measure.database import Database
@@ -73,6 +76,8 @@ def finish_network(
     )
     if network.found is not None:
         say(f"substitutions: {network.found}")
+    if network.mixture is not None:
+        say(f"mixed precision: {network.mixture}")
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
     best = select(network.tasks, records, limits_of(config))
     schedules = Schedules(best, settings, limits_of(config), network.device)
@@ -89,6 +94,7 @@ def finish_network(
         executable = load(folder / FOLDER, settings.threads)
         check, wrong, note = _checked(network, schedules, settings, config, say)
         notes += [note] if note else []
+        notes += _missed(network, check)
     if timed and executable is not None:
         timing = _timed(executable, network, settings, folder / FOLDER, say)
         notes += [f"{name} was not timed: {why}" for name, why in timing.missing.items()]
@@ -99,7 +105,7 @@ def finish_network(
         "weights_bytes": facts["weights"]["nbytes"],
         "original_weights_bytes": facts["weights"]["original_nbytes"],
     }
-    floats = network.accuracy is None and bool(results)
+    floats = network.accuracy is None and network.precision == FULL and bool(results)
     bound = bound_seconds(network.tasks, results[0].hardware, settings.threads, limits_of(config)) if floats else None
     untuned = 0.0 if executable is None else _untuned_seconds(executable, network, best, settings.seed)
     trials = sum(len(result.records) for result in results)
@@ -128,6 +134,17 @@ def _checked(
     return check, wrong, check.note
 
 
+def _missed(network: Network, check: Check | None) -> list[str]:
+    """A sentence where mixed precision is less accurate on the check's inputs than on those it was chosen by."""
+    found = [] if check is None else [cost.decibels for cost in check.rounding.values()]
+    if network.mixture is None or not found or min(found) >= network.mixture.wanted:
+        return []
+    return [
+        f"network.accuracy={network.mixture.asked} was kept with {network.mixture.measured:.1f} dB on the inputs that "
+        f"the precisions were chosen by, but those of the check have {min(found):.1f} dB"
+    ]
+
+
 def _timed(
     executable: Executable, network: Network, settings: Settings, folder: Path, say: Callable[[str], None]
 ) -> Timing:
@@ -154,14 +171,6 @@ def _untuned_seconds(executable: Executable, network: Network, best: Chosen, see
     feeds = make_feeds(network, seed)
     executable(*(feeds[p.name] for p in executable.inputs))
     return float(np.median(executable.profile(TIMED), axis=0)[places].sum())
-
-
-def limits_of(config: RunConfig) -> Limits:
-    """What a configuration demands of algorithms."""
-    keys, megabytes = config.network, config.network.max_extra_mb
-    extra = None if megabytes is None else int(megabytes * 1e6)
-    hardware = target_of(config).hardware
-    return Limits(config.search.algorithms, keys.max_algorithm_error, extra, hardware)
 
 
 def rebuild(config: RunConfig, records: Path | None = None, output: Path | None = None) -> tuple[Path, list[str]]:
@@ -238,6 +247,11 @@ def compare(
         return time_network(network, place, settings, against, turns, say)
 
 
+def _finite(figures: Mapping[str, float]) -> dict[str, float | None]:
+    """Figures by name, None for those that are no numbers: an output may have left the range of 16 bits."""
+    return {name: value if math.isfinite(value) else None for name, value in figures.items()}
+
+
 def _document(
     network: Network,
     best: Chosen,
@@ -262,6 +276,9 @@ def _document(
         "reference_seconds": None if reference is None else seconds[reference],
         "max_error": None if check is None else known(check.max_error),
         "errors": None if check is None else dict(check.errors),
+        "precision": network.precision,
+        "mixture": None if network.mixture is None else network.mixture.to_json(),
+        "rounding": {} if check is None else {name: _finite(asdict(cost)) for name, cost in check.rounding.items()},
         "accuracy": None if network.accuracy is None else network.accuracy.to_json(),
         "substitutions": None if network.found is None else network.found.to_json(),
         "tasks_seconds": tasks_seconds,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +13,15 @@ from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Graph
+from autotune.graph.mixed import Mixture
 from autotune.graph.offload import block_of, offload
 from autotune.graph.passes import optimise
+from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.split_windows import split_windows
+from autotune.graph.precision import FULL, MIXED, PRECISIONS, lower_precision, narrow_floats
 from autotune.graph.quantise import (
     MODES,
     Accuracy,
-    Options,
     Quantised,
     load_feeds,
     quantise_with_report,
@@ -29,6 +31,7 @@ from autotune.graph.substitutions import Analytic, Found, explore
 from autotune.network.tasks import tasks_of
 from autotune.tuning.task import CPU, Task
 from targets import registry
+from targets.base import Target
 
 SUBSTITUTIONS = 2000
 """Graphs that a search for substitutions may make."""
@@ -50,7 +53,9 @@ class Network:
         accuracy: what quantisation cost; None where the network is not quantised.
         found: what the search for substitutions found; None where there was none.
         device: target of the tasks that an accelerator computes; None where there is none.
-        target: of all else.
+        precision: what layers multiply and values between kernels are stored in; of a model that has 16-bit floats
+            these, though parts of it may be in float32.
+        mixture: what of it is in which type, where that is mixed.
     """
 
     name: str
@@ -60,7 +65,8 @@ class Network:
     accuracy: Accuracy | None = None
     found: Found | None = None
     device: str | None = None
-    target: str = CPU
+    precision: str = FULL
+    mixture: Mixture | None = None
 
 
 def load_network(
@@ -72,7 +78,9 @@ def load_network(
     how: Quantisation | None = None,
     substitutions: str | None = None,
     device: str | None = None,
-    target: str = CPU,
+    target: Target | None = None,
+    precision: str = FULL,
+    choose: Callable[[Graph, onnx.ModelProto], Mixture] | None = None,
 ) -> Network:
     """Imports and optimises a model and finds its tasks.
 
@@ -85,21 +93,37 @@ def load_network(
         how: of a network to quantise.
         substitutions: `search`, after the passes and before quantisation; None: passes alone.
         device: target of the layers that an accelerator can compute, which needs `shift8`; None: no accelerator.
-        target: of all else.
+        target: of all else; None: the CPU.
+        precision: float32: as the model is, which may have 16-bit floats itself; bfloat16, float16 or mixed: what
+            the model has in float32 is lowered to that, see `autotune.graph.precision`.
+        choose: of a graph in float32, after the passes, and the model what is in which type; for mixed.
 
     Raises:
         ModelError: an operator that is not supported, or shapes that are not known.
         GraphError: a network to quantise that has no layers with weights, or none that the device covers.
-        ValueError: an unknown `quantise` or `substitutions`, or what `how` says of layers or data that are not there.
+        ValueError: an unknown `quantise`, `substitutions` or `precision`, two of them that exclude each other, or what
+            `how` says of layers or data that are not there.
     """
     if quantise not in (None, *MODES):
         raise ValueError(f"`quantise` must be one of {', '.join(MODES)} or None, but got quantise={quantise!r}")
     if device is not None and quantise != "shift8":
         raise ValueError(f"`quantise` must be 'shift8' for layers on {device}, but got quantise={quantise!r}")
+    if precision not in (*PRECISIONS, MIXED):
+        allowed = ", ".join((*PRECISIONS, MIXED))
+        raise ValueError(f"`precision` must be one of {allowed}, but got precision={precision!r}")
+    if (choose is None) == (precision == MIXED):
+        raise ValueError(f"`choose` must be given for {MIXED} precision alone, but got precision={precision!r}")
+    if precision != FULL and quantise is not None:
+        raise ValueError(
+            f"`precision` must be {FULL} for a network that is quantised, but got precision={precision!r}, "
+            f"quantise={quantise!r}"
+        )
     if substitutions not in (None, "search"):
         raise ValueError(f"`substitutions` must be 'search' or None, but got substitutions={substitutions!r}")
     whole = with_weights(model, seed)
     graph, accuracy, substituted = optimise(import_model(whole, seed=seed), passes), None, None
+    narrow = narrow_floats(graph)
+    _check_narrow(narrow, precision, quantise, substitutions)
     if substitutions is not None:
         substituted = searched(graph)
         graph = substituted.graph
@@ -109,12 +133,36 @@ def load_network(
     if device is not None:
         graph = offload(graph, _block(device))
     graph = with_dot_products(graph)
-    on = registry.get(target)
+    on = target or registry.get(CPU)
     if passes is None and on.splits_windows:
         graph = split_windows(graph)
     graph = with_attention(graph, on.hardware)
+    if narrow:
+        graph = roundings(graph)
+    mixture = None if choose is None else choose(graph, whole)
+    if mixture is not None:
+        graph = lower_precision(graph, mixture.dtype, mixture.full)
+    elif precision != FULL:
+        graph = lower_precision(graph, precision)
     graph = executable_graph(graph, on.alignment)
-    return Network(name, whole, graph, tuple(tasks_of(graph, device, target)), accuracy, substituted, device, target)
+    tasks = tuple(tasks_of(graph, device, on.alignment))
+    precision = " and ".join(narrow) if narrow and precision == FULL else precision
+    return Network(name, whole, graph, tasks, accuracy, substituted, device, precision, mixture)
+
+
+def _check_narrow(narrow: Sequence[str], precision: str, quantise: str | None, substitutions: str | None) -> None:
+    """Holds what is asked for against the 16-bit floats that a model has.
+
+    Raises:
+        ValueError: they exclude each other.
+    """
+    has = f"a model with values in {' and '.join(narrow)}"
+    if narrow and precision not in (FULL, *narrow):
+        raise ValueError(f"`precision` must be {FULL} or {' or '.join(narrow)} for {has}, but got {precision!r}")
+    if narrow and quantise is not None:
+        raise ValueError(f"`quantise` must be None for {has}, but got quantise={quantise!r}")
+    if narrow and substitutions is not None:
+        raise ValueError(f"`substitutions` must be None for {has}, but got substitutions={substitutions!r}")
 
 
 def _block(device: str) -> tuple[int, int, int]:
@@ -131,5 +179,4 @@ def searched(graph: Graph) -> Found:
 
 def _quantised(graph: Graph, seed: int, how: Quantisation, mode: str) -> tuple[Quantised, Accuracy]:
     feeds = None if how.data is None else load_feeds(Path(how.data), graph.inputs)
-    options = Options(how.method, how.per_channel, how.first, how.last, tuple(how.floats), how.least_decibels)
-    return quantise_with_report(graph, seed, options, how.inputs, feeds, mode)
+    return quantise_with_report(graph, seed, how, feeds, mode)

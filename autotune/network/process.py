@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measure.host import cores_for, worker_environment
+from search_space.dtypes import NARROW, numpy_dtype
 
 Array = NDArray[Any]
 _ROOT = Path(__file__).resolve().parents[2]
@@ -81,17 +82,15 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """OpenVINO for latency: `{"runtime": "openvino", "model": FILE}`."""
+    """OpenVINO for latency, in float32: `{"runtime": "openvino", "model": FILE}`."""
+
+    precision: Mapping[str, str] = {"INFERENCE_PRECISION_HINT": "f32"}
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         import openvino
 
         core = openvino.Core()
-        settings = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_NUM_THREADS": facts["threads"],
-            "INFERENCE_PRECISION_HINT": "f32",
-        }
+        settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": facts["threads"], **self.precision}
         self._model = core.compile_model(facts["model"], "CPU", settings)
         self._request = self._model.create_infer_request()
 
@@ -103,10 +102,17 @@ class OpenVino:
         return timed(self._request.infer, iterations)
 
 
+class OpenVinoAsInstalled(OpenVino):
+    """The same in the precision that it takes by itself, which is bfloat16 where the processor multiplies that."""
+
+    precision: Mapping[str, str] = {}
+
+
 RUNTIMES: dict[str, Callable[[Mapping[str, Any]], Runtime]] = {
     "autotune": Ours,
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
+    "openvino-as-installed": OpenVinoAsInstalled,
 }
 
 
@@ -166,8 +172,7 @@ class NetworkProcess:
         given = folder / f"{self.runtime}_inputs.npz"
         _save(given, arrays)
         made = self._ask({"infer": str(given), "names": list(arrays)})
-        with np.load(made["file"], allow_pickle=False) as data:
-            return {name: data[str(i)] for i, name in enumerate(made["names"])}
+        return _loaded(made["file"], made["names"])
 
     def time(self, iterations: int) -> list[float]:
         """Seconds of each of `iterations` inferences on the last inputs."""
@@ -227,9 +232,7 @@ def serve(request: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
         state["runtime"] = RUNTIMES[facts["runtime"]](facts)
         return {"open": True}
     if "infer" in request:
-        with np.load(request["infer"], allow_pickle=False) as data:
-            arrays = {name: data[str(i)] for i, name in enumerate(request["names"])}
-        outputs = state["runtime"].infer(arrays)
+        outputs = state["runtime"].infer(_loaded(request["infer"], request["names"]))
         file = request["infer"].replace("_inputs", "_outputs")
         _save(file, outputs)
         return {"file": file, "names": list(outputs)}
@@ -240,9 +243,22 @@ def serve(request: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _save(file: str | Path, arrays: Mapping[str, Array]) -> None:
-    """Arrays in order, under their numbers."""
-    numbered: dict[str, Any] = {str(number): array for number, array in enumerate(arrays.values())}
+    """Arrays in order, under their numbers; those of a type that is not NumPy's as their bits, beside its name."""
+    numbered: dict[str, Any] = {}
+    for number, array in enumerate(arrays.values()):
+        foreign = str(array.dtype) in NARROW and array.dtype.kind != "f"
+        numbered[f"{number}{array.dtype}" if foreign else str(number)] = array.view(np.uint16) if foreign else array
     np.savez(file, **numbered)
+
+
+def _loaded(file: str | Path, names: Sequence[str]) -> dict[str, Array]:
+    """Arrays that were saved, by these names."""
+    found: dict[str, Array] = {}
+    with np.load(file, allow_pickle=False) as data:
+        for name, key in zip(names, data.files, strict=True):
+            dtype = key.lstrip("0123456789")
+            found[name] = data[key].view(numpy_dtype(dtype)) if dtype else data[key]
+    return found
 
 
 def main() -> None:
@@ -257,7 +273,7 @@ def main() -> None:
                 os.sched_setaffinity(0, cores_for(request["open"]["threads"]))
             try:
                 answer = serve(request, state)
-            except Exception as error:  # told to the parent, which raises it as a RuntimeFailure
+            except Exception as error:  # reported to the parent, which raises it as a RuntimeFailure
                 answer = {"error": (str(error).strip() or type(error).__name__).splitlines()[0]}
             stream.write(json.dumps(answer) + "\n")
             stream.flush()

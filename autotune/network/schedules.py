@@ -27,6 +27,9 @@ from search_space.schedule.trace import Trace
 from search_space.workloads import Workload
 from targets import registry
 
+Estimated = tuple[Schedule, float]
+"""A schedule and its seconds by the roofline."""
+
 FEWEST = 8
 """Schedules for which it pays to start processes, which takes them a second."""
 
@@ -48,7 +51,7 @@ class Schedules:
         self, best: Chosen, settings: Settings, limits: Limits | None = None, device: str | None = None
     ) -> None:
         self._best, self._settings, self._limits, self._device = best, settings, limits or Limits(), device
-        self._made: dict[str, Schedule] = {}
+        self._made: dict[str, Estimated] = {}
         self.untuned: set[str] = set()
 
     def __call__(self, workload: Workload) -> Schedule:
@@ -58,7 +61,12 @@ class Schedules:
         self.untuned.add(workload.key)
         if workload.key not in self._made:
             self._made[workload.key] = _choice(self._task(workload), self._settings, self._limits)
-        return self._made[workload.key]
+        return self._made[workload.key][0]
+
+    def estimate(self, workload: Workload) -> float:
+        """Seconds of the roofline's choice for a workload without records, by the roofline."""
+        self(workload)
+        return self._made[tuned_as(workload).key][1]
 
     def prepare(self, workloads: Sequence[Workload]) -> None:
         """Makes the schedules of all workloads that have none; of many at once by a process on each core.
@@ -82,12 +90,12 @@ class Schedules:
         return Task(workload.operator, workload, target=self._device if is_offloaded(workload) else None)
 
 
-def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None = None) -> Schedule:
+def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware | None = None) -> Estimated:
     found = by_roofline(task, settings, limits.allowed(task.workload), hardware=hardware)
-    return Schedule(found.algorithm, found.trace)
+    return Schedule(found.algorithm, found.trace), found.seconds
 
 
-def _side_by_side(tasks: Sequence[Task], settings: Settings, limits: Limits, processes: int) -> list[Schedule]:
+def _side_by_side(tasks: Sequence[Task], settings: Settings, limits: Limits, processes: int) -> list[Estimated]:
     """The roofline's choices for tasks, each made by the process that is free; those of most operations first."""
     targets = {of.name: of for of in (settings.of(task).target for task in tasks)}
     options = {
@@ -98,7 +106,7 @@ def _side_by_side(tasks: Sequence[Task], settings: Settings, limits: Limits, pro
         "limited": None if limits.hardware is None else limits.hardware.to_json(),
         "hardware": {name: target.hardware.to_json() for name, target in targets.items()},
     }
-    found: dict[int, Schedule] = {}
+    found: dict[int, Estimated] = {}
     todo = sorted(range(len(tasks)), key=lambda i: tasks[i].workload.flops)
     children: list[Child] = []
     working: dict[Connection[Any, Any], tuple[Child, int]] = {}
@@ -125,7 +133,7 @@ def _side_by_side(tasks: Sequence[Task], settings: Settings, limits: Limits, pro
     return [found[number] for number in range(len(tasks))]
 
 
-def _answer(child: Child) -> Schedule:
+def _answer(child: Child) -> Estimated:
     message = child.receive()
     if message is None:
         _, death = child.death()
@@ -133,7 +141,7 @@ def _answer(child: Child) -> Schedule:
     header, _ = message
     if "refused" in header:
         raise ConfigError(header["refused"])
-    return Schedule(header["algorithm"], Trace.from_json(header["trace"]))
+    return Schedule(header["algorithm"], Trace.from_json(header["trace"])), float(header["seconds"])
 
 
 def main() -> None:
@@ -154,8 +162,9 @@ def main() -> None:
             return
         task = Task("kernel", Workload.from_json(request["workload"]), target=request["target"])
         try:
-            made = _choice(task, settings, limits, hardware[settings.of(task).target.name])
+            made, seconds = _choice(task, settings, limits, hardware[settings.of(task).target.name])
         except ConfigError as error:
             connection.send_bytes(pack({"refused": str(error)}))
         else:
-            connection.send_bytes(pack({"algorithm": made.algorithm, "trace": made.trace.to_json()}))
+            answer = {"algorithm": made.algorithm, "trace": made.trace.to_json(), "seconds": seconds}
+            connection.send_bytes(pack(answer))

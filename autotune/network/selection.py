@@ -27,7 +27,8 @@ class Limits:
 
     Attributes:
         algorithms: names to choose from; None: all.
-        max_error: greatest error of an algorithm, as a share of the greatest output; None: any.
+        max_error: greatest error of an algorithm, as a share of the greatest output; None: any of those that are named,
+            and up to `winograd.USUAL_ERROR` where none are.
         max_extra_bytes: by which transformed weights may be larger than the weights, all tasks together; None: any.
         hardware: on which algorithms must have a schedule, where none are named; None: on some.
     """
@@ -47,8 +48,8 @@ class Limits:
             own = [name for name in own if name in algorithms_on(workload, self.hardware)] or own
         exact = [name for name in own if name not in winograd.RELATIVE_ERROR]
         kept = [name for name in own if self.algorithms is None or name in self.algorithms]
-        if self.max_error is not None:
-            kept = [name for name in kept if winograd.RELATIVE_ERROR.get(name, 0.0) <= self.max_error]
+        if self.max_error is not None or self.algorithms is None:
+            kept = winograd.within(kept, self.max_error)
         return kept or exact
 
 

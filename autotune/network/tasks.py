@@ -10,11 +10,11 @@ from autotune.graph.ir import Graph
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.graph.ops import find
 from autotune.graph.partition import Group, partition
-from autotune.tuning.task import CPU, Task
-from targets import registry
+from autotune.tuning.task import Task
+from search_space.workloads import Workload
 
 
-def tasks_of(graph: Graph, device: str | None = None, target: str = CPU) -> list[Task]:
+def tasks_of(graph: Graph, device: str | None = None, alignment: int = 1) -> list[Task]:
     """Tasks of a graph: each distinct workload, named after its shape, weighted by how often it occurs.
 
     Layers of a device that differ in their shift and limits alone are one task, see `tuned_as`.
@@ -22,9 +22,8 @@ def tasks_of(graph: Graph, device: str | None = None, target: str = CPU) -> list
     Args:
         graph: of the executable.
         device: target of the layers that an accelerator computes.
-        target: of all else.
+        alignment: of the target of all else, see `Target`.
     """
-    alignment = registry.get(target).alignment
     found: dict[str, Task] = {}
     names: dict[str, int] = {}
     for group in partition(graph, device is None, alignment):
@@ -69,3 +68,9 @@ def task_name(graph: Graph, group: Group) -> str:
 
 def _tuple(value: Any) -> tuple[int, ...]:
     return value if isinstance(value, tuple) else (int(value),)
+
+
+def types_of(workload: Workload) -> str:
+    """Element types of what a task multiplies or reads first, and of its result where that is another one."""
+    read = "+".join(dict.fromkeys(spec.dtype for spec in workload.inputs[:2]))
+    return read if read == workload.output.dtype else f"{read} → {workload.output.dtype}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx
 
+from autotune.graph.types import Array
 from autotune.network.build import make_feeds
 from autotune.network.load import Network
 from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved, of_turns
@@ -51,6 +52,24 @@ class Timing:
         )
 
 
+def _begin(
+    process: NetworkProcess,
+    feeds: Mapping[str, Array],
+    place: Path,
+    processes: list[NetworkProcess],
+    missing: dict[str, str],
+) -> None:
+    """A first inference; a runtime that refuses it is missing, as one that has no 16-bit floats."""
+    try:
+        process.infer(feeds, place)
+    except RuntimeFailure as error:
+        if process.runtime == "autotune":
+            raise
+        process.close()
+        processes.remove(process)
+        missing[process.runtime] = str(error)
+
+
 def time_network(
     network: Network,
     folder: Path,
@@ -73,8 +92,8 @@ def time_network(
                     processes.append(NetworkProcess(name, settings.threads, model=str(file)))
                 except RuntimeFailure as error:
                     missing[name] = str(error)
-            for process in processes:
-                process.infer(feeds, Path(place))
+            for process in list(processes):
+                _begin(process, feeds, Path(place), processes, missing)
             say(f"timing the network, in turns with {', '.join(p.runtime for p in processes[1:]) or 'nobody'}")
             took = interleaved(processes, turns)
             memory = {process.runtime: process.memory() for process in processes}

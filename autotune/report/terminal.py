@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from autotune.report.mixed import mixture_table
 from autotune.report.tables import Column, console_width, fitted
 from autotune.tuning.result import TuneResult, peak_flops
 from autotune.units import latency, share
@@ -39,6 +40,8 @@ def print_results(
         console.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
     if network is not None:
         console.print(network_sentence(network), highlight=False, soft_wrap=True)
+        if network.get("mixture"):
+            console.print(mixture_table(network, width))
     phases: Counter[str] = Counter()
     for result in results:
         phases.update(dict(result.phases))
@@ -193,6 +196,9 @@ def network_sentence(network: Mapping[str, Any]) -> str:
         parts.append(f"sum of the tasks {latency(network['tasks_seconds'])}")
     if network["max_error"] is not None:
         parts.append(f"largest relative error {network['max_error']:.1e}")
+    if rounding := network.get("rounding"):
+        worst = min(cost["decibels"] for cost in rounding.values())
+        parts.append(f"{network['precision']}, {worst:.1f} dB beside float32")
     return ", ".join(parts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -16,10 +15,15 @@ from autotune.config import ConfigError, RunConfig
 from autotune.naming import file_name
 from autotune.tuning.result import TuneResult
 from autotune.units import latency
+from measure.filelock import lock_within
 from measure.host import describe_host
+from search_space.hardware import Hardware
 from targets import registry
+from targets.manifest import replace_file
 
 SCHEMA = "autotune.summary/1"
+PRECISION = "precision.json"
+"""What was chosen in mixed precision, to which the records and the executable of the run belong."""
 
 
 def make_folder(config: RunConfig) -> Path:
@@ -48,10 +52,8 @@ def claimed(folder: Path) -> Iterator[None]:
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"`output` must be the folder of one run at a time, but got {folder}, in use") from None
+        if not lock_within(0.0, descriptor):
+            raise ConfigError(f"`output` must be the folder of one run at a time, but got {folder}, in use")
         yield
     finally:
         os.close(descriptor)
@@ -99,12 +101,9 @@ def write_processor(results: Sequence[TuneResult], folder: Path) -> None:
 
 def write_text(text: str, path: Path) -> None:
     """Writes a file whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(text)
-        partial.replace(path)
+        replace_file(path, text.encode())
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
@@ -136,13 +135,13 @@ def draw_rooflines(results: Sequence[TuneResult], folder: Path) -> None:
     """Draws the kernels of each target that counts its DRAM traffic under its roof, to `roofline.png`."""
     from autotune.report.roofline import RooflinePoint, draw, point_of
 
-    found: dict[str, list[RooflinePoint]] = {}
+    found: dict[str, tuple[Hardware, list[RooflinePoint]]] = {}
     for result in results:
         if (place := point_of(result)) is not None:
-            found.setdefault(result.target, []).append(place)
-    for number, (target, points) in enumerate(found.items()):
+            found.setdefault(result.target, (result.hardware, []))[1].append(place)
+    for number, (hardware, points) in enumerate(found.values()):
         name = "roofline.png" if number == 0 else f"roofline{number}.png"
-        draw(points, registry.get(target).hardware, folder / name)
+        draw(points, hardware, folder / name)
 
 
 def draw_curves(results: Sequence[TuneResult], path: Path) -> None:

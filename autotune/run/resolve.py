@@ -8,9 +8,10 @@ from autotune.config import RunConfig, errors_at
 from autotune.run.workloads import network_of, target_of, workload_of
 from autotune.search.base import make_options
 from autotune.tuning.scorer import check_exploration
-from autotune.tuning.settings import Settings, make_model, transfer_options
+from autotune.tuning.settings import Settings, make_model
 from autotune.tuning.task import Task
 from costmodel.models import registry as models
+from costmodel.transfer import Options
 
 
 def tasks_of(config: RunConfig) -> list[Task]:
@@ -44,5 +45,5 @@ def settings_of(config: RunConfig) -> Settings:
     with errors_at("cost_model.transfer"):
         if model.transfer is not None:
             models.make(model.transfer.model, model.transfer.model_options, seed)
-            transfer_options(model.transfer)
+            Options(**dict(model.transfer))
     return Settings(target, config.trials, seed, how, model, config.measure)

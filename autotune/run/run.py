@@ -12,7 +12,7 @@ from autotune import schedulers
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.run import folder as run_folder
 from autotune.run.resolve import settings_of, tasks_of
-from autotune.run.workloads import network_of
+from autotune.run.workloads import limits_of, network_of
 from autotune.schedulers import Gradient, TaskScheduler
 from autotune.tracking.tracker import Tracker, tracker_of
 from autotune.tuning.callbacks import Callback
@@ -121,9 +121,7 @@ def _run(
     if config.model is None:
         tasks = tasks_of(config)
     else:
-        from autotune.network.deploy import limits_of
-
-        network, limits = network_of(config), limits_of(config)
+        network, limits = network_of(config, again=not resume), limits_of(config)
         tasks = list(network.tasks)
         settings = settings.searching(batch=round_size(config.search.batch, settings.trials, len(tasks)))
     with errors_at("cost_model.transfer"):
@@ -135,6 +133,8 @@ def _run(
         pool = make_pool(config.measure)
     with pool, run_folder.claimed(folder), _records(config, resume, say) as database:
         tracker.begin(folder, resume)
+        if network is not None and network.mixture is not None:
+            run_folder.write_json(network.mixture.to_json(), folder / run_folder.PRECISION)
         if resume:
             database.check_compatible(*dict.fromkeys(settings.of(task).target.name for task in tasks))
         with notice_if_slow(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):

@@ -15,7 +15,6 @@ from typing import Any
 
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.graph.offload import block_of
-from autotune.naming import nearest
 from autotune.run.folder import claimed
 from autotune.run.resolve import settings_of, tasks_of
 from autotune.tuning.loop import run_rounds
@@ -28,6 +27,7 @@ from measure.pool import MeasurePool
 from search_space import strict_json
 from search_space.extras import missing
 from search_space.hardware import Hardware
+from search_space.operators.checks import nearest
 from search_space.workloads import Workload
 from targets import registry
 

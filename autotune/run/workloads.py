@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.config import ConfigError, RunConfig, WorkloadConfig, errors_at
-from autotune.naming import nearest
 from measure.notices import notice_if_slow
 from search_space import workloads
 from search_space.operators import LIBRARY, named
+from search_space.operators.checks import nearest
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Target
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from autotune.graph.ir import Graph
+    from autotune.graph.mixed import Mixture
     from autotune.network.load import Network
+    from autotune.network.selection import Limits
 
 
-def network_of(config: RunConfig, at: str = "model") -> Network:
+def network_of(config: RunConfig, at: str = "model", again: bool = False) -> Network:
     """The network of a run, imported and optimised.
 
     Args:
         config: of the run.
         at: key that names the model, for messages.
+        again: whether mixed precision is chosen anew, where the run folder has a choice.
 
     Raises:
         ConfigError: an unknown model or pass, or a model that cannot be compiled.
@@ -31,7 +39,8 @@ def network_of(config: RunConfig, at: str = "model") -> Network:
     from autotune.network.load import load_network
 
     keys = config.network
-    with notice_if_slow(f"reading {config.model}"), errors_at(at):
+    what = "reading" if keys.precision != "mixed" else "reading and choosing precisions of"
+    with notice_if_slow(f"{what} {config.model}"), errors_at(at):
         model = load_model(str(config.model), shapes={name: tuple(shape) for name, shape in keys.shapes.items()})
         device = device_of(config)
         network = load_network(
@@ -43,11 +52,43 @@ def network_of(config: RunConfig, at: str = "model") -> Network:
             keys.quantisation,
             keys.substitutions,
             None if device is None else device.name,
-            target_of(config).name,
+            target_of(config),
+            keys.precision,
+            _chooser(config, again),
         )
     if not network.tasks:
         raise ConfigError(f"a model must have something to compute, but {config.model} has not", at)
     return network
+
+
+def _chooser(config: RunConfig, again: bool) -> Callable[[Graph, ModelProto], Mixture] | None:
+    """What chooses the precision of each kernel; None where it is one for all."""
+    if config.network.precision != "mixed":
+        return None
+    from autotune.network.mixed import DEFAULT, Chooser
+    from autotune.run.folder import PRECISION
+    from autotune.tuning.settings import Settings
+
+    keys = config.network
+    settings = Settings(target_of(config), config.trials, config.seed, config.search, config.cost_model, config.measure)
+    return Chooser(
+        settings,
+        limits_of(config),
+        DEFAULT if keys.accuracy is None else keys.accuracy,
+        config.records_path,
+        None if keys.quantisation.data is None else Path(keys.quantisation.data),
+        None if again else config.folder / PRECISION,
+    )
+
+
+def limits_of(config: RunConfig) -> Limits:
+    """What a configuration demands of algorithms."""
+    from autotune.network.selection import Limits
+
+    keys, megabytes = config.network, config.network.max_extra_mb
+    extra = None if megabytes is None else int(megabytes * 1e6)
+    hardware = target_of(config).hardware
+    return Limits(config.search.algorithms, keys.max_algorithm_error, extra, hardware)
 
 
 def device_of(config: RunConfig) -> Target | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autotune.naming import nearest
 from autotune.schedulers.base import TaskScheduler, TaskState
 from autotune.schedulers.gradient import Gradient
 from autotune.schedulers.round_robin import RoundRobin
+from search_space.operators.checks import choice
 
 SCHEDULERS: dict[str, type[TaskScheduler]] = {"gradient": Gradient, "round_robin": RoundRobin}
 
@@ -18,8 +18,4 @@ def get(name: str) -> type[TaskScheduler]:
     Raises:
         ValueError: there is none.
     """
-    if name not in SCHEDULERS:
-        raise ValueError(
-            f"`scheduler` must be one of {', '.join(SCHEDULERS)}, but got scheduler={name!r}{nearest(name, SCHEDULERS)}"
-        )
-    return SCHEDULERS[name]
+    return SCHEDULERS[choice("scheduler", name, SCHEDULERS)]

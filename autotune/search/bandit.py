@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.naming import nearest
 from autotune.search.base import Bounds, Candidate, SearchStrategy, check_seconds
 from autotune.search.guided import GuidedSearch
 from autotune.search.population import Seen
 from autotune.search.registry import STRATEGIES, get
+from search_space.operators.checks import nearest
 from search_space.own import is_own
 
 

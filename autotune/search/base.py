@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.naming import nearest
+from search_space.operators.checks import nearest
 
 if TYPE_CHECKING:
     from search_space.space import SearchSpace

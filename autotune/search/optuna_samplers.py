@@ -32,7 +32,7 @@ NEIGHBOURS = 256
 TENTH = 10
 """CMA-ES starts at the fastest tenth of what it is given, so that each of these comes with nine that are slower."""
 SLOWER = math.log(4.0)
-"""What a failure is told to take: so much longer than the slowest candidate that worked, as a logarithm."""
+"""What a failure counts as: so much longer than the slowest candidate that worked, as a logarithm."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class OptunaSearch(GuidedSearch):
     """Proposals of an Optuna sampler, which minimises the logarithm of seconds.
 
     The first request, while nothing is measured, is what the scorer says, as with every strategy. A proposal that is
-    illegal or known is moved to a candidate near it; Optuna is told that candidate's latency for what it proposed (a
+    illegal or known is moved to a candidate near it; Optuna gets that candidate's latency for what it proposed (a
     repair that the search does not inherit, "Baldwinian").
     """
 
@@ -73,7 +73,7 @@ class OptunaSearch(GuidedSearch):
 
     @abstractmethod
     def sampler_of(self, seed: int, first: Sequence[Any]) -> Any:
-        """The sampler; `first` are trials that were measured before it is made, which it is told besides."""
+        """The sampler; `first` are trials that were measured before it is made, which it gets besides."""
 
     @abstractmethod
     def names(self, sketch: int) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ class OptunaSearch(GuidedSearch):
         return pool, self.frame.score(pool, self.scorer)
 
     def objective(self, candidates: Sequence[Candidate], logarithms: Sequence[float]) -> list[list[float]]:
-        """What Optuna is told of candidates, a list of `objectives` numbers each."""
+        """What Optuna gets for candidates, a list of `objectives` numbers each."""
         return [[value] for value in logarithms]
 
     # ------------------------------------------------------------------ the study

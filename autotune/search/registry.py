@@ -9,8 +9,8 @@ from dataclasses import is_dataclass
 from importlib import import_module
 from inspect import isabstract
 
-from autotune.naming import nearest
 from autotune.search.base import SearchStrategy
+from search_space.operators.checks import choice
 from search_space.own import attribute, is_own, place_of
 
 STRATEGIES: dict[str, str] = {
@@ -36,19 +36,14 @@ def get(strategy: str | type[SearchStrategy]) -> type[SearchStrategy]:
     """
     if not isinstance(strategy, str):
         return _checked(strategy, strategy)
-    if strategy in STRATEGIES:
-        module, _, found = STRATEGIES[strategy].partition(":")
-        kind: type[SearchStrategy] = getattr(import_module(module), found)
-        return kind
     if is_own(strategy):
         place = place_of(strategy)
         if place not in _OWN:
             _OWN[place] = _checked(attribute(strategy, "strategy"), strategy)
         return _OWN[place]
-    raise ValueError(
-        f"`strategy` must be one of {', '.join(STRATEGIES)}, or module:Class, "
-        f"but got strategy={strategy!r}{nearest(strategy, STRATEGIES)}"
-    )
+    module, _, found = STRATEGIES[choice("strategy", strategy, STRATEGIES, ", or module:Class")].partition(":")
+    kind: type[SearchStrategy] = getattr(import_module(module), found)
+    return kind
 
 
 def name_of(strategy: str | type[SearchStrategy]) -> str:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from autotune import __version__
 from autotune.config import RunConfig
+from autotune.naming import leaves
 from measure.host import describe_host
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ def headline(seconds: float | None, reference: float | None) -> dict[str, float 
 def network_metrics(network: Mapping[str, Any]) -> dict[str, float]:
     """Metrics of the `network` part of the summary: every number in it."""
     return {
-        f"network.{name}": float(value)
-        for name, value in _leaves(network)
+        _allowed(f"network.{name}"): float(value)
+        for name, value in leaves(network)
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
 
@@ -148,18 +149,11 @@ def code_version() -> dict[str, str]:
 
 def flat(nested: Mapping[str, Any]) -> dict[str, str]:
     """Nested data as texts by dotted name, in characters that MLflow allows in names."""
-    return {
-        re.sub(r"[^\w./ :-]", "_", name)[:250]: value if isinstance(value, str) else json.dumps(value)
-        for name, value in _leaves(nested)
-    }
+    return {_allowed(name): value if isinstance(value, str) else json.dumps(value) for name, value in leaves(nested)}
 
 
-def _leaves(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in nested.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+def _allowed(name: str) -> str:
+    return re.sub(r"[^\w./ :-]", "_", name)[:250]
 
 
 def _user() -> str:

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
 
 from autotune import __version__
 from autotune.tracking.facts import database_file
@@ -45,13 +44,10 @@ logging.getLogger("mlflow").setLevel(logging.WARNING)
 logging.getLogger("mlflow.utils.requirements_utils").setLevel(logging.ERROR)  # of a checkout that is not installed
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
-Item = TypeVar("Item")
-
 KEY = "autotune.key"
 ARTIFACTS = "mlartifacts"
 """Folder beside an embedded database in which the files of its runs lie."""
 
-_BATCH, _METRICS = 100, 1000
 _KIND = "custom_model_development"  # the browser shows runs and their curves, not conversations
 _VALUE = 6000  # characters of a parameter
 
@@ -97,7 +93,7 @@ class MLflowStore(Store):
                 return found
             all_tags = {**tags, KEY: key, **({"mlflow.parentRunId": parent} if parent else {})}
             run = str(self._client.create_run(self._experiment, time_ms, all_tags, name).info.run_id)
-            self._log_new(run, parameters)
+            self._client.log_batch(run, params=[Param(name, value[:_VALUE]) for name, value in parameters.items()])
             self._known[key] = run
             return run
 
@@ -107,22 +103,18 @@ class MLflowStore(Store):
             there = self._client.get_run(run).data.params
             cut = {name: value[:_VALUE] for name, value in parameters.items()}
             changed = [RunTag(f"resumed.{n}", v) for n, v in cut.items() if n in there and there[n] != v]
-            self._log_new(run, {name: value for name, value in cut.items() if name not in there})
-            for tags in _parts(changed, _BATCH):
-                self._client.log_batch(run, tags=tags)
+            new = [Param(name, value) for name, value in cut.items() if name not in there]
+            self._client.log_batch(run, params=new, tags=changed)
 
     def log_metrics(self, run: str, points: Sequence[Point]) -> None:
         """See `Store`."""
         with self._store_errors():
-            for part in _parts(points, _METRICS):
-                metrics = [Metric(point.name, point.value, point.time_ms, point.step) for point in part]
-                self._client.log_batch(run, metrics=metrics)
+            self._client.log_batch(run, [Metric(of.name, of.value, of.time_ms, of.step) for of in points])
 
     def log_tags(self, run: str, tags: Mapping[str, str]) -> None:
         """See `Store`."""
         with self._store_errors():
-            for part in _parts(list(tags.items()), _BATCH):
-                self._client.log_batch(run, tags=[RunTag(name, value) for name, value in part])
+            self._client.log_batch(run, tags=[RunTag(name, value) for name, value in tags.items()])
 
     def log_file(self, run: str, path: Path, folder: str) -> None:
         """See `Store`."""
@@ -167,11 +159,6 @@ class MLflowStore(Store):
                 self._client.update_run(run, status)
             else:
                 self._client.set_terminated(run, status, time_ms)
-
-    def _log_new(self, run: str, parameters: Mapping[str, str]) -> None:
-        new = [Param(name, value[:_VALUE]) for name, value in parameters.items()]
-        for part in _parts(new, _BATCH):
-            self._client.log_batch(run, params=part)
 
     def _found(self, key: str) -> str | None:
         """The run with this key, if there is one. All that share its beginning are looked for at once."""
@@ -232,9 +219,3 @@ def _migrated(file: Path) -> None:
     """Makes a database of today's schema; the place of its files is beside where it will lie."""
     store = SqlAlchemyStore(f"sqlite:///{file}", (file.parent.parent / ARTIFACTS).as_uri())  # type: ignore[no-untyped-call]
     store.engine.dispose()
-
-
-def _parts(items: Sequence[Item], count: int) -> Iterator[list[Item]]:
-    """The items, at most `count` at a time."""
-    for start in range(0, len(items), count):
-        yield list(items[start : start + count])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from difflib import get_close_matches
 
 from autotune.tracking.store import Store
 from search_space.extras import missing, require
+from search_space.operators.checks import choice
 
 BACKENDS: dict[str, str | None] = {
     "none": None,
@@ -28,11 +28,7 @@ def chosen(name: str | None) -> str:
         ValueError: no such backend; names the nearest one.
     """
     name = said(name) or ("none" if untracked() else DEFAULT)
-    if name not in BACKENDS:
-        near = get_close_matches(name, BACKENDS, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"`backend` must be one of {', '.join(BACKENDS)}, but got backend={name!r}{hint}")
-    if name == DEFAULT:
+    if choice("backend", name, BACKENDS) == DEFAULT:
         require("tracking by MLflow", "mlflow")
     return name
 

@@ -6,9 +6,7 @@ run that goes on (`--resume`) goes on in the last folder, any other run makes th
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -17,10 +15,13 @@ from typing import Any
 
 import orjson
 
+from measure.filelock import SHARED, lock_within
+from targets.manifest import replace_file
+
 FOLDER = "tracking"
 EVENTS = "events.jsonl"
 STATE = "state.json"
-_TRIES = 20
+_PATIENCE = 0.2  # seconds: `driver_lives` of another process holds the lock for an instant
 
 
 class SpoolError(RuntimeError):
@@ -63,7 +64,7 @@ class Writer:
         self.folder = folder
         path = folder / EVENTS
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if not _locked(self._file):
+        if not lock_within(_PATIENCE, self._file):
             os.close(self._file)
             raise SpoolError(f"{path}: one run at a time must write events, but another one does")
         content = path.read_bytes()
@@ -115,11 +116,7 @@ def store_of(spool: Path) -> tuple[str, str] | None:
 def driver_lives(spool: Path) -> bool:
     """Whether a driver has the spool open."""
     with open(spool / EVENTS, "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not lock_within(0.0, file.fileno(), SHARED)
 
 
 def events(spool: Path, position: int) -> Iterator[tuple[dict[str, Any], int]]:
@@ -152,9 +149,7 @@ def read_state(spool: Path) -> State:
 
 def write_state(spool: Path, state: State) -> None:
     """Writes the state whole or not at all."""
-    partial = spool / f".{STATE}.{os.getpid()}"
-    partial.write_bytes(orjson.dumps(asdict(state), option=orjson.OPT_INDENT_2))
-    partial.replace(spool / STATE)
+    replace_file(spool / STATE, orjson.dumps(asdict(state), option=orjson.OPT_INDENT_2))
 
 
 def pending(spool: Path) -> int:
@@ -162,15 +157,3 @@ def pending(spool: Path) -> int:
     state = read_state(spool)
     left = (spool / EVENTS).stat().st_size - state.position
     return left if left > 0 else int(not state.ended and not driver_lives(spool))
-
-
-def _locked(file: int) -> bool:
-    """Whether the driver's lock could be had; `driver_lives` of another process holds it for an instant."""
-    for _ in range(_TRIES):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.01)
-        else:
-            return True
-    return False

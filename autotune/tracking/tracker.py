@@ -200,6 +200,8 @@ class SpoolTracker(Tracker):
         totals = {**self._totals(math.nan), **facts.run_metrics(document)}
         self._metrics("", total, {"wall_seconds": seconds, **totals})
         self._metrics("", total, facts.network_metrics(network) if network else {})
+        if network and network.get("precision"):
+            self._tags("", {"precision": network["precision"]})
         self._write({"event": "file", "task": "", "to": "", "grows": True, **_stamp(self._config.records_path)})
         for task, path, place in _files(folder, document):
             self._write({"event": "file", "task": task, "to": place, **_stamp(path)})

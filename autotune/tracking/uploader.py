@@ -6,7 +6,6 @@ anywhere leaves nothing out and nothing double.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 import time
@@ -31,6 +30,7 @@ from autotune.tracking.spool import (
     write_state,
 )
 from autotune.tracking.store import Input, Point, Store, StoreError
+from measure.filelock import lock_within
 from measure.hostlock import HostLock
 
 Exclusive = Callable[[], AbstractContextManager[None]]
@@ -212,7 +212,7 @@ def only_uploader(run_folder: Path, patience: float = 0.0) -> Iterator[bool]:
     """
     descriptor = os.open(run_folder / FOLDER / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        yield _flocked(descriptor, time.monotonic() + patience)
+        yield lock_within(patience, descriptor, pause=0.05)
     finally:
         os.close(descriptor)
 
@@ -292,15 +292,3 @@ def _untimed() -> Iterator[None]:
         yield
     finally:
         lock.close()
-
-
-def _flocked(descriptor: int, until: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(0.05)
-        else:
-            return True

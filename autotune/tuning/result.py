@@ -17,8 +17,8 @@ from autotune.units import latency, share
 from measure.errors import ErrorClass
 from measure.record import Record
 from measure.recordlog import RecordLog
+from search_space.dtypes import numpy_dtype
 from search_space.hardware import Hardware
-from search_space.ir.interp import numpy_dtype
 from search_space.ir.stmt import LoopProgram
 from search_space.lower.memories import workspace_bytes
 from search_space.schedule.trace import Trace

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from autotune.config import Measure, Model, Search, Transfer
+from autotune.config import Measure, Model, Search
 from autotune.tuning.task import CPU, Task
 from costmodel.models import registry as models
 from costmodel.models.base import CostModel
-from costmodel.transfer import Options
 from targets import registry
 from targets.base import Target
 
@@ -70,13 +69,3 @@ def make_model(section: Model, seed: int) -> CostModel:
         ModelError: no such model, or an option that it does not have, or a value that it refuses.
     """
     return models.make(models.name_of(section.name), section.options, seed)
-
-
-def transfer_options(transfer: Transfer) -> Options:
-    """The section as `costmodel.transfer` takes it.
-
-    Raises:
-        ValueError: an unknown method, alignment or similarity.
-    """
-    fields = dict(transfer)
-    return Options(method_options=fields.pop("options"), **fields)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from autotune.config import ConfigError
-from autotune.naming import nearest
 from autotune.tuning.task import Task
 from autotune.tuning.untimed import Scheduled
 from search_space import strict_json
+from search_space.operators.checks import nearest
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from search_space.space import program_of

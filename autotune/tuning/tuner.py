@@ -22,12 +22,12 @@ from autotune.tuning.loop import run_rounds
 from autotune.tuning.pools import make_pool
 from autotune.tuning.result import AllTrialsFailed, TuneResult
 from autotune.tuning.scorer import ModelScorer
-from autotune.tuning.settings import Settings, make_model, transfer_options
+from autotune.tuning.settings import Settings, make_model
 from autotune.tuning.task import Task
 from autotune.tuning.task_tuning import TaskTuning
 from costmodel.features import FeatureExtractor
 from costmodel.models.base import CostModel
-from costmodel.transfer import Base, Source, TargetTask, TransferError
+from costmodel.transfer import Base, Options, Source, TargetTask, TransferError
 from costmodel.transfer.align import Unaligned
 from measure.database import Database
 from measure.host import describe_host
@@ -35,7 +35,8 @@ from measure.notices import notice_if_slow
 from measure.pool import MeasurePool
 from measure.record import Record
 from search_space import template as templates
-from search_space.space import SearchSpace, generate
+from search_space.operators import winograd
+from search_space.space import SearchSpace, algorithms_on, generate
 from search_space.te import Tensor
 from search_space.template import TuningTemplate
 from search_space.workloads import Workload
@@ -68,7 +69,7 @@ def tune(
         trials: candidates to measure.
         seed: of every random draw, and of the inputs.
         search: how candidates are proposed; or just a strategy, by its name or as a class of one's own.
-        cost_model: what candidates are judged by before they are measured; or just its name, or a class of one's own.
+        cost_model: what scores candidates before they are measured; or just its name, or a class of one's own.
         measure: how candidates are measured; or just a pool, by its name or open, which is left open.
         transfer: what is known from other tasks, in place of `cost_model.transfer`; or just the source: a dataset's
             folder, a records file, a saved model, or a `Source` opened before, learned from once for many calls.
@@ -166,7 +167,8 @@ def prepare(
     )
     if failure is None and source is not None and of.transfer and source.knows(space.hardware):
         target_task = described(scorer, settings.generator(key, "transfer"))
-        scorer.transfer = source.for_task(target_task, transfer_options(of.transfer), settings.seed)
+        with notice_if_slow(f"learning from the tasks of {source.name}, which may take seconds for each"):
+            scorer.transfer = source.for_task(target_task, Options(**dict(of.transfer)), settings.seed)
     how = settings.search
     strategy = strategies.get(how.strategy)(space, scorer, settings.generator(key, "search"), **how.options)
     tuning = TaskTuning(task, space, settings, strategy, scorer, describe_host())
@@ -232,7 +234,7 @@ def template_space(task: Task, settings: Settings) -> SearchSpace | None:
 
 
 def known_algorithms(task: Task, settings: Settings) -> Sequence[str] | None:
-    """The algorithms that the settings allow; None: all.
+    """The algorithms that the settings allow; None: all. By default none whose error is unusual.
 
     Raises:
         ConfigError: one that the workload has not.
@@ -241,6 +243,9 @@ def known_algorithms(task: Task, settings: Settings) -> Sequence[str] | None:
     for name in wanted or ():
         if name not in names:
             raise ConfigError(f"`algorithms` must be among {', '.join(names)}, but got {name!r}", "search.algorithms")
+    usual = winograd.within(names)
+    if wanted is None and len(usual) < len(names):
+        return [name for name in algorithms_on(task.workload, settings.target.hardware) if name in usual]
     return wanted
 
 

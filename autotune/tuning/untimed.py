@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from costmodel.features import FeatureExtractor
 from search_space.hardware import Hardware
+from search_space.operators import winograd
 from search_space.operators.base import LIBRARY
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
@@ -36,11 +38,12 @@ SPILL_COST = 3.0
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A workload with a concrete schedule."""
+    """A workload with a concrete schedule, and the seconds that the roofline says of it, where it was asked."""
 
     task: Task
     algorithm: str
     trace: Trace
+    seconds: float = math.nan
 
 
 def by_roofline(
@@ -58,14 +61,15 @@ def by_roofline(
     Args:
         task: what to compute.
         settings: for which target, and the seed.
-        algorithms: to choose from; all that are no library's by default.
+        algorithms: to choose from; all that are no library's and of no unusual error by default.
         space: to choose from in place of the workload's own, such as that of a template.
         hardware: what the estimate knows of the machine; by default what the target says.
 
     Raises:
         ConfigError: no candidate is legal.
     """
-    own = [algorithm for algorithm in task.workload.algorithms if algorithm != LIBRARY]  # there are loops to see
+    usual = winograd.within(task.workload.algorithms)
+    own = [algorithm for algorithm in usual if algorithm != LIBRARY]  # there are loops to see
     shown = own if algorithms is None else algorithms
     settings = settings.of(task)
     found = space or generate(task.workload, hardware or settings.target.hardware, shown)
@@ -86,7 +90,8 @@ def by_roofline(
         raise ConfigError(str(error)) from None
     chosen = _least_spilling(found, best, settings.target, score)
     of = found.sketches[chosen.sketch]
-    return Scheduled(task, of.algorithm, of.trace(np.array(chosen.choices, np.int32)))
+    choices = np.array(chosen.choices, np.int32)
+    return Scheduled(task, of.algorithm, of.trace(choices), float(-score(chosen.sketch, choices[None])[0]))
 
 
 def _least_spilling(space: SearchSpace, candidates: Sequence[Candidate], target: Target, score: Any) -> Candidate:

@@ -27,7 +27,7 @@ class OurPeer(Peer):
         program = program_of(workload, options["algorithm"], Trace.from_json(options["trace"]))
         self._bound = target.load(target.build(program)).bind(arrays)
         self._threads = threads
-        rtol, atol = workload.tolerance
+        rtol, atol = workload.tolerance_of(options["algorithm"])
         np.testing.assert_allclose(self.output(), workload.reference(*arrays), rtol=rtol, atol=atol)
         return {"variant": options["algorithm"]}
 

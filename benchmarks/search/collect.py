@@ -1,4 +1,4 @@
-"""Making a table: every candidate of a restricted space measured, in random order, in as many sittings as it takes."""
+"""Making a table: every candidate of a restricted space measured, in random order, in as many sessions as it takes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Found = tuple[float, str]
 
 
 class Collection:
-    """A table under way: a journal of what is measured so far, which a later sitting goes on with.
+    """A table under way: a journal of what is measured so far, which a later session goes on with.
 
     Args:
         task: what to measure.
@@ -183,7 +183,7 @@ def collect(
         folder: where unfinished tables lie.
         tables: where the table goes.
         jobs: processes that simulate.
-        limit: candidates to measure in this sitting; None: all.
+        limit: candidates to measure in this session; None: all.
 
     Returns:
         The table; None where candidates are missing still.

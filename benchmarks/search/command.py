@@ -146,7 +146,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     making.add_argument("--task", help="comma-separated names; default: all")
     making.add_argument("--folder", type=Path, default=FOLDER, help="where tables go")
     making.add_argument("--parts", type=Path, default=PARTS, help="where unfinished ones lie")
-    making.add_argument("--limit", type=int, help="candidates to measure in this sitting; default: all")
+    making.add_argument("--limit", type=int, help="candidates to measure in this session; default: all")
     making.add_argument("--jobs", type=int, default=1, help="processes that simulate")
     return parser.parse_args(arguments)
 

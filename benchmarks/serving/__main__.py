@@ -19,11 +19,11 @@ import onnx
 
 from autotune.config import RunConfig, check_config
 from autotune.network.build import make_feeds, write_network
-from autotune.network.deploy import FOLDER, limits_of
+from autotune.network.deploy import FOLDER
 from autotune.network.schedules import Schedules
 from autotune.run.resolve import settings_of
 from autotune.run.run import run
-from autotune.run.workloads import network_of
+from autotune.run.workloads import limits_of, network_of
 from benchmarks import results
 from benchmarks.peers.base import PeerError, PeerProcess
 from benchmarks.rows import pick

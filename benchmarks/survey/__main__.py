@@ -100,7 +100,7 @@ def run(models: Sequence[Model], log: Log, options: argparse.Namespace) -> list[
         if row is None:
             break
         log.append(row)
-        sys.stderr.write(f"{told(row)}\n")
+        sys.stderr.write(f"{line_of(row)}\n")
     latest = log.latest()
     keys = [key_of({**common, "name": model.name}) for model in models]
     return [latest[key] for key in keys if key in latest]
@@ -111,7 +111,7 @@ def _exporters(options: argparse.Namespace) -> list[str]:
 
 
 def _request(model: Model, options: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """What each process is told of a model whose files lie in `place`."""
+    """What each process gets to know of a model whose files lie in `place`."""
     return {
         "model": model.to_json(),
         "name": model.name,
@@ -123,7 +123,7 @@ def _request(model: Model, options: argparse.Namespace, place: Path) -> dict[str
     }
 
 
-def told(row: Row) -> str:
+def line_of(row: Row) -> str:
     """A row in a line."""
     parts = [f"{row['name']}: {row['status']}" + (f": {row['reason']}" if row["reason"] else "")]
     if "error" in row:

@@ -31,8 +31,8 @@ class Kept:
 
     def __init__(self, folder: Path, model: Model, seed: int, exporters: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        told = json.dumps([model.to_json(), seed, list(exporters), versions(WRITTEN_BY)], sort_keys=True)
-        stem = f"{model.name}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+        text = json.dumps([model.to_json(), seed, list(exporters), versions(WRITTEN_BY)], sort_keys=True)
+        stem = f"{model.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         self.file, self._notes = folder / f"{stem}.onnx", folder / f"{stem}.json"
         found = self.file.exists() and self._notes.exists()
         self.facts: dict[str, Any] = json.loads(self._notes.read_text()) if found else {}

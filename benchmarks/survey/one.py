@@ -24,14 +24,15 @@ from autotune.graph.onnx_nodes import NodeError
 from autotune.network.bound import bound_seconds
 from autotune.network.build import make_feeds, write_network
 from autotune.network.check import TOLERANCE
-from autotune.network.comparison import Check, errors_of, judged
-from autotune.network.deploy import FOLDER, limits_of
+from autotune.network.comparison import Check, against_float64, errors_of
+from autotune.network.deploy import FOLDER
 from autotune.network.load import Network, load_network
 from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved, of_turns
 from autotune.network.schedules import Schedules
 from autotune.network.timing import Timing
 from autotune.run.resolve import settings_of
 from autotune.run.run import run
+from autotune.run.workloads import limits_of
 from autotune.tuning.settings import Settings
 from benchmarks.survey.process import Facts, within
 from measure.host import cores_for
@@ -190,7 +191,7 @@ def agreement(
         return {"right": None, "note": f"outputs must be finite and of several values, but {empty[0]} is not"}
     check = Check(peer or "the model in float64", errors_of(found, wanted))
     if check.max_error > TOLERANCE and peer is not None:
-        check = judged(check, network.model, feeds, found, wanted)
+        check = against_float64(check, network.model, feeds, found, wanted)
     return {
         "right": check.max_error <= TOLERANCE,
         "reference": check.reference,

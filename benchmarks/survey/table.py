@@ -49,8 +49,8 @@ def survey(document: Mapping[str, Any]) -> str:
     parts = []
     for (cpu, threads, trials), rows in sorted(groups.items(), key=lambda item: item[0]):
         commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
-        told = f"**{cpu}**, {threads} threads, {trials} trials{f' (commit {commits})' if commits else ''}."
-        parts += [f"{told} {summary(rows)}", _lines(rows)]
+        title = f"**{cpu}**, {threads} threads, {trials} trials{f' (commit {commits})' if commits else ''}."
+        parts += [f"{title} {summary(rows)}", _lines(rows)]
     return "\n\n".join(parts)
 
 

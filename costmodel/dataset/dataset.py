@@ -26,7 +26,6 @@ from search_space.schedule.trace import Trace
 from search_space.workloads import Workload
 
 Rows = NDArray[np.int64]
-ORIGINS = ("random", "search")
 SHIPPED = "shipped"
 """Names the dataset that comes with the package, where a folder is wanted."""
 _SHIPPED = Path(__file__).parent / "measured"

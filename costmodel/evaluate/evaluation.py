@@ -197,7 +197,10 @@ def _members(tasks: Sequence[TaskScores], networks: Sequence[str]) -> dict[str, 
 
 
 def _top(members: Sequence[tuple[float, TaskScores]], k: int) -> float:
-    """Top-k score, see `metrics.top_k_score`."""
+    """How near a network comes to its best when each task measures its k best-predicted programs alone (TenSet).
+
+    Sum over tasks of weight x least seconds, over the same sum with the least seconds among the k.
+    """
     ideal = sum(weight * one.best for weight, one in members)
     return ideal / sum(weight * one.found[k] for weight, one in members)
 

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from costmodel.features.spans import Spans, step
 from costmodel.features.statement import Access, Loop, Statement
+from search_space.dtypes import NARROW
 from search_space.ir.columns import Columns
 from search_space.ir.expr import dtype_bytes, variables
 from search_space.ir.tape import Value
@@ -106,7 +107,8 @@ class Nest:
     def footprint(self, access: Access) -> list[Value]:
         """Bytes touched, in whole cache lines, by level.
 
-        At most the lines of each row (the last dimension) by itself, and at most all lines from first to last.
+        At most the lines of each row (the last dimension; of pairs the last two) by itself, and at most all lines from
+        first to last.
         """
         size = dtype_bytes(access.buffer.dtype)
         dims = self.dims(access)
@@ -116,9 +118,11 @@ class Nest:
             hull = self.tape.total(d[1][i] * s for d, s in zip(dims, strides, strict=True)) + 1
             hull = _lines(hull * size) * LINE
             if dims:
-                count, width = dims[-1][0][i], dims[-1][1][i]
+                count, width, others = dims[-1][0][i], dims[-1][1][i], dims[:-1]
+                if others and in_pairs(access):
+                    count, width, others = count * others[-1][0][i], others[-1][1][i] * 2 + width, others[:-1]
                 row = _lines((width + 1) * size).least(count) * LINE
-                hull = hull.least(self.tape.product(d[0][i] for d in dims[:-1]) * row)
+                hull = hull.least(self.tape.product(d[0][i] for d in others) * row)
             out.append(hull)
         return out
 
@@ -146,6 +150,12 @@ class Nest:
         for i, extent in enumerate(self.level_extents):
             out.append((extent <= 1).otherwise(out[-1], brought[i]))
         return out
+
+
+def in_pairs(access: Access) -> bool:
+    """Whether pairs of 16-bit floats are the last dimension: a row of them is one with the dimension before it."""
+    last = access.buffer.shape[-1]
+    return access.buffer.dtype in NARROW and last.is_const and bool(last.value == 2)
 
 
 def _lines(size: Value) -> Value:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from costmodel.models.base import Scores, UncertainModel
 from costmodel.models.program_model import ProgramModel, Rows
+from costmodel.models.threads import one_thread
 from costmodel.models.tunable import Range, Tunable
 
 CLIP = 6.0
@@ -49,8 +50,6 @@ class GaussianProcessModel(ProgramModel, UncertainModel):
         from sklearn.gaussian_process import GaussianProcessRegressor
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-        from costmodel.models.threads import one_thread
-
         points, middle = np.clip(rows, -CLIP, CLIP).astype(np.float32), float(target.mean())
         chosen = np.random.default_rng(self.seed).permutation(len(points))[: self.sample]
         guess = self.length * np.sqrt(points.shape[1])
@@ -74,8 +73,6 @@ class GaussianProcessModel(ProgramModel, UncertainModel):
 
     def prepare(self, learned: dict[str, Any]) -> None:
         """Solves for the weights of the points."""
-        from costmodel.models.threads import one_thread
-
         self._points = learned["points"].astype(np.float64)
         self._squares = (self._points**2).sum(axis=1)
         with one_thread():

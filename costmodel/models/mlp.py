@@ -10,6 +10,7 @@ import numpy as np
 
 from costmodel.models.base import Scores
 from costmodel.models.program_model import ProgramModel, Rows
+from costmodel.models.threads import one_thread
 from costmodel.models.tunable import Range, Tunable
 
 CLIP = 6.0
@@ -55,8 +56,6 @@ class MLPModel(ProgramModel):
         """See `ProgramModel.learn`; every program weighs the same."""
         from sklearn.exceptions import ConvergenceWarning
         from sklearn.neural_network import MLPRegressor
-
-        from costmodel.models.threads import one_thread
 
         middle, width = float(target.mean()), max(float(target.std()), 1e-3)
         network = MLPRegressor(

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from costmodel.models.base import CostModel
 from costmodel.models.errors import ModelError
 from costmodel.models.saving import check_saving
 from search_space.extras import require
+from search_space.operators.checks import choice, nearest
 from search_space.own import attribute, is_own, place_of
 
 MODELS: dict[str, str] = {
@@ -44,19 +44,15 @@ def get(name: str) -> type[CostModel]:
     Raises:
         ModelError: no model has it; names the nearest one.
     """
-    if name in MODELS:
-        module, _, attribute = MODELS[name].partition(":")
-        kind: type[CostModel] = getattr(importlib.import_module(module), attribute)
-        return kind
     if is_own(name):
         place = place_of(name)
         if place not in _OWN:
             _OWN[place] = _own(name)
         return _OWN[place]
-    raise ModelError(
-        f"`cost_model` must be one of {', '.join(MODELS)}, or module:Class, "
-        f"but got cost_model={name!r}{_nearest(name, MODELS)}"
-    )
+    chosen = MODELS[choice("cost_model", name, MODELS, ", or module:Class", ModelError)]
+    module, _, attribute = chosen.partition(":")
+    kind: type[CostModel] = getattr(importlib.import_module(module), attribute)
+    return kind
 
 
 def name_of(kind: str | type[CostModel]) -> str:
@@ -92,7 +88,7 @@ def make(name: str, options: Mapping[str, Any], seed: int) -> CostModel:
         if option not in parameters:
             raise ModelError(
                 f"`{name}` must have options among {', '.join(parameters) or 'none'}, "
-                f"but got {option!r}{_nearest(option, parameters)}"
+                f"but got {option!r}{nearest(option, parameters)}"
             )
     for option, value in options.items():
         _check_type(option, value, parameters[option].default if option in parameters else None)
@@ -155,11 +151,6 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _texts(inner)
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    near = get_close_matches(name, list(names), 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _own(name: str) -> type[CostModel]:

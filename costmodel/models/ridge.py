@@ -9,6 +9,7 @@ import numpy as np
 
 from costmodel.models.base import Scores
 from costmodel.models.program_model import ProgramModel, Rows
+from costmodel.models.threads import one_thread
 from costmodel.models.tunable import Range, Tunable
 
 
@@ -39,8 +40,6 @@ class RidgeModel(ProgramModel):
     def learn(self, rows: Rows, target: Scores, weight: Scores) -> dict[str, Any]:
         """See `ProgramModel.learn`."""
         from sklearn.linear_model import Ridge
-
-        from costmodel.models.threads import one_thread
 
         with one_thread():
             found = Ridge(alpha=self.penalty * len(rows), solver="cholesky").fit(rows, target, weight)

@@ -17,6 +17,7 @@ from costmodel.features.groups import COUNTS
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features, SourceTask, Task
 from search_space.hardware import Hardware
+from search_space.operators.checks import choice
 
 KNOTS = 33
 """Quantiles at which distributions are compared."""
@@ -218,6 +219,4 @@ def get(name: str) -> type[Any]:
     Raises:
         TransferError: there is none.
     """
-    if name not in ALIGNMENTS:
-        raise TransferError(f"`align` must be one of {', '.join(ALIGNMENTS)}, but got align={name!r}")
-    return ALIGNMENTS[name]
+    return ALIGNMENTS[choice("align", name, ALIGNMENTS, error=TransferError)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from costmodel.transfer.base import Known
 from costmodel.transfer.errors import TransferError
 from costmodel.transfer.tasks import Features
 from costmodel.transfer.trees import Column, Growth, by_length, kriged, refitted
+from search_space.operators.checks import choice
 
 AUTO = "auto"
 """Stands for the method that suits the source's model, see `chosen`."""
@@ -295,8 +295,4 @@ def get(name: str) -> type[Method]:
     Raises:
         TransferError: there is none; names the nearest.
     """
-    if name not in METHODS:
-        near = get_close_matches(name, METHODS, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise TransferError(f"`method` must be one of {', '.join(METHODS)}, but got method={name!r}{hint}")
-    return METHODS[name]
+    return METHODS[choice("method", name, METHODS, error=TransferError)]

@@ -37,7 +37,7 @@ class Options:
             wrote; or what was opened of one.
         method: a name of `methods.METHODS`; `auto`: `kriging` where the source's model is made of boosted trees, else
             `residual`.
-        method_options: of the method.
+        options: of the method.
         model: of the source's programs, a name of `costmodel.models.registry`; a saved model has its own.
         model_options: of that.
         align: a name of `align.ALIGNMENTS`; a saved model has its own.
@@ -49,7 +49,7 @@ class Options:
 
     source: str | Source
     method: str = methods.AUTO
-    method_options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     model: str = "lightgbm_lambdarank"
     model_options: Mapping[str, Any] = field(default_factory=dict)
     align: str = "none"
@@ -143,7 +143,7 @@ class Source:
         known = Known(base, task, used, weights)
         name = methods.chosen(options.method, base.model)
         try:
-            method = methods.get(name)(known, seed, **options.method_options)
+            method = methods.get(name)(known, seed, **options.options)
         except TypeError as error:
             raise TransferError(f"`{name}` must have options that it takes, but {error}") from None
         return Transfer(method, name, self.name, Guard() if options.guard else None)

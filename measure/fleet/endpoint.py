@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from measure.blocking_worker import Answer
 from measure.pool import Trial
+from measure.supervisor import Answer
 
 
 class EndpointLost(Exception):

@@ -1,4 +1,4 @@
-"""Builder and device on the host of the program that uses them: disposable child processes, called from threads.
+"""Builder and device on the host of the program that uses them: disposable child processes.
 
 Builds hold the host's lock in its shared mode, timings of an exclusive device in its exclusive mode, so that they keep
 out of the way of other programs on the host, too.
@@ -7,65 +7,129 @@ out of the way of other programs on the host, too.
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
-import queue
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Literal
 
-from measure.blocking_worker import Answer, BlockingWorker, Cancelled
 from measure.errors import PoolError
 from measure.fleet.endpoint import EndpointLost
 from measure.fleet.scheduler import Fleet
-from measure.host import allowed_cores, describe_host, machine_name
+from measure.host import allowed_cores, cores_for, describe_host, machine_name
 from measure.hostlock import HostLock
 from measure.pool import Trial
 from measure.settings import LocalSettings
+from measure.supervisor import Answer, Supervisor
 from targets import registry
 
-_POLL = 0.2
-"""Seconds of waiting for the host's lock after which a cancelled call is noticed."""
-
-T = TypeVar("T")
+_POLL = 0.005
+"""Seconds between two looks at the host's lock while others hold it."""
 
 
-class _Calls:
-    """Blocking calls from coroutines: one thread a slot; a call that is cancelled finds out and ends soon."""
+class LocalEndpoint:
+    """Child processes of one role, which work at once, holding the host's lock.
 
-    def __init__(self, name: str, slots: int) -> None:
-        self._name = name
-        self._threads = ThreadPoolExecutor(slots, thread_name_prefix=name)
-        self._closing = threading.Event()
+    Args:
+        role: of the children.
+        slots: of them.
+        settings: executor, limits of time and memory, the file of the host's lock.
+        name: unique in the fleet.
+        targets: names of targets.
+        phase: in which the lock is held, see `HostLock.acquire`; None: not at all.
+        bound: whether children end with the thread that starts them, however it ends; else with their socket.
 
-    async def call(self, work: Callable[[Callable[[], bool]], T]) -> T:
-        """Result of `work`, which asks its argument now and then whether it is still wanted."""
-        if self._closing.is_set():
-            raise EndpointLost(f"{self._name} must be open to work, but got closed=True")
-        unwanted = threading.Event()
-        future = self._threads.submit(work, lambda: unwanted.is_set() or self._closing.is_set())
+    Attributes:
+        workers: of the children.
+        settings, name, host, targets: see there, and `measure.fleet.endpoint`.
+    """
+
+    def __init__(
+        self,
+        role: Literal["build", "run"],
+        slots: int,
+        settings: LocalSettings | None,
+        name: str,
+        targets: frozenset[str],
+        phase: Literal["build", "time"] | None,
+        bound: bool = True,
+    ) -> None:
+        self.settings = settings or LocalSettings()
+        self.host = machine_name()
+        self.name, self.targets, self._phase = name, targets, phase
+        self.workers = [Supervisor(role, self.settings, os.getpid() if bound else None) for _ in range(slots)]
+        self._idle = self.workers[::-1]
+        self._room = asyncio.Semaphore(slots)  # what was cancelled may still be ending
+        self._lock = HostLock(self.settings.host_lock)
+        self._working: set[asyncio.Task[Any]] = set()
+        self._holding = 0
+        self._closed = False
+
+    async def work(self, use: Callable[[Supervisor], Awaitable[Answer]]) -> Answer:
+        """Lets `use` have a worker for itself, and the host as far as that matters.
+
+        Raises:
+            EndpointLost: the endpoint was closed.
+            PoolError: no child process can be started.
+        """
+        self._check_open()
+        task = asyncio.current_task()
+        assert task is not None
+        self._working.add(task)
         try:
-            return await asyncio.wrap_future(future)
-        except Cancelled:
-            raise EndpointLost(f"{self._name} was closed") from None
+            async with self._room:
+                worker = self._idle.pop()
+                try:
+                    await self._hold()
+                    return await use(worker)
+                finally:
+                    self._idle.append(worker)
+                    self._release()
+        except asyncio.CancelledError:
+            if not self._closed:
+                raise
+            task.uncancel()
+            raise EndpointLost(f"{self.name} was closed") from None
         finally:
-            unwanted.set()
+            self._working.discard(task)
 
     async def close(self) -> None:
-        """Ends what is under way."""
-        self._closing.set()
-        await asyncio.to_thread(self._threads.shutdown)
+        """Ends the children, with what they do; may be called twice."""
+        self._closed = True
+        for task in self._working:
+            task.cancel()
+        for _ in self.workers:
+            await self._room.acquire()
+        for worker in self.workers:
+            worker.retire()
+            self._room.release()
+        self._lock.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EndpointLost(f"{self.name} must be open to work, but got closed=True")
+
+    async def _hold(self) -> None:
+        self._holding += 1
+        while self._phase is not None and not self._lock.acquire(self._phase, 0.0):
+            await asyncio.sleep(_POLL)
+
+    def _release(self) -> None:
+        self._holding -= 1
+        if not self._holding:
+            self._lock.release()
 
 
-class LocalBuilder:
+class LocalBuilder(LocalEndpoint):
     """Builds trials on this host, for every target that is registered.
 
     Args:
-        slots: builds at a time; None: one a core.
+        slots: builds at a time; None: as the settings say, or one a core.
         settings: executor, limits of time and memory, the file of the host's lock.
         name: unique in the fleet.
         targets: names of targets; None: all of `targets.registry`.
+        device: whose process comes up beside the first builds.
+        bound: see `LocalEndpoint`.
 
     Attributes:
         name, host, targets, slots: see `measure.fleet.endpoint.Builder`.
@@ -77,45 +141,31 @@ class LocalBuilder:
         settings: LocalSettings | None = None,
         name: str = "",
         targets: frozenset[str] | None = None,
+        device: HostDevice | None = None,
+        bound: bool = True,
     ) -> None:
-        self.settings = settings or LocalSettings()
-        self.host = machine_name()
-        self.name = name or f"builder on {platform.node()}"
-        self.targets = frozenset(registry.TARGETS) if targets is None else targets
-        self.slots = slots or self.settings.builders or len(allowed_cores())
-        self._calls = _Calls(self.name, self.slots)
-        self._idle: queue.SimpleQueue[tuple[BlockingWorker, HostLock]] = queue.SimpleQueue()  # as many as threads
-        self._places = [
-            (BlockingWorker("build", self.settings), HostLock(self.settings.host_lock)) for _ in range(self.slots)
-        ]
-        for place in self._places:
-            self._idle.put(place)
+        settings = settings or LocalSettings()
+        self.slots = slots or settings.builders or len(allowed_cores())
+        self._device = device
+        name = name or f"builder on {platform.node()}"
+        super().__init__("build", self.slots, settings, name, targets or frozenset(registry.TARGETS), "build", bound)
+
+    def warm_up(self) -> bool:
+        """Starts the children if the host's lock is free, which is held from then on, until something is built."""
+        free = self._lock.acquire("build", 0.0)
+        for worker in self.workers if free else ():
+            worker.start()
+        return free
 
     async def build(self, trial: Trial) -> Answer:
-        """Compiles a trial; the answer's blob is the module.
+        """Compiles a trial; see the protocol and `work`."""
 
-        Raises:
-            EndpointLost: the builder was closed.
-            PoolError: no child process can be started.
-        """
+        async def use(worker: Supervisor) -> Answer:
+            if self._device is not None:
+                self._device.come_up(trial.threads)
+            return await worker.build(trial)
 
-        def work(unwanted: Callable[[], bool]) -> Answer:
-            worker, lock = place = self._idle.get()
-            try:
-                _hold(lock, "build", unwanted)
-                return worker.build(trial, unwanted)
-            finally:
-                lock.release()
-                self._idle.put(place)
-
-        return await self._calls.call(work)
-
-    async def close(self) -> None:
-        """Ends the children; may be called twice."""
-        await self._calls.close()
-        for worker, lock in self._places:
-            worker.close()
-            lock.close()
+        return await self.work(use)
 
 
 class LocalBuilders:
@@ -137,8 +187,48 @@ class LocalBuilders:
             await asyncio.sleep(1.0)
 
 
-class LocalDevice:
-    """Runs built trials on this host.
+class HostDevice(LocalEndpoint):
+    """Runs built trials on this host, each on its own target.
+
+    Args:
+        settings: executor, timing, limits of time and memory, the file of the host's lock.
+        name: unique in the fleet.
+        targets: names of targets.
+        phase, bound: see `LocalEndpoint`.
+
+    Attributes:
+        name, host, targets, exclusive, description: see `measure.fleet.endpoint.Device`.
+    """
+
+    def __init__(
+        self,
+        settings: LocalSettings | None,
+        name: str,
+        targets: frozenset[str],
+        phase: Literal["build", "time"] | None = "time",
+        bound: bool = True,
+    ) -> None:
+        super().__init__("run", 1, settings, name, targets, phase, bound)
+        self.exclusive = phase == "time"
+        self.description: Mapping[str, Any] = {}
+
+    def come_up(self, threads: int) -> None:
+        """Has a child process at hand, on the cores for so many threads if there is none yet."""
+        (worker,) = self.workers
+        if worker.pid is None:
+            worker.start(cores_for(threads))
+
+    async def run(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
+        """Checks and times a built trial; see the protocol and `work`."""
+        return await self.work(lambda worker: worker.run(self.own(trial), module, best_seconds))
+
+    def own(self, trial: Trial) -> Trial:
+        """The trial as it is run here."""
+        return trial
+
+
+class LocalDevice(HostDevice):
+    """Runs built trials on this host, on one target, whatever variant of it they say.
 
     Args:
         spec: the target, as `targets.registry.get` takes it.
@@ -158,15 +248,9 @@ class LocalDevice:
         target = registry.get(spec)
         if why := target.unavailable():
             raise PoolError(why)
-        self.settings = settings or LocalSettings()
-        self.host = machine_name()
-        self.name = name or f"{spec} on {platform.node()}"
-        self.targets = frozenset({spec.partition(":")[0]})
-        self.exclusive = not target.simulated
-        self.description: Mapping[str, Any] = {**describe_host(), "device": self.name, "target": spec}
-        self._calls = _Calls(self.name, 1)
-        self._worker = BlockingWorker("run", self.settings)
-        self._lock = HostLock(self.settings.host_lock)
+        name, targets = name or f"{spec} on {platform.node()}", frozenset({spec.partition(":")[0]})
+        super().__init__(settings, name, targets, None if target.simulated else "time")
+        self.description = {**describe_host(), "device": self.name, "target": spec}
 
     async def start(self) -> None:
         """Has a child process at hand.
@@ -174,47 +258,9 @@ class LocalDevice:
         Raises:
             EndpointLost: the device was closed.
         """
-        await self._calls.call(lambda unwanted: self._worker.start())
-
-    async def run(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
-        """Checks and times a built trial, on this device's own target, whatever variant the trial says.
-
-        Raises:
-            EndpointLost: the device was closed.
-            PoolError: no child process can be started.
-        """
-        own = self.own(trial)
-        return await self.work(lambda worker, unwanted: worker.run(own, module, best_seconds, unwanted))
+        self._check_open()
+        self.workers[0].start()
 
     def own(self, trial: Trial) -> Trial:
         """The trial for this device's target."""
         return replace(trial, target=self.spec)
-
-    async def work(self, use: Callable[[BlockingWorker, Callable[[], bool]], Answer]) -> Answer:
-        """Lets `use` have the worker for itself, and the host where that matters.
-
-        Args:
-            use: is called in a thread with the worker, and with what says whether the call is unwanted by now.
-        """
-
-        def work(unwanted: Callable[[], bool]) -> Answer:
-            try:
-                if self.exclusive:
-                    _hold(self._lock, "time", unwanted)
-                return use(self._worker, unwanted)
-            finally:
-                self._lock.release()
-
-        return await self._calls.call(work)
-
-    async def close(self) -> None:
-        """Ends the child; may be called twice."""
-        await self._calls.close()
-        self._worker.close()
-        self._lock.close()
-
-
-def _hold(lock: HostLock, phase: str, unwanted: Callable[[], bool]) -> None:
-    while not lock.acquire(phase, _POLL):
-        if unwanted():
-            raise Cancelled

@@ -8,24 +8,37 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from measure.fleet.endpoint import Builder, Device
-from measure.supervisor import Job
+from measure.pool import Trial
 
 Phase = Literal["shared", "alone"]
 
 
 @dataclass(eq=False)
-class Work(Job):
+class Work:
     """A trial on its way through the fleet.
 
     Attributes:
+        index: place in the order of submission.
+        trial: the trial.
+        target: name by which endpoints say that they take it; of the trial's target, without its variant, if empty.
+        module: machine code, once built.
+        build_span: start and end of the build, monotonic seconds.
         losses: machines that were gone before they answered.
         forgotten: whoever asked for it does not want it any more.
         begun: when an endpoint was last given it, see `measure.fleet.validation.now`.
     """
 
+    index: int
+    trial: Trial
+    target: str = ""
+    module: bytes = b""
+    build_span: tuple[float, float] | None = None
     losses: int = 0
     forgotten: bool = False
     begun: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.target = self.target or self.trial.target.partition(":")[0]
 
 
 class Host:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from measure.errors import PoolError, failure
 from measure.fleet.members import Work
 from measure.fleet.scheduler import Fleet, FleetSettings, Provider
+from measure.fleet.validation import Judge, validated
 from measure.notices import notice_if_slow
 from measure.pool import MeasurePool, Trial, TrialResult
 
@@ -31,12 +33,17 @@ class FleetPool(MeasurePool):
     Args:
         providers: bring builders and devices.
         settings: see there.
+        judge: makes results of answers, see `measure.fleet.validation`.
     """
 
-    def __init__(self, providers: Sequence[Provider], settings: FleetSettings | None = None) -> None:
+    _target = ""  # of all trials, as endpoints see them; empty: each trial's own
+
+    def __init__(
+        self, providers: Sequence[Provider], settings: FleetSettings | None = None, judge: Judge = validated
+    ) -> None:
         self.providers = tuple(providers)
         self.settings = settings or FleetSettings()
-        self._fleet = Fleet(self.settings, self._take, self._fail)
+        self._fleet = Fleet(self.settings, self._take, self._fail, judge)
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._thread: threading.Thread | None = None
@@ -61,7 +68,7 @@ class FleetPool(MeasurePool):
         if self._closed:
             raise PoolError("`submit` must be called on an open pool, but got closed=True")
         self._raise_failure()
-        works = [Work(self._submitted + place, trial) for place, trial in enumerate(trials)]
+        works = [Work(self._submitted + place, trial, self._target) for place, trial in enumerate(trials)]
         self._submitted += len(works)
         with self._changed:
             self._outstanding += len(works)
@@ -84,8 +91,8 @@ class FleetPool(MeasurePool):
         Raises:
             PoolError: the fleet cannot go on, and all results that there were have been returned.
         """
+        self._wait(timeout)
         with self._changed:
-            self._changed.wait_for(lambda: self._done or self._failure or not self._outstanding, timeout)
             done, self._done = self._done, []
             self._outstanding -= len(done)
         if not done and self._outstanding:
@@ -94,31 +101,46 @@ class FleetPool(MeasurePool):
 
     def cancel(self) -> None:
         """Forgets what is not finished; the endpoints stop it."""
-        self._call(self._cancel)
+        if self._outstanding and not self._closed:
+            self._finish(self._cancel())
 
     def close(self) -> None:
         """Ends providers and endpoints, and the loop's thread; may be called twice."""
         if self._closed:
             return
         self._closed = True
-        if self._thread is None:
-            self._loop.close()
-        else:
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            limit = 3 * self.settings.close_timeout  # providers, endpoints, blocking calls
-            with notice_if_slow(f"waiting for the machines of the fleet to end, at most {limit:g} s"):
-                self._thread.join(limit)
-            if self._thread.is_alive():
-                log.warning("the fleet did not end within %g s; what it waits for is left alone", limit)
+        limit = 3 * self.settings.close_timeout  # providers, endpoints, blocking calls
+        with notice_if_slow(f"waiting for the machines of the fleet to end, at most {limit:g} s"):
+            self._end(limit)
         with self._changed:
             self._done.clear()
             self._outstanding = 0
             self._changed.notify_all()
 
+    # How the loop is driven: here by a thread of its own
+
     def _start(self) -> None:
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._serve, name="fleet", daemon=True)
             self._thread.start()
+
+    def _wait(self, timeout: float | None) -> None:
+        """Waits until `results` has something to say, at most `timeout` seconds."""
+        with self._changed:
+            self._changed.wait_for(self._has_news, timeout)
+
+    def _has_news(self) -> bool:
+        return bool(self._done or self._failure or not self._outstanding)
+
+    def _end(self, limit: float) -> None:
+        """Ends the loop within `limit` seconds, and whatever lives in it."""
+        if self._thread is None:
+            self._loop.close()
+            return
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(limit)
+        if self._thread.is_alive():
+            log.warning("the fleet did not end within %g s; what it waits for is left alone", limit)
 
     def _serve(self) -> None:
         """The thread's work: the loop, until the pool is closed."""
@@ -135,24 +157,13 @@ class FleetPool(MeasurePool):
             await self._stopping.wait()
         await self._fleet.close()
 
-    def _call(self, function: Callable[[], None]) -> None:
-        """Calls a function in the loop and waits until it is done."""
-        if self._thread is None or self._closed:
-            return
-        done: Future[None] = Future()
+    def _finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Lets the loop do something, and waits until it is done."""
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-        def call() -> None:
-            try:
-                function()
-            except BaseException as error:
-                done.set_exception(error)
-            else:
-                done.set_result(None)
+    # What happens in the loop
 
-        self._loop.call_soon_threadsafe(call)
-        done.result()
-
-    def _cancel(self) -> None:
+    async def _cancel(self) -> None:
         self._flush()
         self._fleet.cancel()
         with self._changed:

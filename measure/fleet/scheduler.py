@@ -1,7 +1,7 @@
 """The scheduler of a fleet: gives trials to builders and devices that come and go, until each trial has its result.
 
-One asyncio loop does it all, so there are no locks: whatever happens (trials come in, an endpoint joins, answers or is
-lost) changes the tables and wakes `_start_work`, which starts whatever can be started.
+One asyncio loop does it all, whichever thread runs it, so there are no locks: whatever happens (trials come in, an
+endpoint joins, answers or is lost) changes the tables and wakes `_start_work`, which starts whatever can be started.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from measure.best import BestLatencies
-from measure.blocking_worker import Answer
 from measure.errors import ErrorClass, OutcomeError, PoolError, failure
 from measure.fleet.endpoint import Builder, Device, EndpointLost, EndpointRefused
 from measure.fleet.members import Host, Member, Work, member_of
-from measure.fleet.validation import now, validated
+from measure.fleet.validation import Judge, now, result_of, validated
 from measure.host import machine_name
 from measure.notices import NOTICE_SECONDS
 from measure.outcome import MOST_TEXT
 from measure.pool import TrialResult
-from measure.supervisor import result_of
+from measure.supervisor import Answer
 
 log = logging.getLogger(__name__)
 
@@ -72,16 +71,21 @@ class Fleet:
         settings: see there.
         report: is called with every result, once for each trial.
         fail: is called with why the fleet cannot go on.
+        judge: makes a result of an endpoint's answer, see `measure.fleet.validation`.
 
     Attributes:
         capacity: trials that keep it busy; 1 where all devices are timed on this very machine, as search would disturb.
     """
 
     def __init__(
-        self, settings: FleetSettings, report: Callable[[TrialResult], None], fail: Callable[[PoolError], None]
+        self,
+        settings: FleetSettings,
+        report: Callable[[TrialResult], None],
+        fail: Callable[[PoolError], None],
+        judge: Judge = validated,
     ) -> None:
         self.settings = settings
-        self._report, self._fail = report, fail
+        self._report, self._fail, self._judge = report, fail, judge
         self._members: dict[Builder | Device, Member] = {}
         self._names: set[str] = set()
         self._refused: set[str] = set()  # names
@@ -141,10 +145,12 @@ class Fleet:
         self._withdraw(member)
         self._changed = True
         member.gone.set()
-        for task in member.tasks:
-            task.cancel()
+        for pending in member.tasks:
+            pending.cancel()
         self._forget_host(endpoint.host)
-        self._in_background(self._close_endpoint(endpoint))
+        task = asyncio.get_running_loop().create_task(self._close_endpoint(endpoint))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
         self._wake()
 
     async def left(self, endpoint: Builder | Device) -> None:
@@ -172,8 +178,8 @@ class Fleet:
         """Takes trials in."""
         before = self.wanted
         for work in works:
-            self._waiting[_target(work)].append(work)
-            self.wanted |= {_target(work)}
+            self._waiting[work.target].append(work)
+            self.wanted |= {work.target}
         if self.wanted != before:
             self._news.set()
             self._news = asyncio.Event()
@@ -193,6 +199,11 @@ class Fleet:
                 work.forgotten = True
                 task.cancel()
         self._watch()
+
+    async def settled(self) -> None:
+        """Waits until endpoints are done with what they have."""
+        if tasks := [task for member in self._busy for task in member.tasks]:
+            await asyncio.wait(tasks)
 
     async def close(self) -> None:
         """Ends providers and endpoints."""
@@ -216,7 +227,7 @@ class Fleet:
     def _begin(self, member: Member, work: Work) -> None:
         """Gives a trial to an endpoint."""
         if member.builds:
-            self._building[_target(work)] += 1
+            self._building[work.target] += 1
             coroutine = cast(Builder, member.endpoint).build(work.trial)
         else:
             device = cast(Device, member.endpoint)
@@ -238,7 +249,7 @@ class Fleet:
         """Takes note that an endpoint is done with a trial, one way or another."""
         work = member.tasks.pop(task)
         if member.builds:
-            self._building[_target(work)] -= 1
+            self._building[work.target] -= 1
         member.host.alone -= member.alone
         member.host.shared -= not member.alone
         if not member.tasks:
@@ -248,17 +259,19 @@ class Fleet:
         if not member.gone.is_set():
             self._offer(member)
         self._forget_host(member.endpoint.host)
-        self._wake()
         try:
             self._settle(member, work, task)
         except Exception as error:  # an answer that is none; in a callback it would go unseen
-            self._broken(member, error)
+            self._give_up(failure(f"{member} must answer or be lost", error))
+        if not (self._woken or self._closed):
+            self._woken_up()  # at once: each turn of the loop costs as much
 
     def _settle(self, member: Member, work: Work, task: asyncio.Task[Answer]) -> None:
         """Makes of an endpoint's answer what comes next for the trial."""
         error = None if task.cancelled() else task.exception()
-        if task.cancelled() or (member.gone.is_set() and isinstance(error, (EndpointLost, PoolError))):
-            self._lost(member, work, str(error or "it was taken out of the fleet"))
+        gone = member.gone.is_set() and isinstance(error, (EndpointLost, PoolError))
+        if task.cancelled() or gone or isinstance(error, KeyboardInterrupt):  # which whoever runs the loop has seen
+            self._lost(member, work, str(error or "") or "it was taken out of the fleet")
         elif isinstance(error, EndpointRefused):
             self._refuse(member, work, str(error))
         elif isinstance(error, EndpointLost):
@@ -267,7 +280,7 @@ class Fleet:
         elif isinstance(error, PoolError):
             self._unfit(member, work, error)
         elif isinstance(error, Exception):
-            self._broken(member, error)
+            self._give_up(failure(f"{member} must answer or be lost", error))
         elif error is not None:
             raise error
         elif not work.forgotten:
@@ -275,15 +288,15 @@ class Fleet:
 
     def _answered(self, member: Member, work: Work, answer: Answer) -> None:
         try:
-            result = validated(member, work, answer, now() - work.begun)
+            result = self._judge(member, work, answer, now() - work.begun)
         except OutcomeError as error:
             self._refuse(member, work, str(error))
             return
         if result is None:
-            self._built[_target(work)].append(work)
-            return
-        self._best.add(result)
-        self._report(result)
+            self._built[work.target].append(work)
+        else:
+            self._best.add(result)
+            self._report(result)
 
     def _lost(self, member: Member, work: Work, why: str) -> None:
         """Queues a trial again, in front, unless it has cost too many machines."""
@@ -293,7 +306,7 @@ class Fleet:
         self._last_loss = f"{member} was lost: {why}"
         log.warning("%s, with trial %d", self._last_loss, work.index)
         if work.losses < LOSSES:
-            (self._waiting if member.builds else self._built)[_target(work)].appendleft(work)
+            (self._waiting if member.builds else self._built)[work.target].appendleft(work)
             return
         message = f"{work.losses} machines were lost with this trial; the last one: {member}: {why}"
         lost = {"error": ErrorClass.lost, "message": message[:MOST_TEXT]}
@@ -310,12 +323,10 @@ class Fleet:
         """An endpoint that cannot work leaves; if it was the last of its kind the user has to know."""
         self.leave(member.endpoint)
         others = [other for other in self._members.values() if other.builds == member.builds]
-        if not any(_target(work) in other.targets for other in others):
+        if not any(work.target in other.targets for other in others):
             self._give_up(error)
+            return
         self._lost(member, work, why or str(error))
-
-    def _broken(self, member: Member, error: Exception) -> None:
-        self._give_up(failure(f"{member} must answer or be lost", error))
 
     # What is next
 
@@ -480,11 +491,6 @@ class Fleet:
             self._give_up(failure("a provider must go on", error))
         self._wake()
 
-    def _in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
     async def _close_endpoint(self, endpoint: Builder | Device) -> None:
         try:
             await endpoint.close()
@@ -492,8 +498,3 @@ class Fleet:
             log.info("%s was gone before it was closed: %s", endpoint.name, error)
         except Exception:  # it has left: nothing depends on it any more, but the user may want to know
             log.warning("closing %s failed", endpoint.name, exc_info=True)
-
-
-def _target(work: Work) -> str:
-    """Name of a trial's target, without its variant."""
-    return work.trial.target.partition(":")[0]

@@ -1,25 +1,29 @@
-"""Validation of answers: what an endpoint says of a trial becomes a result, or the endpoint is refused.
+"""Results of answers: what an endpoint says of a trial is validated and becomes a result, or the endpoint is refused.
 
 An answer comes from a machine that may be broken, and over a network that may be anybody's. Here it is held against
 what any measurement must be (`measure.outcome`), what any machine can do (`measure.bounds`), and how long the call took
-by the clock of this process.
+by the clock of this process. An answer of this very machine is believed.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from measure.blocking_worker import Answer
 from measure.bounds import check_possible
 from measure.errors import ErrorClass, OutcomeError
 from measure.fleet.members import Member, Work
-from measure.outcome import read
+from measure.outcome import Outcome, read
 from measure.pool import TrialResult
-from measure.supervisor import result_of
+from measure.supervisor import Answer
 
 SLACK = 0.25
 """Seconds by which two clocks may disagree on a call, besides a hundredth of it."""
+
+Judge = Callable[[Member, Work, Answer, float], TrialResult | None]
+"""Makes a result of a member's answer, as `validated` does."""
 
 
 def now() -> float:
@@ -52,3 +56,42 @@ def validated(member: Member, work: Work, answer: Answer, wall: float) -> TrialR
         if member.alone and timed > longest:  # else it is a simulator's time
             raise OutcomeError(f"`latencies` must lie within a call of {wall:.3g} s, but add up to {timed:.3g} s")
     return result
+
+
+def believed(member: Member, work: Work, answer: Answer, wall: float) -> TrialResult | None:
+    """Like `validated`, of this very machine: records need not describe it, and nobody else can measure the trial.
+
+    What cannot be true is a failure of the trial: a kernel has spoiled its process, or the clock is none.
+    """
+    if member.builds and answer.error is ErrorClass.ok:
+        work.module, work.build_span = answer.blob, tuple(answer.header["span"])
+        return None
+    try:
+        return result_of(work, answer.header, member.builds)
+    except OutcomeError as wrong:
+        message = f"a measurement must be possible, but: {wrong}"
+        return result_of(work, {"error": ErrorClass.unknown, "message": message}, member.builds)
+
+
+def result_of(
+    work: Work, header: Mapping[str, Any], built: bool = False, host: Mapping[str, Any] | None = None
+) -> TrialResult:
+    """Result of a trial.
+
+    Args:
+        work: the trial.
+        header: of the last answer.
+        built: whether it ended in the build.
+        host: description of the device that ran it, where that is not this machine.
+
+    Raises:
+        OutcomeError: the answer says what no measurement gives.
+    """
+    said, span = read(header)
+    build_span, run_span = (span, None) if built else (work.build_span, span)
+    outcome = Outcome(**said, build_seconds=_length(build_span), run_seconds=_length(run_span), host=host or {})
+    return TrialResult(work.trial, work.index, outcome, build_span, run_span)
+
+
+def _length(span: tuple[float, float] | None) -> float:
+    return math.nan if span is None else span[1] - span[0]

@@ -1,24 +1,58 @@
-"""What runs in Ray's processes: a thin actor around a `BlockingWorker`, spoken to with frames of `measure.wire`."""
+"""What runs in Ray's processes: thin actors around endpoints, spoken to with frames of `measure.wire`."""
 
 from __future__ import annotations
 
+import asyncio
 import os
-import queue
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
-from measure.blocking_worker import BlockingWorker, Cancelled
 from measure.errors import PoolError
+from measure.fleet.endpoint import EndpointLost, EndpointRefused
+from measure.fleet.local import HostDevice, LocalBuilder
 from measure.host import allowed_cores, describe_host, machine_name
-from measure.hostlock import HostLock
 from measure.pool import Trial
 from measure.ray.settings import workplace_from_json
+from measure.supervisor import Answer
 from measure.wire import pack, unpack
 
-_PHASES: dict[str, str] = {"build": "build", "share": "build", "run": "time"}
+
+class Jobs:
+    """An actor's jobs under way, each with a number to cancel it by."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, asyncio.Task[Answer]] = {}
+
+    async def perform(self, job: int, work: Coroutine[Any, Any, Answer]) -> bytes:
+        """Does a job.
+
+        Returns:
+            Header and blob of the `Answer`; or `lost`, why the endpoint is gone; `refused`, why it is not believed;
+            `cancelled`; or `fault`, a sentence on why it cannot work.
+        """
+        self._running[job] = asyncio.create_task(work)
+        try:
+            answer = await self._running[job]
+        except asyncio.CancelledError:
+            return pack({"cancelled": True})
+        except EndpointRefused as error:
+            return pack({"refused": str(error)})
+        except EndpointLost as error:
+            return pack({"lost": str(error)})
+        except PoolError as error:
+            return pack({"fault": str(error)})
+        finally:
+            self._running.pop(job).cancel()
+        return pack(answer.header, answer.blob)
+
+    async def cancel(self, job: int) -> None:
+        """Stops a job, and kills what works on it."""
+        with suppress(KeyError):
+            self._running[job].cancel()
 
 
-class Actor:
+class Actor(Jobs):
     """Builds or runs trials, a few at a time, each in a disposable child process of its own.
 
     While a trial is built, or run on a simulator, the host's lock is held shared; while it is timed, alone.
@@ -33,52 +67,33 @@ class Actor:
     def __init__(
         self, role: Literal["build", "run", "share"], settings: Mapping[str, Any], slots: int = 1, number: int = 0
     ) -> None:
-        self._role, self._slots = role, slots
+        super().__init__()
         self._description = describe_host()
         if role == "share":
             cores = allowed_cores()
             os.sched_setaffinity(0, {cores[number % len(cores)]})
-        chosen = workplace_from_json(settings)
-        self._free: queue.SimpleQueue[tuple[BlockingWorker, HostLock]] = queue.SimpleQueue()
-        for _ in range(slots):
-            place = BlockingWorker("build" if role == "build" else "run", chosen)
-            self._free.put((place, HostLock(chosen.host_lock)))
-        self._cancelled: set[int] = set()
+        self._slots, chosen = slots, workplace_from_json(settings)
+        self._endpoint: LocalBuilder | HostDevice
+        if role == "build":
+            self._endpoint = LocalBuilder(slots, chosen)
+        else:
+            self._endpoint = HostDevice(chosen, role, frozenset(), "time" if role == "run" else "build")
 
-    def describe(self) -> dict[str, Any]:
+    async def describe(self) -> dict[str, Any]:
         """Which process and host this is, and a description for the records."""
         return {"pid": os.getpid(), "host": machine_name(), "slots": self._slots, "description": self._description}
 
-    def work(self, frame: bytes) -> bytes:
+    async def work(self, frame: bytes) -> bytes:
         """Builds or runs a trial.
 
         Args:
-            frame: header `job` (a number to cancel it by), `trial` and, for runs, `best_seconds`; blob: the module.
+            frame: header `job` (its number), `trial` and, for runs, `best_seconds`; blob: the module.
 
         Returns:
-            Header and blob of the `Answer`; or `cancelled`; or `fault`, a sentence on why no child can be started.
+            See `Jobs.perform`.
         """
         request, module = unpack(frame)
-        job, trial = request["job"], Trial.from_json(request["trial"])
-        place, lock = self._free.get()
-        try:
-            while not lock.acquire(_PHASES[self._role], 0.1):
-                if job in self._cancelled:
-                    raise Cancelled
-            if self._role == "build":
-                answer = place.build(trial, lambda: job in self._cancelled)
-            else:
-                answer = place.run(trial, module, request["best_seconds"], lambda: job in self._cancelled)
-        except Cancelled:
-            return pack({"cancelled": True})
-        except PoolError as error:
-            return pack({"fault": str(error)})
-        finally:
-            self._cancelled.discard(job)
-            lock.release()
-            self._free.put((place, lock))
-        return pack(answer.header, answer.blob)
-
-    def cancel(self, job: int) -> None:
-        """Kills the child that works on a job."""
-        self._cancelled.add(job)
+        trial = Trial.from_json(request["trial"])
+        if isinstance(self._endpoint, LocalBuilder):
+            return await self.perform(request["job"], self._endpoint.build(trial))
+        return await self.perform(request["job"], self._endpoint.run(trial, module, request["best_seconds"]))

@@ -10,10 +10,10 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from measure.blocking_worker import Answer
 from measure.errors import PoolError
 from measure.fleet.endpoint import EndpointLost, EndpointRefused
 from measure.pool import Trial
+from measure.supervisor import Answer
 from measure.wire import pack, unpack
 
 _JOBS = itertools.count()
@@ -84,13 +84,13 @@ class RayDevice(_ActorEndpoint):
         return await self._ask({"trial": trial.to_json(), "best_seconds": best_seconds}, module)
 
 
-class FrontedDevice(RayDevice):
-    """A device elsewhere that a Ray actor fronts, maybe with others.
+class ProxiedDevice(RayDevice):
+    """A device elsewhere that is reached through a Ray actor, maybe with others.
 
     Args:
         number: by which the actor knows it.
         facts: what the actor says of it.
-        actor: see `measure.ray.front`.
+        actor: see `measure.ray.proxy`.
     """
 
     def __init__(self, number: int, facts: Mapping[str, Any], actor: Any) -> None:
@@ -106,7 +106,7 @@ class FrontedDevice(RayDevice):
 
     async def run(self, trial: Trial, module: bytes, best_seconds: float | None) -> Answer:
         """Checks and times a built trial; see the protocol."""
-        header = {"guest": self.number, "trial": trial.to_json(), "best_seconds": best_seconds}
+        header = {"device": self.number, "trial": trial.to_json(), "best_seconds": best_seconds}
         return await self._ask(header, module)
 
     async def close(self) -> None:

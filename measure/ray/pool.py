@@ -10,7 +10,7 @@ from measure.errors import PoolError
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import FleetSettings
 from measure.ray.provider import RayProvider
-from measure.ray.settings import FrontSettings, RaySettings
+from measure.ray.settings import ProxySettings, RaySettings
 
 
 class RayPool(FleetPool):
@@ -19,7 +19,7 @@ class RayPool(FleetPool):
     Args:
         address: of a cluster, `auto` or `HOST:PORT`; None: a Ray is started on this host and ends with the pool.
         settings: of the actors.
-        front: RPC devices to run on, in place of the nodes' own devices; None: the nodes' own.
+        proxy: RPC devices to run on, in place of the nodes' own devices; None: the nodes' own.
         fleet: of their scheduler.
     """
 
@@ -27,10 +27,10 @@ class RayPool(FleetPool):
         self,
         address: str | None = None,
         settings: RaySettings | None = None,
-        front: FrontSettings | None = None,
+        proxy: ProxySettings | None = None,
         fleet: FleetSettings | None = None,
     ) -> None:
-        super().__init__([RayProvider(address, settings, front)], fleet)
+        super().__init__([RayProvider(address, settings, proxy)], fleet)
 
     def __enter__(self) -> Self:
         """Starts Ray, which takes seconds: the caller's preparations go on beside it."""
@@ -49,7 +49,7 @@ def ray_pool(
     """The pool of `ray`, `ray:ADDRESS`, `ray+rpc://...` or `ray:ADDRESS+rpc://...`.
 
     Args:
-        spec: ADDRESS is `auto` or `HOST:PORT` of a cluster; the RPC devices that actors front are named as in
+        spec: ADDRESS is `auto` or `HOST:PORT` of a cluster; the RPC devices behind actors are named as in
             `measure.rpc.settings.parse_addresses`.
         token_file: file with the token of the RPC devices.
         ca: PEM file of certificates that sign theirs; None: not encrypted.
@@ -63,7 +63,7 @@ def ray_pool(
     if name != "ray" or (colon and not _is_address(address)) or (plus and not addresses):
         rule = "ray[:ADDRESS][+rpc://HOST:PORT], ADDRESS being auto or HOST:PORT"
         raise ValueError(f"`pool` must be {rule}, but got pool={spec!r}")
-    return RayPool(address or None, front=_front(addresses, token_file, ca) if plus else None)
+    return RayPool(address or None, proxy=_proxy(addresses, token_file, ca) if plus else None)
 
 
 def _is_address(text: str) -> bool:
@@ -71,13 +71,13 @@ def _is_address(text: str) -> bool:
     return text == "auto" or (bool(host) and "/" not in host and port.isdecimal() and 0 < int(port) < 1 << 16)
 
 
-def _front(
+def _proxy(
     addresses: str, token_file: str | os.PathLike[str] | None, ca: str | os.PathLike[str] | None
-) -> FrontSettings:
+) -> ProxySettings:
     from measure.rpc.settings import RpcSettings, parse_addresses, read_certificates, read_token
 
     parse_addresses(addresses)
     if token_file is None:
         raise PoolError("`token_file` must name a file with the token of the RPC devices, but got token_file=None")
     settings = RpcSettings(read_token(token_file), None if ca is None else read_certificates(ca, "tls_ca"))
-    return FrontSettings(addresses, asdict(settings))
+    return ProxySettings(addresses, asdict(settings))

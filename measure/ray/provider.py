@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from measure.errors import PoolError
 from measure.ray.actors import Actor
 from measure.ray.cluster import connect
-from measure.ray.front import Front
-from measure.ray.resources import FRONT, demand_of, resource_of
-from measure.ray.settings import FrontSettings, RaySettings, workplace_to_json
+from measure.ray.proxy import ProxyActor
+from measure.ray.resources import RPC, demand_of, resource_of
+from measure.ray.settings import ProxySettings, RaySettings, workplace_to_json
 from targets import registry
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _RESTART = 0.5
 """Seconds before an actor that has died is made again."""
 _TRIES = 3
 """Actors that may die in a row without ever having come up."""
-_BUILDER, _FRONT = "builder", "front"
+_BUILDER, _PROXY = "builder", "proxy"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Post:
     Attributes:
         node: Ray's id of the node.
         address: of the node, for messages.
-        kind: the name of a target, `builder`, or `front`, which is on whatever node Ray chooses.
+        kind: the name of a target, `builder`, or `proxy`, which is on whatever node Ray chooses.
         number: among its like on the node.
         slots: trials at a time.
     """
@@ -76,16 +76,16 @@ class RayProvider:
     Args:
         address: of the cluster, see `connect`; None: a Ray is started on this host.
         settings: how.
-        front: RPC devices to run on, in place of the nodes' own devices; None: the nodes' own.
+        proxy: RPC devices to run on, in place of the nodes' own devices; None: the nodes' own.
     """
 
     def __init__(
         self,
         address: str | None = None,
         settings: RaySettings | None = None,
-        front: FrontSettings | None = None,
+        proxy: ProxySettings | None = None,
     ) -> None:
-        self.address, self.front = address, front
+        self.address, self.proxy = address, proxy
         self.settings = settings or RaySettings()
 
     async def provide(self, fleet: Fleet) -> None:
@@ -115,10 +115,10 @@ class RayProvider:
         import ray
 
         nodes: Sequence[dict[str, Any]] = await asyncio.to_thread(ray.nodes)
-        wanted = fleet.wanted if self.front is None else frozenset()
-        addresses = [] if self.front is None else self.front.addresses.split(",")
-        fronts = {Post("", address.strip(), _FRONT, number) for number, address in enumerate(addresses)}
-        return fronts | {post for node in nodes for post in posts_of(node, wanted)}
+        wanted = fleet.wanted if self.proxy is None else frozenset()
+        addresses = [] if self.proxy is None else self.proxy.addresses.split(",")
+        proxies = {Post("", address.strip(), _PROXY, number) for number, address in enumerate(addresses)}
+        return proxies | {post for node in nodes for post in posts_of(node, wanted)}
 
     async def _fill(self, fleet: Fleet, post: Post) -> None:
         """Has an actor at its post, and another one whenever it has died.
@@ -134,10 +134,10 @@ class RayProvider:
         while True:
             actor = self._actor(post)
             try:
-                news = await (actor.guests.remote([]) if post.kind == _FRONT else actor.describe.remote())
+                news = await (actor.devices.remote([]) if post.kind == _PROXY else actor.describe.remote())
                 failures = 0
-                if post.kind == _FRONT:
-                    await _fill_with_guests(fleet, actor, news)
+                if post.kind == _PROXY:
+                    await _fill_with_devices(fleet, actor, news)
                 else:
                     await _fill_with_one(fleet, _endpoint(post, news, actor))
             except RayError as error:
@@ -155,10 +155,10 @@ class RayProvider:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         common: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0}
-        if post.kind == _FRONT:
-            assert self.front is not None
-            options = {**common, "resources": {FRONT: 1}}
-            return ray.remote(Front).options(**options).remote(post.address, self.front.settings)
+        if post.kind == _PROXY:
+            assert self.proxy is not None
+            options = {**common, "resources": {RPC: 1}}
+            return ray.remote(ProxyActor).options(**options).remote(post.address, self.proxy.settings)
         role, slots = "build", self.settings.workplace.builders or post.slots
         if post.kind != _BUILDER:
             role, slots = "share" if registry.get(post.kind).simulated else "run", 1
@@ -181,27 +181,27 @@ async def _fill_with_one(fleet: Fleet, endpoint: RayBuilder | RayDevice) -> None
         fleet.leave(endpoint)
 
 
-async def _fill_with_guests(fleet: Fleet, actor: Any, news: dict[str, Any]) -> None:
-    """Has the devices in the fleet that an actor fronts, until the actor is lost.
+async def _fill_with_devices(fleet: Fleet, actor: Any, news: dict[str, Any]) -> None:
+    """Has the devices behind a proxy actor in the fleet, until the actor is lost.
 
     Raises:
-        PoolError: it can front none.
+        PoolError: it can reach none.
         RayError: the actor is lost.
     """
-    from measure.ray.endpoints import FrontedDevice
+    from measure.ray.endpoints import ProxiedDevice
 
-    devices: dict[int, FrontedDevice] = {}
+    devices: dict[int, ProxiedDevice] = {}
     try:
         while True:
             if "fault" in news:
                 raise PoolError(news["fault"])
-            guests = news["guests"]
-            for number in devices.keys() - guests.keys():
+            found = news["devices"]
+            for number in devices.keys() - found.keys():
                 fleet.leave(devices.pop(number))
-            for number in guests.keys() - devices.keys():
-                devices[number] = FrontedDevice(number, guests[number], actor)
+            for number in found.keys() - devices.keys():
+                devices[number] = ProxiedDevice(number, found[number], actor)
                 fleet.join(devices[number])
-            news = await actor.guests.remote(list(guests))
+            news = await actor.devices.remote(list(found))
     finally:
         for device in devices.values():
             fleet.leave(device)

@@ -7,8 +7,8 @@ from typing import Any
 from measure.host import allowed_cores
 from targets import registry
 
-FRONT = "autotune_rpc"
-"""Resource of nodes from which RPC devices can be reached; an actor that fronts some takes one unit."""
+RPC = "autotune_rpc"
+"""Resource of nodes from which RPC devices can be reached; a proxy actor takes one unit."""
 
 _OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus"}
 """What actors ask for Ray's own resources by."""
@@ -30,7 +30,7 @@ def local_resources() -> dict[str, float]:
 
     Of what is simulated it offers a device on each core, as one disturbs no other; of all else one.
     """
-    found = {FRONT: 64.0}
+    found = {RPC: 64.0}
     for name in registry.TARGETS:
         target = registry.get(name)
         if not target.ray_resource:

@@ -34,8 +34,8 @@ class RaySettings:
 
 
 @dataclass(frozen=True)
-class FrontSettings:
-    """RPC devices that actors front.
+class ProxySettings:
+    """RPC devices behind proxy actors.
 
     Attributes:
         addresses: `rpc://...`, see `measure.rpc.settings.parse_addresses`; each gets an actor of its own.

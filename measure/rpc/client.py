@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from measure.arrays import unpack_arrays
-from measure.blocking_worker import Answer
 from measure.check import Oracle
 from measure.errors import ErrorClass, PoolError
 from measure.fleet.endpoint import EndpointLost, EndpointRefused
 from measure.interface import load_executor
 from measure.output_check import References
-from measure.pool import Trial
+from measure.pool import TaskKey, Trial
 from measure.rpc.jobs import Greeting, JobClient, greet, read_greeting
 from measure.rpc.settings import Check, RpcSettings
 from measure.rpc.transport import Connection
+from measure.supervisor import Answer
 
 
 class RpcDevice:
@@ -127,7 +127,7 @@ class _References:
 
     def __init__(self, settings: RpcSettings) -> None:
         self._settings = settings
-        self._oracles: OrderedDict[tuple[str, int], Oracle] = OrderedDict()
+        self._oracles: OrderedDict[TaskKey, Oracle] = OrderedDict()
 
     def check(self, trial: Trial, answer: Answer) -> Answer:
         """The answer with the comparison in it; or with an error in place of its times.
@@ -149,7 +149,7 @@ class _References:
         return Answer({**answer.header, "max_error": comparison.max_error})
 
     def _oracle(self, trial: Trial) -> Oracle:
-        key = (trial.workload_key, trial.seed)
+        key = trial.task_key
         if key not in self._oracles:
             task = load_executor(self._settings.executor).prepare(trial)
             if task.expected is None:

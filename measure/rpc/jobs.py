@@ -12,13 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any
 
-from measure.blocking_worker import Answer
 from measure.errors import ErrorClass, OutcomeError, PoolError
 from measure.fleet.endpoint import EndpointLost, EndpointRefused
 from measure.outcome import read
 from measure.rpc.protocol import MAX_WAIT, ProtocolError, check_description, get
 from measure.rpc.settings import RpcSettings
 from measure.rpc.transport import Busy, CallError, Connection, Forgotten, Garbled, Refused, Rejected, Unreachable
+from measure.supervisor import Answer
 
 _SUBMISSIONS = 5
 """Times that a job is submitted anew to a server that has forgotten it."""

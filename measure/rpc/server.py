@@ -6,12 +6,11 @@ import asyncio
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, get_args
 
-from measure.blocking_worker import Answer, BlockingWorker
 from measure.errors import ErrorClass, PoolError
 from measure.fleet.endpoint import EndpointLost
 from measure.fleet.local import LocalDevice
@@ -30,6 +29,7 @@ from measure.rpc.protocol import (
 )
 from measure.rpc.service import Full, Handler, Listen, NotFound, Request, Service
 from measure.rpc.settings import Check
+from measure.supervisor import Answer, Supervisor
 
 _ROOM = 64 << 10  # bytes of a message that are not its blob
 _TRIAL_FIELDS = {
@@ -41,7 +41,7 @@ _TRIAL_FIELDS = {
 }
 
 Reply = tuple[Mapping[str, Any], bytes]
-Use = Callable[[BlockingWorker, Callable[[], bool]], Answer]
+Use = Callable[[Supervisor], Awaitable[Answer]]
 
 
 @dataclass
@@ -226,10 +226,10 @@ class RpcServer(Service):
             raise ProtocolError(f"`check` must be one of {', '.join(get_args(Check))}, but got check={check!r}")
         own_trial, module = self.device.own(trial), request.blob
 
-        def use(worker: BlockingWorker, unwanted: Callable[[], bool]) -> Answer:
+        def use(worker: Supervisor) -> Awaitable[Answer]:
             if fresh:
                 worker.retire()
-            return worker.run(own_trial, module, best, unwanted, check == "device")
+            return worker.run(own_trial, module, best, check == "device")
 
         return use
 
@@ -243,7 +243,7 @@ class RpcServer(Service):
         module = session.modules[digest]
         call |= {"module_bytes": len(module), "target": self.device.spec}
         blob = module + request.blob
-        return lambda worker, unwanted: worker.call({"call": call}, blob, timeout, unwanted)
+        return lambda worker: worker.call({"call": call}, blob, timeout)
 
     async def _work(self, job: _Job, use: Use) -> Answer:
         async with self._turn:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measure.arrays import pack_arrays, unpack_arrays
-from measure.blocking_worker import Answer
 from measure.closing import Closing
 from measure.errors import ErrorClass, PoolError, TrialFailure
 from measure.fleet.endpoint import EndpointLost
@@ -23,6 +22,7 @@ from measure.outcome import check_latencies, read
 from measure.rpc.jobs import JobClient, greet, read_greeting
 from measure.rpc.settings import RpcSettings, parse_addresses, read_certificates, read_token
 from measure.rpc.transport import CallError, Connection
+from measure.supervisor import Answer
 from search_space.workloads import Workload
 from targets.base import Module
 

@@ -88,7 +88,7 @@ class Connection:
         self._settings = settings
         self._lock = threading.Lock()
         self._channel: Any = None
-        self._told: set[Any] = set()
+        self._unanswered: set[Any] = set()
         self._metadata = (
             (TOKEN_METADATA, f"Bearer {settings.token}"),
             (VERSION_METADATA, str(VERSION)),
@@ -134,8 +134,8 @@ class Connection:
     def tell(self, method: str, header: Mapping[str, Any]) -> None:
         """A call whose answer nobody waits for."""
         call = self._begin(method, header, b"", None)
-        self._told.add(call)  # a call that is forgotten is cancelled
-        call.add_done_callback(self._told.discard)
+        self._unanswered.add(call)  # a call that is forgotten is cancelled
+        call.add_done_callback(self._unanswered.discard)
 
     def close(self) -> None:
         """Hangs up; the next call connects again."""

@@ -32,7 +32,12 @@ def dtype_bytes(dtype: str) -> int:
 
 
 class Expr:
-    """One node: an operator name, its operands (expressions or plain payload) and a dtype."""
+    """One node: an operator name, its operands (expressions or plain payload) and a dtype.
+
+    Grammar, `op` and then `args`:
+        expr := const number | var name | load buffer expr* | cast expr | select condition then otherwise
+                | call function expr, a function of `MATH` | an operator of `BINARY` left right
+    """
 
     __slots__ = ("__weakref__", "_names", "_poly", "_text", "args", "dtype", "op", "serial")
     op: str

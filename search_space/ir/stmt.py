@@ -186,14 +186,25 @@ def with_pitches(program: LoopProgram, pitches: Mapping[str, tuple[int, ...]]) -
     return replace(program, params=params)
 
 
+def children(stmt: Stmt) -> tuple[Stmt, ...]:
+    """The statements right inside one, in order."""
+    if isinstance(stmt, Seq):
+        return stmt.body
+    return (stmt.body,) if isinstance(stmt, (For, Allocate)) else ()
+
+
+def map_children(stmt: Stmt, function: Callable[[Stmt], Stmt]) -> Stmt:
+    """The statement with `function` applied to those right inside it; a leaf stays as it is."""
+    if isinstance(stmt, Seq):
+        return seq(*map(function, stmt.body))
+    return replace(stmt, body=function(stmt.body)) if isinstance(stmt, (For, Allocate)) else stmt
+
+
 def walk_stmt(stmt: Stmt) -> Iterator[Stmt]:
     """Every statement, parents first."""
     yield stmt
-    if isinstance(stmt, Seq):
-        for child in stmt.body:
-            yield from walk_stmt(child)
-    elif isinstance(stmt, (For, Allocate)):
-        yield from walk_stmt(stmt.body)
+    for child in children(stmt):
+        yield from walk_stmt(child)
 
 
 def seq(*stmts: Stmt) -> Stmt:

@@ -20,6 +20,8 @@ def kernels(stmt: Stmt) -> Iterator[Stmt]:
     if isinstance(stmt, Seq):
         for child in stmt.body:
             yield from kernels(child)
+    # A block cannot see what another wrote: an intermediate array in global memory is between kernels, any other within
+    # one.
     elif isinstance(stmt, Allocate) and stmt.buffer.scope == "global":
         yield from kernels(stmt.body)
     else:
@@ -29,6 +31,7 @@ def kernels(stmt: Stmt) -> Iterator[Stmt]:
 def shared_bytes(stmt: Stmt, times: int = 1) -> Expr:
     """Bytes of all shared buffers in a kernel, at once."""
     if isinstance(stmt, Seq):
+        # Statements one after another add up: the target gives every shared buffer a place of its own.
         return lift(total([shared_bytes(child, times) for child in stmt.body]))
     if isinstance(stmt, For):
         return shared_bytes(stmt.body, times * dict(stmt.pragmas).get(PIPELINE, 1))
@@ -58,8 +61,12 @@ def thread_limits(program: LoopProgram, gpu: GpuLimits) -> tuple[Constraint, ...
     for kernel in kernels(program.body):
         extents: dict[str, dict[Expr, None]] = {}
         _bound_extents(kernel, extents)
+        # Which of two symbolic extents is longer differs from candidate to candidate; a limit for each choice says the
+        # same without a maximum.
         for chosen in cartesian(*extents.values()):
             count = lift(product(chosen))
+            # A number that fits is no limit; one that does not is kept, so that the sketch is seen to have no legal
+            # candidate.
             if not count.is_const or count.value > gpu.threads_block:
                 found.append(Constraint("threads of a block", count, const(gpu.threads_block)))
     return tuple(dict.fromkeys(found))

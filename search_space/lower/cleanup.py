@@ -23,6 +23,8 @@ from search_space.ir.stmt import (
 
 def cleanup(program: LoopProgram) -> LoopProgram:
     """The same program without loops of extent 0 or 1, simplified under the ranges of the loops that stay."""
+    # Threads divide flattened indices, and only with these taken apart are vectors seen to be contiguous. Loops of CPUs
+    # seldom do, and would pay for the rules at every node.
     threads = any(isinstance(s, For) and s.kind in THREAD_TAGS for s in walk_stmt(program.body))
     body = _tidy(program.body, {}, {}, Regrouping if threads else Simplifier)
     params = tuple(map_buffer(b, Simplifier({})) for b in program.params)
@@ -42,6 +44,8 @@ def _tidy(stmt: Stmt, ranges: dict[str, Expr], fixed: dict[str, Expr], rules: ty
     if isinstance(stmt, Seq):
         done = [t for t in [_tidy(s, ranges, fixed, rules) for s in stmt.body] if t is not None]
         return seq(*done) if done else None
+    # Variables of loops of one iteration are collected, and put in once at the leaves: a substitution for each loop
+    # would walk the same expressions again and again.
     simplify = rules(ranges)
 
     def put(e: Expr) -> Expr:
@@ -70,6 +74,7 @@ def _tidy(stmt: Stmt, ranges: dict[str, Expr], fixed: dict[str, Expr], rules: ty
             return None
         predicate = None
     indices = tuple(put(i) for i in stmt.indices)
+    # Not `put`: sums of floats must not be rearranged, only indices and conditions within.
     value = substitute(stmt.value, fixed) if fixed else stmt.value
     return Store(stmt.buffer, indices, simplify_value(value, simplify), stmt.reducer, predicate)
 

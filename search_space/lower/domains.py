@@ -127,6 +127,8 @@ class Bounds:
                         overrun.add(axis.name)
         starts, extent = [], []
         for axis, found in zip(stage.axes, lows, strict=True):
+            if axis.name in stage.whole:
+                found = [(const(0), canon(axis.extent - 1))]
             first, size = self._union(stage, axis, found)
             # A region that overruns under a guard, and does not begin before the tensor, stays where it is: no minimum
             # stands in its indices, and what is read past the end is checked instead.

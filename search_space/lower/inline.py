@@ -24,6 +24,7 @@ def _inlined(state: State) -> dict[str, Stage]:
     """The inlined stages by name, in terms of those that are not."""
     found: dict[str, Stage] = {}
     for stage in state.stages:
+        # Stages stand producers first: what this one reads of inlined ones is expanded already.
         if stage.attach.kind == "inline":
             found[stage.name] = replace(stage, body=_expand(stage.body, found))
     return found
@@ -36,6 +37,7 @@ def _expand(body: Expr, inlined: dict[str, Stage]) -> Expr:
     def visit(node: Expr) -> Expr | None:
         if node.op == "load" and node.args[0] in inlined:
             stage = inlined[node.args[0]]
+            # An index may itself read an inlined stage, as that of a gather does.
             indices = [transform(i, visit) for i in node.args[1:]]
             return substitute(stage.body, {a.name: i for a, i in zip(stage.axes, indices, strict=True)})
         return None

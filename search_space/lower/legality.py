@@ -42,6 +42,7 @@ def _check_attached(state: State, stage: Stage) -> None:
     consumers = state.consumers(stage.name)
     if not consumers:
         raise ScheduleError(f"an attached stage must be read by another, but nothing reads {stage.name}")
+    # The buffer is allocated at that loop and refilled in each of its iterations: outside of it there is none to read.
     for consumer in consumers:
         around = place_of(state, consumer) + tuple((consumer.name, leaf) for leaf in consumer.leaves)
         if around[: len(place)] != place:
@@ -53,6 +54,8 @@ def _check_attached(state: State, stage: Stage) -> None:
 
 def _check_peel(stage: Stage, relation: SplitRelation) -> None:
     outer, inner = relation.children
+    # Lowering writes the rest as a second copy of what is inside the outer loop, where the inner one has another
+    # extent: it must find both loops as they were split.
     for child in relation.children:
         if child not in stage.leaves:
             raise ScheduleError(f"a peeled loop must not be split or fused again, but got {stage.name}.{child}")
@@ -63,7 +66,10 @@ def _check_peel(stage: Stage, relation: SplitRelation) -> None:
 def _check_clamped_reduction(stage: Stage, relation: SplitRelation) -> None:
     """The overlap is computed twice, so each tile must be initialised and reduced before the next one starts."""
     reduced = [i for i, leaf in enumerate(stage.leaves) if stage.is_reduce(leaf)]
+    # All loops but the innermost say where a tile begins; within a tile no element is met twice, so that its loop may
+    # stand anywhere and be run in any way.
     starts = leaves_of(stage, set(relation.children[:-1]))
+    # The initialisation stands before the first reduce loop: once for all loops inside of it.
     late = [leaf for leaf in starts if reduced and stage.leaves.index(leaf) > reduced[0]]
     if late:
         raise ScheduleError(
@@ -80,6 +86,8 @@ def _check_clamped_reduction(stage: Stage, relation: SplitRelation) -> None:
 
 def leaves_of(stage: Stage, loops: set[str]) -> list[str]:
     """The leaves that `loops` have been split and fused into."""
+    # Relations stand in the order in which they were applied, and name loops that there are already: one pass is
+    # enough.
     found = set(loops)
     for relation in stage.relations:
         if isinstance(relation, SplitRelation):

@@ -13,6 +13,8 @@ def memory_limits(program: LoopProgram, memories: Sequence[tuple[str, int]]) -> 
     taken: dict[str, Expr] = {}
     for buffer, threads in _buffers(program.body, const(1)):
         size = product((*buffer.shape, threads)) * dtype_bytes(buffer.dtype)
+        # Buffers are never put in each other's place, whether or not they are needed at the same time: nothing moves
+        # while a program runs.
         taken[buffer.scope] = lift(taken.get(buffer.scope, const(0)) + size)
     return tuple(Constraint(f"{scope} memory", taken[scope], const(size)) for scope, size in memories if scope in taken)
 
@@ -54,6 +56,7 @@ def workspace_bytes(program: LoopProgram, threads: int) -> Expr:
             visit(stmt.body, times)
 
     visit(program.body, const(1))
+    # What a prologue makes is kept for all calls, beside the constants that it is made of.
     made = {name for prologue in program.prologues for name in prologue.outputs}
     parts += [lift(b.size * dtype_bytes(b.dtype)) for b in program.params if b.name in made]
     return lift(total(parts))
@@ -63,6 +66,7 @@ def nest_limit(program: LoopProgram, most: int) -> tuple[Constraint, ...]:
     """The limit on how many innermost nests run, each of which is an instruction or more; none where `most` is 0."""
     if not most:
         return ()
+    # Loops around nests are no instructions: a program is one stream, into which they are unrolled.
     return (Constraint("instructions", lift(total(list(_nests(program.body, const(1))))), const(most)),)
 
 

@@ -48,6 +48,7 @@ def packed_buffer(source: Input, simplify: Simplifier) -> Buffer:
     shape, layout = [], layout_of(source)
     for dim, part in layout.order:
         factors = layout.factors[dim]
+        # Part 0 counts the blocks: where the factors do not divide the extent, the last one is padded.
         extent = ceildiv(const(source.shape[dim]), product(factors)) if part == 0 else factors[part - 1]
         shape.append(simplify(extent))
     return Buffer(f"{source.name}.packed", tuple(shape), source.dtype, "global", True)
@@ -60,6 +61,8 @@ def packed_indices(source: Input, indices: Sequence[Expr], simplify: Simplifier)
         factors = layout.factors[dim]
         value = simplify(indices[dim])
         inner = product(factors[part:])
+        # Through the simplifier, which knows the loops' ranges: in tiles that match the packing the division leaves the
+        # loop's own variable, and the kernel walks the buffer without dividing.
         value = simplify.floordiv(value, inner) if factors[part:] else value
         if part:
             value = simplify.mod(value, factors[part - 1])
@@ -79,6 +82,7 @@ def pack_program(source: Input, inputs: Mapping[str, Input], simplify: Simplifie
     loops = [f"{source.name}.p{i}" for i in range(len(target.shape))]
     place = {part: var(loop) for part, loop in zip(layout.order, loops, strict=True)}
     ranges = dict(zip(loops, target.shape, strict=True))
+    # A simplifier of its own: the loops of this program are others than those of the kernel whose decisions it knows.
     inner_simplify = Simplifier(ranges)
     indices = []
     for dim, factors in enumerate(layout.factors):
@@ -92,11 +96,15 @@ def pack_program(source: Input, inputs: Mapping[str, Input], simplify: Simplifie
     element, unrolled = load(source.name, indices, source.dtype), []
     if source.derived is not None:
         element = _derived(source.derived, indices, inner_simplify)
+        # A derived constant such as Winograd's weights is a choice by position in the tile: unrolled, each copy is the
+        # few operations of its own position. Long axes stay loops, or the text would grow without bound.
         conditions = {v for n in walk(element) if n.op == "select" for v in variables(n.args[0])}
         short = [loop for loop in loops if ranges[loop].is_const and ranges[loop].value <= MAX_UNROLL]
         unrolled = [loop for loop in short if loop in conditions]
     value = select(inside, element, const(0, source.dtype))
     body: Stmt = Store(target.name, tuple(var(loop) for loop in loops), value)
+    # Unrolled loops go innermost, so that what a position needs is not written out once more for each pass of a serial
+    # loop inside.
     for loop in (*reversed(unrolled), *(loop for loop in reversed(loops) if loop not in unrolled)):
         body = For(loop, ranges[loop], "unroll" if loop in unrolled else "serial", body)
     origins = (source.name,) if source.derived is None else source.derived.sources

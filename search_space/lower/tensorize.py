@@ -21,6 +21,7 @@ def tensorized(stage: Stage, depth: int, update: Store, bounds: Bounds, name: st
     intrinsic = get_intrinsic(name)
     leaves = stage.leaves[depth:]
     extents = [bounds.nests[stage.name].extents[leaf] for leaf in leaves]
+    # Numbers, not decisions: an instruction's size is no matter of choice, so a symbolic extent never matches.
     if tuple(e.value if e.is_const else e for e in extents) != intrinsic.extents:
         got = ", ".join(f"{leaf}={e}" for leaf, e in zip(leaves, extents, strict=True))
         raise ScheduleError(f"`intrinsic` {name} must run over extents {intrinsic.extents}, but got {got}")
@@ -30,9 +31,11 @@ def tensorized(stage: Stage, depth: int, update: Store, bounds: Bounds, name: st
     if update.predicate is not None:
         raise ScheduleError(f"`intrinsic` {name} must run unguarded, but got predicate {update.predicate}")
     loads = [n for n in walk(update.value) if n.op == "load"]
+    # Products are commutative and the workload may name its factors either way; the instruction has one order.
     ordered = sorted(loads, key=lambda n: intrinsic.operand_order(pattern_of_load(n, loops)))
     output = _operand(update.buffer, update.indices, loops)
     inputs = tuple(_operand(n.args[0], n.args[1:], loops) for n in ordered)
+    # With no reduce loop around it lowering writes no initialisation, and the call has to start from zero.
     whole = not any(stage.is_reduce(leaf) for leaf in stage.leaves[:depth])
     if whole and stage.reducer not in (None, "sum"):
         raise ScheduleError(f"`intrinsic` {name} must sum where it does a whole reduction, but got {stage.reducer}")
@@ -40,6 +43,7 @@ def tensorized(stage: Stage, depth: int, update: Store, bounds: Bounds, name: st
 
 
 def _operand(buffer: str, indices: tuple[Expr, ...], loops: list[str]) -> Operand:
+    # Where the tile begins, and where its elements are relative to `#0`, `#1`, …: targets take strides from the second.
     zero = {loop: const(0) for loop in loops}
     base = tuple(canon(substitute(i, zero)) for i in indices)
     point = {loop: var(f"#{i}") for i, loop in enumerate(loops)}

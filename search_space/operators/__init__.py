@@ -6,7 +6,7 @@ from typing import Any
 
 from search_space.operators.base import REQUIRED, Operator, Precision
 from search_space.operators.blocked import CONV2D_BLOCKED, DENSE_BLOCKED
-from search_space.operators.checks import nearest
+from search_space.operators.checks import choice
 from search_space.operators.conv import CONV1D, CONV2D, CONV3D
 from search_space.operators.definitions import DEFINITIONS
 from search_space.operators.depthwise import DEPTHWISE_CONV2D
@@ -52,11 +52,7 @@ def find(name: object) -> Operator[Any]:
     Raises:
         ValueError: there is none.
     """
-    if not isinstance(name, str) or name not in OPERATORS:
-        raise ValueError(
-            f"`operator` must be one of {', '.join(OPERATORS)}, but got operator={name!r}{nearest(name, OPERATORS)}"
-        )
-    return OPERATORS[name]
+    return OPERATORS[choice("operator", name, tuple(OPERATORS))]
 
 
 def named(name: str) -> Operator[Any]:

@@ -43,12 +43,14 @@ class Precision:
         scale: size of one such term, for inputs of size one.
         floor: spacings of floating-point numbers (times the scale) allowed for rounding outside of the sum.
         whole: by how much an integer may be off: 0, or 1 where it is rounded from floats that are computed.
+        rounding: what an algorithm may be off by besides, for inputs of size one.
     """
 
     terms: Callable[[Args], int] = lambda args: 1
     scale: Callable[[Args], float] = lambda args: 1.0
     floor: Callable[[Args], float] = lambda args: FLOOR
     whole: Callable[[Args], int] = lambda args: 0
+    rounding: Callable[[Args, str], float] = lambda args, algorithm: 0.0
 
 
 def listed(args: Args) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any
@@ -57,11 +57,12 @@ def axes(name: str, value: Any, rank: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def choice(name: str, value: Any, known: Sequence[str], where: str = "") -> str:
+def choice(name: str, value: Any, known: Collection[str], where: str = "", error: type[Exception] = ValueError) -> str:
     """One of a few names."""
     if value not in known:
-        hint = nearest(value, known)
-        raise ValueError(f"`{name}` must be one of {', '.join(known)}{where}, but got {name}={value!r}{hint}")
+        raise error(
+            f"`{name}` must be one of {', '.join(known)}{where}, but got {name}={value!r}{nearest(value, known)}"
+        )
     return str(value)
 
 

@@ -103,14 +103,16 @@ def conv3d(
 
 
 def _available(args: Args, algorithm: str) -> bool:
-    return winograd.defined(args) if algorithm in winograd.TILES else ungrouped(args, algorithm)
+    return winograd.available(args, algorithm) if algorithm in winograd.TILES else ungrouped(args, algorithm)
 
 
 def _operator(normalise: Callable[P, dict[str, Any]], more: Mapping[str, Definition] = {}) -> Operator[P]:
     definitions = {"direct": direct, "im2col": im2col, LIBRARY: library, **more}
-    accuracy = Precision(terms, winograd.scale, winograd.floor) if more else Precision(terms)
+    accuracy = (
+        Precision(terms, winograd.scale, winograd.floor, rounding=winograd.rounding) if more else Precision(terms)
+    )
     return Operator(normalise.__name__, normalise, definitions, reference, flops, accuracy, available=_available)
 
 
 CONV1D, CONV3D = _operator(conv1d), _operator(conv3d)
-CONV2D = _operator(conv2d, {"winograd2": winograd.winograd2, "winograd4": winograd.winograd4})
+CONV2D = _operator(conv2d, winograd.DEFINITIONS)

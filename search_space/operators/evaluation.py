@@ -17,8 +17,8 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from search_space import te
+from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import FLOATS, Expr
-from search_space.ir.interp import numpy_dtype
 from search_space.ir.polynomial import poly
 from search_space.ir.semantics import BINARY, FUNCTIONS
 

@@ -5,19 +5,22 @@ transposition in front of it, whose result is not written out but read where it 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from search_space import te, te_json
-from search_space.ir.expr import Expr
+from search_space.dtypes import NARROW
+from search_space.ir.expr import Expr, load, transform
 from search_space.operators import estimates, evaluation, winograd
 from search_space.operators.base import FLOOR, LIBRARY, Args, Array, Operator, Precision
 from search_space.operators.naming import over
 from search_space.schedule.state import operations, rename_loads
 
 
-def fused(anchor: Mapping[str, Any], epilogue: Mapping[str, Any], axes: Sequence[int] = ()) -> dict[str, Any]:
+def fused(
+    anchor: Mapping[str, Any], epilogue: Mapping[str, Any], axes: Sequence[int] = (), stored: Sequence[str] = ()
+) -> dict[str, Any]:
     """An operator of the library and its epilogue.
 
     Every algorithm of the operator is one of the whole.
@@ -27,11 +30,14 @@ def fused(anchor: Mapping[str, Any], epilogue: Mapping[str, Any], axes: Sequence
         epilogue: a definition (`search_space.te_json`) whose first input stands for the anchor's output, and whose
             own output has its shape.
         axes: of the transposition that makes the anchor's first input of what is given; none: that is given itself.
+        stored: for each input of the anchor the 16-bit float that it is stored in and widened from as it is read; an
+            empty text: it is given as the anchor takes it. None at all: all are.
     """
-    checked, order = _checked_anchor(anchor), _checked_axes(axes)
+    checked, order, kept = _checked_anchor(anchor), _checked_axes(axes), tuple(stored)
     definition = te_json.to_json(te_json.from_json(epilogue))
-    args = {"anchor": checked, "epilogue": definition, "axes": order}
-    data, *_, layer = _anchor(args, None)
+    args = {"anchor": checked, "epilogue": definition, "axes": order, "stored": kept if any(kept) else ()}
+    data, *more, layer = _layer(args)
+    _check_stored(kept, [data, *more])
     output = te_json.from_json(definition)
     if order and sorted(order) != list(range(len(data.shape))):
         raise ValueError(
@@ -68,19 +74,39 @@ def _checked_axes(axes: Any) -> tuple[int, ...]:
     return tuple(axes)
 
 
-def _anchor(args: Args, algorithm: str | None) -> list[te.Tensor]:
+def _check_stored(stored: Sequence[str], inputs: Sequence[te.Tensor]) -> None:
+    if stored and len(stored) != len(inputs):
+        raise ValueError(f"`stored` must have a dtype for each of {len(inputs)} inputs, but got {list(stored)}")
+    for dtype, tensor in zip(stored, inputs, strict=False):
+        if dtype and (dtype not in NARROW or tensor.dtype != "float32"):
+            raise ValueError(
+                f"`stored` must be {' or '.join(NARROW)} for inputs that the anchor takes in float32, "
+                f"but got {dtype!r} for {tensor.name}, {tensor.dtype}"
+            )
+
+
+def _anchor(args: Args) -> tuple[Operator[Any], Args]:
+    """The anchor's operator and its arguments."""
     from search_space.operators import find
 
     operator = find(args["anchor"]["operator"])
-    checked = operator.arguments(args["anchor"]["args"])
+    return operator, operator.arguments(args["anchor"]["args"])
+
+
+def _layer(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
+    """Inputs of the anchor, and its output."""
+    operator, checked = _anchor(args)
     return operator.tensors(checked, algorithm or operator.algorithms(checked)[0])
 
 
 def _tensors(args: Args, algorithm: str | None = None) -> list[te.Tensor]:
     """Inputs of the anchor, further inputs of the epilogue, output."""
-    *inputs, layer = _anchor(args, algorithm)
+    *inputs, layer = _layer(args, algorithm)
     if args["axes"]:
         inputs[0], layer = _read_through(inputs[0], layer, args["axes"])
+    for place, dtype in enumerate(args["stored"]):
+        if dtype:
+            inputs[place], layer = _widened(inputs[place], layer, dtype)
     first, *more, output = te_json.from_json(args["epilogue"])
     return [*inputs, *more, _grafted(output, first, layer)]
 
@@ -97,13 +123,27 @@ def _read_through(data: te.Tensor, layer: te.Tensor, axes: Sequence[int]) -> tup
     return given, _grafted(layer, data, te.compute(data.shape, over(names, body), name="transposed"))
 
 
-def _grafted(output: te.Tensor, first: te.Tensor, layer: te.Tensor) -> te.Tensor:
-    """The definition of `output` with `layer` in the place of `first`."""
+def _widened(data: te.Tensor, layer: te.Tensor, dtype: str) -> tuple[te.Tensor, te.Tensor]:
+    """What is stored in `dtype`, and the anchor's output of it, each element widened where it is read."""
+    given = te.placeholder(data.shape, dtype, data.name, data.op.constant)
+
+    def visit(node: Expr) -> Expr | None:
+        if node.op != "load" or node.args[0] != data:
+            return None
+        return load(given, [transform(index, visit) for index in node.args[1:]], dtype).astype(data.dtype)
+
+    return given, _grafted(layer, data, given, lambda body: transform(body, visit))
+
+
+def _grafted(
+    output: te.Tensor, first: te.Tensor, layer: te.Tensor, change: Callable[[Expr], Expr] = lambda body: body
+) -> te.Tensor:
+    """The definition of `output` with `layer` in the place of `first`, and every body changed before."""
     made: dict[te.Tensor, te.Tensor] = {first: layer}
     for op in operations([output]):
         if op.body is not None:
             inputs = tuple(made.get(tensor, tensor) for tensor in op.inputs)
-            made[te.Tensor(op)] = te.Tensor(replace(op, body=rename_loads(op.body, made), inputs=inputs))
+            made[te.Tensor(op)] = te.Tensor(replace(op, body=rename_loads(change(op.body), made), inputs=inputs))
     return made[output]
 
 
@@ -123,25 +163,23 @@ class _Algorithms(Mapping[str, Any]):
 
 
 def _available(args: Args, algorithm: str) -> bool:
-    from search_space.operators import find
-
-    operator = find(args["anchor"]["operator"])
+    operator, checked = _anchor(args)
     # Winograd's transforms read vectors along the channels, libraries matrices as they are given.
     if args["axes"] and algorithm in (*winograd.TILES, LIBRARY):
         return False
-    return algorithm in operator.algorithms(operator.arguments(args["anchor"]["args"]))
+    if args["stored"] and algorithm == LIBRARY:
+        return False
+    return algorithm in operator.algorithms(checked)
 
 
 def _describe(args: Args) -> str:
     """The anchor, the names of the stages that follow, and a digest of them."""
-    from search_space.operators import find
-
-    operator = find(args["anchor"]["operator"])
+    operator, checked = _anchor(args)
     stages = "+".join(stage["name"] for stage in args["epilogue"]["stages"])
     digest = hashlib.sha256(te_json.text(args["epilogue"]).encode()).hexdigest()[:16]
-    described = operator.describe(operator.arguments(args["anchor"]["args"]))
     through = f",axes={'x'.join(map(str, args['axes']))}" if args["axes"] else ""
-    return f"{operator.name}({described})+{stages},sha256={digest}{through}"
+    stored = f",stored={'x'.join(args['stored'])}" if args["stored"] else ""
+    return f"{operator.name}({operator.describe(checked)})+{stages},sha256={digest}{through}{stored}"
 
 
 def _reference(args: Args, *arrays: Array) -> Array:
@@ -150,14 +188,20 @@ def _reference(args: Args, *arrays: Array) -> Array:
 
 def _scale(args: Args) -> float:
     """Such that `Workload.tolerance` allows for the errors of the expressions and of the anchor's algorithms."""
-    from search_space.operators import find
-
     found = _tensors(args)
     step = estimates.STEP.get(found[-1].dtype, 1.0)
-    operator = find(args["anchor"]["operator"])
-    checked, precision = operator.arguments(args["anchor"]["args"]), operator.precision
-    anchor = step * precision.scale(checked) * (precision.floor(checked) + precision.terms(checked))
+    operator, checked = _anchor(args)
+    precision = operator.precision
+    # In steps of its own output: that of the whole is coarser where it is rounded.
+    own = estimates.STEP.get(_layer(args)[-1].dtype, step)
+    anchor = own * precision.scale(checked) * (precision.floor(checked) + precision.terms(checked))
     return max(estimates.rounding_error(found), anchor) / (step * (FLOOR + estimates.longest_chain(found)))
+
+
+def _rounding(args: Args, algorithm: str) -> float:
+    """What the algorithm rounds in the anchor; the functions that follow are taken to be no steeper than 1."""
+    operator, checked = _anchor(args)
+    return operator.precision.rounding(checked, algorithm)
 
 
 FUSED = Operator(
@@ -170,6 +214,7 @@ FUSED = Operator(
         lambda args: estimates.longest_chain(_tensors(args)),
         _scale,
         whole=lambda args: estimates.whole_steps(_tensors(args)),
+        rounding=_rounding,
     ),
     lambda args: estimates.input_bounds(_tensors(args)),
     available=_available,

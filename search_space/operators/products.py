@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from search_space import te
+from search_space.ir.expr import Expr
 from search_space.operators.arithmetic import OPERANDS, fast, product
 from search_space.operators.base import LIBRARY, Args, Array, Operator, Precision, callable_library
 from search_space.operators.checks import choice, flag, sizes
 from search_space.operators.convolution import ending
 from search_space.operators.epilogue import finished, with_epilogue
+from search_space.operators.naming import over
+from search_space.tags import PAIRS as PAIRED
 
 
 def matmul(m: int, n: int, k: int, dtype: str = "float32", constant_b: bool = True) -> dict[str, Any]:
@@ -46,6 +49,16 @@ def dense(
     }
 
 
+PAIRS = "pairs"
+"""The algorithm that adds up an even number of products, and then the last one: instructions take them in pairs."""
+
+
+def _available(args: Args, algorithm: str) -> bool:
+    if algorithm == PAIRS:
+        return bool(args["dtype"] == "bfloat16" and args["k"] % 2 and args["k"] > 1)
+    return callable_library(args, algorithm)
+
+
 def _matmul(args: Args, tag: str = "") -> list[te.Tensor]:
     m, n, k = args["m"], args["n"], args["k"]
     left, right = OPERANDS[args["dtype"]]
@@ -66,6 +79,29 @@ def _batch_matmul(args: Args) -> list[te.Tensor]:
         name="batch_matmul",
     )
     return [a, b, out]
+
+
+def _last_apart(args: Args) -> list[te.Tensor]:
+    """The sum of all products but the last, and that one: of `matmul`, or `batch_matmul` where there is a batch."""
+    m, n, k, dtype = (args[name] for name in ("m", "n", "k", "dtype"))
+    left, right = OPERANDS[dtype]
+    batched = "batch" in args
+    name, outer = ("batch_matmul", [args["batch"]]) if batched else ("matmul", [])
+    names = ["g"] * batched + ["i", "j"]
+    a = te.placeholder((*outer, m, k), left, "a")
+    b = te.placeholder((*outer, k, n), right, "b", constant=args["constant_b"])
+    r = te.reduce_axis((0, k - 1), "r")
+
+    def term(index: tuple[te.IterVar, ...], r: Any) -> Expr:
+        *g, i, j = index
+        return product(a[(*g, i, r)], b[(*g, r, j)], dtype)
+
+    def even(*index: te.IterVar) -> te.Reduction:
+        return te.sum(term(index, r), axis=r)
+
+    shape = (*outer, m, n)
+    sums = te.compute(shape, over(names, even), name="even", tag=PAIRED)
+    return [a, b, te.compute(shape, over(names, lambda *index: sums[index] + term(index, k - 1)), name=name)]
 
 
 def _dense(args: Args, tag: str = "") -> list[te.Tensor]:
@@ -101,13 +137,21 @@ _DEPTH = Precision(lambda args: int(args["k"]))
 MATMUL = Operator(
     "matmul",
     matmul,
-    {"direct": _matmul, LIBRARY: lambda args: _matmul(args, LIBRARY)},
+    {"direct": _matmul, LIBRARY: lambda args: _matmul(args, LIBRARY), PAIRS: _last_apart},
     _reference,
     _flops,
     _DEPTH,
-    available=callable_library,
+    available=_available,
 )
-BATCH_MATMUL = Operator("batch_matmul", batch_matmul, {"direct": _batch_matmul}, _reference, _flops, _DEPTH)
+BATCH_MATMUL = Operator(
+    "batch_matmul",
+    batch_matmul,
+    {"direct": _batch_matmul, PAIRS: _last_apart},
+    _reference,
+    _flops,
+    _DEPTH,
+    available=_available,
+)
 DENSE = Operator(
     "dense",
     dense,

@@ -15,6 +15,7 @@ from search_space.schedule.steps import (
     ComputeAt,
     ComputeInline,
     Fuse,
+    Interleave,
     Pack,
     Pragma,
     Relayout,
@@ -139,6 +140,10 @@ class Builder:
     def relayout(self, stage: str, order: Sequence[int], pad: Factor = 0) -> Self:
         """See `Relayout`."""
         return self.apply(Relayout(stage, tuple(order), pad))
+
+    def interleave(self, stage: str, axis: str, factor: int) -> Self:
+        """See `Interleave`."""
+        return self.apply(Interleave(stage, axis, factor))
 
     def pack(self, tensor: str, factors: Sequence[Sequence[Factor]], order: Sequence[tuple[int, int]]) -> Self:
         """See `Pack`."""

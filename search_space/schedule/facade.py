@@ -127,11 +127,6 @@ class StageView:
     def op(self) -> StageTensor:
         return StageTensor(self.name, self._schedule)
 
-    @property
-    def leaf_iter_vars(self) -> tuple[IterVar, ...]:
-        """The current loops, outermost first."""
-        return tuple(IterVar(leaf, 0) for leaf in self._schedule.state.stage(self.name).leaves)
-
     def split(
         self,
         axis: Any,
@@ -201,6 +196,10 @@ class StageView:
     def relayout(self, order: Sequence[int], pad: Factor = 0) -> None:
         """See `Relayout`."""
         self._do(self._builder.relayout(self.name, order, pad))
+
+    def interleave(self, axis: Any, factor: int) -> None:
+        """See `Interleave`."""
+        self._do(self._builder.interleave(self.name, _name(axis), factor))
 
     def tensorize(self, axis: Any, intrinsic: TensorIntrin) -> None:
         register_intrinsic(intrinsic)

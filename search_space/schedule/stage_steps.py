@@ -199,6 +199,53 @@ class Relayout(Step):
 
 
 @dataclass(frozen=True)
+class Interleave(Step):
+    """Stores `factor` neighbours along a dimension of a stage next to each other: they become its last dimension.
+
+    Before: `S[r, j]`. After, with axis `r` and factor 2: `S[r // 2, j, r % 2]`, as instructions want operands of which
+    each lane multiplies and adds up a few neighbours. Past the end are zeros. TVM: transform_layout.
+    """
+
+    stage: str
+    axis: str
+    factor: int
+    name: ClassVar[str] = "interleave"
+
+    def apply(self, state: State) -> State:
+        stage = state.stage(self.stage)
+        check_untouched(state, stage, self.name)
+        if stage.relations or stage.reducer is not None or self.stage in state.outputs:
+            raise ScheduleError(f"`stage` must be a copy whose loops are untouched, but got stage={self.stage!r}")
+        place = next((d for d, a in enumerate(stage.axes) if a.name == self.axis), None)
+        if place is None:
+            raise ScheduleError(
+                f"`axis` must be a dimension of {self.stage} ({', '.join(stage.spatial)}), but got axis={self.axis!r}"
+            )
+        whole = stage.axes[place].extent
+        if self.factor < 1:
+            raise ScheduleError(f"`factor` must be at least 1, but got factor={self.factor}")
+        inner = Axis(f"{self.axis}.{self.factor}", const(self.factor))
+        outer = Axis(self.axis, ceildiv(whole, const(self.factor)))
+        axes = (*stage.axes[:place], outer, *stage.axes[place + 1 :], inner)
+        index = var(self.axis) * self.factor + var(inner.name)
+        body = substitute(stage.body, {self.axis: index})
+        if not (whole.is_const and whole.value % self.factor == 0):
+            body = select(index < whole, body, const(0, stage.dtype))
+        made = make_stage(stage.name, stage.dtype, axes, (), body, None, stage.scope, stage.tag)
+        state = state.update(replace(made, attach=stage.attach, whole=frozenset({inner.name})))
+
+        def visit(node: Expr) -> Expr | None:
+            if node.op != "load" or node.args[0] != self.stage:
+                return None
+            indices = [transform(i, visit) for i in node.args[1:]]
+            r = indices[place]
+            indices[place] = r // self.factor
+            return load(self.stage, [*indices, r % self.factor], node.dtype)
+
+        return replace(state, stages=tuple(replace(s, body=transform(s.body, visit)) for s in state.stages))
+
+
+@dataclass(frozen=True)
 class Rfactor(Step):
     """Makes the reduce loop `axis` a spatial axis of a new stage `stage.rf`, which `stage` then reduces.
 

@@ -94,7 +94,7 @@ class Input:
 class Stage:
     """One computed tensor: its definition over `axes`, its loops (`leaves`), and its place.
 
-    Its rows lie `pad` elements further apart than they are long.
+    Its rows lie `pad` elements further apart than they are long. Of the axes named in `whole` every part has all.
     """
 
     name: str
@@ -112,6 +112,7 @@ class Stage:
     pragmas: tuple[tuple[str, str, int], ...] = ()
     tag: str = ""
     pad: Expr = NO_PAD
+    whole: frozenset[str] = frozenset()
 
     @property
     def shape(self) -> tuple[Expr, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from search_space.operators.checks import choice
 
 if TYPE_CHECKING:
     from search_space.template.base import Template
@@ -32,9 +33,4 @@ def get(name: str) -> Template:
     """
     if name not in TEMPLATES and name in LIBRARY:
         import_module(LIBRARY[name])
-    if name not in TEMPLATES:
-        names = sorted({*TEMPLATES, *LIBRARY})
-        near = get_close_matches(name, names, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"`template` must be one of {', '.join(names)}, but got template={name!r}{hint}")
-    return TEMPLATES[name]
+    return TEMPLATES[choice("template", name, sorted({*TEMPLATES, *LIBRARY}))]

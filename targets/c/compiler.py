@@ -75,20 +75,20 @@ class Compiler:
     @cached_property
     def macros(self) -> frozenset[str]:
         """Macros that it defines by itself: they tell the instructions that it may use."""
-        text = self._told(*self.machine_options, "-dM", "-E", "-x", "c", "-")
+        text = self._output(*self.machine_options, "-dM", "-E", "-x", "c", "-")
         return frozenset(line.split()[1] for line in text.splitlines() if line.startswith("#define "))
 
     @cached_property
     def machine(self) -> str:
         """What it compiles for, such as `x86_64-linux-gnu`."""
-        return self._told("-dumpmachine").strip()
+        return self._output("-dumpmachine").strip()
 
     @cached_property
     def version(self) -> str:
         """The first line of what it says of itself."""
-        return self._told("--version").partition("\n")[0]
+        return self._output("--version").partition("\n")[0]
 
-    def _told(self, *arguments: str) -> str:
+    def _output(self, *arguments: str) -> str:
         if self.missing:
             raise BuildError(self.missing)
         return self._run([*arguments], None)

@@ -12,7 +12,7 @@ from typing import Any
 from search_space.hardware import CpuRates, Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
-from targets.base import Kernel, Module, NetworkPlan, Packer, RunError, Target
+from targets.base import FASTEST_CORE, Kernel, Module, NetworkPlan, Packer, RunError, Target
 from targets.c.compiler import Compiler, is_here
 from targets.c.kernel import CKernel
 from targets.c.source import Source, source_of
@@ -46,6 +46,9 @@ class CTarget(Target):
         rates = CpuRates(fma=1.0, loads=1.0, issue=4.0, one=(32.0, 8.0, 4.0), each=(32.0, 8.0, 4.0))
         peak = CLOCK_HZ * rates.fma * 2 * (vector // 4)
         return Hardware(self.name, 1, vector, registers, *CACHES, peak, BANDWIDTH, clock_hz=CLOCK_HZ, rates=rates)
+
+    def fastest(self, threads: int) -> float:
+        return FASTEST_CORE * threads
 
     def unavailable(self) -> str:
         if self.compiler.missing:

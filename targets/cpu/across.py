@@ -1,21 +1,22 @@
-"""Vectors that run across the rows of what they read, as those of a transposition do: four of them at a time.
+"""Vectors that run across the rows of what they read, as those of a transposition do: several of them at a time.
 
 Lanes lie a row apart, and each would be loaded by itself. Where the next elements of the rows are wanted too, as an
-unrolled loop says, 4 neighbours of each row are loaded, and 4 vectors made of them by shuffles within 128 bits.
+unrolled loop says, 128 bits of each row are loaded, which are 4 neighbours or 8 of 16 bits, and as many vectors made of
+them by shuffles within 128 bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from search_space.hardware import COLUMNS
+from search_space.hardware import columns_of
 from search_space.ir.expr import BITS, Expr, substitute
 from search_space.ir.simplify import Simplifier
 from targets.cpu.addresses import Plan
 from targets.cpu.storage import Storage
 from targets.cpu.text import Text, Value
 
-WIDTH = 32
+WIDTHS = (16, 32)
 """Bits of an element."""
 
 
@@ -32,23 +33,41 @@ def neighbours(
         numbers: of the unrolled loops that it depends on.
         simplify: knows the ranges of the others.
     """
-    if plan.gather or plan.loaded or len(plan.unrolled) != 1 or lanes not in (4, 8, 16):
+    together = columns_of(storage.dtype)
+    if plan.gather or plan.loaded or len(plan.unrolled) != 1 or lanes not in (4, 8, 16, 32) or lanes % together:
         return False
     ((variable, step),) = plan.unrolled
-    if step != 1 or variable not in numbers or BITS[storage.dtype] != WIDTH or not 0 < storage.row <= plan.lane:
+    if step != 1 or variable not in numbers or BITS[storage.dtype] not in WIDTHS or not 0 < storage.row <= plan.lane:
         return False
-    after = COLUMNS - 1 - numbers[variable] % COLUMNS
+    after = together - 1 - numbers[variable] % together
     last = simplify(substitute(index, dict(numbers)) + after)
     return simplify.at_most_zero(last - (storage.row - 1))
 
 
 def columns(text: Text, rows: Sequence[Value]) -> list[Value]:
-    """Element i of every row, in vectors: (lanes, 4) -> (4, lanes); the lanes are a multiple of 4."""
-    # The vectors that are shuffled have in their parts of 128 bits rows that lie 4 apart, so that nothing crosses.
-    a, b, c, d = (_joined(text, rows[first::COLUMNS]) for first in range(COLUMNS))
+    """Element i of every row, in vectors: (lanes, n) -> (n, lanes), where n fill 128 bits and divide the lanes."""
+    # The vectors that are shuffled have in their parts of 128 bits rows that lie n apart, so that nothing crosses.
+    count = rows[0].lanes
+    vectors = [_joined(text, rows[first::count]) for first in range(count)]
+    if count > 4:
+        return _transposed(text, vectors)
+    a, b, c, d = vectors
     low, high = (0, 4, 1, 5), (2, 6, 3, 7)  # of two parts, the second one's elements counted from 4
     ab, cd = [_mixed(text, a, b, p) for p in (low, high)], [_mixed(text, c, d, p) for p in (low, high)]
     return [_mixed(text, x, y, p) for x, y in zip(ab, cd, strict=True) for p in ((0, 1, 4, 5), (2, 3, 6, 7))]
+
+
+def _transposed(text: Text, vectors: list[Value]) -> list[Value]:
+    """The matrix of as many rows as columns in each part of vectors; vector i holds row i of every part.
+
+    Lower and upper halves of vectors that lie half their number apart take turns, as often as their number has bits.
+    """
+    count = len(vectors)
+    half = count // 2
+    turns = [[x for i in range(first, first + half) for x in (i, count + i)] for first in (0, half)]
+    for _ in range(half.bit_length()):
+        vectors = [_mixed(text, vectors[i], vectors[i + half], p) for i in range(half) for p in turns]
+    return vectors
 
 
 def _joined(text: Text, parts: Sequence[Value]) -> Value:
@@ -60,10 +79,10 @@ def _joined(text: Text, parts: Sequence[Value]) -> Value:
 
 
 def _mixed(text: Text, x: Value, y: Value, places: Sequence[int]) -> Value:
-    """Elements of two vectors within each part of 128 bits."""
-    order = []
-    for part in range(0, x.lanes, COLUMNS):
-        order += [part + p if p < COLUMNS else x.lanes + part + p - COLUMNS for p in places]
+    """Elements of two vectors within each part of 128 bits; `places` of the second one's count on from the first's."""
+    order, size = [], len(places)
+    for part in range(0, x.lanes, size):
+        order += [part + p if p < size else x.lanes + part + p - size for p in places]
     return _shuffled(text, x, y, order)
 
 

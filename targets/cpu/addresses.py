@@ -79,6 +79,8 @@ class Addresses:
         constant, lane = 0, 0
         unrolled, runtime, mixed, gather, loaded = [], [], [], [], []
         for monomial, c in poly(flat).items():
+            # A term is known when the last of its factors is: lanes are asked for before loads, these before unrolled
+            # numbers.
             names = {v for atom in monomial for v in variables(atom)}
             bare = monomial[0].args[0] if len(monomial) == 1 and monomial[0].op == "var" else None
             if not monomial:
@@ -104,6 +106,7 @@ class Addresses:
             return plan.runtime, constant
         terms = dict(plan.runtime)
         for monomial, c in plan.mixed:
+            # Numbers put in, divisions fall away, and what is left may add up with the other terms.
             whole = const(c)
             for atom in monomial:
                 whole = whole * self._fixed(atom)
@@ -141,6 +144,7 @@ class Addresses:
             levels.setdefault(depth, []).append((monomial, c))
         key: tuple[Any, ...] = ("pointer", buffer)
         for depth in sorted(levels):
+            # In one order, or the same address would not be found again.
             part = sorted(levels[depth], key=lambda t: str(t[0]))
             key = (*key, tuple((tuple(a.serial for a in m), c) for m, c in part))
             known = self.text.lookup(key)

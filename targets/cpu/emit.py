@@ -86,6 +86,7 @@ class _Unit:
         self.bodies.append("")
         slot = len(self.bodies) - 1
         function = Function(self, "%workspace", "%scratch")
+        # What is known of the loops around holds in the body, too: without, its divisions could not be unsigned.
         function.values.integers.ranges.update(caller.values.integers.ranges)
         function.values.env.update(caller.values.env)
         entry = function.entry
@@ -97,6 +98,7 @@ class _Unit:
             entry.append(f"  %captured{i} = load i64, ptr %captured.at{i}")
             function.text.scopes[0].variables[variable] = Value(f"%captured{i}", "int64")
         entry += [
+            # The workspace: the area of all, then one for each thread.
             "  %thread64 = sext i32 %thread to i64",
             f"  %scratch.offset = mul i64 %thread64, {self.scratch}",
             f"  %scratch.start = add i64 %scratch.offset, {self.shared}",
@@ -160,6 +162,7 @@ class Function:
             self.loop(stmt)
         elif isinstance(stmt, Allocate):
             self.stmt(stmt.body)
+            # The rest of a peeled loop allocates it once more, and must not see what the loop has left.
             for key in [k for k in self.values.registers if k[0] == stmt.buffer.name]:
                 del self.values.registers[key]
         elif isinstance(stmt, Store):
@@ -189,6 +192,7 @@ class Function:
                     self._forget_reads()
                 self.stmt(loop.body)
             del self.values.env[loop.var]
+        # The body of a parallel loop has an area of its own as scratch; loops in it run on its thread.
         elif loop.kind == "parallel" and self.areas["scratch"] == "%workspace" and self.values.lane is None:
             self.unit.parallel(self, loop)
             self._bump(loop)
@@ -215,9 +219,13 @@ class Function:
         text.start_block(body)
         induction = Induction(loop.var, before, latch)
         phis = induction.phis
+        # Only at the end is it known what the loop carries; the list stands in its place, and is filled then.
         text.lines.append(phis)
+        # Not even the first iteration may reuse what was read before the loop: the code is that of the others, which
+        # read what the loop has stored.
         self._bump(loop)
         scope = text.push()
+        # A carried pointer begins at index 0; a thread's part of a parallel loop begins anywhere.
         scope.induction = induction if low == "0" else None
         index = text.name("i")
         scope.variables[loop.var] = Value(index, "int64")
@@ -233,6 +241,8 @@ class Function:
         text.emit(f"  br label %{latch}")
         text.start_block(latch)
         text.lines.append(induction.steps)
+        # Tested at the end: `cleanup` has removed loops of no iteration, and a thread's part that may be empty is
+        # guarded.
         text.emit(f"  {index}.next = add nuw nsw i64 {index}, 1")
         text.emit(f"  {index}.more = icmp slt i64 {index}.next, {high}")
         text.emit(f"  br i1 {index}.more, label %{body}, label %{after}")
@@ -286,6 +296,7 @@ class Function:
     def call_parallel(self, name: str, captured: list[str], extent: int) -> None:
         count = 2 + len(captured)
         context = f"%context.{len(self.unit.bodies)}.{self._labels}"
+        # In the entry block: in a loop, every iteration would take more of the stack.
         self.entry.append(f"  {context} = alloca [{count} x i64], align 16")
         text = self.text
         text.emit(f"  store ptr %arguments, ptr {context}")
@@ -311,6 +322,7 @@ class Function:
             self._store(stmt, None)
         elif condition.text == "false":
             return
+        # A branch around a register would need a phi where it joins, a select needs nothing else.
         elif condition.lanes or values.storage[stmt.buffer].kind == "register":
             values.mask = condition
             self._store(stmt, condition)
@@ -335,14 +347,15 @@ class Function:
         over_lanes = bool(values.lane) and (plan.lane != 0 or bool(plan.gather))
         lanes = values.lane[1] if over_lanes and values.lane else 0
         across = values.lane is not None and not over_lanes and stmt.reducer is not None
+        # A product is left to `_updated`, which makes one instruction of it and the sum so far.
         value = None if self._is_product(stmt) and not across else self._stored(stmt)
         if across and values.lane and value:
-            value = values.vector(value, values.lane[1])
+            value = values.ops.vector(value, values.lane[1])
         terms, constant = values.addresses.offset(plan)
         if value is not None and value.lanes and not over_lanes:
             if stmt.reducer is None:
                 raise BuildError(f"a vectorized loop must index what it stores, but got {stmt.buffer}[...]")
-            value = values.horizontal(stmt.reducer, value)
+            value = values.ops.horizontal(stmt.reducer, value)
         if mask is not None and mask.lanes and not over_lanes:
             raise BuildError(f"a vectorized loop must index what it stores under a mask, but got {stmt.buffer}[...]")
         if storage.kind == "register":
@@ -359,21 +372,21 @@ class Function:
         return stmt.reducer == "sum" and stmt.value.op == "mul" and stmt.value.dtype == "float32"
 
     def _stored(self, stmt: Store) -> Value:
-        return self.values.cast(self.values.value(stmt.value), self.values.storage[stmt.buffer].dtype)
+        return self.values.ops.cast(self.values.value(stmt.value), self.values.storage[stmt.buffer].dtype)
 
     def _updated(self, stmt: Store, old: Value, value: Value | None) -> Value:
         """`old` combined with the stored value; a product is fused into one operation."""
         values = self.values
         if value is None:
             a, b = (values.value(x) for x in stmt.value.args)
-            total = values.fma(a, b, old)
-            factors = values.vector(a, total.lanes), values.vector(b, total.lanes)
+            total = values.ops.fma(a, b, old)
+            factors = values.ops.vector(a, total.lanes), values.ops.vector(b, total.lanes)
             self.last_uses.of_product(factors, (a.lanes < total.lanes, b.lanes < total.lanes))
             return total
         assert stmt.reducer is not None
         op = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}[stmt.reducer]
-        a, b = values.same_lanes(old, value)
-        return values.combine(op, a, b, a.dtype)
+        a, b = values.ops.same_lanes(old, value)
+        return values.ops.combine(op, a, b, a.dtype)
 
     def _to_register(
         self, stmt: Store, key: tuple[str, int], value: Value | None, mask: Value | None, over_lanes: bool
@@ -386,7 +399,7 @@ class Function:
             value = self._updated(stmt, old, value)
         assert value is not None
         if over_lanes and values.lane:
-            value = values.vector(value, values.lane[1])
+            value = values.ops.vector(value, values.lane[1])
         if mask is not None and old is not None:
             line = f"select {mask.type} {mask.text}, {value.type} {value.text}, {old.type} {old.text}"
             value = self.text.value(line, value.dtype, value.lanes)
@@ -397,7 +410,7 @@ class Function:
         if stmt.reducer is not None:
             value = self._updated(stmt, memory.load(pointer, dtype, lanes, mask), value)
         assert value is not None
-        memory.store(self.values.vector(value, lanes), pointer, mask)
+        memory.store(self.values.ops.vector(value, lanes), pointer, mask)
 
     def _scatter(self, stmt: Store, pointers: str, value: Value | None, mask: Value | None, lanes: int) -> None:
         """Lanes that lie apart in memory."""
@@ -405,7 +418,7 @@ class Function:
         if stmt.reducer is not None:
             value = self._updated(stmt, memory.gather(pointers, dtype, lanes, mask), value)
         assert value is not None
-        memory.scatter(self.values.vector(value, lanes), pointers, mask)
+        memory.scatter(self.values.ops.vector(value, lanes), pointers, mask)
 
 
 def _free_variables(loop: For) -> set[str]:

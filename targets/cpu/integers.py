@@ -71,6 +71,7 @@ class Integers:
         if self.simplify.nonnegative(a):
             kind = "udiv" if e.op == "floordiv" else "urem"
             return self.text.value(f"{kind} i64 {x}, {y}", "int64", at=at).text
+        # LLVM's division rounds to zero, ours down; of a dividend that is not negative, above, both are the same.
         rest = self.text.value(f"srem i64 {x}, {y}", "int64", at=at).text
         negative = self.text.value(f"icmp slt i64 {rest}, 0", "bool", at=at).text
         if e.op == "mod":

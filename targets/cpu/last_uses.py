@@ -30,6 +30,7 @@ class LastUses:
         """Notes that the instruction emitted last multiplies two vectors; whether each is a scalar in every lane."""
         if not self._active:
             return
+        # Which product is a factor's last is known at the end: a place behind each is kept open till then.
         behind: list[str] = []
         self._text.lines.append(behind)
         for factor, scalar in zip(factors, broadcast, strict=True):

@@ -14,7 +14,6 @@ from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stm
 from search_space.schedule.intrinsics import get_intrinsic
 
 _JUMP = re.compile(r"j|b$|b\.|cb|tb")
-_CALL = re.compile(r"call|bl|ret|jmp$")
 _TARGET = re.compile(r"#?0x([0-9a-f]+)$")
 _VECTOR = re.compile(r"\b(?:[xyz]mm\d+|[vqz]\d+)\b")
 _STACK = re.compile(r"\[(?:r?sp|e?sp)\b|\[rsp\b")
@@ -51,7 +50,7 @@ def innermost_loops(code: bytes, triple: str) -> list[LoopCode]:
     found: list[LoopCode] = []
     sections = [s.data() for s in llvm.ObjectFileRef.from_data(code).sections() if s.is_text() and s.size()]
     for section in sections:
-        found += _loops(list(_disassembler(triple.partition("-")[0]).disasm_lite(section, 0)))
+        found += _loops(list(_instructions(section, triple.partition("-")[0])))
     return found
 
 
@@ -131,6 +130,33 @@ def _body(code: list[tuple[int, int, str, str]]) -> LoopCode:
             else:
                 reloads += 1
     return LoopCode(len(code), products, spills, reloads)
+
+
+_BFLOAT16 = {0x52: "vdpbf16ps", 0x72: "vcvtneps2bf16"}
+"""Instructions that the disassembler does not know, by their opcodes behind the prefix EVEX.F3.0F38.W0."""
+
+
+def _instructions(code: bytes, architecture: str) -> Iterator[tuple[int, int, str, str]]:
+    """Address, size, name and operands of each instruction; those of bfloat16 under their own names."""
+    reader, start = _disassembler(architecture), 0
+    while start < len(code):
+        for found in reader.disasm_lite(code[start:], start):
+            yield found
+            start = found[0] + found[1]
+        unknown = code[start : start + 15]
+        if (
+            len(unknown) < 6
+            or (unknown[0], unknown[1] & 7, unknown[2] & 3) != (0x62, 2, 2)
+            or unknown[4] not in _BFLOAT16
+        ):
+            return
+        # The prefix 66 in place of F3, and W1 for the second, make others of them, which are as long.
+        prefix = unknown[2] & ~3 | 1 | (0x80 if unknown[4] == 0x72 else 0)
+        like = next(iter(reader.disasm_lite(unknown[:2] + bytes([prefix]) + unknown[3:], start, 1)), None)
+        if like is None:  # it is cut off
+            return
+        yield start, like[1], _BFLOAT16[unknown[4]], like[3]
+        start += like[1]
 
 
 @cache

@@ -23,6 +23,7 @@ class Memory:
     def load(self, pointer: str, dtype: str, lanes: int, mask: Value | None = None) -> Value:
         """The value at `pointer`, zero where the mask is off; nothing is read where it is off in all lanes."""
         kind, align = self.type(dtype, lanes), dtype_bytes(dtype)
+        # One condition for all lanes takes no masked load: an address of zeros is chosen where it fails.
         if mask is not None and lanes and (mask.lanes or lanes * align > ZEROS_BYTES):
             name = f"llvm.masked.load.{self._suffix(dtype, lanes)}.p0"
             self.declared.add(f"declare {kind} @{name}(ptr, <{lanes} x i1>, {kind})")

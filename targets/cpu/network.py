@@ -7,6 +7,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from search_space.dtypes import NARROW
 from targets.arrays import C_TYPE
 from targets.base import NetworkPlan, Place
 from targets.cpu.export import linked
@@ -24,11 +25,6 @@ def network_text(plan: NetworkPlan) -> str:
     """
     declared = [f"declare void @{module.name}(ptr, i32, ptr)" for module in plan.modules]
     return "\n".join([*declared, _CLOCK, _function(plan, False), _function(plan, True), ""])
-
-
-def workspace_bytes(plan: NetworkPlan, threads: int) -> int:
-    """Bytes of 64-byte aligned memory that a call on that many threads needs."""
-    return plan.arena_bytes + shared_bytes(plan) + threads * scratch_bytes(plan) + 64
 
 
 def shared_bytes(plan: NetworkPlan) -> int:
@@ -121,9 +117,11 @@ def header(plan: NetworkPlan) -> str:
     arguments = [f"const {C_TYPE[p.dtype]} *{_symbol(p.name)}" for p in plan.inputs]
     arguments += [f"{C_TYPE[p.dtype]} *{_symbol(p.name)}" for p in plan.outputs]
     passed = ", ".join([*(_symbol(p.name) for p in tensors), "network->weights"])
+    narrow = ", ".join(f"{_symbol(p.name)} {p.dtype}" for p in tensors if p.dtype in NARROW)
+    bits = f"\n   uint16_t holds the bits of 16-bit floats: {narrow}." if narrow else ""
     return f"""#ifndef AUTOTUNE_{upper}_H
 #define AUTOTUNE_{upper}_H
-/* {name}: {shapes}; dense, row-major. Link with {name}.so and -pthread.
+/* {name}: {shapes}; dense, row-major. Link with {name}.so and -pthread.{bits}
    Threads may call {name}_infer on one network at the same time: each call has a workspace of its own, which later
    calls use again. With threads = 1 calls run side by side; with more they share one pool of threads, loop by loop. */
 #include <pthread.h>

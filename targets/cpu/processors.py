@@ -38,6 +38,10 @@ define <16 x bfloat> @f(<16 x float> %a) #0 {
 """
 
 
+_TILES = ("sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d", "diamondrapids")
+"""LLVM's names of processors with tile registers: it ends the process where their code is asked of others."""
+
+
 def triple_of(architecture: str) -> str:
     """Target triple of an architecture; that of this host for an empty name."""
     return TRIPLES[architecture] if architecture else llvm.get_default_triple()
@@ -88,6 +92,7 @@ def probed_features(cpu: str, architecture: str = "") -> list[str]:
         found += ["avx512f"]
         found += ["avx512vnni"] if "vpdpbusd" in code(_DOT) else []
         found += ["avx512bf16"] if "vcvtneps2bf16" in code(_NARROW) else []
+        found += ["amx-bf16", "amx-int8"] if cpu in _TILES else []
     return found
 
 

@@ -11,6 +11,8 @@ _SUFFIX = {"float32": "f32", "bool": "i1"}
 
 def minmax(text: Text, op: str, a: Value, b: Value) -> Value:
     """The lesser (`min`) or the greater (`max`) of two values; the second where either is not a number."""
+    # Comparison and choice are one instruction of x86, its minimum; LLVM's `minnum` gives the other operand for NaN,
+    # which takes three.
     if a.dtype in FLOATS:
         line = f"fcmp {'olt' if op == 'min' else 'ogt'}"
     else:
@@ -25,6 +27,7 @@ def horizontal(math: VectorMath, reducer: str, x: Value) -> Value:
     kind, scalar = x.type, llvm_type(x.dtype)
     suffix = f"v{x.lanes}{_SUFFIX.get(x.dtype, f'i{BITS[x.dtype]}')}"
     if x.dtype in FLOATS and reducer in ("sum", "prod"):
+        # -0, as 0 would change a sum of -0; `reassoc`, as LLVM otherwise adds lane by lane, in order.
         name, start = ("fadd", -0.0) if reducer == "sum" else ("fmul", 1.0)
         math.declared.add(f"declare {scalar} @llvm.vector.reduce.{name}.{suffix}({scalar}, {kind})")
         operands = f"{scalar} {float_literal(start, x.dtype)}, {kind} {x.text}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, dtype_bytes, total, variables, walk
 from search_space.ir.polynomial import from_poly, poly
-from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
+from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 
 MAX_REGISTER_VALUES = 1024
 SEVERAL = -1
@@ -69,20 +69,13 @@ def loops_of(program: LoopProgram) -> Loops:
 
 def accesses(stmt: Stmt) -> Iterator[tuple[str, tuple[Expr, ...], bool]]:
     """Every access below: buffer, indices, and whether an instruction makes it."""
-    if isinstance(stmt, Seq):
-        for s in stmt.body:
-            yield from accesses(s)
-    elif isinstance(stmt, (For, Allocate)):
-        yield from accesses(stmt.body)
-    elif isinstance(stmt, Store):
-        yield stmt.buffer, stmt.indices, False
-        for root in (stmt.value, *(() if stmt.predicate is None else (stmt.predicate,))):
-            for node in walk(root):
-                if node.op == "load":
-                    yield node.args[0], node.args[1:], False
-    elif isinstance(stmt, Intrinsic):
-        for operand in (stmt.output, *stmt.inputs):
-            yield operand.buffer, operand.elements, True
+    for node in walk_stmt(stmt):
+        if isinstance(node, Store):
+            yield node.buffer, node.indices, False
+            for root in (node.value, *(() if node.predicate is None else (node.predicate,))):
+                yield from ((e.args[0], e.args[1:], False) for e in walk(root) if e.op == "load")
+        elif isinstance(node, Intrinsic):
+            yield from ((operand.buffer, operand.elements, True) for operand in (node.output, *node.inputs))
 
 
 def strides_of(buffer: Buffer) -> tuple[int, ...]:
@@ -118,6 +111,7 @@ def merge_divisions(flat: Expr) -> Expr:
             if len(monomial) != 1 or monomial[0].op != "mod" or not monomial[0].args[1].is_const:
                 continue
             x, c = monomial[0].args
+            # Only both together are x again; a remainder alone stays.
             twin = (_quotient(x, c.value),)
             if terms.get(twin) == k * c.value:
                 del terms[monomial], terms[twin]
@@ -154,6 +148,7 @@ def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
             buffer = stmt.buffer
             strides = strides_of(buffer)
             register = None
+            # Registers are values of one function, and the body of a parallel loop is another.
             if buffer.scope == "local" and not _has_parallel(stmt.body):
                 register = _register_lanes(buffer, strides, used.get(buffer.name, []), loops)
             if register is not None:
@@ -186,9 +181,13 @@ def _register_lanes(
     for indices, by_instruction in used:
         flat = flat_index(indices, strides)
         if by_instruction:
+            # Which register it is must be known while code is emitted: only unrolled loops may choose.
             free = {v for v in variables(flat) if not v.startswith("#")}
             if free - loops.unrolled:
                 return None
+            tiled = {v for v in variables(flat) if v.startswith("#")}
+            if "#0" in tiled and len(tiled) > 1:
+                return None  # a tile of several rows lies in memory
             found.add(_tile_lanes(flat))
             continue
         width = 0

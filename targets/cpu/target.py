@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 from search_space.hardware import Hardware
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
-from targets.base import BuildError, Module, NetworkPlan, Packer, RunError, Target
+from targets.base import FASTEST_CORE, BuildError, Module, NetworkPlan, Packer, RunError, Target
 from targets.cpu.emit import emit_program
 from targets.cpu.figures import to_json
 from targets.cpu.host import hardware_of, limits_of, probed_of
@@ -22,6 +22,7 @@ from targets.cpu.machine_code import body_products, busiest, innermost_loops, ta
 from targets.cpu.processors import TRIPLES, triple_of
 from targets.cpu.runtime import ZEROS, initialise
 from targets.cpu.tensor_intrinsics import emit_vnni  # noqa: F401  (registers the emitters)
+from targets.cpu.tile_intrinsics import request_text, request_tiles, uses_tiles
 
 MOST_SPILLS = 0.25
 """References to the stack for each product, beyond which a loop is not worth timing where another has been. Of 3,560
@@ -43,7 +44,7 @@ class CpuTarget(Target):
         ValueError: a processor that LLVM does not know.
     """
 
-    peers = ("onnxruntime", "openvino")
+    peers = ("onnxruntime", "openvino", "openvino-as-installed")
 
     def __init__(
         self, cpu: str | None = None, features: str | None = None, name: str = "cpu", architecture: str = ""
@@ -69,6 +70,9 @@ class CpuTarget(Target):
     def cache_bytes(self) -> int:
         return self.limits.caches[-1]
 
+    def fastest(self, threads: int) -> float:
+        return FASTEST_CORE * threads
+
     def figures(self) -> dict[str, Any] | None:
         return to_json(probed_of(self.limits)) if self.limits.is_host else None
 
@@ -90,6 +94,8 @@ class CpuTarget(Target):
         lines = list(dict.fromkeys(line for part in parts for line in part.splitlines() if line.startswith("declare")))
         rest = ["\n".join(x for x in part.splitlines() if not x.startswith("declare")) for part in parts]
         text = "\n".join([self.header(), ZEROS, *lines, *rest])
+        if uses_tiles(text):
+            text += request_text(name)
         return text, main.shared_bytes, main.scratch_bytes
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
@@ -124,6 +130,8 @@ class CpuTarget(Target):
         Raises:
             RunError: it is for another architecture than this host's.
         """
+        if uses_tiles(module.llvm_ir):
+            request_tiles()
         theirs = str(module.metadata.get("triple", "")).partition("-")[0]
         ours = llvm.get_process_triple().partition("-")[0]
         if theirs and theirs != ours:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from search_space.intrinsics import BF16_DOT, VNNI_DOT
-from search_space.ir.expr import var
+from search_space.ir.expr import var, variables
 from search_space.ir.polynomial import poly
 from search_space.ir.stmt import Intrinsic, Operand
 from targets.base import BuildError
@@ -30,6 +30,7 @@ def _pointer(function: Function, operand: Operand) -> str:
 
 def _contiguous(function: Function, operand: Operand, wanted: dict[str, int]) -> None:
     """Checks that the tile lies in memory as the instruction reads it (elements between neighbours along #0, #1)."""
+    # The instruction takes neighbours in memory in its own order: of another layout it would read other elements.
     strides = function.values.storage[operand.buffer].strides
     terms = poly(flat_index(operand.elements, strides))
     for name, stride in wanted.items():
@@ -45,9 +46,10 @@ def _loaded(function: Function, operand: Operand, kind: str, broadcast: bool) ->
     key = ("tile", pointer, kind, values.versions.get(operand.buffer, 0), values.epoch)
     known = text.lookup(key)
     if known is None:
+        # The first operand is four bytes (two halves) in every lane, the same for all 16 results.
         if broadcast:
             word = Value(text.value(f"load i32, ptr {pointer}, align 1", "int32").text, "int32")
-            lanes = values.vector(word, LANES)
+            lanes = values.ops.vector(word, LANES)
         else:
             values.prefetch(operand.buffer, pointer)
             lanes = text.value(f"load <{LANES} x i32>, ptr {pointer}, align 1", "int32", LANES)
@@ -56,6 +58,12 @@ def _loaded(function: Function, operand: Operand, kind: str, broadcast: bool) ->
             known = text.value(f"bitcast <{LANES} x i32> {known} to {kind}", "int8", 64).text
         text.remember(key, known)
     return str(known)
+
+
+def _reused(function: Function, call: Intrinsic) -> bool:
+    """Whether several rows of a tile of registers read the same vector."""
+    rows = {v for index in call.output.indices for v in variables(index)} & function.values.loops.unrolled
+    return not rows <= {v for index in call.inputs[1].indices for v in variables(index)}
 
 
 def _dot(function: Function, call: Intrinsic, name: str, accumulator: str, kind: str, dtype: str) -> None:
@@ -68,7 +76,9 @@ def _dot(function: Function, call: Intrinsic, name: str, accumulator: str, kind:
     a = _loaded(function, call.inputs[0], kind, True)
     b = _loaded(function, call.inputs[1], kind, False)
     values.math.declared.add(f"declare {accumulator} @{name}({accumulator}, {kind}, {kind})")
-    line = f"call {accumulator} @{name}({accumulator} {old.text}, {kind} {a}, {kind} {b})"
+    # only the last operand may be memory: of two of one type the one that no other element of the tile reads
+    left, right = (b, a) if depth == 2 and _reused(function, call) else (a, b)
+    line = f"call {accumulator} @{name}({accumulator} {old.text}, {kind} {left}, {kind} {right})"
     values.registers[key] = function.text.value(line, dtype, LANES)
     values.versions[call.output.buffer] = values.versions.get(call.output.buffer, 0) + 1
 

@@ -107,6 +107,7 @@ class Text:
         """`x` in every lane; a vector stays as it is."""
         if x.lanes or not lanes:
             return x
+        # A literal is an operand as it is; of others the vector is kept, as most are used again.
         if not x.text.startswith("%"):
             return Value(f"splat ({x.type} {x.text})", x.dtype, lanes)
         key = ("splat", x.text, lanes)
@@ -133,6 +134,7 @@ class Text:
         self.scopes.pop()
 
     def lookup(self, key: Any) -> Any:
+        # What an enclosing scope has computed is computed before all that is in this one.
         for scope in reversed(self.scopes):
             if key in scope.memo:
                 return scope.memo[key]

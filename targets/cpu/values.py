@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from search_space.hardware import COLUMNS
-from search_space.ir.expr import BITS, FLOATS, SHIFTS, Expr, const, substitute, variables, walk
+from search_space.hardware import columns_of
+from search_space.ir.expr import Expr, const, substitute, var, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
 from targets.base import BuildError
 from targets.cpu.across import columns, neighbours
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
 from targets.cpu.memory import Memory
-from targets.cpu.reductions import horizontal, minmax
-from targets.cpu.rounding import WHOLE, Bounded, bounded
+from targets.cpu.operations import Operations
+from targets.cpu.rounding import bounded
 from targets.cpu.storage import Loops, Storage
-from targets.cpu.text import LLVM_TYPE, Text, Value, float_literal, llvm_type
+from targets.cpu.text import LLVM_TYPE, Text, Value
 from targets.cpu.vector_math import VectorMath
 from targets.cpu.windows import Window, apart, mask_of, merged, runs, shuffled, window
 
@@ -32,11 +32,13 @@ class Values:
         self.text, self.loops, self.storage = text, loops, storage
         self.integers = Integers(text)
         self.math = VectorMath(text, features)
+        self.ops = Operations(text, self.math)
         self.memory = Memory(text, self.math.declared)
         self.env: dict[str, int] = {}
         self.addresses = Addresses(self.integers, loops, storage, self.env, self.fixed)
         self.lane: tuple[str, int] | None = None
         self.mask: Value | None = None
+        self.masked_by: Expr | None = None  # what the mask is the value of, where that is known
         self.registers: dict[tuple[str, int], Value] = {}
         self.versions: dict[str, int] = {}
         self.epoch = 0
@@ -74,13 +76,16 @@ class Values:
     # ------------------------------------------------------------------ values
     def value(self, e: Expr) -> Value:
         """The value of `e` at the current unrolled point: a vector where it varies over the lanes."""
-        unrolled, buffers, _ = self.facts(e)
+        unrolled, buffers, varies = self.facts(e)
         key = (
+            # Reused only at the same unrolled point, while nothing was stored to what it reads, and under the same
+            # mask.
             "value",
             e.serial,
             tuple(self.env[n] for n in unrolled),
             tuple(self.versions.get(b, 0) for b in buffers),
             (self.mask, self.epoch) if buffers else None,
+            self.lane if varies else None,
         )
         known: Value | None = self.text.lookup(key)
         if known is None:
@@ -90,7 +95,7 @@ class Values:
 
     def _value(self, e: Expr) -> Value:
         if e.op == "const":
-            return self.literal(e.value, e.dtype)
+            return self.ops.literal(e.value, e.dtype)
         if e.op == "load":
             return self.load(e)
         if e.dtype == "int64" and self.is_index(e):
@@ -99,15 +104,14 @@ class Values:
             return self.select(e)
         if e.op == "cast":
             found = bounded(e)
-            return self.rounded(found, e.dtype) if found else self.cast(self.value(e.args[0]), e.dtype)
+            if found is None:
+                return self.ops.cast(self.value(e.args[0]), e.dtype)
+            number = self.value(found.number)
+            added = None if found.added is None else self.value(found.added)
+            return self.ops.byte(number, added, (found.low, found.high), e.dtype)
         if e.op == "call":
             return self.call(e.args[0], self.value(e.args[1]))
         return self.binary(e)
-
-    def literal(self, value: Any, dtype: str) -> Value:
-        if dtype in FLOATS:
-            return Value(float_literal(float(value), dtype), dtype)
-        return Value(str(value).lower() if dtype == "bool" else str(int(value)), dtype)
 
     def is_index(self, e: Expr) -> bool:
         """Whether `e` is integer arithmetic over loop variables alone."""
@@ -123,6 +127,7 @@ class Values:
             raise BuildError(f"an index must be arithmetic over loop variables, but got {e}")
         if not self.facts(e)[2]:
             return Value(self.integers.scalar(self.fixed(e)), "int64")
+        # 64 bits would take two registers for as many lanes.
         return self._lane_index(e, "int32" if self._fits(e) else "int64")
 
     def _fits(self, e: Expr) -> bool:
@@ -145,10 +150,10 @@ class Values:
             return Value("<" + ", ".join(f"{LLVM_TYPE[dtype]} {i}" for i in range(width)) + ">", dtype, width)
         a, b = (self._lane_index(x, dtype) for x in (e.args[1:] if e.op == "select" else e.args))
         if e.op == "select":
-            condition = self.vector(self.condition(e.args[0]), width)
-            return self._choose(condition, a, b)
+            condition = self.ops.vector(self.condition(e.args[0]), width)
+            return self.ops.choose(condition, a, b)
         if e.op in ("min", "max"):
-            return self.minmax(e.op, a, b)
+            return self.ops.minmax(e.op, a, b)
         if e.op in ("floordiv", "mod"):
             return self._lane_division(e, a, b)
         return self.text.value(f"{e.op} {a.type} {a.text}, {b.text}", dtype, width)
@@ -157,37 +162,26 @@ class Values:
         """Floor division or its remainder; the divisor is positive."""
         dtype, width = a.dtype, a.lanes
         if self.integers.simplify.nonnegative(self.fixed(e.args[0])):
+            # Division rounds to zero; below, where the dividend may be negative, that is put right to floor.
             name = "udiv" if e.op == "floordiv" else "urem"
             return self.text.value(f"{name} {a.type} {a.text}, {b.text}", dtype, width)
         rest = self.text.value(f"srem {a.type} {a.text}, {b.text}", dtype, width)
         negative = self.text.value(f"icmp slt {a.type} {rest.text}, zeroinitializer", "bool", width)
         if e.op == "mod":
             moved = self.text.value(f"add {a.type} {rest.text}, {b.text}", dtype, width)
-            return self._choose(negative, moved, rest)
+            return self.ops.choose(negative, moved, rest)
         quotient = self.text.value(f"sdiv {a.type} {a.text}, {b.text}", dtype, width)
         less = self.text.value(f"sext {negative.type} {negative.text} to {a.type}", dtype, width)
         return self.text.value(f"add {a.type} {quotient.text}, {less.text}", dtype, width)
 
-    def _choose(self, condition: Value, a: Value, b: Value) -> Value:
-        line = f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}"
-        return self.text.value(line, a.dtype, a.lanes)
-
     def _resized(self, x: Value, lanes: int, dtype: str) -> Value:
         """An index in every lane, as integers of another width."""
         if x.dtype != dtype:
-            x = self.cast(x, dtype) if x.text.startswith("%") else Value(x.text, dtype, x.lanes)
-        return self.vector(x, lanes)
+            x = self.ops.cast(x, dtype) if x.text.startswith("%") else Value(x.text, dtype, x.lanes)
+        return self.ops.vector(x, lanes)
 
     def _narrow(self, x: Value, lanes: int) -> Value:
         return self._resized(x, lanes, "int32")
-
-    def vector(self, x: Value, lanes: int) -> Value:
-        """`x` in every lane."""
-        return self.text.splat(x, lanes)
-
-    def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
-        lanes = a.lanes or b.lanes
-        return self.vector(a, lanes), self.vector(b, lanes)
 
     def load(self, e: Expr) -> Value:
         name = e.args[0]
@@ -200,6 +194,8 @@ class Values:
                 raise BuildError(f"a register must be written before it is read, but got {e}")
             return known
         if plan.gather or plan.lane not in (0, 1):
+            # The cheapest first: a block permuted in its register, rows transposed by fours, a few runs merged; a
+            # gather loads each lane by itself.
             lanes_at = self._even_lanes(plan, terms, constant)
             if lanes_at is not None and (self.mask is None or not self.mask.lanes):
                 close = window(*lanes_at, storage.grain)
@@ -240,9 +236,21 @@ class Values:
         """The lanes' elements of several runs, zero where the mask is off; what no lane takes is not read."""
         blocks = []
         for part in parts:
-            pointer, mask = self.addresses.pointer(name, part.terms, part.constant), mask_of(self.math, self.mask, part)
+            pointer, mask = self.addresses.pointer(name, part.terms, part.constant), self._mask_over(part)
             blocks.append(self.memory.load(pointer, self.storage[name].dtype, part.size if part.size > 1 else 0, mask))
         return merged(self.math, blocks, parts)
+
+    def _mask_over(self, part: Window) -> Value | None:
+        """The mask under which a block is read: the condition of its elements, where evenly distant lanes take them."""
+        spaced = part.spacing()
+        if self.lane is None or self.masked_by is None or self.mask is None or spaced is None or not self.mask.lanes:
+            return mask_of(self.math, self.mask, part)
+        (variable, _), outer, (first, step) = self.lane, (self.lane, self.mask), spaced
+        condition = self.integers.simplify(substitute(self.masked_by, {variable: var(variable) * step + first}))
+        self.lane, self.mask = (variable, part.size), None
+        found = self.ops.vector(self.condition(condition), part.size)
+        self.lane, self.mask = outer
+        return found
 
     def _permuted(self, name: str, close: Window) -> Value:
         """The lanes' elements of a block that is read at once."""
@@ -250,6 +258,8 @@ class Values:
         pointer = self.addresses.pointer(name, close.terms, close.constant)
         if close.size == 1:
             return self.memory.load(pointer, storage.dtype, 0, self.mask)
+        # Kept apart from the order of its lanes: the positions of a window take theirs from one block in several
+        # orders.
         where = (name, close.terms, close.constant, close.size)
         key = ("block", where, self.versions.get(name, 0), self.mask, self.epoch)
         block: Value | None = self.text.lookup(key)
@@ -258,7 +268,7 @@ class Values:
             if close.there < close.size:
                 bits = ", ".join(f"i1 {int(i < close.there)}" for i in range(close.size))
                 inside = Value(f"<{bits}>", "bool", close.size)
-                mask = inside if mask is None else self.both(mask, inside)
+                mask = inside if mask is None else self.ops.both(mask, inside)
             block = self.text.remember(key, self.memory.load(pointer, storage.dtype, close.size, mask))
         places = close.places
         order = ("lanes", block.text, places)
@@ -271,12 +281,14 @@ class Values:
         numbers = {v: self.env[v] for v in self.facts(index)[0]}
         if self.mask is not None or not neighbours(plan, storage, width, index, numbers, self.integers.simplify):
             return None
-        place = numbers[plan.unrolled[0][0]] % COLUMNS
+        # All of the vectors are made when the first is asked for; the other copies of the unrolled loop find theirs.
+        together = columns_of(storage.dtype)
+        place = numbers[plan.unrolled[0][0]] % together
         key = ("across", name, terms, constant - place, plan.lane, self.versions.get(name, 0), self.epoch)
         made: list[Value] | None = self.text.lookup(key)
         if made is None:
             starts = [self.addresses.pointer(name, terms, constant - place + i * plan.lane) for i in range(width)]
-            rows = [self.memory.load(start, storage.dtype, COLUMNS) for start in starts]
+            rows = [self.memory.load(start, storage.dtype, together) for start in starts]
             made = self.text.remember(key, columns(self.text, rows))
         return made[place]
 
@@ -285,7 +297,7 @@ class Values:
         for monomial, c in plan.loaded:
             offset = Value(str(c), "int64")
             for atom in monomial:
-                factor = self.cast(self.value(atom), "int64")
+                factor = self.ops.cast(self.value(atom), "int64")
                 offset = self.text.value(f"mul i64 {offset.text}, {factor.text}", "int64")
             element = LLVM_TYPE[self.storage[name].dtype]
             pointer = self.text.value(f"getelementptr {element}, ptr {pointer}, i64 {offset.text}", "ptr").text
@@ -317,21 +329,21 @@ class Values:
         condition = self.condition(e.args[0])
         if condition.text in ("true", "false"):
             return self.value(e.args[1] if condition.text == "true" else e.args[2])
-        outer = self.mask
-        then = self._under(condition, e.args[1])
+        # Both branches are computed. A load of the one not taken may lie outside of its array, so that it is made under
+        # the condition.
+        then = self._under(condition, e.args[0], e.args[1])
         otherwise = e.args[2]
         if self.facts(otherwise)[1]:
-            negated = self.negate(condition)
-            other = self._under(negated, otherwise)
+            other = self._under(self.ops.negate(condition), None, otherwise)
         else:
             other = self.value(otherwise)
-        self.mask = outer
+        # A masked load gives zero where the mask is off, which is the other branch already.
         if other.text in ("0x0000000000000000", "0") and self._masked_load(e.args[1], condition, then):
             return then
         lanes = condition.lanes or then.lanes or other.lanes
         if then.dtype != other.dtype:  # an index that varies over the lanes may be kept in 32 bits
-            then, other = self.cast(then, e.dtype), self.cast(other, e.dtype)
-        return self._choose(condition, self.vector(then, lanes), self.vector(other, lanes))
+            then, other = self.ops.cast(then, e.dtype), self.ops.cast(other, e.dtype)
+        return self.ops.choose(condition, self.ops.vector(then, lanes), self.ops.vector(other, lanes))
 
     def _masked_load(self, e: Expr, condition: Value, value: Value) -> bool:
         """Whether `value` is a load that already yields zero where the condition fails."""
@@ -339,21 +351,15 @@ class Values:
             return False
         return not condition.lanes or bool(value.lanes)
 
-    def _under(self, condition: Value, e: Expr) -> Value:
-        outer = self.mask
-        self.mask = condition if outer is None else self.both(outer, condition)
+    def _under(self, condition: Value, source: Expr | None, e: Expr) -> Value:
+        """The value of `e`, read where a condition holds, which is the value of `source` if that is known."""
+        outer = self.mask, self.masked_by
+        self.masked_by = source if self.mask is None else None
+        self.mask = condition if self.mask is None else self.ops.both(self.mask, condition)
         try:
             return self.value(e)
         finally:
-            self.mask = outer
-
-    def both(self, a: Value, b: Value) -> Value:
-        a, b = self.same_lanes(a, b)
-        return self.text.value(f"and {a.type} {a.text}, {b.text}", "bool", a.lanes)
-
-    def negate(self, a: Value) -> Value:
-        true = "splat (i1 true)" if a.lanes else "true"
-        return self.text.value(f"xor {a.type} {a.text}, {true}", "bool", a.lanes)
+            self.mask, self.masked_by = outer
 
     def condition(self, e: Expr) -> Value:
         """A condition: one bit, or one a lane."""
@@ -362,68 +368,10 @@ class Values:
             return Value(self.integers.condition(self.fixed(e)), "bool")
         return self.value(self.fixed(e) if not buffers else e)
 
-    def cast(self, x: Value, dtype: str) -> Value:
-        if x.dtype == dtype:
-            return x
-        to = llvm_type(dtype, x.lanes)
-        from_float, to_float = x.dtype in FLOATS, dtype in FLOATS
-        if x.dtype == "bfloat16":
-            return self.cast(self._widened(x), dtype)
-        if dtype == "bfloat16":
-            return self._rounded(self.cast(x, "float32"))
-        if from_float and to_float:
-            name = "fptrunc" if BITS[dtype] < BITS[x.dtype] else "fpext"
-        elif from_float:
-            if dtype == "bool":
-                zero = "zeroinitializer" if x.lanes else float_literal(0.0, x.dtype)
-                return self.text.value(f"fcmp une {x.type} {x.text}, {zero}", "bool", x.lanes)
-            name = "fptoui" if dtype == "uint8" else "fptosi"
-        elif to_float:
-            name = "uitofp" if x.dtype in ("uint8", "bool") else "sitofp"
-        elif dtype == "bool":
-            return self.text.value(f"icmp ne {x.type} {x.text}, {'zeroinitializer' if x.lanes else 0}", "bool", x.lanes)
-        else:
-            narrow = BITS[dtype] < (1 if x.dtype == "bool" else BITS[x.dtype])
-            name = "trunc" if narrow else "zext" if x.dtype in ("uint8", "bool") else "sext"
-            if not narrow and x.dtype != "bool" and BITS[dtype] == BITS[x.dtype]:
-                return Value(x.text, dtype, x.lanes)
-        return self.text.value(f"{name} {x.type} {x.text} to {to}", dtype, x.lanes)
-
-    def rounded(self, found: Bounded, dtype: str) -> Value:
-        """A whole number within limits as a byte, out of a float's lowest bits.
-
-        Where 1.5 * 2^23 is added to a float of less than 2^22 it is rounded to a whole number, halves to even, and the
-        sum's lowest byte is that number's. What is larger stays beyond the limits.
-        """
-        text, math = self.text, self.math
-        x = math.op("fadd", self.value(found.number), WHOLE)
-        if found.added is not None:  # whole numbers as large are added exactly
-            x, added = self.same_lanes(x, self.cast(self.value(found.added), "float32"))
-            x = math.op("fadd", x, added)
-        for op, limit in (("max", found.low), ("min", found.high)):
-            x = self.minmax(op, x, math.number(WHOLE + limit, x))
-        bits = text.value(f"bitcast {x.type} {x.text} to {llvm_type('int32', x.lanes)}", "int32", x.lanes)
-        return self.cast(bits, dtype)
-
-    def _widened(self, x: Value) -> Value:
-        """A bfloat16 as float32: its bits are the upper half."""
-        kind, single = llvm_type("int32", x.lanes), llvm_type("float32", x.lanes)
-        shift = "splat (i32 16)" if x.lanes else "16"
-        bits = self.text.value(f"zext {x.type} {x.text} to {kind}", "int32", x.lanes)
-        upper = self.text.value(f"shl {kind} {bits.text}, {shift}", "int32", x.lanes)
-        return self.text.value(f"bitcast {kind} {upper.text} to {single}", "float32", x.lanes)
-
-    def _rounded(self, x: Value) -> Value:
-        """A float32 as bfloat16, to nearest."""
-        kind = f"<{x.lanes} x bfloat>" if x.lanes else "bfloat"
-        short = self.text.value(f"fptrunc {x.type} {x.text} to {kind}", "bfloat16", x.lanes).text
-        line = f"bitcast {kind} {short} to {llvm_type('bfloat16', x.lanes)}"
-        return self.text.value(line, "bfloat16", x.lanes)
-
     def call(self, function: str, x: Value) -> Value:
         """A math function, computed in float32."""
-        single = self.cast(x, "float32")
-        return self.cast(self.math.apply(function, single), x.dtype)
+        single = self.ops.cast(x, "float32")
+        return self.ops.cast(self.math.apply(function, single), x.dtype)
 
     def binary(self, e: Expr) -> Value:
         op = e.op
@@ -435,8 +383,8 @@ class Values:
         if {a.dtype, b.dtype} == {"int32", "int64"}:  # an index that varies over the lanes may be kept in 32 bits
             narrow = all(self.is_index(x) and self._fits(x) for x in e.args)
             a, b = (self._resized(x, a.lanes or b.lanes, "int32" if narrow else "int64") for x in (a, b))
-        a, b = self.same_lanes(a, b)
-        return self.combine(op, a, b, e.args[0].dtype)
+        a, b = self.ops.same_lanes(a, b)
+        return self.ops.combine(op, a, b, e.args[0].dtype)
 
     def condition_or_value(self, e: Expr) -> Value:
         return self.condition(e) if e.dtype == "bool" else self.value(e)
@@ -448,53 +396,4 @@ class Values:
             left, right = right, left
         if e.op != "add" or left.op != "mul":
             return None
-        return self.fma(self.value(left.args[0]), self.value(left.args[1]), self.value(right))
-
-    def fma(self, a: Value, b: Value, c: Value) -> Value:
-        lanes = a.lanes or b.lanes or c.lanes
-        return self.math.intrinsic("fma", self.vector(a, lanes), self.vector(b, lanes), self.vector(c, lanes))
-
-    def combine(self, op: str, a: Value, b: Value, dtype: str) -> Value:
-        """A binary operation on values of one type; `dtype` decides signedness.
-
-        bfloat16 is computed in float32 and rounded.
-        """
-        if a.dtype == "bfloat16":
-            wide = self.combine(op, self.cast(a, "float32"), self.cast(b, "float32"), "float32")
-            return self.cast(wide, "bfloat16") if wide.dtype == "float32" else wide
-        floating = dtype in FLOATS
-        if op in ("lt", "le", "eq", "ne"):
-            unsigned = dtype in ("uint8", "bool")
-            code = {"lt": "ult" if unsigned else "slt", "le": "ule" if unsigned else "sle", "eq": "eq", "ne": "ne"}[op]
-            if floating:
-                code = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}[op]
-            return self.text.value(
-                f"{'fcmp' if floating else 'icmp'} {code} {a.type} {a.text}, {b.text}", "bool", a.lanes
-            )
-        if op in ("min", "max"):
-            return self.minmax(op, a, b)
-        names = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
-        if not floating:
-            names = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
-            names |= {"floordiv": "udiv", "mod": "urem"} if dtype == "uint8" else {}
-            if op in SHIFTS:
-                names |= {"shl": "shl", "shr": "ashr"}
-                b = self._amount(b)
-        if op not in names:
-            raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
-        return self.text.value(f"{names[op]} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
-
-    def _amount(self, b: Value) -> Value:
-        """The amount of a shift, modulo 32: beyond that LLVM's shifts are not defined."""
-        if b.text.lstrip("-").isdigit():
-            return Value(str(int(b.text) & 31), b.dtype)
-        return self.text.value(f"and {b.type} {b.text}, {'splat (i32 31)' if b.lanes else 31}", b.dtype, b.lanes)
-
-    def minmax(self, op: str, a: Value, b: Value) -> Value:
-        return minmax(self.text, op, a, b)
-
-    def horizontal(self, reducer: str, x: Value) -> Value:
-        """All lanes reduced to one scalar; 16-bit floats in float32."""
-        if x.dtype in ("float16", "bfloat16"):
-            return self.cast(self.horizontal(reducer, self.cast(x, "float32")), x.dtype)
-        return horizontal(self.math, reducer, x)
+        return self.ops.fma(self.value(left.args[0]), self.value(left.args[1]), self.value(right))

@@ -1,8 +1,8 @@
 """Math functions as straight-line vector polynomials; no call leaves the loop.
 
 Errors are relative to the exact value, over the whole range unless stated: exp 2 ulp (Cephes expf), log 2 ulp,
-tanh 4 ulp (through exp; a polynomial below 0.625), sigmoid 4 ulp, erf 5e-7 absolute (Abramowitz-Stegun 7.1.26 form
-is not enough; a minimax in x up to 1 and an exponential form beyond), rsqrt and sqrt correctly rounded divisions.
+tanh 4 ulp (through exp; a polynomial below 0.625), sigmoid 4 ulp, erf 5e-7 absolute, rsqrt and sqrt correctly rounded
+divisions. What is not a number stays so.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class VectorMath:
         for part in (half, rest):
             bits = self.integer("shl", self.integer("add", part, 127), 23)
             p = self.op("fmul", p, self.convert("bitcast", bits, "float32"))
+        # NaN became the lower limit, of which there is a result.
         unordered = self.text.value(f"fcmp uno {x.type} {x.text}, {x.text}", "bool", x.lanes)
         return self.select(unordered, x, p)
 
@@ -119,6 +120,7 @@ class VectorMath:
 
     def log(self, x: Value) -> Value:
         """Exponent and mantissa in [sqrt(1/2), sqrt(2)) (Cephes logf); -inf at 0, NaN below."""
+        # Denormal numbers have no exponent to take; 2^23 times as great they have.
         tiny = self.less(x, 1.17549435e-38)
         scaled = self.select(tiny, self.op("fmul", x, 8388608.0), x)
         bits = self.convert("bitcast", scaled, "int32")
@@ -157,6 +159,7 @@ class VectorMath:
     def tanh(self, x: Value) -> Value:
         """1 - 2 / (e^2x + 1) away from 0, an odd polynomial below 0.625 (Cephes tanhf)."""
         e = self.exp(self.op("fadd", x, x))
+        # Where e^2x overflows the quotient is 0, as it should be; near 0 the difference would lose its digits.
         far = self.op("fdiv", self.number(-2.0, x), self.op("fadd", e, 1.0))
         far = self.op("fadd", far, 1.0)
         z = self.op("fmul", x, x)
@@ -172,7 +175,8 @@ class VectorMath:
 
     def erf(self, x: Value) -> Value:
         """x * P(x^2) / Q(x^2) on |x| < 4, 1 beyond (rational minimax as in Eigen and XLA)."""
-        c = self.intrinsic("minnum", self.intrinsic("maxnum", x, self.number(-4.0, x)), self.number(4.0, x))
+        # `minnum` and `maxnum` would make a limit of NaN; beside a constant these are one instruction, too.
+        c = self.intrinsic("minimum", self.intrinsic("maximum", x, self.number(-4.0, x)), self.number(4.0, x))
         z = self.op("fmul", c, c)
         top: tuple[float, ...] = (
             -2.72614225801306e-10,
@@ -198,6 +202,7 @@ class VectorMath:
         """Half of the last bit that stays is added, and the 13 behind it are cut off."""
         bits = self.integer("add", self.convert("bitcast", x, "int32"), 1 << 12)
         cut = self.convert("bitcast", self.integer("and", bits, -(1 << 13)), "float32")
+        # The sum may carry NaN's bits over into another number's.
         unordered = self.text.value(f"fcmp uno {x.type} {x.text}, {x.text}", "bool", x.lanes)
         return self.select(unordered, x, cut)
 

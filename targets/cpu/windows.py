@@ -35,6 +35,17 @@ class Window:
     there: int
     places: tuple[int, ...]
 
+    def spacing(self) -> tuple[int, int] | None:
+        """The lane that takes the first element, and how far apart those are that take the next ones, each its own.
+
+        None where elements are taken by lanes in another order, by several, or by none.
+        """
+        if sorted(place for place in self.places if place >= 0) != list(range(self.size)) or self.size < 2:
+            return None
+        taken = [self.places.index(place) for place in range(self.size)]
+        step = taken[1] - taken[0]
+        return (taken[0], step) if all(b - a == step for a, b in pairwise(taken)) else None
+
 
 def apart(gather: Terms, lane: tuple[str, int], fixed: Callable[[Expr], Expr]) -> tuple[Poly, tuple[int, ...]] | None:
     """Offset of the first lane's element, and how far from it those of all lanes are; None where that is not known.
@@ -102,8 +113,10 @@ def runs(terms: Terms, constant: int, offsets: tuple[int, ...]) -> tuple[Window,
         offsets: of the lanes from there.
     """
     width, ordered = len(offsets), sorted(set(offsets))
+    # Lanes that share an element are not merged: a mask says for each element of a block which one lane it is for.
     if len(ordered) < width:
         return None
+    # Elements with one other between them stay together: a longer block costs nothing, one more run a load.
     cuts = [0, *(i for i in range(1, width) if ordered[i] - ordered[i - 1] > 2), width]
     if len(cuts) - 1 > MOST_RUNS:
         return None

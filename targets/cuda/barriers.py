@@ -99,6 +99,7 @@ class _Insertion:
                 out.append(Barrier())
                 separated, pending = True, ()
             out.append(part.stmt)
+            # What stands behind a barrier cannot clash with anything in front of this sequence.
             if not separated:
                 first += part.first
             pending = part.last if part.separates else pending + part.last
@@ -118,6 +119,7 @@ class _Insertion:
 
     def clash(self, before: Sequence[_Pending], after: Sequence[_Pending], carried: _Carried | None = None) -> bool:
         """Whether two threads may be at one element, one of them writing."""
+        # The tests that look at every point come last.
         return any(
             a.access.buffer == b.access.buffer
             and (a.access.write or b.access.write)
@@ -136,11 +138,13 @@ def _same_plain_store(a: _Pending, b: _Pending) -> bool:
 
 def _apart(a: _Pending, b: _Pending, carried: _Carried | None) -> bool:
     """Whether the first indices differ, whatever iteration of the loops around both it is."""
+    # Two threads are at the same iteration of loops around both, but never of loops over threads.
     common = [x for x, y in zip(a.loops, b.loops, strict=False) if x == y and x.kind not in THREAD_TAGS]
     if carried is not None:
         common = common[: [loop.variable for loop in common].index(carried.variable) + 1]
     left, right = a.access.indices[0], b.access.indices[0]
     used = variables(left) | variables(right)
+    # An index that another loop moves may be anywhere.
     if used - {loop.variable for loop in common}:
         return False
     ranges = [

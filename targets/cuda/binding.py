@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from search_space.ir.expr import Expr, const, substitute, var, variables
-from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, Seq, Stmt, Store, map_exprs, walk_stmt
+from search_space.ir.expr import Expr, const, logical_and, substitute, var, variables
+from search_space.ir.polynomial import poly
+from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, Seq, Stmt, Store, map_children, map_exprs, walk_stmt
+from targets.cuda.accesses import all_accesses
 
 THREADS = 256
 """Of a block, where there is work for as many."""
@@ -22,6 +24,7 @@ def bind_threads(nest: Stmt, known: Mapping[str, Buffer]) -> Stmt:
     """
     loops: list[For] = []
     inner = nest
+    # A vector's loop stays whole, as one wide access.
     while isinstance(inner, For) and inner.kind != "vectorize" and _independent(inner, known):
         loops.append(inner)
         inner = inner.body
@@ -33,6 +36,7 @@ def bind_threads(nest: Stmt, known: Mapping[str, Buffer]) -> Stmt:
     place = var(block) * threads + var(thread)
     values: dict[str, Expr] = {}
     rest = place
+    # The innermost loop goes from thread to thread, so that neighbours read neighbours.
     for loop in reversed(loops[1:]):
         values[loop.var] = rest % loop.extent
         rest = rest // loop.extent
@@ -57,6 +61,7 @@ def _independent(loop: For, known: Mapping[str, Buffer]) -> bool:
     """
     writes = 0
     for node in walk_stmt(loop.body):
+        # Of what an instruction writes, single elements are not known.
         if isinstance(node, Intrinsic):
             return False
         if isinstance(node, Store) and node.buffer in known:
@@ -68,8 +73,6 @@ def _independent(loop: For, known: Mapping[str, Buffer]) -> bool:
 
 def _moves_alone(index: Expr, loop: For) -> bool:
     """Whether different iterations give different indices, wherever the loops inside are."""
-    from search_space.ir.polynomial import poly
-
     terms = poly(index)
     scale = terms.get((var(loop.var),), 0)
     if not scale or any(loop.var in variables(a) for m in terms for a in m if m != (var(loop.var),)):
@@ -89,8 +92,6 @@ def _moves_alone(index: Expr, loop: For) -> bool:
 
 def _reads_own_writes(loop: For, known: Mapping[str, Buffer]) -> bool:
     """Whether the nest reads, other than to add to it, a buffer in device memory that it writes."""
-    from targets.cuda.accesses import all_accesses
-
     nodes = [n for n in walk_stmt(loop) if isinstance(n, Store)]
     written = {n.buffer for n in nodes if n.buffer in known}
     for node in nodes:
@@ -102,12 +103,8 @@ def _reads_own_writes(loop: For, known: Mapping[str, Buffer]) -> bool:
 
 def _guarded(stmt: Stmt, condition: Expr) -> Stmt:
     """The statement where every store is skipped if the condition does not hold."""
-    from search_space.ir.expr import logical_and
-
-    if isinstance(stmt, Seq):
-        return Seq(tuple(_guarded(s, condition) for s in stmt.body))
-    if isinstance(stmt, (For, Allocate)):
-        return replace(stmt, body=_guarded(stmt.body, condition))
+    if isinstance(stmt, (Seq, For, Allocate)):
+        return map_children(stmt, lambda child: _guarded(child, condition))
     assert isinstance(stmt, Store), stmt
     predicate = condition if stmt.predicate is None else logical_and(condition, stmt.predicate)
     return replace(stmt, predicate=predicate)

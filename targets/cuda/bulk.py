@@ -110,6 +110,7 @@ def _addressable(array: Buffer) -> bool:
     """Whether the TMA unit can read an array."""
     size = dtype_bytes(array.dtype)
     *outer, last = (int(s.value) for s in array.strides)
+    # Two bytes: warpgroups multiply tiles of 16-bit floats alone.
     fitting = size == 2 and 2 <= len(array.shape) <= MOST_DIMENSIONS and last == 1
     return fitting and all(s * size % UNIT_BYTES == 0 and s > 0 for s in outer)
 
@@ -141,6 +142,7 @@ class _Boxes:
         if found is not None:
             return found
         self.enter(stmt)
+        # Only in a loop that a block runs once: mbarriers begin in front of it, and their phases count its steps.
         marks = BULK in dict(stmt.pragmas)
         kept = tuple((k, v) for k, v in stmt.pragmas if k != BULK)
         again = once and (stmt.kind in THREAD_TAGS or stmt.extent.value == 1)
@@ -173,6 +175,7 @@ class _Boxes:
             first = self.begin(body.indices[-2:], indices, inner)
         if first is None or not _covers(body, tile, inner):
             return None
+        # The unit leaves out what lies outside of the array and tests nothing else: every condition must say just that.
         if not all(self.outside(c, source, indices) for test in tests for c in _conjuncts(test)):
             return None
         base, (row, column) = first
@@ -214,6 +217,7 @@ class _Boxes:
         start = self.simplify(canon(index - target))
         if not variables(start) & inner.keys():
             return start
+        # Simplification does not see every equality; trying all points does.
         zeros = {name: const(0) for name in inner}
         start = self.simplify(substitute(index, zeros) - substitute(target, zeros))
         at = self.points(variables(index) | variables(target))

@@ -116,6 +116,7 @@ class _Crossing:
         row = ty + tz * y
         assert store.reducer is not None
         nothing = const(identity(store.reducer, buffer.dtype), buffer.dtype)
+        # A thread with nothing to add takes part all the same: shuffles and barriers wait for all.
         value = store.value if store.predicate is None else select(store.predicate, store.value, nothing)
         first = eq(tx, const(0))
         alone = first if store.predicate is None else logical_and(first, store.predicate)
@@ -163,6 +164,8 @@ class _Crossing:
         shared = Buffer(f"{name}.warps", (const(self.block[1] * self.block[2]), const(warps)), buffer.dtype, "shared")
         steps += [
             Store(shared.name, (row, tx // WARP), total, None, eq(tx % WARP, const(0))),
+            # Every group of as many lanes as there are warps adds up the same sums, so that all threads end with the
+            # result.
             Store(name, zero, load(shared.name, [row, tx % warps], buffer.dtype)),
             across(warps),
             last,

@@ -56,6 +56,7 @@ class KernelText:
         self.buffers |= {n.buffer.name: n.buffer for n in walk_stmt(kernel.body) if isinstance(n, Allocate)}
         self.ranges: dict[str, Expr] = {}
         self.simplify = Regrouping(self.ranges)
+        # Indices of 64 bits take several instructions each, and two registers.
         wide = any(elements(b) >= 2**31 for b in self.buffers.values())
         self.values = Values(self.name, self.buffers, self.simplify, wide)
         self.asynchronous = False
@@ -78,6 +79,7 @@ class KernelText:
         kernel = self.kernel
         params = [self._parameter(b) for b in kernel.params]
         params += [f"const __grid_constant__ TensorMap {self.name(each.name)}" for each in kernel.maps]
+        # The bound lets the compiler use all registers that so many threads leave to each.
         head = f'extern "C" __global__ void __launch_bounds__({kernel.threads}) {kernel.name}({", ".join(params)}) {{'
         dynamic = dynamic_shared_bytes(kernel)
         memory = "tile_memory" if kernel.alignment > ALIGNMENT else "shared_memory"
@@ -115,6 +117,7 @@ class KernelText:
         elif isinstance(stmt, Store):
             self.store(stmt)
         elif isinstance(stmt, Barrier):
+            # A thread waits for its own copies alone; the barrier behind shows them to the others.
             if stmt.pending is not None:
                 self.line(f"copies_but<{stmt.pending}>();")
             if stmt.proxy:
@@ -159,6 +162,7 @@ class KernelText:
             self.stmt(loop.body)
             self.close()
             return
+        # A vector of anything else than one store is an unrolled loop.
         if loop.kind == "vectorize" and isinstance(loop.body, Store):
             self.vector(loop, loop.body)
             return
@@ -351,6 +355,7 @@ class KernelText:
             return 1
         lanes = int(loop.extent.value)
         place = self.values.offset(buffer, indices)
+        # Aligned whatever the loops around are at: each term must be a multiple of the access.
         terms = dict(poly(place))
         if terms.pop((var(loop.var),), 0) != 1 or any(loop.var in variables(a) for m in terms for a in m):
             return 1
@@ -414,6 +419,7 @@ def unrolling(loop: For) -> str:
     Where fragments of a tile are loaded inside, further, so that those of later steps come while earlier ones compute.
     """
     extent, size = int(loop.extent.value), statements(loop.body)
+    # Nothing moves across a barrier, so that a second copy of the body would only be more code.
     if any(map(synchronises, walk_stmt(loop.body))):
         return "#pragma unroll 1"
     if extent * size <= MOST_UNROLLED:
@@ -442,6 +448,7 @@ def _emit_warp_reduce(text: KernelText, call: Intrinsic) -> None:
     buffer = text.buffers[call.output.buffer]
     place = text.values.element(buffer, call.output.indices)
     threads = text.kernel.threads
+    # The mask must name lanes that exist; a block may be less than a warp.
     mask = "0xffffffffu" if threads >= 32 else f"{hex((1 << threads) - 1)}u"
     step = lanes // 2
     while step:

@@ -17,7 +17,8 @@ from search_space.ir.stmt import (
     Seq,
     Stmt,
     Store,
-    seq,
+    children,
+    map_children,
     walk_stmt,
 )
 from search_space.ir.verify import verify
@@ -66,13 +67,7 @@ def _identifier(name: str) -> str:
 
 def _pruned(stmt: Stmt) -> Stmt:
     """The statement without loops that never run."""
-    if isinstance(stmt, Seq):
-        return seq(*(_pruned(s) for s in stmt.body))
-    if isinstance(stmt, Allocate):
-        return replace(stmt, body=_pruned(stmt.body))
-    if isinstance(stmt, For):
-        return replace(stmt, body=_pruned(stmt.body)) if stmt.extent.value else Seq(())
-    return stmt
+    return Seq(()) if isinstance(stmt, For) and not stmt.extent.value else map_children(stmt, _pruned)
 
 
 def _cut(stmt: Stmt, workspace: list[Buffer], nests: list[Stmt]) -> None:
@@ -94,7 +89,9 @@ def _cut(stmt: Stmt, workspace: list[Buffer], nests: list[Stmt]) -> None:
 def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) -> DeviceKernel:
     if not any(isinstance(n, For) and n.kind in THREAD_TAGS for n in walk_stmt(nest)):
         nest = bind_threads(nest, known)
-    body = inject_vthreads(_scoped(lower_warpgroups(bulk_copies(lower_warps(nest), known)), ()))
+    # Each rewriting on what the one before has left: the TMA unit's boxes are found by the products that read them, so
+    # before these are lowered; virtual threads come together before loops are pipelined, so that they share a tile.
+    body = inject_vthreads(_scoped(lower_warpgroups(bulk_copies(lower_warps(nest), known))))
     grid, block = _dims(body)
     body = in_squares(body, block)
     body = reduce_across_threads(body, tuple(known.values()), block)
@@ -103,6 +100,7 @@ def _kernel(nest: Stmt, name: str, known: dict[str, Buffer], limits: GpuLimits) 
     used, written = {a.buffer for a in touched}, {a.buffer for a in touched if a.write}
     shared = _placed(allocated(body, "shared"))
     swizzled = {buffer.name for buffer, _ in shared if buffer.swizzled}
+    # Last, when every access to shared memory stands where it will be.
     if block != (1, 1, 1):
         both = {a.buffer for a in touched if not a.write} & written & known.keys()
         # what the TMA unit fills is separated by the mbarriers and barriers that stand there already
@@ -145,18 +143,14 @@ def _placed(buffers: list[Buffer]) -> tuple[tuple[Buffer, int], ...]:
     return tuple(out)
 
 
-def _scoped(stmt: Stmt, around: tuple[str, ...]) -> Stmt:
+def _scoped(stmt: Stmt) -> Stmt:
     """The statement with buffers that are not shared made private to a thread.
 
     Raises:
         BuildError: such a buffer that several threads write.
     """
-    if isinstance(stmt, Seq):
-        return Seq(tuple(_scoped(s, around) for s in stmt.body))
-    if isinstance(stmt, For):
-        return replace(stmt, body=_scoped(stmt.body, (*around, stmt.kind)))
     if not isinstance(stmt, Allocate):
-        return stmt
+        return map_children(stmt, _scoped)
     buffer = stmt.buffer
     if buffer.scope not in ("shared", PRIVATE):
         buffer = replace(buffer, scope=PRIVATE)
@@ -166,20 +160,16 @@ def _scoped(stmt: Stmt, around: tuple[str, ...]) -> Stmt:
                 f"a buffer that several threads fill must be of scope shared, but {buffer.name} is "
                 f"{stmt.buffer.scope} and filled by threads of {kind}"
             )
-    return Allocate(buffer, _scoped(stmt.body, around))
+    return Allocate(buffer, _scoped(stmt.body))
 
 
 def _writer_tags(stmt: Stmt, name: str, tags: tuple[str, ...] = ()) -> Iterator[str]:
     """Thread tags between a buffer's allocation and statements that write it."""
-    if isinstance(stmt, Seq):
-        for s in stmt.body:
-            yield from _writer_tags(s, name, tags)
-    elif isinstance(stmt, Allocate):
-        yield from _writer_tags(stmt.body, name, tags)
-    elif isinstance(stmt, For):
-        own = (stmt.kind,) if stmt.kind in THREAD_TAGS and stmt.extent.value > 1 else ()
-        yield from _writer_tags(stmt.body, name, tags + own)
-    elif any(a.write and a.buffer == name for a in all_accesses(stmt)):
+    if isinstance(stmt, For) and stmt.kind in THREAD_TAGS and stmt.extent.value > 1:
+        tags = (*tags, stmt.kind)
+    for child in children(stmt):
+        yield from _writer_tags(child, name, tags)
+    if not children(stmt) and any(a.write and a.buffer == name for a in all_accesses(stmt)):
         yield from tags
 
 
@@ -197,23 +187,14 @@ def _check(kernel: DeviceKernel, limits: GpuLimits) -> None:
         raise BuildError(
             f"shared memory of a block must be at most {limits.shared_block} bytes, but got {kernel.shared_bytes}"
         )
-    _check_reached(kernel, kernel.body)
-
-
-def _check_reached(kernel: DeviceKernel, stmt: Stmt) -> None:
-    if isinstance(stmt, Seq):
-        for s in stmt.body:
-            _check_reached(kernel, s)
-    elif isinstance(stmt, Allocate):
-        _check_reached(kernel, stmt.body)
-    elif isinstance(stmt, For):
-        if stmt.kind in THREAD_TAGS and stmt.extent.value < kernel.extent(stmt.kind):
-            if any(map(synchronises, walk_stmt(stmt.body))):
+    # Threads beyond a loop's extent skip it; a barrier inside would wait for them for ever.
+    for loop in walk_stmt(kernel.body):
+        if isinstance(loop, For) and loop.kind in THREAD_TAGS and loop.extent.value < kernel.extent(loop.kind):
+            if any(map(synchronises, walk_stmt(loop.body))):
                 raise BuildError(
-                    f"threads that wait for each other must all come to the same place, but loop {stmt.var} has "
-                    f"{stmt.extent} of {kernel.extent(stmt.kind)} along {stmt.kind}"
+                    f"threads that wait for each other must all come to the same place, but loop {loop.var} has "
+                    f"{loop.extent} of {kernel.extent(loop.kind)} along {loop.kind}"
                 )
-        _check_reached(kernel, stmt.body)
 
 
 __all__ = ["device_program"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_space.ir.expr import Expr, substitute, var
-from search_space.ir.stmt import Allocate, For, Intrinsic, Seq, Stmt, map_exprs, walk_stmt
+from search_space.ir.stmt import Allocate, For, Intrinsic, Stmt, map_children, map_exprs, walk_stmt
 
 
 def in_squares(stmt: Stmt, block: tuple[int, int, int]) -> Stmt:
@@ -20,13 +20,9 @@ def in_squares(stmt: Stmt, block: tuple[int, int, int]) -> Stmt:
     Args:
         block: threads along x, y and z.
     """
-    if isinstance(stmt, Seq):
-        return replace(stmt, body=tuple(in_squares(s, block) for s in stmt.body))
-    if not isinstance(stmt, (For, Allocate)):
-        return stmt
     pair = _pair(stmt, block)
     if pair is None:
-        return replace(stmt, body=in_squares(stmt.body, block))
+        return map_children(stmt, lambda child: in_squares(child, block))
     outer, inner = pair
     values = _places(var(outer.var), var(inner.var), block[0])
     memo: dict[int, Expr] = {}
@@ -45,6 +41,7 @@ def _pair(stmt: Stmt, block: tuple[int, int, int]) -> tuple[For, For] | None:
     if (inner.extent.value, outer.extent.value) != (x, y):
         return None
     nodes = list(walk_stmt(inner.body))
+    # Instructions fix which lane holds which element.
     tiles = any(isinstance(n, Allocate) and n.buffer.scope == "shared" for n in nodes)
     return (outer, inner) if tiles and not any(isinstance(n, Intrinsic) for n in nodes) else None
 

@@ -31,6 +31,7 @@ from search_space.ir.stmt import (
     Seq,
     Stmt,
     Store,
+    map_children,
     map_exprs,
     seq,
     walk_stmt,
@@ -52,13 +53,9 @@ def pipelined(stmt: Stmt) -> Stmt:
     Raises:
         BuildError: tiles that are made of other tiles, or used before they are filled.
     """
-    if isinstance(stmt, Seq):
-        return seq(*(pipelined(s) for s in stmt.body))
-    if isinstance(stmt, Allocate):
-        return replace(stmt, body=pipelined(stmt.body))
-    if not isinstance(stmt, For):
-        return stmt
-    loop = replace(stmt, body=pipelined(stmt.body))
+    loop = map_children(stmt, pipelined)
+    if not isinstance(loop, For):
+        return loop
     stages = dict(loop.pragmas).get(PIPELINE, 1)
     loop = replace(loop, pragmas=tuple((k, v) for k, v in loop.pragmas if k != PIPELINE))
     return _rewritten(loop, stages) if stages > 1 and loop.extent.value > 1 else _filled(loop)
@@ -76,6 +73,7 @@ def _filled(loop: For) -> Stmt:
         return loop
     filling, step = _Filling(fills, tiles, loop.var, 1), var(loop.var)
     there = [*filling.arrived(step), *([Barrier(pending=0)] if filling.grouped else [])]
+    # Nobody may still work on the tile when it is filled again, nor begin before it is full.
     body: Stmt = seq(Barrier(), *filling.started(fills, step, f"{loop.var}.fill"), *there, *work)
     for buffer in reversed((*tiles, *others)):
         body = Allocate(buffer, body)
@@ -146,12 +144,15 @@ def _rewritten(loop: For, stages: int) -> Stmt:
     ]
     later = step + ahead
     inside = later < loop.extent
+    # A group ends in every step, also where there is nothing left to copy: waits count groups, and must find as many.
     following = filling.started(_at(fills, loop, later, names, later % stages, inside), later, f"{loop.var}.fill")
     working = [_tiled(s, names, step % stages) for s in work]
+    # Products of a step are waited for one step later; those of the last behind the loop.
     behind: list[Stmt] = []
     if overlapping:
         behind = [s for s in working if waits(s)]
         working = [replace(s, name=f"{WAIT}:1") if isinstance(s, Intrinsic) and waits(s) else s for s in working]
+    # Groups arrive in order: when all but the youngest `ahead` - 1 have, this step's tile is full.
     separating = Barrier(pending=ahead - 1 if filling.grouped else None)
     body: Stmt = seq(separating, *following, *filling.arrived(step), *working)
     for buffer in reversed(others):
@@ -191,10 +192,8 @@ def _at(fills: Sequence[Stmt], loop: For, step: Expr, names: set[str], tile: Exp
 
 
 def _only_where(stmt: Stmt, condition: Expr) -> Stmt:
-    if isinstance(stmt, Seq):
-        return Seq(tuple(_only_where(s, condition) for s in stmt.body))
-    if isinstance(stmt, (For, Allocate)):
-        return replace(stmt, body=_only_where(stmt.body, condition))
+    if isinstance(stmt, (Seq, For, Allocate)):
+        return map_children(stmt, lambda child: _only_where(child, condition))
     if not isinstance(stmt, Store) and not is_copy(stmt):
         raise BuildError(f"a tile of a pipelined loop must be filled by stores, but got {stmt}")
     assert isinstance(stmt, (Store, Intrinsic))

@@ -55,7 +55,7 @@ class Stopwatch:
         """Seconds of each of so many runs; those of short warm ones are means of a few.
 
         So are the first ones, which are done again: a mark may take longer than what stands between two of them, and a
-        candidate is judged by its first sample.
+        candidate's first sample alone counts.
         """
         seconds = self._samples(iterations)
         if self.cold:

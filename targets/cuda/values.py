@@ -117,6 +117,7 @@ class Values:
     def _division(self, e: Expr) -> str:
         a, b = e.args
         symbol = "/" if e.op == "floordiv" else "%"
+        # C rounds to zero, ours down: the same where nothing is negative, and unsigned a multiplication and a shift.
         if self.simplify.nonnegative(a) and b.is_const and b.value > 0:
             unsigned = "unsigned long long" if self.suffix else "unsigned"
             return f"({self.index_type})(({unsigned}){self.index(a)} {symbol} {b.value}u{self.suffix})"

@@ -20,8 +20,9 @@ from search_space.ir.stmt import (
     Seq,
     Stmt,
     Store,
+    map_children,
     map_exprs,
-    seq,
+    walk_stmt,
 )
 from targets.base import BuildError
 from targets.cuda.accesses import all_accesses, expressions
@@ -35,22 +36,16 @@ def inject_vthreads(stmt: Stmt) -> Stmt:
     Raises:
         BuildError: a padded buffer that differs between virtual threads.
     """
-    if isinstance(stmt, Seq):
-        return seq(*(inject_vthreads(s) for s in stmt.body))
-    if isinstance(stmt, Allocate):
-        return replace(stmt, body=inject_vthreads(stmt.body))
-    if isinstance(stmt, For):
-        body = inject_vthreads(stmt.body)
-        if stmt.kind != "vthread":
-            return replace(stmt, body=body)
-        loop = replace(stmt, kind="unroll")
-        return _Injection(loop, _different(body, stmt.var)).sink(body)
-    return stmt
+    if not isinstance(stmt, For) or stmt.kind != "vthread":
+        return map_children(stmt, inject_vthreads)
+    body = inject_vthreads(stmt.body)
+    return _Injection(replace(stmt, kind="unroll"), _different(body, stmt.var)).sink(body)
 
 
 def _different(body: Stmt, variable: str) -> frozenset[str]:
     """Buffers allocated in `body` whose contents differ between virtual threads."""
-    inside = {n.buffer.name for n in _allocations(body)}
+    inside = {n.buffer.name for n in walk_stmt(body) if isinstance(n, Allocate)}
+    # What is made of a buffer that differs differs, too: until no more are found.
     found: set[str] = set()
     while True:
         before = len(found)
@@ -59,26 +54,14 @@ def _different(body: Stmt, variable: str) -> frozenset[str]:
             return frozenset(found)
 
 
-def _allocations(stmt: Stmt) -> list[Allocate]:
-    if isinstance(stmt, Seq):
-        return [a for s in stmt.body for a in _allocations(s)]
-    if isinstance(stmt, Allocate):
-        return [stmt, *_allocations(stmt.body)]
-    return _allocations(stmt.body) if isinstance(stmt, For) else []
-
-
-def _spread(stmt: Stmt, names: set[str], found: set[str], inside: set[str]) -> None:
-    if isinstance(stmt, Seq):
-        for s in stmt.body:
-            _spread(s, names, found, inside)
-    elif isinstance(stmt, (For, Allocate)):
-        _spread(stmt.body, names, found, inside)
-    elif not isinstance(stmt, Barrier):
-        touched = list(all_accesses(stmt))
-        differs = any(variables(e) & names for e in expressions(stmt)) or any(
-            a.buffer in found for a in touched if not a.write
-        )
-        found |= {a.buffer for a in touched if a.write and differs} & inside
+def _spread(body: Stmt, names: set[str], found: set[str], inside: set[str]) -> None:
+    for stmt in walk_stmt(body):
+        if not isinstance(stmt, (Seq, For, Allocate, Barrier)):
+            touched = list(all_accesses(stmt))
+            differs = any(variables(e) & names for e in expressions(stmt)) or any(
+                a.buffer in found for a in touched if not a.write
+            )
+            found |= {a.buffer for a in touched if a.write and differs} & inside
 
 
 class _Injection:
@@ -90,18 +73,16 @@ class _Injection:
     def sink(self, stmt: Stmt) -> Stmt:
         if not self.depends(stmt):
             return stmt
-        if isinstance(stmt, Seq):
-            return seq(*(self.sink(s) for s in stmt.body))
-        if isinstance(stmt, Allocate):
-            if stmt.buffer.name not in self.different:
-                return replace(stmt, body=self.sink(stmt.body))
+        # A buffer that is the same for all stays one, and is filled once.
+        if isinstance(stmt, Allocate) and stmt.buffer.name in self.different:
             shape = (self.loop.extent, *stmt.buffer.shape)
             if stmt.buffer.pitches is not None:
                 raise BuildError(f"a buffer of virtual threads must not be padded, but {stmt.buffer.name} is")
             inner = indexed(stmt.body, stmt.buffer.name, var(self.loop.var))
             return Allocate(replace(stmt.buffer, shape=shape), self.sink(inner))
-        if isinstance(stmt, For) and stmt.kind in _SUNK_THROUGH and self.loop.var not in variables(stmt.extent):
-            return replace(stmt, body=self.sink(stmt.body))
+        through = isinstance(stmt, For) and stmt.kind in _SUNK_THROUGH and self.loop.var not in variables(stmt.extent)
+        if through or isinstance(stmt, (Seq, Allocate)):
+            return map_children(stmt, self.sink)
         return replace(self.loop, body=stmt)
 
     def depends(self, stmt: Stmt) -> bool:
@@ -124,15 +105,11 @@ def indexed(stmt: Stmt, name: str, index: Expr) -> Stmt:
         return Operand(o.buffer, (index, *o.indices), (index, *o.elements)) if o.buffer == name else o
 
     def targets(s: Stmt) -> Stmt:
-        if isinstance(s, Seq):
-            return Seq(tuple(targets(x) for x in s.body))
-        if isinstance(s, (For, Allocate)):
-            return replace(s, body=targets(s.body))
         if isinstance(s, Store):
             return replace(s, indices=(index, *s.indices)) if s.buffer == name else s
         if isinstance(s, Intrinsic):
             return replace(s, output=operand(s.output), inputs=tuple(map(operand, s.inputs)))
-        return s
+        return map_children(s, targets)
 
     return targets(map_exprs(stmt, lambda e: transform(e, visit, memo)))
 

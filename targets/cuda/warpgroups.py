@@ -27,6 +27,7 @@ from search_space.ir.stmt import (
     Seq,
     Stmt,
     Store,
+    map_children,
     map_exprs,
     seq,
     walk_stmt,
@@ -72,25 +73,20 @@ def lower_warpgroups(stmt: Stmt) -> Stmt:
 
 def with_proxies(stmt: Stmt) -> Stmt:
     """The statement whose barriers make what threads wrote to shared memory seen by tensor cores."""
-    if isinstance(stmt, Seq):
-        return Seq(tuple(with_proxies(s) for s in stmt.body))
-    if isinstance(stmt, (For, Allocate)):
-        return replace(stmt, body=with_proxies(stmt.body))
-    return replace(stmt, proxy=True) if isinstance(stmt, Barrier) else stmt
+    return replace(stmt, proxy=True) if isinstance(stmt, Barrier) else map_children(stmt, with_proxies)
 
 
 # ---------------------------------------------------------------------- waiting
 def _grouped(stmt: Stmt) -> Stmt:
     """The statement with each nest of nothing but products between a fence and a wait."""
+    # Products into the same sums follow one another by themselves: one fence and one wait serve a whole nest.
     if _only_products(stmt):
         (sums,) = {n.output.buffer: n.output for n in walk_stmt(stmt) if isinstance(n, Intrinsic)}.values()
         zero = tuple(const(0) for _ in sums.indices)
         operand = Operand(sums.buffer, zero, zero)
         ends = [Intrinsic(name, operand, ()) for name in (FENCE, COMMIT, f"{WAIT}:0")]
         return seq(ends[0], stmt, *ends[1:])
-    if isinstance(stmt, Seq):
-        return seq(*(_grouped(s) for s in stmt.body))
-    return replace(stmt, body=_grouped(stmt.body)) if isinstance(stmt, (For, Allocate)) else stmt
+    return map_children(stmt, _grouped)
 
 
 def _only_products(stmt: Stmt) -> bool:
@@ -109,17 +105,15 @@ class _Swizzling:
         self.simplify = Regrouping(self.ranges)
 
     def stmt(self, stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Seq):
-            return Seq(tuple(self.stmt(s) for s in stmt.body))
-        if isinstance(stmt, Allocate):
-            buffer = self.buffer(stmt.buffer) if stmt.buffer.name in self.tiles else stmt.buffer
-            return Allocate(buffer, self.stmt(stmt.body))
+        if isinstance(stmt, Allocate) and stmt.buffer.name in self.tiles:
+            stmt = replace(stmt, buffer=self.buffer(stmt.buffer))
         if isinstance(stmt, For):
             self.ranges[stmt.var] = stmt.extent
             self.simplify.forget()
-            return replace(stmt, body=self.stmt(stmt.body))
         if isinstance(stmt, Intrinsic):
             return replace(stmt, output=self.operand(stmt.output), inputs=tuple(map(self.operand, stmt.inputs)))
+        if isinstance(stmt, (Seq, For, Allocate)):
+            return map_children(stmt, self.stmt)
         assert isinstance(stmt, Store), stmt
         memo: dict[int, Expr] = {}
         done = map_exprs(stmt, lambda e: transform(e, self.read, memo))
@@ -197,4 +191,5 @@ def descriptor(buffer: Buffer, operand: Operand, across: bool, start: Expr, simp
 
 def encode(place: int, leading: int, stride: int) -> int:
     """The 64 bits of a descriptor with 128-byte swizzle, for a tile at byte `place` of shared memory."""
+    # All in units of 16 bytes; bit 62 says 128-byte swizzle.
     return (place & 0x3FFFF) >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | 1 << 62

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from search_space.ir.expr import Expr, const, dtype_bytes, load, transform, var
 from search_space.ir.regroup import Regrouping, recombined
-from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, walk_stmt
+from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, Operand, Seq, Stmt, Store, map_children, walk_stmt
 from search_space.schedule.intrinsics import Fragment, get_intrinsic
 from search_space.warp_intrinsics import MMAS
 from search_space.warpgroup_intrinsics import SCOPE as WARPGROUP
@@ -57,7 +57,7 @@ class _Lowering:
 
     def stmt(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, Seq):
-            return Seq(tuple(self.stmt(s) for s in stmt.body))
+            return map_children(stmt, self.stmt)
         if isinstance(stmt, Allocate):
             return self.allocate(stmt)
         if isinstance(stmt, For):
@@ -90,6 +90,7 @@ class _Lowering:
                 raise BuildError(f"{buffer.name} must hold whole tiles of {fragment.shape}, but got {buffer.shape}")
             tiles.append(const(extent.value // tile))
         self.buffers[buffer.name] = buffer
+        # Instructions take whole registers, whatever is packed in them.
         dtype = buffer.dtype if dtype_bytes(buffer.dtype) >= WORD else "int32"
         shape = (*lead, *tiles, const(registers(fragment, buffer.dtype)))
         return Allocate(Buffer(buffer.name, shape, dtype, "local"), self.stmt(stmt.body))
@@ -116,6 +117,7 @@ class _Lowering:
             raise BuildError(f"elements of {name} must be read by instructions alone, as registers hold several")
         row, column = (self.simplify(i % e) for i, e in zip(indices[-2:], fragment.shape, strict=True))
         lane = recombined(self.simplify(fragment.lane(row, column)), self.simplify)
+        # Any other lane's would have to be shuffled here; rules loop over elements as lanes hold them.
         if lane.op != "var" or lane.args[0] not in self.lanes:
             raise BuildError(
                 f"a thread must read the elements of {name} that its lane holds, but {node} is with {lane}"

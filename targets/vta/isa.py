@@ -306,16 +306,6 @@ def encode_uops(uops: NDArray[np.int64], hardware: VtaHardware) -> NDArray[np.ui
     return words
 
 
-def decode_uops(words: NDArray[np.uint32], hardware: VtaHardware) -> NDArray[np.int64]:
-    """dst, src and wgt of micro-operations: (micro-operations, 3)."""
-    uops = np.zeros((len(words), 3), np.int64)
-    low = 0
-    for column, (_, width) in enumerate(uop_widths(hardware)):
-        uops[:, column] = (words >> np.uint32(low)) & np.uint32((1 << width) - 1)
-        low += width
-    return uops
-
-
 def uop_widths(hardware: VtaHardware) -> tuple[tuple[str, int], ...]:
     """Names and bits of a micro-operation's fields, lowest first."""
     return ("dst", hardware.acc_bits), ("src", hardware.src_bits), ("wgt", hardware.wgt_bits)

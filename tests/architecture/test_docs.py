@@ -14,6 +14,8 @@ import pytest
 from pydantic import BaseModel
 
 from autotune.config import RunConfig
+from autotune.graph.ir import Builder, TensorType
+from autotune.graph.passes.dead_code import dead_code
 from benchmarks import table
 from costmodel.models.base import CostModel
 from measure.errors import ErrorClass
@@ -22,13 +24,14 @@ from measure.pool import Trial
 from measure.provenance import Provenance
 from measure.record import SCHEMA, Record
 from search_space import te
-from search_space.ir.interp import interpret
 from search_space.lower import cleanup, lower
 from search_space.machines.registry import rules_of
 from search_space.schedule.state import initial_state
 from search_space.sketch.generate import derive
 from targets import registry
 from tests.autotune import fakes
+from tests.graph import nets
+from tests.interpreter import interpret
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -40,9 +43,8 @@ def code(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
-def run(page: Path) -> dict[str, Any]:
-    """The names that all Python of a page defines."""
-    names: dict[str, Any] = {}
+def run(page: Path, **names: Any) -> dict[str, Any]:
+    """The names that all Python of a page defines, beside those that it is given."""
     exec(compile("\n".join(code(page)), str(page), "exec"), names)
     return names
 
@@ -90,7 +92,7 @@ def test_paths_and_commands_exist(page: Path) -> None:
     shown = re.findall(
         r"`((?:search_space|targets|measure|costmodel|autotune|benchmarks|tests|configs)/[\w./]+)`", text
     )
-    shown += [place for found in re.findall(r'ARGS="(tests[^"]*)"', text) for place in found.split()]
+    shown += [place for found in re.findall(r'ARGS="(tests[^"]*)"', text) for place in re.findall(r"tests\S*", found)]
     assert [place for place in shown if not (ROOT / place).exists()] == []
     made = set(re.findall(r"^make (\w+)|`make (\w+)", text, re.MULTILINE))
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -134,6 +136,29 @@ def test_the_definition_of_its_page_is_a_workload() -> None:
     assert workload.operator == "tensors" and workload.flops == 384
     (x,) = workload.make_inputs(0)
     np.testing.assert_allclose(workload.reference(x), np.maximum(x, 0) + np.float32(0.1) * x, rtol=1e-6)
+
+
+def test_the_pass_of_its_page_drops_what_is_negated_twice() -> None:
+    negatives = run(DOCS / "passes.md")["negatives"]
+    b = Builder("twice", {"x": TensorType((2, 3))})
+    assert [node.op for node in dead_code(negatives(b.finish([b.add("relu", [twice(b, "x")])]))).nodes] == ["relu"]
+
+
+def twice(builder: Builder, name: str) -> str:
+    return builder.add("negative", [builder.add("negative", [name])])
+
+
+def test_the_network_of_its_page_is_quantised(capsys: pytest.CaptureFixture[str]) -> None:
+    graph = nets.residual()
+    sets = [[nets.feeds(graph, seed)] for seed in (1, 2)]
+    found = run(DOCS / "quantisation.md", graph=graph, feeds=sets[0], others=sets[1])["found"]
+    assert any(kind.dtype == "int8" for kind in map(found.graph.type, found.graph.constants))
+    assert "dB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", ["importing", "substitutions"])
+def test_the_code_of_a_page_runs(page: str) -> None:
+    assert run(DOCS / f"{page}.md")["graph"].nodes
 
 
 def test_the_cost_model_of_its_page_learns(tmp_path: Path) -> None:

@@ -13,16 +13,18 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_groups_are_read_from_the_files(tmp_path: Path) -> None:
-    marked, shared, plain = (tmp_path / name for name in ("marked.py", "shared.py", "plain.py"))
+    marked, shared, cached, plain = (tmp_path / f"{name}.py" for name in ("marked", "shared", "cached", "plain"))
     marked.write_text('pytestmark = pytest.mark.xdist_group("ray")\n@pytest.fixture(scope="module")\n')
     shared.write_text('@pytest.fixture(scope="module", params=P)\ndef pool(): ...\n')
-    plain.write_text('buffer("x", scope="local")\n')
+    cached.write_text("@cache\ndef target(): ...\n")
+    plain.write_text('buffer("x", scope="local")\n@cached_property\n')
     assert sharing.group_of(f"{marked.name}::test_a[x]", tmp_path) == "ray"
     assert (
         sharing.group_of(f"{shared.name}::test_a", tmp_path)
         == sharing.group_of(f"{shared.name}::test_b", tmp_path)
         == str(shared)
     )
+    assert sharing.group_of(f"{cached.name}::test_a[x]", tmp_path) == str(cached)
     assert sharing.group_of(f"{plain.name}::test_a", tmp_path) == "plain.py::test_a"
 
 

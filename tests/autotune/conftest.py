@@ -1,15 +1,27 @@
-"""A GPU for tests: machine code is the text of kernels, devices are fake."""
+"""A GPU for tests, whose machine code is the text of kernels and whose devices are fake; runs without references."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pytest
 
+from search_space.workloads import Workload
 from targets.cuda.nvrtc import Compiled, Resources
 from tests.targets.cuda.fake_device import RecordingTarget
 
 KERNEL = re.compile(r"__launch_bounds__\(\d+\) (\w+)\(")
+
+
+@pytest.fixture(autouse=True)
+def no_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a test do not time ONNX Runtime, which takes each a process and a second; a module's fixtures do."""
+
+    def nothing(workloads: Sequence[Workload], *given: object, **options: object) -> list[float | None]:
+        return [None] * len(workloads)
+
+    monkeypatch.setattr("autotune.graph.reference.onnxruntime_seconds", nothing)
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_everybody_says_the_same(tmp_path, monkeypatch):
 
 
 def test_they_do_as_well_after_a_run_that_goes_on_and_is_stopped(tmp_path, monkeypatch):
-    """The second sitting finds something faster than any trial before, and ends before that is timed again."""
+    """The second session finds something faster than any trial before, and ends before that is timed again."""
     run(tmp_path / "run", monkeypatch)
 
     class Faster(Lucky):

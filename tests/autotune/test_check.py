@@ -199,13 +199,13 @@ def test_tiny_outputs_that_are_right_pass(tiny: Network) -> None:
 
 def with_another_judge(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """From here on the first reference is wrong by a factor."""
-    outputs = autotune.network.check._reference_outputs
+    outputs = autotune.network.check.reference_outputs
 
     def wrong(*arguments: Any) -> tuple[str, dict[str, Array]]:
         name, found = outputs(*arguments)
         return name, {key: array * np.float32(factor) for key, array in found.items()}
 
-    monkeypatch.setattr(autotune.network.check, "_reference_outputs", wrong)
+    monkeypatch.setattr(autotune.network.check, "reference_outputs", wrong)
 
 
 @pytest.mark.parametrize("which", ["floats", "tiny"])

@@ -1,4 +1,4 @@
-"""`autotune costmodel`: models trained, judged, compared and tuned on the small dataset kept for tests."""
+"""`autotune costmodel`: models trained, evaluated, compared and tuned on the small dataset kept for tests."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_model_is_trained_and_judged_again(here, data):
+def test_a_model_is_trained_and_evaluated_again(here, data):
     done = call("train", FIXTURE, "--model", "ridge", "--set", "penalty=0.2", *HELD, "-o", "models/ridge")
     assert done.exit_code == 0, done.output
-    assert "judged on 3 tasks, held back by network: squeezenet" in done.output
+    assert "evaluated on 3 tasks, held back by network: squeezenet" in done.output
     training = json.loads((here / "models/ridge/training.json").read_text())
     assert set(training) >= ROW and training["options"] == {"penalty": 0.2} and training["split"]["train_tasks"] == 3
     again = call("eval", "models/ridge", FIXTURE, *HELD, "--json", "found.json")
@@ -55,11 +55,11 @@ def test_a_model_is_trained_and_judged_again(here, data):
     assert "squeezenet" in again.output and f"top-1 {found['top1']:.3f}" in again.output
     split = split_by_network(data, ["squeezenet"]).to_json()
     (here / "split.json").write_text(json.dumps({**split, "test_tasks": [*split["test_tasks"], "of another dataset"]}))
-    assert "judged on 3 tasks" in call("eval", "models/ridge", FIXTURE, "--split", "split.json").output
+    assert "evaluated on 3 tasks" in call("eval", "models/ridge", FIXTURE, "--split", "split.json").output
     name, model = folders.load(here / "models/ridge")
     assert name == "ridge" and np.isfinite(model.predict(data.features(data.tasks[0])[0].features)).all()
     everything = call("train", FIXTURE, "--model", "roofline", "-o", "models/all")
-    assert everything.exit_code == 0 and "judged on what it has learned from" in everything.output
+    assert everything.exit_code == 0 and "evaluated on what it has learned from" in everything.output
 
 
 def test_models_are_compared_in_a_table(here):
@@ -122,9 +122,9 @@ def test_tuning_repeats_itself_and_prunes_what_is_hopeless(data):
 def test_folds_judge_every_workload_once(data):
     parts = [Part(task, np.arange(3)) for task in data.tasks]
     found = folds_of(parts, 4, seed=1)
-    assert sorted(part.task.key for _, judged in found for part in judged) == sorted(task.key for task in data.tasks)
-    for learned, judged in found:
-        assert judged and not {p.task.workload.key for p in learned} & {p.task.workload.key for p in judged}
+    assert sorted(part.task.key for _, held in found for part in held) == sorted(task.key for task in data.tasks)
+    for learned, held in found:
+        assert held and not {p.task.workload.key for p in learned} & {p.task.workload.key for p in held}
     with pytest.raises(ValueError, match="`folds` must be from 2 to the number of workloads, 6, but got folds=7"):
         folds_of(parts, 7, seed=1)
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import autotune
+from autotune.config import Quantisation
 from autotune.executable.compile import Chosen, Compiler, Schedule
 from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
-from autotune.graph.quantise import Options, quantise_with_report
+from autotune.graph.quantise import quantise_with_report
 from autotune.graph.views import locate
 from autotune.graph.zoo import bert_base
 from autotune.network.load import load_network
@@ -220,7 +221,7 @@ def test_code_runs_on_gpus_of_its_major_version(built: str, arch: str, runs: boo
 @pytest.mark.usefixtures("uncompiled")
 def test_an_encoder_on_token_ids(target: RecordingTarget, tmp_path: Path) -> None:
     model = bert_base.build(layers=1, hidden=8, heads=2, sequence=4, vocabulary=11)
-    graph = load_network(model, "bert", target=target.name).graph
+    graph = load_network(model, "bert", target=target).graph
     network = written(graph, scheduled(target.hardware, 1), tmp_path, target)
     network.time(1)  # with no inputs yet
     tokens = np.random.default_rng(0).integers(0, 11, (1, 4))
@@ -230,7 +231,7 @@ def test_an_encoder_on_token_ids(target: RecordingTarget, tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("uncompiled")
 def test_bytes_by_tensor_cores(target: RecordingTarget, tmp_path: Path) -> None:
-    quantised, _ = quantise_with_report(residual(), 0, Options())
+    quantised, _ = quantise_with_report(residual(), 0, Quantisation())
     graph = executable_graph(quantised.graph)
     network = written(graph, scheduled(target.hardware, 1), tmp_path, target)
     assert len(network.manifest["packing"]) == 5

@@ -29,6 +29,7 @@ from measure.outcome import Outcome
 from measure.pool import Trial
 from measure.record import Record
 from search_space import workloads
+from targets import registry
 from tests.graph.helpers import save
 from tests.graph.nets import feeds
 
@@ -198,6 +199,12 @@ def test_limits_decide_between_algorithms() -> None:
     conv = workloads.conv2d(height=8, width=8, in_channels=16, out_channels=16, padding=1)
     assert "winograd4" in Limits().allowed(conv) and "library" not in Limits().allowed(conv)
     assert "winograd2" not in Limits(max_error=0.0).allowed(conv)
+    rounded = workloads.conv2d(height=8, width=8, in_channels=16, out_channels=16, padding=1, dtype="bfloat16")
+    assert {"winograd4", "winograd2_dot"} <= set(Limits().allowed(rounded)) and "winograd4_dot" in rounded.algorithms
+    assert "winograd4_dot" not in Limits().allowed(rounded)
+    assert "winograd2_dot" not in Limits(max_error=1e-4).allowed(rounded)
+    assert "winograd4_dot" in Limits(max_error=0.04).allowed(rounded)
+    assert Limits(("winograd4_dot",)).allowed(rounded) == ["winograd4_dot"]
     assert Limits(algorithms=["im2col"]).allowed(conv) == ["im2col"]
     dense = workloads.dense(4, 16, 16)
     assert Limits(algorithms=["im2col"]).allowed(dense) == ["direct"]
@@ -306,4 +313,4 @@ def test_taps_in_the_padding_are_not_computed_on_a_processor(tmp_path: Path, qua
     got, wanted = (evaluate(graph, data)[graph.outputs[0]] for graph in (new, old))
     np.testing.assert_allclose(got, wanted, rtol=1e-5 if quantise is None else 0, atol=1e-5 if quantise is None else 0)
     if quantise is None:  # blocks of threads share what they read: parts would only start more kernels
-        assert convolutions(loaded(target="cuda:sm_90a")) == [(3, 3)]
+        assert convolutions(loaded(target=registry.get("cuda:sm_90a"))) == [(3, 3)]

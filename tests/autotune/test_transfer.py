@@ -19,7 +19,6 @@ from autotune.config import Transfer as TransferSection
 from autotune.run.resolve import settings_of
 from autotune.search.evolution import Evolution
 from autotune.tuning.loop import run_rounds
-from autotune.tuning.settings import transfer_options
 from autotune.tuning.task_tuning import TaskTuning
 from costmodel.dataset import Dataset
 from costmodel.transfer import Options, Source, Transfer, TransferError
@@ -43,7 +42,7 @@ class Oracle(Method):
         self.truth = truth
 
     def fit(self, features: Any, throughput: Any) -> None:
-        """Is not to be taught."""
+        """Must not be trained."""
 
     def predict(self, features: np.ndarray) -> np.ndarray:
         numbers = np.exp2(features[:, 0, :5]) - 1
@@ -168,7 +167,7 @@ def config(**transfer: Any) -> Any:
 
 def test_configurations_name_a_source_and_a_method() -> None:
     found = settings_of(check_config(config(method="joint", tasks=4, options={"share": 8}), "f")).cost_model.transfer
-    assert found is not None and transfer_options(found) == Options("somewhere", "joint", {"share": 8}, tasks=4)
+    assert found is not None and Options(**dict(found)) == Options("somewhere", "joint", {"share": 8}, tasks=4)
     assert settings_of(check_config({**config(), "cost_model": {}}, "f")).cost_model.transfer is None
 
 

@@ -15,11 +15,11 @@ from costmodel.features.knobs import KnobFeatures
 from costmodel.models.lightgbm_model import LightGBMModel
 from costmodel.models.roofline import RooflineModel
 from search_space import workloads
-from search_space.ir.interp import interpret
 from search_space.space import generate, program_of
 from search_space.template import get
 from targets import registry
 from tests.autotune import fakes
+from tests.interpreter import interpret
 
 CONV = workloads.conv2d(height=6, width=6, in_channels=4, out_channels=16, kernel=1)
 PADDED = workloads.conv2d(height=6, width=6, in_channels=4, out_channels=16, kernel=3, padding=1)

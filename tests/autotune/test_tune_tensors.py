@@ -13,11 +13,11 @@ from measure.local import LocalPool
 from measure.replay import ReplayPool
 from measure.settings import LocalSettings
 from search_space import te
-from search_space.ir.interp import interpret
 from search_space.schedule.trace import Trace
 from search_space.space import program_of
 from search_space.workloads import Workload
 from tests.autotune import fakes
+from tests.interpreter import interpret
 
 
 def branches() -> list[te.Tensor]:

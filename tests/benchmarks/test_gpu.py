@@ -24,10 +24,10 @@ from search_space import workloads
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets.cuda.driver import Device
-from targets.cuda.emulator import emulate
 from targets.cuda.hardware import GPUS
 from targets.cuda.kernels import device_program
 from tests.gpu.candidates import legal
+from tests.targets.cuda.emulator import emulate
 
 
 def test_rows_have_names_of_their_own_and_sketches() -> None:

@@ -1,4 +1,4 @@
-"""The comparison of searches that are told of other tasks with those that are not."""
+"""The comparison of searches with transfer from other tasks and those without."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_a_source_of_the_same_truth_cuts_trials_and_one_of_the_contrary_costs_li
     assert row.slower <= 1.05 and all(at is not None for at in row.dropped)
 
 
-def row(name: str, plain: float, told: float, slower: float = 1.0, correlation: float | None = None) -> Row:
-    return Row(name, "cpu", "residual", (plain,) * 2, (told,) * 2, slower, (None, 16), correlation)
+def row(name: str, plain: float, transferred: float, slower: float = 1.0, correlation: float | None = None) -> Row:
+    return Row(name, "cpu", "residual", (plain,) * 2, (transferred,) * 2, slower, (None, 16), correlation)
 
 
 def test_figures_are_means_over_tasks_and_the_worst_of_them() -> None:
@@ -98,7 +98,7 @@ def test_a_table_is_a_pool_of_all_its_candidates_with_the_features_that_a_search
     np.testing.assert_array_equal(found.features[place], expected)
     source = Source.of(Dataset.open(VTA))
     row = compare(found, source, OPTIONS, Plan(trials=24, batch=8, seeds=1, estimate=False))
-    assert row.programs == len(of.seconds) and row.told <= row.plain
+    assert row.programs == len(of.seconds) and row.transferred <= row.plain
 
 
 def test_folds_keep_what_is_of_one_workload_together() -> None:

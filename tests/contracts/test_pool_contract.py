@@ -11,13 +11,13 @@ import pytest
 from measure.errors import ErrorClass, PoolError
 from measure.fleet.pool import FleetPool
 from measure.local import LocalPool
-from measure.noise import NoisyPool
 from measure.replay import ReplayPool
 from measure.rpc.pool import RpcPool
 from measure.rpc.settings import RpcAddress
 from measure.settings import LocalSettings
 from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given
 from tests.measure.helpers import EXECUTOR, trial
+from tests.measure.noise import NoisyPool
 from tests.measure.ray.session import ray_pool
 from tests.measure.rpc.processes import Process, settings
 

@@ -1,6 +1,13 @@
-"""What every search strategy promises; a strategy added to the registry is run through the same."""
+"""What every search strategy promises: those of the registry, that of the page on adding one, and one of your own.
+
+AUTOTUNE_SEARCH_STRATEGY=mine.py:Mine adds a strategy to them.
+"""
 
 from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,14 +15,24 @@ import pytest
 from autotune.search import STRATEGIES, Candidate, NoLegalSchedule, get
 from tests.autotune import fakes
 
+PAGE = Path(__file__).parents[2] / "docs" / "adding_a_search_strategy.md"
+OF_PAGE = "Climb of its page"
+OWN = [name for name in (os.environ.get("AUTOTUNE_SEARCH_STRATEGY"),) if name]
 
-@pytest.fixture(params=sorted(STRATEGIES))
-def make(request):
+
+@pytest.fixture(params=[*sorted(STRATEGIES), OF_PAGE, *OWN])
+def make(request, tmp_path):
     """Maker of the strategy on a space."""
+    name = request.param
+    if name == OF_PAGE:
+        (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+        (tmp_path / "page.py").write_text(code)
+        name = f"{tmp_path / 'page.py'}:Climb"
+    kind = get(name)
 
     def strategy(space, seed=0, scorer=None, **options):
         rng = np.random.default_rng(seed)
-        return get(request.param)(space, scorer or fakes.oracle(space), rng, **options)
+        return kind(space, scorer or fakes.oracle(space), rng, **options)
 
     return strategy
 

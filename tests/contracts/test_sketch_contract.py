@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from search_space import workloads
+from search_space import te, workloads
 from search_space.hardware import Hardware
 from search_space.ir.expr import const, substitute, variables
-from search_space.ir.interp import interpret
 from search_space.ir.printer import print_program
 from search_space.ir.stmt import Constraint, LoopProgram
 from search_space.ir.verify import verify
@@ -21,14 +20,19 @@ from search_space.machines.base import Machine
 from search_space.machines.cpu.elementwise import Elementwise
 from search_space.machines.registry import MACHINES, machine_of, rules_of
 from search_space.schedule.errors import ScheduleError
+from search_space.schedule.state import Stage
+from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.generate import derive
 from search_space.space import Sketch, concrete, generate, initial_of, program_of
 from search_space.workloads import Workload
 from tests.golden.cases import HARDWARE
 from tests.gpu.machines import H200
+from tests.interpreter import interpret
 from tests.operators.cases import SMALL
 from tests.operators.test_definitions import check
+from tests.sketch.test_chained_products import attention
 
+pytestmark = pytest.mark.xdist_group("sketches")  # what a sketch has been asked for stays with it
 ROWS = 200
 LOWERED, RUN = 2, 1
 """Legal rows of each sketch that are lowered, and of those interpreted: that is slow."""
@@ -50,6 +54,13 @@ ACCELERATOR = Hardware(
 )
 MACHINE = {"cpu": HARDWARE, "gpu": HOPPER, "accelerator": ACCELERATOR}
 """One of each kind."""
+
+
+def transposition(rows: int, columns: int) -> Workload:
+    x = te.placeholder((rows, columns), name="x")
+    return Workload.of([x, te.compute((columns, rows), lambda i, j: x[j, i], name="y")])
+
+
 CPU_CASES: tuple[Workload, ...] = (
     workloads.conv2d(height=3, width=4, in_channels=3, out_channels=4, padding=1, bias=True, activation="relu"),
     workloads.conv2d(height=4, width=3, in_channels=3, out_channels=4, dtype="int8", padding=1, activation="relu"),
@@ -85,6 +96,8 @@ ACCELERATOR_CASES: tuple[Workload, ...] = (
     workloads.conv2d_blocked(5, 4, 4, 8, kernel=3, padding=1, shift=4, block=(1, 2, 2)),
     workloads.dense_blocked(3, 8, 6, shift=4, block=(1, 2, 2)),
 )
+SPECIAL: tuple[Workload, ...] = (attention(1, 8, 8, 4, 4), workloads.reduce((2, 1 << 20), 1), transposition(64, 64))
+"""What some rules alone are for; large."""
 CASES = {"cpu": CPU_CASES, "gpu": GPU_CASES, "accelerator": ACCELERATOR_CASES}
 
 
@@ -106,16 +119,16 @@ def text(program: LoopProgram) -> str:
     return "\n".join(line for line in print_program(program).splitlines() if not line.startswith("  require "))
 
 
-def sketches(*kinds: str) -> Iterator[Any]:
+def sketches() -> Iterator[Any]:
     for kind, hardware in MACHINE.items():
-        for workload in CASES[kind] if kind in kinds else ():
+        for workload in CASES[kind]:
             for sketch in generate(workload, hardware).sketches:
                 name = f"{kind}-{workload.operator}-{workload.inputs[0].dtype}-{sketch.name}"
                 yield pytest.param(workload, sketch, id=name)
 
 
-EVERY = list(sketches(*MACHINE))
-INTERPRETED = list(sketches("cpu", "accelerator"))
+EVERY = list(sketches())
+INTERPRETED = [case for case in EVERY if case.values[1].hardware.kind != "gpu"]
 """Tiles of GPUs are large for an interpreter: `tests/gpu` compiles their loops."""
 
 
@@ -178,6 +191,30 @@ def test_rules_have_names_of_their_own_and_say_what_they_do(kind: str) -> None:
     names = [rule.name for rule in rules_of(kind)]
     assert len(set(names)) == len(names) > 0
     assert all(type(rule).__doc__ for rule in rules_of(kind))
+
+
+def test_every_rule_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or nothing here holds it to anything; one that serves several kinds of machine, to a workload of any of them."""
+    applied: set[str] = set()
+    for rule in (rule for kind in MACHINES for rule in rules_of(kind)):
+
+        def noted(
+            draft: Draft, stage: Stage, hardware: Hardware, rule: SketchRule = rule, own: Any = rule.apply
+        ) -> Any:
+            applied.add(rule.name)
+            return own(draft, stage, hardware)
+
+        monkeypatch.setattr(rule, "apply", noted)
+    for kind, hardware in MACHINE.items():
+        for workload in (*SMALL, *CASES[kind], *SPECIAL):
+            for algorithm in workload.algorithms:
+                derive(initial_of(workload, algorithm), hardware)
+    # What stands for an instruction is refused where there is none.
+    derive(initial_of(workloads.matmul(4, 16, 7, dtype="bfloat16"), "pairs"), replace(MACHINE["cpu"], features=()))
+    never = {rule.name for kind in MACHINES for rule in rules_of(kind)} - applied
+    assert not never, (
+        f"rules in front of {', '.join(sorted(never))} take all they match, or `CASES` has nothing for them"
+    )
 
 
 @pytest.mark.parametrize("kind", MACHINES)

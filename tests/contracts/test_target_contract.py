@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from measure.executor import KernelExecutor
 from measure.pool import Trial
 from measure.ray.resources import demand_of, local_resources, resource_of
 from search_space import workloads
+from search_space.dtypes import numpy_dtype
 from search_space.hardware import Hardware
-from search_space.ir.interp import numpy_dtype
-from search_space.space import generate, program_of
+from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Kernel, Module, NetworkPlan, RunError, Target
@@ -71,15 +72,20 @@ def target(name: str, monkeypatch: pytest.MonkeyPatch) -> Target:
     return registry.get(name)
 
 
+@cache
+def sketches(workload: Workload, hardware: Hardware) -> tuple[Sketch, ...]:
+    return generate(workload, hardware, ["direct"]).sketches
+
+
 def program(workload: Workload, target: Target) -> tuple[Any, Any]:
-    sketch = next(s for s in generate(workload, target.hardware, ["direct"]).sketches)
+    sketch = sketches(workload, target.hardware)[0]
     trace = sketch.trace(legal(sketch, 1)[0])
     return program_of(workload, "direct", trace), trace
 
 
 def able(target: Target) -> list[Workload]:
     """The workloads that have a schedule on the machine."""
-    return [w for w in WORKLOADS if generate(w, target.hardware, ["direct"]).sketches]
+    return [workload for workload in WORKLOADS if sketches(workload, target.hardware)]
 
 
 def loaded(workload: Workload, target: Target) -> Kernel:
@@ -115,6 +121,11 @@ def test_ray_counts_its_devices(name: str) -> None:
 def test_names_that_are_none_are_refused(name: str, spec: str) -> None:
     with pytest.raises(registry.UnknownTarget, match="`target` must "):
         registry.get(spec.format(name))
+
+
+def test_variants_that_are_none_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"must .* but got .*no-such-variant"):
+        registry.get(f"{name}:no-such-variant")
 
 
 def test_where_it_cannot_run_it_says_why(name: str) -> None:

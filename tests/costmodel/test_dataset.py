@@ -361,7 +361,7 @@ def test_the_code_of_its_page_runs(data, monkeypatch):
     code, *_ = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "cost_model_lab.md").read_text(), re.M | re.S)
     names = {}
     exec(compile(code, "cost_model_lab.md", "exec"), names)
-    assert len(names["learn"]) == len(names["judge"]) == 3 and len(names["small"].tasks) == 2
+    assert len(names["train"]) == len(names["test"]) == 3 and len(names["small"].tasks) == 2
 
 
 def test_every_column_is_documented():

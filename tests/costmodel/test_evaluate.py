@@ -56,7 +56,7 @@ class Data:
         return [Part(task, np.arange(self.count(task)) if rows is None else np.array(rows)) for task in self.tasks]
 
 
-def judged(tasks, networks=(), rows=None):
+def evaluated(tasks, networks=(), rows=None):
     data = Data(tasks)
     return evaluate(First(), data, data.parts(rows), networks, speed=False)
 
@@ -64,7 +64,7 @@ def judged(tasks, networks=(), rows=None):
 def test_top_k_scores_are_by_network_averaged_and_pooled():
     first = ({"a": 3, "b": 1}, "cpu", [1.0, 2.0, 4.0], [5.0, 9.0, 1.0])  # best found at once: 2
     second = ({"a": 1}, "cpu", [6.0, 3.0, np.nan], [2.0, 1.0, 0.0])  # 6
-    found = judged([first, second])
+    found = evaluated([first, second])
     assert found.networks["a"][1] == pytest.approx((3 * 1 + 3) / (3 * 2 + 6))
     assert found.networks["b"][1] == pytest.approx(1 / 2)
     assert found.top[1] == pytest.approx((0.5 + 0.5) / 2)
@@ -72,48 +72,48 @@ def test_top_k_scores_are_by_network_averaged_and_pooled():
     assert found.top[5] == found.pooled[5] == 1.0
     assert found.pairwise == pytest.approx((2 / 3 + 2 / 3) / 2)
     assert found.recall == found.peak == 1.0
-    assert judged([first, second], ["b"]).top[1] == pytest.approx(1 / 2)
+    assert evaluated([first, second], ["b"]).top[1] == pytest.approx(1 / 2)
 
 
 def test_a_network_on_two_targets_is_two():
     one = ({"a": 1, "b": 1}, "cpu", [1.0, 2.0], [0.0, 1.0])
     other = ({"a": 1}, "vta", [1.0, 4.0], [0.0, 1.0])
-    found = judged([one, other]).networks
+    found = evaluated([one, other]).networks
     assert {name: scores[1] for name, scores in found.items()} == {"a on cpu": 0.5, "b": 0.5, "a on vta": 0.25}
 
 
 def test_tasks_of_no_network_count_once_each_and_failing_ones_not_at_all():
     tasks = [({}, "cpu", [1.0, 2.0], [0.0, 1.0]), ({}, "cpu", [np.nan, np.nan], [0.0, 1.0])]
-    found = judged([*tasks, ({}, "cpu", [3.0, 3.0], [0.0, 1.0])])
+    found = evaluated([*tasks, ({}, "cpu", [3.0, 3.0], [0.0, 1.0])])
     assert found.networks == {NO_NETWORK: {1: pytest.approx(4 / 5), 5: 1.0}} and len(found.tasks) == 2
     with pytest.raises(ValueError, match="must be evaluated on tasks with valid programs"):
-        judged(tasks[1:])
+        evaluated(tasks[1:])
 
 
 def test_failures_have_no_order_that_a_model_could_miss():
     seconds = np.concatenate([np.full(40, np.nan), np.arange(1.0, 6.0)])  # five worked, no order among the rest
     scores = np.concatenate([np.arange(40.0) / 100, 10 - seconds[40:]])
-    assert judged([({}, "cpu", seconds, scores)]).recall == 1.0
-    assert judged([({}, "cpu", seconds, np.where(np.arange(45) == 44, -1.0, scores))]).recall == 4 / 5
+    assert evaluated([({}, "cpu", seconds, scores)]).recall == 1.0
+    assert evaluated([({}, "cpu", seconds, np.where(np.arange(45) == 44, -1.0, scores))]).recall == 4 / 5
 
 
 def test_only_the_rows_of_a_part_count():
     task = ({"a": 1}, "cpu", [1.0, 2.0, 3.0, 4.0], [1.0, 4.0, 3.0, 2.0])
-    assert judged([task]).pairwise == pytest.approx(3 / 6)
-    assert judged([task], rows=[1, 2, 3]).pairwise == 1.0
-    assert judged([task], rows=[3, 1, 2]).networks["a"][1] == 1.0
+    assert evaluated([task]).pairwise == pytest.approx(3 / 6)
+    assert evaluated([task], rows=[1, 2, 3]).pairwise == 1.0
+    assert evaluated([task], rows=[3, 1, 2]).networks["a"][1] == 1.0
 
 
 def test_the_error_is_by_the_best_straight_line():
     seconds = np.array([1.0, 2.0, 4.0, 8.0])
-    exact = judged([({}, "cpu", seconds, 7 - 3 / seconds)])
+    exact = evaluated([({}, "cpu", seconds, 7 - 3 / seconds)])
     assert exact.rmse == pytest.approx(0.0, abs=1e-6) and exact.pairwise == 0.0
-    constant = judged([({}, "cpu", seconds, np.zeros(4))])
+    constant = evaluated([({}, "cpu", seconds, np.zeros(4))])
     assert constant.rmse == pytest.approx(np.std(1 / seconds)) and constant.pairwise == 0.5
 
 
 def test_json_has_the_figures_and_nothing_that_is_not_a_number():
-    found = judged([({"a": 1}, "cpu", [1.0, 2.0], [0.0, 1.0])]).to_json()
+    found = evaluated([({"a": 1}, "cpu", [1.0, 2.0], [0.0, 1.0])]).to_json()
     assert {"top1", "top5", "pairwise", "recall", "peak", "rmse", "rows_per_second"} <= set(found)
     assert found["top1"] == 0.5 and found["networks"] == {"a": {"top1": 0.5, "top5": 1.0}}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from costmodel.metrics import best, pairwise_accuracy, peak_at, recall_at, spearman, top_k_score
+from costmodel.metrics import best, pairwise_accuracy, peak_at, recall_at, spearman
 
 TRUTH = np.array([1.0, 0.8, 0.5, 0.0])
 
@@ -29,16 +29,6 @@ def test_recall_and_peak_look_at_the_best_predicted() -> None:
     assert recall_at(predicted, TRUTH, 4) == 1.0
     assert peak_at(predicted, TRUTH, 1) == 0.8
     assert peak_at(predicted, TRUTH, 4) == 1.0
-
-
-def test_top_k_score_pools_the_tasks_of_a_network() -> None:
-    seconds = [np.array([1.0, 2.0, np.nan]), np.array([6.0, 4.0])]
-    predicted = [np.array([1.0, 2.0, 0.0]), np.array([0.0, 1.0])]
-    assert top_k_score(predicted, seconds, 1) == pytest.approx(5 / 6)
-    assert top_k_score(predicted, seconds, 1, [3.0, 1.0]) == pytest.approx(7 / 10)
-    assert top_k_score(predicted, seconds, 2) == 1.0
-    failing = [np.array([0.0, 1.0, 2.0]), predicted[1]]
-    assert top_k_score(failing, seconds, 1) == 0.0
 
 
 def test_what_cannot_be_predicted_stands_last_and_orders_nothing() -> None:

@@ -61,7 +61,7 @@ def standardised(features):
     return ((rows - rows.mean(axis=0)) / np.maximum(rows.std(axis=0), 1e-6))[:, kept]
 
 
-def taught(model, count=150):
+def trained(model, count=150):
     features, throughput = population(count)
     model.fit(list(features), throughput)
     return features, throughput
@@ -71,7 +71,7 @@ def test_the_forest_predicts_what_scikit_learn_does():
     from sklearn.ensemble import RandomForestRegressor
 
     model = RandomForestModel(seed=5, trees=7, prior=False)
-    features, throughput = taught(model)
+    features, throughput = trained(model)
     rows = standardised(features)
     options = {"min_samples_leaf": 2, "max_features": 0.2, "max_samples": 150, "random_state": 5}
     forest = RandomForestRegressor(7, **options).fit(rows, throughput, 0.1 + throughput)
@@ -85,7 +85,7 @@ def test_the_process_predicts_what_scikit_learn_does():
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
     model = GaussianProcessModel(prior=False)
-    features, throughput = taught(model)
+    features, throughput = trained(model)
     points = np.clip(standardised(features), -CLIP, CLIP).astype(np.float32).astype(np.float64)
     at = model.learned
     kernel = ConstantKernel(at["variance"]) * RBF(at["length"])
@@ -101,7 +101,7 @@ def test_the_process_predicts_what_scikit_learn_does():
 
 def test_the_ridge_solves_its_equations():
     model = RidgeModel(penalty=0.5, prior=False)
-    features, throughput = taught(model)
+    features, throughput = trained(model)
     rows, weight = standardised(features), 0.1 + throughput
     centred = rows - np.average(rows, axis=0, weights=weight)
     target = throughput - np.average(throughput, weights=weight)
@@ -123,7 +123,7 @@ def test_the_perceptron_predicts_what_scikit_learn_does(monkeypatch):
 
     monkeypatch.setattr(neural_network, "MLPRegressor", Watched)
     model = MLPModel(epochs=3, prior=False)
-    features, throughput = taught(model)
+    features, throughput = trained(model)
     ((network, rows),) = made
     expected = network.predict(rows) * throughput.std() + throughput.mean()
     np.testing.assert_allclose(model.predict(features), expected, rtol=1e-4, atol=1e-5)
@@ -135,7 +135,7 @@ def test_the_prior_makes_few_measurements_enough(name):
     found = {}
     for prior in (True, False):
         model = registry.make(name, {"prior": prior}, 0)
-        taught(model, 10)
+        trained(model, 10)
         found[prior] = np.corrcoef(model.predict(new), truth)[0, 1]
     assert found[True] > max(found[False], 0.8)
 

@@ -15,8 +15,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from search_space import te
+from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import FLOATS
-from search_space.ir.interp import numpy_dtype
 
 Array = NDArray[Any]
 Attrs = Mapping[str, Any]

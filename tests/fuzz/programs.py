@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from search_space import te
+from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import FLOATS
-from search_space.ir.interp import numpy_dtype
 from search_space.schedule.state import operations
 from tests.fuzz.nodes import BINARY, INTEGER_UNARY, OPS, REDUCERS, UNARY, Array
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import FLOATS
-from search_space.ir.interp import numpy_dtype
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError

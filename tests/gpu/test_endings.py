@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from autotune.config import Quantisation
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.partition import partition
-from autotune.graph.quantise import Options, quantise_with_report
+from autotune.graph.quantise import quantise_with_report
 from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.lower.blocks import kernels
@@ -54,7 +55,7 @@ def test_endings_are_part_of_the_kernel_that_adds_up(batch: int) -> None:
 
 
 def test_endings_of_quantised_products_too() -> None:
-    quantised, _ = quantise_with_report(residual(), 0, Options())
+    quantised, _ = quantise_with_report(residual(), 0, Quantisation())
     for number, workload in enumerate(products(quantised.graph)):
         for i, sketch in enumerate(generate(workload, H200).sketches):
             assert launches(sketch) == (2 if "split" in sketch.name else 1), sketch.name

@@ -25,7 +25,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_task_has_kernels(name: str) -> None:
-    network = load_network(MODELS[name](), name, target=TARGET.name)
+    network = load_network(MODELS[name](), name, target=TARGET)
     texts: dict[tuple[str, ...], str] = {}
     for number, task in enumerate(network.tasks):
         space = generate(task.workload, TARGET.hardware)

@@ -11,7 +11,7 @@ from tests.gpu.candidates import check, legal
 from tests.gpu.machines import H200
 from tests.operators.cases import SMALL
 
-ABSENT = {"library", "winograd2", "winograd4"}
+ABSENT = {"library", "pairs", "winograd2", "winograd4"}
 """Algorithms that have no sketch for GPUs."""
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_space.ir.expr import Expr, const, var
-from search_space.ir.interp import evaluate
 from search_space.ir.regroup import Regrouping, pulled_apart, recombined
+from tests.interpreter import evaluate
 from tests.properties.running import examples
 
 LOOPS = ("block", "thread", "lane")

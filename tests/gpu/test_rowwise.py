@@ -12,10 +12,10 @@ from search_space.ir.stmt import For, Store, walk_stmt
 from search_space.lower.blocks import kernels
 from search_space.space import generate
 from search_space.workloads import Workload
-from targets.cuda.emulator import emulate
 from targets.cuda.target import CudaTarget
 from tests.gpu.candidates import check, legal
 from tests.gpu.machines import H200
+from tests.targets.cuda.emulator import emulate
 
 SMALL: tuple[Workload, ...] = (
     workloads.softmax(rows=5, columns=40),

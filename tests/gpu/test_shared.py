@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from search_space.ir.interp import interpret
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.verify import verify
 from search_space.lower import cleanup, lower
 from tests.gpu.handwritten import Tiles, matmul
+from tests.interpreter import interpret
 
 
 def run(program: LoopProgram, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -13,12 +13,12 @@ from search_space import te, workloads
 from search_space.ir.stmt import For, LoopProgram, walk_stmt
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
-from targets.cuda.emulator import emulate
 from targets.cuda.program_text import emit_program
 from targets.cuda.target import CudaTarget
 from tests.autotune.fakes import settings_with
 from tests.gpu.candidates import check, legal
 from tests.gpu.machines import H200
+from tests.targets.cuda.emulator import emulate
 
 TARGET = CudaTarget()
 

@@ -17,13 +17,13 @@ from search_space.ir.stmt import LoopProgram, Store
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets.cuda.driver import device_arch, missing_device
-from targets.cuda.emulator import emulate
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.target import CudaTarget
 from tests.gpu.candidates import legal
 from tests.gpu.handwritten import Tiles
 from tests.gpu_device.cases import sketches
 from tests.operators.cases import SMALL
+from tests.targets.cuda.emulator import emulate
 from tests.targets.cuda.programs import at, buffer, inputs, loop, matmul_program
 
 if missing_device():

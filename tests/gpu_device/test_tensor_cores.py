@@ -13,12 +13,12 @@ from search_space.space import generate, program_of
 from search_space.warpgroup_intrinsics import WGMMA
 from search_space.workloads import Workload
 from targets.cuda.driver import device_arch, missing_device
-from targets.cuda.emulator import emulate
 from targets.cuda.hardware import own_arch
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.target import CudaTarget
 from tests.gpu.candidates import legal
 from tests.gpu_device.cases import sketches
+from tests.targets.cuda.emulator import emulate
 
 if missing_device():
     pytest.skip(f"no gpu: {missing_device()}", allow_module_level=True)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from autotune.graph.onnx_model import ZOO, ModelError, constants, inferred, load_model, model_path
+from autotune.graph.onnx_model import ZOO, ModelError, inferred, load_model, model_path
 from autotune.graph.onnx_model import shapes as fixed_shapes
 from tests.graph.helpers import save_conv
 
@@ -21,15 +21,6 @@ def test_every_network_of_the_zoo_loads_with_all_convolution_shapes(name: str) -
     convolutions = [node for node in model.graph.node if node.op_type == "Conv"]
     assert len(convolutions) >= 5
     assert all(value in known for node in convolutions for value in (*node.input, *node.output))
-
-
-def test_weights_computed_by_nodes_are_constants_and_activations_are_not() -> None:
-    model = load_model("resnet50")
-    fixed = constants(model)
-    first = next(node for node in model.graph.node if node.op_type == "Conv")
-    assert first.input[1] in fixed
-    assert first.input[0] not in fixed
-    assert first.output[0] not in fixed
 
 
 def test_path_is_taken_as_it_is(tmp_path: Path) -> None:

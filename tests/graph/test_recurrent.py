@@ -144,7 +144,7 @@ STATE = TensorType((3, 5))
     [
         ([TensorType((3, 20)), STATE], ["sigmoid"], "`functions` must be 2 of sigmoid, tanh, relu"),
         ([TensorType((3, 20)), STATE], ["sigmoid", "sin"], "`functions` must be 2 of sigmoid, tanh, relu"),
-        ([TensorType((3, 15)), STATE], ["sigmoid", "tanh"], r"inputs must be of float32 and \[3, 20\]"),
+        ([TensorType((3, 15)), STATE], ["sigmoid", "tanh"], r"inputs must be floating-point values of \[3, 20\]"),
         ([TensorType((3, 20)), TensorType((5,))], ["sigmoid", "tanh"], "a state must be a matrix"),
         ([STATE], ["sigmoid", "tanh"], "inputs must be gates, state, but got 1"),
     ],

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -16,6 +17,9 @@ from autotune.graph import torch_model
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
 from autotune.graph.onnx_model import ModelError, load_model, shapes
+from autotune.graph.passes import optimise
+from search_space.dtypes import NARROW
+from search_space.operators.estimates import STEP
 from tests.graph.onnx_models import model_of
 
 
@@ -108,3 +112,51 @@ def test_torch_itself() -> None:
     with torch.no_grad():
         wanted = module.eval()(data).numpy()
     np.testing.assert_allclose(values[graph.outputs[0]], wanted, atol=1e-5)
+
+
+def mixed(dtype: str, autocast: bool) -> Any:
+    """A module in a 16-bit float, or one whose forward pass is under `torch.autocast`, and an input of it."""
+    torch = pytest.importorskip("torch")
+
+    class Attending(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.made, self.out = torch.nn.LayerNorm(8), torch.nn.Linear(8, 24), torch.nn.Linear(8, 8)
+
+        def attended(self, x: Any) -> Any:
+            query, key, value = self.made(self.norm(x)).chunk(3, -1)
+            scores = query @ key.transpose(-1, -2) / x.shape[-1] ** 0.5  # a number that torch writes as a complex one
+            return x + self.out(torch.nn.functional.gelu(torch.softmax(scores, -1) @ value)) * 0.5
+
+        def forward(self, x: Any) -> Any:
+            with torch.autocast("cpu", getattr(torch, dtype), enabled=autocast):
+                return self.attended(x)
+
+    torch.manual_seed(0)
+    module, data = Attending().eval(), torch.randn(2, 5, 8)
+    return (module, data) if autocast else (module.to(getattr(torch, dtype)), data.to(getattr(torch, dtype)))
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("dtype", NARROW)
+def test_modules_in_16_bits(dtype: str, autocast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    found: Any = types.ModuleType("my_nets")
+    found.one = lambda: mixed(dtype, autocast)
+    monkeypatch.setitem(sys.modules, "my_nets", found)
+    module, data = mixed(dtype, autocast)
+    graph = optimise(import_model(load_model("my_nets:one")))
+    products = [node for node in graph.nodes if node.op in ("matmul", "batch_matmul")]
+    assert len(products) == 4
+    assert {graph.type(name).dtype for node in products for name in node.inputs} == {dtype}
+    kind = "float32" if autocast else dtype
+    assert graph.type(graph.outputs[0]).dtype == next(iter(graph.inputs.values())).dtype == kind
+    given = data.float().numpy().astype(ml_dtypes.bfloat16 if kind == "bfloat16" else kind)
+    values = evaluate(graph, {next(iter(graph.inputs)): given})
+    with torch.no_grad():
+        wanted = module(data).float().numpy()
+        exact = module.float().attended(data.float()).numpy()
+    ours = values[graph.outputs[0]].astype(np.float32)
+    step = STEP[dtype] * np.abs(exact).max()
+    np.testing.assert_allclose(ours, wanted, atol=2 * step)
+    assert np.square(ours - exact).mean() < 2 * np.square(wanted - exact).mean()

@@ -25,12 +25,14 @@ class FakeWorkload:
     """Twice its first input; draws what it likes."""
 
     data: dict[str, Any]
-    tolerance = (1e-4, 1e-5)
     inputs = (SimpleNamespace(constant=False), SimpleNamespace(constant=True))
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> FakeWorkload:
         return cls(data)
+
+    def tolerance_of(self, algorithm):
+        return (1e-4, 1e-5)
 
     def make_inputs(self, seed):
         rng = np.random.default_rng(seed)

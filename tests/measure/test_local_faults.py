@@ -82,13 +82,13 @@ def test_each_fault_has_its_class_and_the_run_goes_on(pool, step, error, message
 
 def kill(pool, role):
     """Kills the worker that is at a trial, once it is; the results that came until this was noticed."""
-    supervisors = pool._builders if role == "build" else [pool._runner]
-    while not (busy := [supervisor for supervisor in supervisors if supervisor.job is not None and supervisor._ready]):
+    workers = (pool.builder if role == "build" else pool.device).workers
+    while not (busy := [worker for worker in workers if worker.working]):
         assert pool.results(timeout=0.05) == []
     pool.results(timeout=0.2)
-    os.kill(busy[0]._child.pid, signal.SIGKILL)
-    done, victim = [], busy[0]._child
-    while busy[0]._child is victim:
+    done, victim = [], busy[0].pid
+    os.kill(victim, signal.SIGKILL)
+    while busy[0].pid == victim:
         done += pool.results(timeout=0.05)
     return done
 
@@ -103,7 +103,7 @@ def test_a_worker_that_somebody_kills_costs_nothing(pool, role, tmp_path):
 
 def test_a_worker_that_is_killed_while_it_idles_costs_nothing(pool):
     pool.run([trial()])
-    os.kill(pool._runner._child.pid, signal.SIGKILL)
+    os.kill(pool.device.workers[0].pid, signal.SIGKILL)
     assert pool.run([trial()])[0].ok
 
 

@@ -73,12 +73,20 @@ def test_a_records_own_fields_have_their_ranges(changes, sentence):
 
 def test_no_machine_is_faster_than_its_kind_can_be():
     product = workloads.matmul(m=1024, n=1024, k=1024).to_json()
-    for target, threads in (("cpu", 1), ("cpu:znver4", 64), ("cuda:sm_90", 1), ("vta", 1), ("vta:nowhere.json", 1)):
+    for target, threads in (
+        ("cpu", 1),
+        ("cpu:znver4", 64),
+        ("c", 1),
+        ("cuda:sm_90", 1),
+        ("vta", 1),
+        ("vta:nowhere.json", 1),
+    ):
         least = bounds.least_seconds(product, target, threads)
         assert 0 < least < 1e-2
         bounds.check_possible(product, target, threads, least)
         with pytest.raises(OutcomeError, match="`seconds` must be at least .* for this workload"):
             bounds.check_possible(product, target, threads, least / 2)
+    assert bounds.least_seconds(product, "c", 1) == bounds.least_seconds(product, "cpu", 1)
     assert bounds.least_seconds(product, "cpu", 4) == bounds.least_seconds(product, "cpu", 1) / 4
     assert bounds.least_seconds({"operator": "mine", "args": {}}, "cpu", 1) == 0.0
     with pytest.raises(OutcomeError, match="`workload` must be one of its operator, but: `matmul` must be given"):

@@ -10,13 +10,13 @@ import pytest
 from measure import registry
 from measure.errors import ErrorClass
 from measure.local import LocalPool
-from measure.noise import NoisyPool
 from measure.outcome import Outcome
 from measure.pool import Trial, TrialResult
 from measure.provenance import Provenance
 from measure.record import Record
 from measure.replay import ReplayError, ReplayPool
 from tests.measure.helpers import record, trial
+from tests.measure.noise import NoisyPool
 
 
 def table(count=20):

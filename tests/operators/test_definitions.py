@@ -8,12 +8,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from search_space import workloads
-from search_space.ir.interp import interpret, numpy_dtype
+from search_space.dtypes import numpy_dtype
 from search_space.ir.stmt import LoopProgram
 from search_space.lower import cleanup, lower
 from search_space.schedule.state import initial_state
 from search_space.workloads import OPERATORS, Workload
 from targets import registry
+from tests.interpreter import interpret
 from tests.operators.cases import EVERY, SMALL
 
 Array = np.ndarray

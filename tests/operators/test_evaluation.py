@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from search_space import te, workloads
-from search_space.ir.interp import interpret, numpy_dtype
+from search_space.dtypes import numpy_dtype
 from search_space.lower import lower
 from search_space.operators import estimates
 from search_space.operators.evaluation import TILE, evaluate
 from search_space.schedule.state import initial_state, operations
 from search_space.workloads import Workload
+from tests.interpreter import interpret
 from tests.operators.cases import EVERY, SMALL, gated, roots
 from tests.properties import programs
 from tests.properties.programs import PROGRAMS

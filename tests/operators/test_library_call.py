@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from search_space import te, workloads
-from search_space.ir.interp import interpret
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.intrinsics import get_intrinsic
@@ -17,6 +16,7 @@ from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError
+from tests.interpreter import interpret
 from tests.operators.test_definitions import check
 
 WORKLOADS = (

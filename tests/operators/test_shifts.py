@@ -7,11 +7,11 @@ import pytest
 
 from search_space import te, te_json
 from search_space.ir.expr import const, var
-from search_space.ir.interp import interpret
 from search_space.operators import evaluation
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
+from tests.interpreter import interpret
 
 ROWS, CHANNELS = 3, 37
 

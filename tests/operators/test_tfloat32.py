@@ -15,10 +15,10 @@ from search_space.lower import lower
 from search_space.schedule.state import initial_state
 from search_space.space import initial_of
 from search_space.workloads import Workload
-from targets.cuda.emulator import emulate
 from targets.cuda.kernels import device_program
 from targets.registry import get
 from tests.properties.running import compiled, interpreted
+from tests.targets.cuda.emulator import emulate
 from tests.targets.cuda.programs import LIMITS
 
 SINGLES = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from search_space import operators, te, workloads
-from search_space.ir.interp import numpy_dtype
+from search_space.dtypes import numpy_dtype
 from search_space.operators import Operator
 from search_space.workloads import OPERATORS, TensorSpec, Workload
 from tests.operators.cases import SMALL

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.ir.interp import numpy_dtype
+from search_space.dtypes import numpy_dtype
 from search_space.lower import cleanup, lower
 from search_space.schedule.errors import ScheduleError
 from targets.base import BuildError

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space import te
+from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import FLOATS
-from search_space.ir.interp import numpy_dtype
 from search_space.schedule.state import State, initial_state
 
 Tensors = list[te.Tensor]

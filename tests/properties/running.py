@@ -9,10 +9,11 @@ import numpy as np
 from hypothesis import settings
 from numpy.typing import NDArray
 
+from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import FLOATS
-from search_space.ir.interp import interpret, numpy_dtype
 from search_space.ir.stmt import Allocate, For, LoopProgram, Seq, Stmt
 from targets.base import BuildError, Target
+from tests.interpreter import interpret
 
 NO_CODE = re.compile(
     r"nothing must be computed at a vectorized loop|vectorized loops must not nest"

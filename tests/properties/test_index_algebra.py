@@ -23,9 +23,9 @@ from search_space.ir.expr import (
     var,
     variables,
 )
-from search_space.ir.interp import evaluate
 from search_space.ir.polynomial import canon, from_poly, poly
 from search_space.ir.simplify import Simplifier, Unbounded, interval
+from tests.interpreter import evaluate
 from tests.properties.running import examples
 
 LOOPS = ("i", "j", "k")

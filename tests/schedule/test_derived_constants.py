@@ -10,7 +10,6 @@ import pytest
 import autotune
 from search_space import te
 from search_space.ir.expr import Expr
-from search_space.ir.interp import interpret
 from search_space.ir.printer import print_program
 from search_space.ir.verify import verify
 from search_space.lower import cleanup, lower
@@ -21,6 +20,7 @@ from search_space.tags import CONSTANT
 from targets import registry
 from targets.base import Module
 from targets.cpu.export import header
+from tests.interpreter import interpret
 
 RNG = np.random.default_rng(0)
 X, W = RNG.uniform(-1, 1, (3, 6)).astype(np.float32), RNG.uniform(-1, 1, (6, 5)).astype(np.float32)

@@ -18,6 +18,7 @@ from search_space.schedule.steps import (
     ComputeAt,
     ComputeInline,
     Fuse,
+    Interleave,
     Pack,
     Relayout,
     Reorder,
@@ -64,6 +65,8 @@ def state() -> State:
         (Relayout("C", (0, 0)), "`order` must name each of 2 dimensions once, but got order=\\(0, 0\\)"),
         (Relayout("C", (1, 0), -1), "`pad` must not be negative, but got pad=-1"),
         (Relayout("D", (1, 0)), "`stage` must not be an output"),
+        (Interleave("C", "i", 2), "`stage` must be a copy whose loops are untouched"),
+        (Interleave("D", "i", 2), "`stage` must be a copy whose loops are untouched"),
         (SetScope("C", "cloud"), "`scope` must be one of"),
         (SetScope("D", "local"), "an output must be global"),
         (CacheWrite("C", "cloud"), "`scope` must be one of"),
@@ -78,6 +81,16 @@ def state() -> State:
 def test_illegal_steps_say_why(state: State, step: Step, message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         step.apply(state)
+
+
+@pytest.mark.parametrize(
+    ("axis", "factor", "message"),
+    [("k", 2, "`axis` must be a dimension of A.global"), ("d0", 0, "`factor` must be at least 1, but got factor=0")],
+)
+def test_what_cannot_be_interleaved(state: State, axis: str, factor: int, message: str) -> None:
+    copied = CacheRead("A", "global", ("C",)).apply(state)
+    with pytest.raises(ScheduleError, match=message):
+        Interleave("A.global", axis, factor).apply(copied)
 
 
 def test_an_unknown_instruction_is_named_in_lowering(state: State) -> None:

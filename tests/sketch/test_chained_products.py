@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from autotune.graph.ops import find
 from search_space import te
-from search_space.ir.interp import interpret
-from search_space.ir.stmt import For, walk_stmt
+from search_space.ir.stmt import For, Intrinsic, walk_stmt
 from search_space.schedule.steps import Relayout
 from search_space.space import SearchSpace, Sketch, concrete, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from tests.gpu import candidates
+from tests.interpreter import interpret
 from tests.operators.test_definitions import check
 from tests.properties.running import examples
 
@@ -26,13 +26,13 @@ EXTENTS = st.integers(1, 70)
 OPTIONS: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
-def attention(*extents: int, added: tuple[int, ...] | None = None) -> Workload:
+def attention(*extents: int, added: tuple[int, ...] | None = None, dtype: str = "float32") -> Workload:
     """Of (batch, rows, keys, depth, columns)."""
     b, m, n, k, d = extents
-    inputs = [te.placeholder(s, "float32", f"x{i}") for i, s in enumerate([(b, m, k), (b, k, n), (b, n, d)])]
+    inputs = [te.placeholder(s, dtype, f"x{i}") for i, s in enumerate([(b, m, k), (b, k, n), (b, n, d)])]
     if added is not None:
         inputs.append(te.placeholder(added, "float32", "y"))
-    return Workload.of([*inputs, find("attention").expression({}, inputs)])
+    return Workload.of([*inputs, find("attention").expression({"weights": dtype}, inputs)])
 
 
 def chain_of(workload: Workload, target: str = "cpu") -> Sketch:
@@ -43,12 +43,13 @@ def chain_of(workload: Workload, target: str = "cpu") -> Sketch:
     return sketch
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @given(EXTENTS, EXTENTS, EXTENTS, EXTENTS, st.integers(1, 3), st.booleans(), st.integers(0, 99))
 @settings(max_examples=examples(8), **OPTIONS)
 def test_any_extents_have_a_chain_that_computes_the_reference(
-    m: int, n: int, k: int, d: int, batch: int, added: bool, seed: int
+    dtype: str, m: int, n: int, k: int, d: int, batch: int, added: bool, seed: int
 ) -> None:
-    workload = attention(batch, m, n, k, d, added=(m, n) if added else None)
+    workload = attention(batch, m, n, k, d, added=(m, n) if added else None, dtype=dtype)
     sketch = chain_of(workload)
     row = candidates.legal(sketch, 1, seed)[0]
     program = program_of(workload, sketch.algorithm, sketch.trace(row))
@@ -66,6 +67,19 @@ def test_a_candidate_is_the_same_lowered_either_way(target: str) -> None:
     named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
     (row,) = candidates.legal(sketch, 1, 3)
     for program in (program_of(workload, sketch.algorithm, sketch.trace(row)), concrete(sketch, sketch.values(row))):
+        check(workload, interpret(program, named)[workload.output.name], inputs)
+
+
+@pytest.mark.parametrize("keys", [18, 19, 32])
+def test_products_in_bfloat16_are_instructions(keys: int) -> None:
+    workload = attention(2, 7, keys, 4, 5, dtype="bfloat16")
+    sketch = chain_of(workload, "cpu:znver4")
+    inputs = workload.make_inputs(1)
+    named = {spec.name: array for spec, array in zip(workload.inputs, inputs, strict=True)}
+    (row,) = candidates.legal(sketch, 1, 3)
+    for program in (program_of(workload, sketch.algorithm, sketch.trace(row)), concrete(sketch, sketch.values(row))):
+        dots = [s for s in walk_stmt(program.body) if isinstance(s, Intrinsic)]
+        assert {s.output.buffer for s in dots} == {"scores.local", "weighted"}
         check(workload, interpret(program, named)[workload.output.name], inputs)
 
 

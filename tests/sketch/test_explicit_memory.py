@@ -9,13 +9,13 @@ import pytest
 
 from search_space import workloads
 from search_space.hardware import Hardware
-from search_space.ir.interp import interpret
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, walk_stmt
 from search_space.lower.memories import is_nest
 from search_space.machines.accelerator.tiling import tile_sizes
 from search_space.sketch.tables import MAX_WASTE, ceildiv
 from search_space.space import Sketch, concrete, generate, program_of
 from search_space.workloads import Workload
+from tests.interpreter import interpret
 
 CAPACITIES = {"input": 1 << 7, "weight": 1 << 9, "accumulator": 1 << 8}
 NESTS = 300

@@ -11,7 +11,6 @@ from autotune.search import Candidate
 from search_space import workloads
 from search_space.hardware import Hardware
 from search_space.ir.expr import var
-from search_space.ir.interp import interpret
 from search_space.ir.stmt import Allocate, walk_stmt
 from search_space.machines.registry import register_rule, rules_of
 from search_space.schedule.trace import Trace
@@ -28,6 +27,7 @@ from search_space.sketch.tables import (
 from search_space.space import concrete, generate, program_of
 from search_space.workloads import Workload
 from targets import registry
+from tests.interpreter import interpret
 
 SMALL = {
     "conv3x3": workloads.conv2d(height=9, width=7, in_channels=5, out_channels=40, kernel=3, padding=1),

@@ -8,9 +8,11 @@ import pytest
 from autotune.tuning.task import Task
 from autotune.tuning.untimed import by_roofline
 from search_space import te
+from search_space.dtypes import numpy_dtype
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
+from targets.cpu.text import LLVM_TYPE
 from tests.autotune.fakes import settings_with
 
 
@@ -20,11 +22,11 @@ def transposed(rows: int, row: int, dtype: str = "float32") -> Workload:
     return Workload.of([x, te.compute((row, rows), lambda i, j: x[j, i], name="transpose")])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", "int8"])
-@pytest.mark.parametrize(("rows", "row"), [(16, 4), (37, 21), (64, 16), (50, 5)])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "float16", "bfloat16"])
+@pytest.mark.parametrize(("rows", "row"), [(16, 4), (37, 21), (64, 16), (50, 5), (33, 8), (19, 35)])
 def test_every_sketch_transposes_and_reads_nothing_past_the_array(rows: int, row: int, dtype: str) -> None:
     workload, target = transposed(rows, row, dtype), registry.get("cpu")
-    x = np.arange(rows * row).astype(dtype).reshape(rows, row)
+    x = np.arange(rows * row).astype(numpy_dtype(dtype)).reshape(rows, row)
     sketches = generate(workload, target.hardware).sketches
     assert [sketch.name for sketch in sketches] == ["direct:flat", "direct:rows", "direct:tiles"]
     for sketch in sketches:
@@ -42,6 +44,17 @@ def test_tiles_are_chosen_and_load_neighbours_at_once() -> None:
     text, *_ = target.llvm_ir(program)
     assert "masked.gather" not in text
     assert text.count("load <4 x float>") == target.hardware.float_lanes
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_of_16_bits_as_many_bytes_are_moved_at_once(dtype: str) -> None:
+    workload, target = transposed(224, 24, dtype), registry.get("cpu")
+    found = by_roofline(Task("transpose", workload), settings_with())
+    text, *_ = target.llvm_ir(program_of(workload, found.algorithm, found.trace))
+    lanes, element = 2 * target.hardware.float_lanes, LLVM_TYPE[dtype]
+    assert "gather" not in text
+    assert text.count(f"load <8 x {element}>") == lanes
+    assert text.count(f"store <{lanes} x {element}>") == 8
 
 
 def test_short_axes_have_no_tiles() -> None:

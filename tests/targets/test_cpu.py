@@ -69,6 +69,8 @@ def test_special_values(lanes: int) -> None:
         np.testing.assert_array_equal(kernel_of("exp", 4, lanes).bind([x]).run(), [1, np.inf, 0, np.nan])
         np.testing.assert_array_equal(kernel_of("log", 4, lanes).bind([x]).run(), [-np.inf, np.inf, np.nan, np.nan])
         np.testing.assert_array_equal(kernel_of("tanh", 4, lanes).bind([x]).run(), [0, 1, -1, np.nan])
+        np.testing.assert_array_equal(kernel_of("sigmoid", 4, lanes).bind([x]).run(), [0.5, 1, 0, np.nan])
+        np.testing.assert_allclose(kernel_of("erf", 4, lanes).bind([x]).run(), [0, 1, -1, np.nan], rtol=1e-6)
 
 
 def extremum_of(reducer: str, lanes: int) -> LoopProgram:

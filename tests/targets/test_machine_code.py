@@ -23,7 +23,7 @@ from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import Module
-from targets.cpu.machine_code import LoopCode, body_products, busiest, innermost_loops, table
+from targets.cpu.machine_code import LoopCode, _instructions, body_products, busiest, innermost_loops, table
 from targets.cpu.target import MOST_SPILLS
 from tests.autotune.fakes import settings_with
 
@@ -57,6 +57,53 @@ def test_standard_kernels_keep_their_vectors_in_registers(processor: str) -> Non
         assert loop.products >= 8, (name, loop)
         allowed = FEW_SPILLS if target.hardware.vector_registers == 16 else 0.0
         assert loop.spills <= allowed * loop.instructions, (name, loop)
+
+
+def test_loops_of_bfloat16_are_read() -> None:
+    target = registry.get("cpu:znver4")
+    for workload in (
+        workloads.matmul(m=64, n=64, k=64, dtype="bfloat16"),
+        workloads.batch_matmul(2, 64, 64, 65, dtype="bfloat16"),
+    ):
+        found = by_roofline(Task("kernel", workload), settings_with(target=target.name))
+        program = program_of(workload, found.algorithm, found.trace)
+        loop = busiest(
+            innermost_loops(target.build(program).object_code, target.machine.triple), body_products(program)
+        )
+        assert loop.products == body_products(program)
+        assert loop.products <= loop.instructions - loop.spills
+        assert target.spills(program) <= FEW_SPILLS
+
+
+@pytest.mark.parametrize(("m", "n", "most"), [(66, 16, 1.25), (1, 128, 2.25)])  # with a prefetch each
+def test_a_dot_product_reads_from_memory_what_no_other_one_reads(m: int, n: int, most: float) -> None:
+    target, workload = registry.get("cpu:znver4"), workloads.matmul(m=m, n=n, k=512, dtype="bfloat16")
+    found = by_roofline(Task("kernel", workload), settings_with(target=target.name))
+    program = program_of(workload, found.algorithm, found.trace)
+    loop = busiest(innermost_loops(target.build(program).object_code, target.machine.triple), body_products(program))
+    assert loop.products > 8
+    assert loop.instructions <= most * loop.products
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("62 f2 4e 48 52 c7", (6, "vdpbf16ps")),
+        ("62 f2 4e 58 52 00", (6, "vdpbf16ps")),
+        ("62 f2 4e 48 52 44 24 01", (8, "vdpbf16ps")),
+        ("62 d2 4e 48 52 44 24 01", (8, "vdpbf16ps")),  # r12
+        ("62 f2 4e 48 52 84 24 80 00 00 00", (11, "vdpbf16ps")),
+        ("62 f2 4e 48 52 05 80 00 00 00", (10, "vdpbf16ps")),  # relative to rip
+        ("62 f2 4e 48 52 04 85 80 00 00 00", (11, "vdpbf16ps")),  # no base
+        ("62 f2 7e 48 72 c0", (6, "vcvtneps2bf16")),
+        ("62 f1 4e 48 52 c7", None),
+        ("62 f2 4e 48 52", None),
+        ("62 f2 4e 48 52 44", None),
+    ],
+)
+def test_lengths_of_instructions_on_bfloat16(code: str, found: tuple[int, str] | None) -> None:
+    behind = list(_instructions(b"\x90" + bytes.fromhex(code), "x86_64"))[1:]
+    assert behind == [] if found is None else (behind[0][1:3] == found and len(behind) == 1)
 
 
 ACCUMULATE = """
@@ -140,6 +187,24 @@ def test_what_is_broadcast_as_it_is_read_takes_no_instruction() -> None:
     for program in full_blocks(KERNELS["product of matrices"], target.name, vectors=1, count=3):
         loop = busiest(innermost_loops(target.build(program).object_code, target.machine.triple))
         assert loop.spills == 0 and loop.instructions < 1.5 * loop.products, (program, loop)
+
+
+@pytest.mark.parametrize("processor", ["znver4", "cooperlake", "sapphirerapids"])
+def test_dot_products_of_bfloat16_are_seen_and_read_their_broadcast_factor_from_memory(processor: str) -> None:
+    target = registry.get(f"cpu:{processor}")
+    space = generate(workloads.matmul(m=64, n=64, k=64, dtype="bfloat16", constant_b=True), target.hardware)
+    wanted = {"matmul.i.tile": 8, "matmul.j.vectors": 1, "matmul.r.unroll": 4}
+    sketch = space.sketches[0]
+    rows = [
+        [i for i, row in enumerate(g.table) if all(wanted.get(c, v) == v for c, v in zip(g.columns, row, strict=True))]
+        for g in sketch.groups
+    ]
+    choices = np.array([[row[0] for row in rows]], np.int32)
+    assert sketch.legal(choices).all()
+    program = program_of(space.workload, sketch.algorithm, sketch.trace(choices[0]))
+    loop = busiest(innermost_loops(target.build(program).object_code, target.machine.triple))
+    assert loop.products == body_products(program) == 32
+    assert loop.spills == 0 and loop.instructions <= 1.4 * loop.products, loop
 
 
 def test_only_machines_whose_products_write_over_factors_are_told_of_last_uses() -> None:

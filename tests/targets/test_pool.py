@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from targets.cpu.kernel import parallel_for
+from targets.cpu.kernel import runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 
+_PARALLEL_FOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32)
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -31,6 +32,7 @@ def run(body: Callable[[int, int, int], None], extent: int, threads: int) -> Non
             failures.append(error)
 
     native = _BODY(caught)
+    parallel_for = _PARALLEL_FOR(runtime().address("autotune_parallel_for"))
     parallel_for(ctypes.cast(native, ctypes.c_void_p).value or 0, 0, extent, threads)
     if failures:
         raise failures[0]

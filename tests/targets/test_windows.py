@@ -14,7 +14,7 @@ from autotune.tuning.untimed import by_roofline
 from costmodel.features import FeatureExtractor
 from costmodel.features.estimators.cpu import PERMUTED
 from costmodel.features.groups import NAMES
-from search_space import te, workloads
+from search_space import te, te_json, workloads
 from search_space.ir.expr import var
 from search_space.lower import cleanup, lower
 from search_space.machines.cpu.tiling import MAX_VECTORS
@@ -128,12 +128,24 @@ def test_few_instructions_bring_what_a_group_reads(processor: str, width: int, m
     assert loop.instructions <= 2.5 * loop.products, loop
 
 
-def test_a_window_slides_over_the_tile_and_what_it_brings_is_used_at_every_position() -> None:
+def with_relu(layer: Workload) -> Workload:
+    """A layer as a network has it, with an ending whose axes have other names."""
+    x = te.placeholder(layer.output.shape, name="x")
+    y = te.compute(layer.output.shape, lambda *index: te.maximum(x[index], 0.0), name="relu")
+    return workloads.fused(layer.to_json(), te_json.to_json([x, y]))
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_window_slides_over_the_tile_and_what_it_brings_is_used_at_every_position(ended: bool) -> None:
     target = registry.get("cpu:znver4")
     workload = workloads.conv2d(height=10, width=10, in_channels=16, out_channels=16, kernel=3, groups=2)
+    name, rows_of, columns_of = ("relu", "i1", "i2") if ended else ("conv", "h", "w")
+    if ended:
+        workload = with_relu(workload)
     space = generate(workload, target.hardware, ("direct",))
-    sketch = next(s for s in space.sketches if "conv.rw.unroll" in [c for g in s.groups for c in g.columns])
-    wanted = {"conv.w.tile": 8, "conv.rw.unroll": 3, "conv.rh.unroll": 1, "conv.rc.unroll": 8, "conv.h.tile": 1}
+    sketch = next(s for s in space.sketches if f"{name}.rw.unroll" in [c for g in s.groups for c in g.columns])
+    wanted = {f"{name}.{columns_of}.tile": 8, f"{name}.{rows_of}.tile": 1}
+    wanted |= {f"{name}.rw.unroll": 3, f"{name}.rh.unroll": 1, f"{name}.rc.unroll": 8}
     rows = [
         [i for i, row in enumerate(g.table) if all(wanted.get(c, v) == v for c, v in zip(g.columns, row, strict=True))]
         for g in sketch.groups

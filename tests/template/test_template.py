@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from search_space import te, workloads
 from search_space.ir.expr import Expr
-from search_space.ir.interp import interpret
 from search_space.ir.stmt import For, walk_stmt
 from search_space.schedule.errors import ScheduleError
 from search_space.space import concrete, program_of
 from search_space.template import TEMPLATES, Config, get, template
 from search_space.template.knobs import kinds_of, orders_of, split_rows
 from targets import registry
+from tests.interpreter import interpret
 
 CPU = registry.get("cpu").hardware
 VTA = registry.get("vta").hardware

@@ -48,8 +48,7 @@ def einsum(call: Call) -> str:
         left = _product(call, left, right, [*output, *sorted(wanted - set(output))])
     value = _ordered(call, left, [label for label in output if label in left.labels])
     final = tuple(extents[label] for label in output)
-    value = value if call.shape(value) == final else call.add("reshape", [value], shape=final)
-    return value if call.context.builder.type(value).dtype == dtype else call.add("cast", [value], dtype=dtype)
+    return call.cast(call.reshaped(value, final), dtype)
 
 
 def _equation(call: Call) -> str:
@@ -149,14 +148,11 @@ def _product(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) 
     sides = [_ordered(call, left, [*batch, *rows, *summed]), _ordered(call, right, [*batch, *summed, *columns])]
     around = (b,) if batch else ()
     shapes = [(*around, m, k), (*around, k, n)]
-    sides = [
-        side if call.shape(side) == shape else call.add("reshape", [side], shape=shape)
-        for side, shape in zip(sides, shapes, strict=True)
-    ]
+    sides = list(map(call.reshaped, sides, shapes))
     out = call.add("batch_matmul" if batch else "matmul", sides)
     labels = (*batch, *rows, *columns)
     final = tuple(extents[label] for label in labels)
-    return _Operand(out if call.shape(out) == final else call.add("reshape", [out], shape=final), labels)
+    return _Operand(call.reshaped(out, final), labels)
 
 
 def _swapped(call: Call, left: _Operand, right: _Operand, order: Sequence[str]) -> bool:
@@ -180,6 +176,6 @@ def _elementwise(
     for one in (left, right):
         value = _ordered(call, one, [label for label in labels if label in one.labels])
         shape = tuple(extents[label] if label in one.labels else 1 for label in labels)
-        sides.append(value if call.shape(value) == shape else call.add("reshape", [value], shape=shape))
+        sides.append(call.reshaped(value, shape))
     out = call.add("multiply", sides)
     return _kept(call, _Operand(out, tuple(labels)), kept)

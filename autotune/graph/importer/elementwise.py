@@ -22,6 +22,14 @@ _SAME = {
     "Neg": "negative",
     "Sub": "subtract",
     "Div": "divide",
+    "Equal": "equal",
+    "Less": "less",
+    "LessOrEqual": "less_equal",
+    "And": "logical_and",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
+    "Not": "logical_not",
+    "Where": "where",
 }
 _FOLDED = {"Add": "add", "Sum": "add", "Mul": "multiply", "Max": "maximum", "Min": "minimum"}
 

@@ -211,7 +211,7 @@ def matmul(call: Call) -> str:
         shape = (*shape[:-2], shape[-1])
     if len(call.type(1).shape) == 1:
         shape = shape[:-1]
-    return out if call.shape(out) == shape else call.add("reshape", [out], shape=shape)
+    return call.reshaped(out, shape)
 
 
 @imports("Softmax", "LogSoftmax")

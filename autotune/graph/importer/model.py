@@ -13,8 +13,8 @@ from autotune.graph.errors import ModelError
 from autotune.graph.importer.registry import HANDLERS, Call, Context
 from autotune.graph.importer.weights import with_weights
 from autotune.graph.ir import Array, Builder, Graph, GraphError, TensorType
-from autotune.graph.onnx_nodes import NodeError, run_node
-from search_space.ir.expr import DTYPES
+from autotune.graph.onnx_nodes import TYPED, NodeError, run_node
+from search_space.dtypes import BITS, FLOATS, NARROW
 
 _LOG = logging.getLogger(__name__)
 
@@ -121,8 +121,25 @@ def _import(context: Context, node: onnx.NodeProto) -> None:
         found = handler(call)
     except GraphError as error:
         raise ModelError(f"{call.op} node {call.title!r} cannot be imported: {error}") from None
-    values = [found] if isinstance(found, str) else list(found)
+    values = _rounded(call, [found] if isinstance(found, str) else list(found))
     context.values.update({name: value for name, value in zip(node.output, values, strict=False) if name})
+
+
+def _rounded(call: Call, values: list[str]) -> list[str]:
+    """Results of a node in the type that ONNX gives them: graphs compute 16-bit floats in float32.
+
+    An operator's first floating-point input says the type; statistics of `LayerNormalization` are float32 throughout.
+    """
+    if call.op in TYPED:
+        return values
+    read = (call.type(i).dtype for i, name in enumerate(call.inputs) if call.context.is_known(name))
+    dtype = next((dtype for dtype in read if dtype in FLOATS), "float32")
+    rounded = values[:1] if call.op == "LayerNormalization" else values
+    if dtype not in NARROW:
+        return values
+    kinds = [call.context.builder.type(value).dtype for value in rounded]
+    made = [call.add("cast", [v], dtype=dtype) if k == "float32" else v for v, k in zip(rounded, kinds, strict=True)]
+    return [*made, *values[len(made) :]]
 
 
 def _small(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> bool:
@@ -132,6 +149,6 @@ def _small(node: onnx.NodeProto, arrays: Mapping[str, Array]) -> bool:
 def _type(value: onnx.ValueInfoProto) -> TensorType:
     kind = value.type.tensor_type
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
-    if dtype not in DTYPES:
-        raise ModelError(f"inputs of a model must be of {', '.join(DTYPES)}, but got {value.name}: {dtype}")
+    if dtype not in BITS:
+        raise ModelError(f"inputs of a model must be of {', '.join(BITS)}, but got {value.name}: {dtype}")
     return TensorType(tuple(dim.dim_value for dim in kind.shape.dim), dtype)

@@ -113,9 +113,7 @@ def _inside(call: Call, indices: Array, extent: int | Array) -> Array:
 
 def _clipped(call: Call, extents: Array) -> str:
     """Computed indices as int32, negative ones counted from the end, those out of bounds at the nearest end."""
-    places = call.value(1)
-    if call.type(1).dtype != "int32":
-        places = call.add("cast", [places], dtype="int32")
+    places = call.cast(call.value(1), "int32")
     zero, most = call.constant(np.zeros(1, np.int32)), call.constant(extents - 1)
     turned = call.add("add", [places, call.constant(extents)])
     places = call.add("where", [call.add("less", [places, zero]), turned, places])
@@ -136,7 +134,7 @@ def _gathered(call: Call, data: str, rows: _Rows, final: tuple[int, ...]) -> str
         out = taken(call, data, rows.array, 0)
     else:
         out = call.add("gather", [data, rows.value], axis=0)
-    return out if call.shape(out) == final else call.add("reshape", [out], shape=final)
+    return call.reshaped(out, final)
 
 
 def _scattered(call: Call, rows: _Rows, count: int, parts: bool) -> str:

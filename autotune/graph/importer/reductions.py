@@ -35,7 +35,7 @@ def reduced(call: Call, value: str, axes: Sequence[int], reducer: str, keep: boo
     if len(axes) == len(shape):  # a reduction leaves an axis
         value, axes = call.add("reshape", [value], shape=(1, math.prod(shape))), (1,)
     out = call.add("reduce", [value], axes=tuple(axes), reducer=reducer)
-    return out if call.shape(out) == final else call.add("reshape", [out], shape=final)
+    return call.reshaped(out, final)
 
 
 @imports(*_REDUCERS)

@@ -10,6 +10,7 @@ import numpy as np
 
 from autotune.graph.errors import ModelError
 from autotune.graph.ir import Array, Builder, TensorType
+from search_space.dtypes import NARROW
 
 
 @dataclass
@@ -29,11 +30,14 @@ class Context:
     arrays: dict[str, Array]
     opset: int
     failed: dict[str, str] = field(default_factory=dict)
-    _added: dict[str, str] = field(default_factory=dict)
+
+    def is_known(self, name: str) -> bool:
+        """Whether there is a value of that name so far, in the graph or as an array."""
+        return name in self.values or name in self.arrays
 
     def value(self, name: str) -> str:
         """The graph's name of a value; constants are added when they are first read."""
-        if name not in self.values and name not in self.arrays:
+        if not self.is_known(name):
             if name in self.failed:
                 raise ModelError(self.failed[name])
             raise ModelError(f"values that are read must be first outputs of supported nodes, but got {name!r}")
@@ -114,12 +118,21 @@ class Call:
         return self.context.builder.constant(array, f"{self.outputs[0]}_constant")
 
     def scalar(self, value: float, like: str) -> str:
-        """A constant of one element, of the dtype of `like`."""
-        return self.constant(np.asarray(value, self.context.builder.type(like).dtype).reshape(1))
+        """A constant of one element, of the dtype that operations compute in on `like`."""
+        dtype = self.context.builder.type(like).dtype
+        return self.constant(np.asarray(value, "float32" if dtype in NARROW else dtype).reshape(1))
 
     def shape(self, value: str) -> tuple[int, ...]:
         """Shape of a value of the graph."""
         return self.context.builder.type(value).shape
+
+    def reshaped(self, value: str, shape: tuple[int, ...]) -> str:
+        """A value in a shape, which it may have already."""
+        return value if self.shape(value) == shape else self.add("reshape", [value], shape=shape)
+
+    def cast(self, value: str, dtype: str) -> str:
+        """A value in a type of elements, which it may have already."""
+        return value if self.context.builder.type(value).dtype == dtype else self.add("cast", [value], dtype=dtype)
 
     def require(self, holds: bool, rule: str, got: object) -> None:
         """Raises a ModelError that states the rule and the value unless it holds."""

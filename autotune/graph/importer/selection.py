@@ -12,15 +12,7 @@ from autotune.graph.importer.registry import Call, imports
 from autotune.graph.ir import Array
 from search_space.ir.expr import DTYPES, FLOATS
 
-_SAME = {"Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "And": "logical_and", "Or": "logical_or"}
-_SAME |= {"Xor": "logical_xor", "Not": "logical_not", "Where": "where"}
 _SWAPPED = {"Greater": "less", "GreaterOrEqual": "less_equal"}
-
-
-@imports(*_SAME)
-def same(call: Call) -> str:
-    """Operators that graphs have by another name."""
-    return call.add(_SAME[call.op], [call.value(i) for i in range(len(call.inputs))])
 
 
 @imports(*_SWAPPED)
@@ -42,15 +34,13 @@ def cast(call: Call) -> str:
     """To another type of elements."""
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(int(call.attrs["to"])))
     call.require(dtype in DTYPES, f"must convert to one of {', '.join(DTYPES)}", f"to={dtype}")
-    value = call.value(0)
-    return value if call.type(0).dtype == dtype else call.add("cast", [value], dtype=dtype)
+    return call.cast(call.value(0), dtype)
 
 
 @imports("CastLike")
 def cast_like(call: Call) -> str:
     """To the type of another value's elements."""
-    value, dtype = call.value(0), call.type(1).dtype
-    return value if call.type(0).dtype == dtype else call.add("cast", [value], dtype=dtype)
+    return call.cast(call.value(0), call.type(1).dtype)
 
 
 @imports("Pow")
@@ -69,10 +59,7 @@ def power(call: Call) -> str:
         return call.add("sqrt" if number > 0 else "rsqrt", [x])
     if number == -1.0:
         return call.add("divide", [call.scalar(1.0, x), x])
-    y = call.value(1)
-    if call.type(1).dtype != call.type(0).dtype:
-        y = call.add("cast", [y], dtype=call.type(0).dtype)
-    return call.add("power", [x, y])
+    return call.add("power", [x, call.cast(call.value(1), call.type(0).dtype)])
 
 
 @imports("Reciprocal")
@@ -123,7 +110,7 @@ def taken(call: Call, value: str, places: Array, axis: int) -> str:
     else:
         value = call.add("gather", [value, call.constant(flat.astype(np.int32))], axis=axis)
     final = (*shape[:axis], *places.shape, *shape[axis + 1 :])
-    return value if call.shape(value) == final else call.add("reshape", [value], shape=final)
+    return call.reshaped(value, final)
 
 
 @imports("Gather")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx
@@ -44,12 +45,19 @@ def with_weights(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
     del out.graph.node[:]
     out.graph.node.extend(kept)
     shapes = {n.output[0]: tuple(int(v) for v in known[n.input[0]]) for n in made}
+    dtypes = {n.output[0]: _dtype(n) for n in made}
     places = _Places(model, known)
     for name, (node, place) in replaced.items():
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-        array = places.drawn(node, place, shapes[name], rng).astype(np.float32)
+        array = places.drawn(node, place, shapes[name], rng).astype(dtypes[name])
         out.graph.initializer.append(numpy_helper.from_array(array, name))
     return out
+
+
+def _dtype(node: onnx.NodeProto) -> np.dtype[Any]:
+    """Of what a node makes constant."""
+    values = (numpy_helper.to_array(item.t).dtype for item in node.attribute if item.name == "value")
+    return next(values, np.dtype(np.float32))
 
 
 def _users(model: onnx.ModelProto) -> dict[str, tuple[onnx.NodeProto, int]]:

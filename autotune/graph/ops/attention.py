@@ -1,18 +1,33 @@
-"""Attention: softmax of the products of queries and keys, times the values, without the softmax in memory."""
+"""Attention: softmax of the products of queries and keys, times the values, without the softmax in memory.
+
+In bfloat16 the exponents are rounded before they are summed up and multiplied, as the softmax by itself would be.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, at, exactly, register
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, Widened, at, exactly, register
 from autotune.graph.types import Array, Attributes
 from search_space import te
+from search_space.dtypes import FLOATS, numpy_dtype
+from search_space.ir.expr import Expr
+from search_space.operators.checks import choice
+
+
+def _attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    attrs = exactly(weights="float32")(given, types)
+    choice("weights", attrs["weights"], list(FLOATS))
+    return attrs
 
 
 def _attention(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     """Queries (b, m, k), keys (b, k, n), values (b, n, d), and what is added to the scores and broadcasts to (b, m, n).
 
-    The sums of a row divide what the values add up to, and not its scores: those are many more.
+    The sums of a row divide what the values add up to, and not its scores: those are many more. Weights in bfloat16 are
+    multiplied two at once where the machine has an instruction for it; the last of an odd number is added apart.
     """
     queries, keys, values, *more = tensors
     if any(len(t.shape) != 3 for t in (queries, keys, values)):
@@ -24,12 +39,18 @@ def _attention(attrs: Attributes, tensors: Tensors) -> te.Tensor:
             f"keys must be {[batch, k, 'n']} and values {[batch, 'n', 'd']}, "
             f"but got {list(keys.shape)} and {list(values.shape)}"
         )
-    r, largest, along, summed = te.reduce_axis((0, k), "r"), *(te.reduce_axis((0, n), "r") for _ in range(3))
+    weights = attrs.get("weights", "float32")
+    apart = int(weights == "bfloat16" and n % 2 == 1 and n > 1)
+    r, largest, along, summed = (te.reduce_axis((0, extent), "r") for extent in (k, n, n, n - apart))
     scores = te.compute((batch, m, n), lambda g, i, j: te.sum(queries[g, i, r] * keys[g, r, j], axis=r), name="scores")
     for added in more:
         scores = _sum(scores, added)
     maximum = te.compute((batch, m), lambda g, i: te.max(scores[g, i, largest], axis=largest), name="maximum")
-    exponent = te.compute((batch, m, n), lambda g, i, j: te.exp(scores[g, i, j] - maximum[g, i]), name="exponent")
+
+    def powers(g: te.IterVar, i: te.IterVar, j: te.IterVar) -> Expr:
+        return te.exp(scores[g, i, j] - maximum[g, i]).astype(weights)
+
+    exponent = Widened.of(te.compute((batch, m, n), powers, name="exponent"))
     total = te.compute((batch, m), lambda g, i: te.sum(exponent[g, i, along], axis=along), name="total")
     inverse = te.compute((batch, m), lambda g, i: 1.0 / total[g, i], name="inverse")
     weighted = te.compute(
@@ -37,7 +58,15 @@ def _attention(attrs: Attributes, tensors: Tensors) -> te.Tensor:
         lambda g, i, c: te.sum(exponent[g, i, summed] * values[g, summed, c], axis=summed),
         name="weighted",
     )
-    return te.compute((batch, m, d), lambda g, i, c: weighted[g, i, c] * inverse[g, i], name="attention")
+
+    if not apart:
+        return te.compute((batch, m, d), lambda g, i, c: weighted[g, i, c] * inverse[g, i], name="attention")
+    last = te.compute((batch, m), lambda g, i: exponent[g, i, n - 1] / total[g, i], name="last")
+    return te.compute(
+        (batch, m, d),
+        lambda g, i, c: weighted[g, i, c] * inverse[g, i] + last[g, i] * values[g, n - 1, c],
+        name="attention",
+    )
 
 
 def _sum(scores: te.Tensor, added: te.Tensor) -> te.Tensor:
@@ -51,9 +80,9 @@ def _computed(attrs: Attributes, queries: Array, keys: Array, values: Array, *mo
     scores = queries.astype(np.float64) @ keys
     for added in more:
         scores = scores + added
-    scores = np.exp(scores - scores.max(-1, keepdims=True))
+    scores = np.exp(scores - scores.max(-1, keepdims=True)).astype(numpy_dtype(attrs["weights"])).astype(np.float64)
     found: Array = scores @ values / scores.sum(-1, keepdims=True)
     return found
 
 
-register(GraphOp("attention", Kind.compute, exactly(), _attention, compute=_computed))
+register(GraphOp("attention", Kind.compute, _attributes, _attention, compute=_computed))

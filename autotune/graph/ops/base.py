@@ -12,7 +12,10 @@ import numpy as np
 
 from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te
+from search_space.dtypes import NARROW
+from search_space.ir.expr import Expr
 from search_space.operators import evaluation
+from search_space.operators.checks import choice
 from search_space.workloads import Workload
 
 Types = Sequence[TensorType]
@@ -50,6 +53,8 @@ class GraphOp:
             computes the same from the same inputs in the same order; where there is none, the expression is tuned as it
             stands.
         compute: attributes and arrays → the output in NumPy, where that is quicker than evaluating the expression.
+        narrow: whether its workload is defined on 16-bit floats, where all its inputs are of one; else those are
+            widened as they are read.
         offloaded: whether an accelerator computes it: nothing is fused into its kernel.
     """
 
@@ -59,6 +64,7 @@ class GraphOp:
     define: Callable[[Attributes, Tensors], te.Tensor] | None = None
     workload: Callable[[Attributes, Types, Sequence[bool]], Workload] | None = None
     compute: Callable[..., Array] | None = None
+    narrow: bool = False
     offloaded: bool = False
 
     def infer(self, attrs: Attributes, types: Types) -> TensorType:
@@ -70,15 +76,32 @@ class GraphOp:
         return _inferred(self, tuple(attrs.items()), tuple(types))
 
     def expression(self, attrs: Attributes, inputs: Tensors) -> te.Tensor:
-        """The output as a tensor expression of `inputs`."""
+        """The output as a tensor expression of `inputs`; what computes reads 16-bit floats as float32."""
         assert self.define is not None, f"{self.name} has no expression of its own"
-        return self.define(attrs, inputs)
+        return self.define(attrs, inputs if self.moves else [Widened.of(tensor) for tensor in inputs])
+
+    @property
+    def moves(self) -> bool:
+        """Whether it moves elements, or converts them, and computes nothing: of every dtype."""
+        return self.kind in (Kind.injective, Kind.view) or self.name in ("cast", "copy")
+
+    def stored(self, types: Types) -> tuple[str, ...]:
+        """For each input the 16-bit float from which it is widened for the workload; an empty text: as it is."""
+        kinds = {kind.dtype for kind in types}
+        if self.moves or (self.narrow and len(kinds) == 1) or not kinds & set(NARROW):
+            return ("",) * len(types)
+        return tuple(kind.dtype if kind.dtype in NARROW else "" for kind in types)
+
+    def anchor(self, attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
+        """The operator library's workload, on inputs that have been widened."""
+        assert self.workload is not None
+        return self.workload(attrs, widened(types, self.stored(types)), constants)
 
     def tensors(self, attrs: Attributes, types: Types, constants: Sequence[bool] = ()) -> list[te.Tensor]:
         """Inputs..., output of the operation by itself; `constants` says which inputs are weights."""
         flags = constants or [False] * len(types)
         if self.workload is not None:
-            return self.workload(attrs, types, flags).tensors()
+            return self.anchor(attrs, types, flags).tensors()
         inputs = [
             te.placeholder(kind.shape, kind.dtype, f"x{place}", constant)
             for place, (kind, constant) in enumerate(zip(types, flags, strict=True))
@@ -88,19 +111,46 @@ class GraphOp:
     def evaluate(self, attrs: Attributes, arrays: Sequence[Array]) -> Array:
         """The output in NumPy, with the dtype that `infer` says."""
         types = [TensorType(a.shape, str(a.dtype)) for a in arrays]
+        if self.compute is not None or self.workload is not None:
+            stored = zip(arrays, self.stored(types), strict=True)
+            arrays = [array.astype(np.float32) if dtype else array for array, dtype in stored]
         if self.compute is not None:
             kind = self.infer(attrs, types)
             out = np.asarray(self.compute(attrs, *arrays))
             return np.ascontiguousarray(out.astype(kind.dtype, copy=False)).reshape(kind.shape)
         if self.workload is not None:
-            return self.workload(attrs, types, [False] * len(types)).reference(*arrays)
+            return _anchored(self, tuple(attrs.items()), tuple(types)).reference(*arrays)
         return evaluation.evaluate(self.tensors(attrs, types), arrays)
+
+
+@dataclass(frozen=True)
+class Widened(te.Tensor):
+    """A tensor of 16-bit floats whose elements are read as float32."""
+
+    @staticmethod
+    def of(tensor: te.Tensor) -> te.Tensor:
+        """`tensor`, or what reads it as float32 where it is of 16-bit floats."""
+        return Widened(tensor.op) if tensor.dtype in NARROW else tensor
+
+    @property
+    def dtype(self) -> str:
+        """float32."""
+        return "float32"
+
+    def __getitem__(self, indices: Any) -> Expr:
+        return te.Tensor(self.op)[indices].astype(self.dtype)
+
+
+def widened(types: Types, stored: Sequence[str]) -> list[TensorType]:
+    """Types with float32 for those of which `stored` names the 16-bit float."""
+    return [TensorType(kind.shape) if dtype else kind for kind, dtype in zip(types, stored, strict=True)]
 
 
 @lru_cache(KNOWN)
 def _inferred(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]) -> TensorType:
     attrs = dict(items)
     if operation.workload is not None:
+        types = tuple(widened(types, operation.stored(types)))
         workload = operation.workload(attrs, types, [False] * len(types))
         for spec, kind in zip(workload.inputs, types, strict=True):
             if (spec.shape, spec.dtype) != (kind.shape, kind.dtype):
@@ -108,6 +158,12 @@ def _inferred(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tup
         return TensorType(workload.output.shape, workload.output.dtype)
     out = operation.expression(attrs, [te.placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)])
     return TensorType(out.shape, out.dtype)
+
+
+@lru_cache(KNOWN)
+def _anchored(operation: GraphOp, items: tuple[tuple[str, Any], ...], types: tuple[TensorType, ...]) -> Workload:
+    """With no weights, which its reference asks nothing of."""
+    return operation.anchor(dict(items), types, [False] * len(types))
 
 
 def exactly(**defaults: Any) -> Callable[[Attributes, Types], dict[str, Any]]:
@@ -174,8 +230,4 @@ def find(name: str) -> GraphOp:
     Raises:
         ValueError: there is none.
     """
-    from search_space.operators.checks import nearest
-
-    if name not in OPS:
-        raise ValueError(f"`op` must be one of {', '.join(OPS)}, but got op={name!r}{nearest(name, OPS)}")
-    return OPS[name]
+    return OPS[choice("op", name, OPS)]

@@ -27,8 +27,8 @@ def _data(types: Types, count: int, rank: int) -> tuple[int, ...]:
 
 
 def _dtype(types: Types) -> str:
-    """Of the workload: sums of products of bytes where the data are bytes."""
-    return "int8" if types[0].dtype == "uint8" else "float32"
+    """Of the workload: sums of products of bytes where the data are bytes, of 16-bit floats where they are such."""
+    return "int8" if types[0].dtype == "uint8" else types[0].dtype
 
 
 def _conv2d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -56,7 +56,7 @@ def _matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
 def _batch_matmul(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
     """(b, m, k) times (b, k, n)."""
     b, m, k = _data(types, 2, 3)
-    return workloads.batch_matmul(b, m, types[1].shape[-1], k, constant_b=bool(constants[1]))
+    return workloads.batch_matmul(b, m, types[1].shape[-1], k, _dtype(types), constant_b=bool(constants[1]))
 
 
 def _max_pool(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workload:
@@ -125,7 +125,7 @@ def _conv1d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
     """Data (n, w, c), weight (kw, c / groups, k)."""
     n, w, c = _data(types, 2, 3)
     kw, _, k = types[1].shape
-    given: dict[str, Any] = dict(attrs)
+    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
     return workloads.conv1d(batch=n, width=w, in_channels=c, out_channels=k, kernel=kw, **given)
 
 
@@ -133,7 +133,7 @@ def _conv3d(attrs: Attributes, types: Types, constants: Sequence[bool]) -> Workl
     """Data (n, d, h, w, c), weight (kd, kh, kw, c / groups, k)."""
     n, d, h, w, c = _data(types, 2, 5)
     kd, kh, kw, _, k = types[1].shape
-    given: dict[str, Any] = dict(attrs)
+    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
     return workloads.conv3d(
         batch=n, depth=d, height=h, width=w, in_channels=c, out_channels=k, kernel=(kd, kh, kw), **given
     )
@@ -143,7 +143,7 @@ def _conv2d_transpose(attrs: Attributes, types: Types, constants: Sequence[bool]
     """Data (n, h, w, c), weight (kh, kw, c, k)."""
     n, h, w, c = _data(types, 2, 4)
     kh, kw, _, k = types[1].shape
-    given: dict[str, Any] = dict(attrs)
+    given: dict[str, Any] = {**attrs, "dtype": _dtype(types)}
     return workloads.conv2d_transpose(
         batch=n, height=h, width=w, in_channels=c, out_channels=k, kernel=(kh, kw), **given
     )
@@ -155,14 +155,15 @@ register(
         Kind.compute,
         exactly(stride=1, padding=0, output_padding=0),
         workload=_conv2d_transpose,
+        narrow=True,
     ),
-    GraphOp("conv1d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv1d),
-    GraphOp("conv3d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv3d),
+    GraphOp("conv1d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv1d, narrow=True),
+    GraphOp("conv3d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv3d, narrow=True),
     GraphOp("lrn", Kind.compute, exactly(size=5, alpha=1e-4, beta=0.75, bias=1.0), _lrn, compute=_lrn_computed),
-    GraphOp("conv2d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv2d),
+    GraphOp("conv2d", Kind.compute, exactly(**_WINDOW, groups=1), workload=_conv2d, narrow=True),
     GraphOp("depthwise_conv2d", Kind.compute, exactly(**_WINDOW), workload=_depthwise),
-    GraphOp("matmul", Kind.compute, exactly(), workload=_matmul),
-    GraphOp("batch_matmul", Kind.compute, exactly(), workload=_batch_matmul),
+    GraphOp("matmul", Kind.compute, exactly(), workload=_matmul, narrow=True),
+    GraphOp("batch_matmul", Kind.compute, exactly(), workload=_batch_matmul, narrow=True),
     GraphOp("max_pool2d", Kind.compute, exactly(kernel=2, stride=2, padding=0), workload=_max_pool),
     GraphOp(
         "avg_pool2d", Kind.compute, exactly(kernel=2, stride=2, padding=0, count_padding=False), workload=_avg_pool

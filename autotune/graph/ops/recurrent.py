@@ -54,8 +54,10 @@ class Cell:
         rows, width = state.shape
         wanted = [(rows, parts * width) for parts in self.inputs.values()] + [(self.weights * width,)]
         for kind, shape in zip(types, wanted, strict=False):
-            if kind.shape != shape or kind.dtype != state.dtype:
-                raise ValueError(f"inputs must be of {state.dtype} and {list(shape)} beside {state}, but got {kind}")
+            if kind.shape != shape or kind.dtype not in FLOATS:
+                raise ValueError(
+                    f"inputs must be floating-point values of {list(shape)} beside {state}, but got {kind}"
+                )
         return {"functions": names}
 
     def define(self, attrs: Attributes, tensors: Tensors) -> te.Tensor:

@@ -11,8 +11,8 @@ from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, regi
 from autotune.graph.ops.elementwise import computed
 from autotune.graph.types import Array, Attributes
 from search_space import te
+from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, DTYPES, INT, Expr, cast, const, eq, logical_and, make
-from search_space.ir.interp import numpy_dtype
 
 
 def _not(x: Expr) -> Expr:

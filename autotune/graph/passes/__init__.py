@@ -13,8 +13,8 @@ from autotune.graph.passes.dead_products import dead_products
 from autotune.graph.passes.dead_taps import dead_taps
 from autotune.graph.passes.fold_batch_norm import fold_batch_norm
 from autotune.graph.passes.fold_constants import fold_constants
-from autotune.graph.passes.horizontal_fusion import horizontal_fusion
 from autotune.graph.passes.planes import planes
+from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.simplify import simplify
 from autotune.graph.passes.split_groups import split_groups
 from autotune.graph.passes.split_windows import split_windows
@@ -35,13 +35,12 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "dead_taps": dead_taps,
         "planes": planes,
         "split_groups": split_groups,
+        "roundings": roundings,
     }
 )
 """Passes by name, in the order in which they run."""
 
-OPTIONAL: Mapping[str, Pass] = MappingProxyType(
-    {"horizontal_fusion": horizontal_fusion, "split_windows": split_windows}
-)
+OPTIONAL: Mapping[str, Pass] = MappingProxyType({"split_windows": split_windows})
 """Passes that run where they are asked for."""
 
 ROUNDS = 8

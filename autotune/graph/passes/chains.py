@@ -14,6 +14,7 @@ from autotune.graph.passes.site import Site
 
 def chain_to(site: Site, node: Node, *ops: str) -> list[Node] | None:
     """The nodes from a layer of `ops` to `node`; None where none leads there, or the chain goes on behind `node`."""
+    # From its last node alone, so that each chain is split once and whole.
     if _next(site, node) is not None:
         return None
     chain = [node]
@@ -58,6 +59,7 @@ def _carried(site: Site, node: Node) -> Node | None:
     if find(node.op).kind is not Kind.elementwise:
         return None
     given = [name for name in node.inputs if site.array(name) is None]
+    # Someone else who reads the value would need it whole, and the parts give it only with what follows.
     if len(given) != 1 or not site.private(given[0]) or site.type(given[0]).shape != node.type.shape:
         return None
     return site.graph.node(given[0])

@@ -41,6 +41,7 @@ def _sliced(site: Site, node: Node) -> str | None:
     value = _product(site, product, cut) if product is not None and cut is not None and site.private(source) else None
     if value is None:
         return None
+    # What was moved behind the product moves again, smaller; the slice itself is gone.
     for move, left in zip(reversed(moves), reversed(cuts[:-1]), strict=True):
         assert left is not None
         attrs: dict[str, Any] = {"shape": tuple(map(len, left))} if move.op == "reshape" else dict(move.attrs)
@@ -58,6 +59,7 @@ def _before(site: Site, move: Node, cut: Cut) -> Cut | None:
         if all(cut[axis] == range(result[axis]) for axis in targets):
             continue
         many = [axis for axis in sources if shape[axis] > 1]
+        # A run of several longer axes has its places read across them, which is no slice along each.
         if len(many) != 1:
             return None
         flat = np.arange(prod(result[axis] for axis in targets)).reshape([result[axis] for axis in targets])

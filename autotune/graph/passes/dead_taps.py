@@ -35,6 +35,7 @@ def _cut(site: Site, node: Node) -> str | None:
         of = Axis(extents[axis], size, outputs[axis], before, stride[axis], step)
         taps = of.reaching(range(outputs[axis])) or range(size)
         margin = before - taps.start * step, after - (size - taps.stop) * step
+        # Less padding than none would be a slice of the image in front of the layer.
         if min(margin) >= 0:
             kept[axis], margins[axis] = taps, margin
     filters = weight[tuple(slice(taps.start, taps.stop) for taps in kept)]

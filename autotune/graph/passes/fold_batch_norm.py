@@ -13,6 +13,7 @@ import numpy as np
 
 from autotune.graph.ir import Array, Graph, Node
 from autotune.graph.passes.site import Site, sweep
+from search_space.dtypes import NARROW
 
 LAYERS = ("conv2d", "depthwise_conv2d", "matmul")
 """Operations with weights whose last axis is that of the output's channels."""
@@ -54,11 +55,20 @@ def _fold(site: Site, node: Node) -> str | None:
         return None
     linear, length = found
     layer = site.node(linear.source, *LAYERS)
-    if layer is not None and site.private(linear.source) and site.array(layer.inputs[1]) is not None:
+    if layer is not None and site.private(linear.source) and _is_foldable(site, layer, linear):
         if (flat := _per_channel(linear, node.type.shape[-1])) is not None:
             return _folded_layer(site, node, layer, flat)
     # A sum alone, or a product alone, is in its one form already.
     return _as_one(site, node, linear) if length > 1 else None
+
+
+def _is_foldable(site: Site, layer: Node, linear: _Linear) -> bool:
+    """Whether a layer's weights may be multiplied.
+
+    Those of 16 bits would be rounded again, and a product that ends a kernel costs hardly more than a sum.
+    """
+    weight = site.array(layer.inputs[1])
+    return weight is not None and (linear.scale is None or str(weight.dtype) not in NARROW)
 
 
 def _chain(site: Site, node: Node) -> tuple[_Linear, int] | None:
@@ -147,6 +157,8 @@ def _into_following(graph: Graph) -> Graph:
 def _before(site: Site, node: Node) -> _Linear | None:
     """The product and sum before a layer with constant weights, one number a channel."""
     if node.op not in ("conv2d", "matmul") or node.attrs.get("groups", 1) != 1 or site.array(node.inputs[1]) is None:
+        return None
+    if site.type(node.inputs[1]).dtype in NARROW:
         return None
     before = site.node(node.inputs[0], *LINEAR)
     if before is None or not site.private(before.name):

@@ -116,6 +116,7 @@ def through_reshape(stored: Sequence[int], axes: Sequence[int], shape: Sequence[
     of order within a run is left to the inner transposition.
     """
     value = [stored[a] for a in axes]
+    # Runs in the order in which they lie in memory: then only what is out of order within one has to move.
     order = sorted(runs(value, shape), key=lambda run: min((axes[i] for i in run[0] if value[i] != 1), default=-1))
     inner = [axes[i] for run, _ in order for i in run]
     if keeps_order(stored, inner):

@@ -46,6 +46,7 @@ def _flattened(site: Site, node: Node) -> str | None:
         data = site.add("pad", [data], before=before, after=after)
     elif any(ends):
         return None
+    # The planes under each tap, as they lie along the depth for all outputs.
     taken = [_every(site, data, tap * dilation, count, stride) for tap in range(depth)]
     data = site.add("concat", taken, axis=4) if depth > 1 else taken[0]
     data = site.reshaped(data, (batch * count, *image, depth * channels))
@@ -68,6 +69,8 @@ def _every(site: Site, value: str, first: int, count: int, step: int) -> str:
         value = site.add("slice", [value], begin=(0, first, 0, 0, 0), size=(batch, span, height, width, channels))
     if step == 1:
         return value
+    # A slice that steps is a copy, one of neighbours is read in place: planes of a step become rows of one taller
+    # plane, of which the first are kept. That takes `step` planes for each output.
     if span < count * step:
         value = site.add("pad", [value], before=(0,) * 5, after=(0, count * step - span, 0, 0, 0))
     value = site.reshaped(value, (batch, count, step * height, width, channels))

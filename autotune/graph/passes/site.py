@@ -8,7 +8,7 @@ import numpy as np
 
 from autotune.graph.ir import Array, Builder, Graph, Node, TensorType, rewrite
 from autotune.graph.passes.dead_code import dead_code
-from search_space.ir.interp import numpy_dtype
+from search_space.dtypes import numpy_dtype
 
 
 class Site:

@@ -100,6 +100,7 @@ class Axis:
 
     def splits(self) -> Iterator[Split]:
         """The whole, and the best split of each kind into each number of parts, where every output has a part."""
+        # Outputs cut anywhere else than where a tap begins or ends to meet the image would leave no more products out.
         edges = {edge for tap in range(self.taps) for r in [self._reached(tap)] for edge in (r.start, r.stop)}
         ways: tuple[tuple[Sequence[int], Callable[[range], Part]], ...] = (
             (range(self.taps + 1), lambda taps: Part(taps, self.reached(taps))),
@@ -125,6 +126,7 @@ def _split(site: Site, node: Node) -> str | None:
         return None
     conv = chain[0]
     axes = _axes(site, conv)
+    # What is alive is the least that any split computes; most layers are done with here, before splits are listed.
     alive, most = prod(axis.alive for axis in axes), MOST_WEIGHTS * prod(axis.taps for axis in axes)
     if not 0 < alive <= LEAST * prod(axis.taps * axis.outputs for axis in axes):
         return None
@@ -152,10 +154,13 @@ def _cost(site: Site, conv: Node, splits: Sequence[Split]) -> float:
     total = 0.0
     for parts in itertools.product(*splits):
         taps, places = [len(p.taps) for p in parts], prod(len(p.outputs) for p in parts)
+        # A part that is no longer 3x3 loses Winograd's algorithm, which the whole may have.
         fewer = WINOGRAD if taps == [3, 3] and "winograd2" in algorithms else 1.0
         total += prod(taps) * filters * (batch * places / fewer + BALANCE) + START
     for cell, covering in _cells(splits):
         if [[p.outputs for p in parts] for parts in covering] != [list(cell)]:
+            # Parts that are added up go through memory once more each; a sum that ends with a part is fused into its
+            # kernel.
             moved = batch * channels * prod(map(len, cell)) * (1 + len(covering))
             last = any([p.outputs for p in parts] == list(cell) for parts in covering)
             total += BALANCE * moved + (0 if last else START)
@@ -169,6 +174,7 @@ def _weights(splits: Sequence[Split]) -> int:
 
 def _partitions(points: Sequence[int], part: Callable[[range], Part]) -> Iterator[Split]:
     """The cheapest ways of cutting `points` into 1, 2... stretches, by taps times outputs of the parts they make."""
+    # Shortest paths: `best` holds the cheapest cut up to each point into as many parts as rounds have passed.
     made = {(a, b): part(range(a, b)) for a, b in itertools.combinations(points, 2)}
     best: dict[int, tuple[int, Split]] = {points[0]: (0, ())}
     for _ in range(min(MOST_PARTS, len(points) - 1)):
@@ -250,6 +256,7 @@ def _convolved(site: Site, conv: Node, axes: Sequence[Axis], parts: Sequence[Par
     data = _sliced(site, site.new[conv.inputs[0]], region)
     rows, columns = (slice(p.taps.start, p.taps.stop) for p in parts)
     filters = site.builder.constant(weight[rows, columns], conv.inputs[1])
+    # A single tap or output steps nowhere: with 1 it is the plain layer, which more algorithms and schedules take.
     dilation = tuple(1 if len(p.taps) == 1 else axis.dilation for axis, p in zip(axes, parts, strict=True))
     stride = tuple(1 if len(p.outputs) == 1 else axis.stride for axis, p in zip(axes, parts, strict=True))
     attrs = {**conv.attrs, "padding": padding_of(2, margins), "dilation": dilation, "stride": stride}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autotune.config import Quantisation
 from autotune.graph.ir import Graph
 from autotune.graph.quantise.accuracy import Accuracy, measure_accuracy
 from autotune.graph.quantise.calibration import Calibration, Feeds, calibrate, load_feeds, random_feeds
 from autotune.graph.quantise.dot_products import with_dot_products
 from autotune.graph.quantise.formats import METHODS, Format
-from autotune.graph.quantise.rewriting import Options, Quantised, quantise
+from autotune.graph.quantise.rewriting import Quantised, quantise
 from autotune.graph.quantise.shifting import quantise_shift
 
 __all__ = [
-    "CALIBRATION_INPUTS",
     "METHODS",
     "MODES",
     "TEST_INPUTS",
@@ -21,7 +21,6 @@ __all__ = [
     "Calibration",
     "Feeds",
     "Format",
-    "Options",
     "Quantised",
     "calibrate",
     "load_feeds",
@@ -33,7 +32,6 @@ __all__ = [
     "with_dot_products",
 ]
 
-CALIBRATION_INPUTS = 4
 TEST_INPUTS = 2
 MODES = {"int8": quantise, "shift8": quantise_shift}
 """How networks are quantised, by the names of `network.quantise`."""
@@ -42,8 +40,7 @@ MODES = {"int8": quantise, "shift8": quantise_shift}
 def quantise_with_report(
     graph: Graph,
     seed: int = 0,
-    options: Options | None = None,
-    inputs: int = CALIBRATION_INPUTS,
+    options: Quantisation | None = None,
     feeds: Sequence[Feeds] | None = None,
     mode: str = "int8",
 ) -> tuple[Quantised, Accuracy]:
@@ -52,9 +49,8 @@ def quantise_with_report(
     Args:
         graph: in floats, optimised.
         seed: of random inputs and of the samples of the calibration.
-        options: by default all layers, a scale a channel.
-        inputs: how many random sets to calibrate on.
-        feeds: sets to take in their place; the last ones are for the measurement.
+        options: by default all layers, a scale a channel; `data` is not read.
+        feeds: sets of inputs in place of random ones; the last ones are for the measurement.
         mode: one of `MODES`.
 
     Raises:
@@ -63,7 +59,8 @@ def quantise_with_report(
     """
     if feeds is not None and len(feeds) <= TEST_INPUTS:
         raise ValueError(f"`feeds` must hold more than {TEST_INPUTS} sets of inputs, but got {len(feeds)}")
-    train = random_feeds(graph.inputs, seed, inputs) if feeds is None else feeds[:-TEST_INPUTS]
+    options = options or Quantisation()
+    train = random_feeds(graph.inputs, seed, options.inputs) if feeds is None else feeds[:-TEST_INPUTS]
     test = random_feeds(graph.inputs, seed + 1, TEST_INPUTS) if feeds is None else feeds[-TEST_INPUTS:]
     found = MODES[mode](graph, calibrate(graph, train, seed), options)
     return found, measure_accuracy(graph, found, test)

@@ -12,7 +12,7 @@ import numpy as np
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Array, Graph, TensorType
 from autotune.graph.quantise.formats import Format, choose_format
-from search_space.ir.interp import numpy_dtype
+from search_space.dtypes import numpy_dtype
 
 SAMPLE = 16384
 """Elements of a value kept from each input."""

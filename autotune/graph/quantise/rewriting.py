@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from autotune.config import Quantisation
 from autotune.graph.ir import Builder, Graph, GraphError, Node, without_unread_constants
 from autotune.graph.ops.quantised import RANGES
 from autotune.graph.passes.dead_code import dead_code
@@ -24,35 +24,6 @@ from search_space.operators.windows import both_sides, padding_of
 
 DEPTH = 4
 """Channels are filled up to a multiple of so many: dot products of bytes are that deep."""
-LEAST_DECIBELS = 25.0
-"""Noise of 0.3 % of a layer's output; layers of usual networks are at 35 to 45 dB."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a graph is quantised.
-
-    Attributes:
-        method: of `formats.METHODS`, by which scales of activations are chosen.
-        per_channel: whether each output channel's weights have a scale of their own.
-        first, last: whether the first and the last layer are quantised, too.
-        floats: names of further layers that stay in floats.
-        least_decibels: of signal to noise that a layer's output must keep in bytes; other layers stay in floats.
-
-    Raises:
-        ValueError: `least_decibels` is no number.
-    """
-
-    method: str = "mse"
-    per_channel: bool = True
-    first: bool = True
-    last: bool = True
-    floats: tuple[str, ...] = ()
-    least_decibels: float = LEAST_DECIBELS
-
-    def __post_init__(self) -> None:
-        if not math.isfinite(self.least_decibels):
-            raise ValueError(f"`least_decibels` must be a finite number, but got {self.least_decibels}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +45,7 @@ class Quantised:
     left_float: Mapping[str, str] = field(default_factory=dict)
 
 
-def quantise(graph: Graph, calibration: Calibration, options: Options | None = None) -> Quantised:
+def quantise(graph: Graph, calibration: Calibration, options: Quantisation | None = None) -> Quantised:
     """The graph in integers.
 
     Args:
@@ -86,7 +57,7 @@ def quantise(graph: Graph, calibration: Calibration, options: Options | None = N
         GraphError: no layer with constant weights, or a calibration of another graph.
         ValueError: an unknown method or layer.
     """
-    options = options or Options()
+    options = options or Quantisation()
     skipped = skipped_layers(graph, calibration, options)
     for name in layers(graph):
         node = graph.node(name)
@@ -97,7 +68,7 @@ def quantise(graph: Graph, calibration: Calibration, options: Options | None = N
     return Rewriting(graph, calibration, options, skipped).run()
 
 
-def skipped_layers(graph: Graph, calibration: Calibration, options: Options) -> dict[str, str]:
+def skipped_layers(graph: Graph, calibration: Calibration, options: Quantisation) -> dict[str, str]:
     """Names of the layers that stay in floats as the options say, and why.
 
     Raises:
@@ -151,7 +122,7 @@ class Rewriting:
     signed = False
     """Whether bytes are int8 with a zero of 0."""
 
-    def __init__(self, graph: Graph, calibration: Calibration, options: Options, skipped: dict[str, str]) -> None:
+    def __init__(self, graph: Graph, calibration: Calibration, options: Quantisation, skipped: dict[str, str]) -> None:
         self.graph, self.calibration, self.options = graph, calibration, options
         self.left_float = dict(skipped)
         self.units = units(graph, skipped, self.residuals)

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from autotune.config import Quantisation
 from autotune.graph.ir import Array, Graph
 from autotune.graph.ops.fixed_point import HIGH, LARGEST_SHIFT, LOW
 from autotune.graph.passes.site import pair
 from autotune.graph.quantise.arithmetic import LARGEST, NotExact
 from autotune.graph.quantise.calibration import Calibration
 from autotune.graph.quantise.formats import Signed, power_weights
-from autotune.graph.quantise.rewriting import Options, Quantised, Rewriting, skipped_layers
+from autotune.graph.quantise.rewriting import Quantised, Rewriting, skipped_layers
 from autotune.graph.quantise.units import Part, Unit, layers
 
 SHIFTED = {"conv2d": "shift_conv2d", "matmul": "shift_matmul"}
@@ -44,7 +45,7 @@ class Shifted:
     bias: Array
 
 
-def quantise_shift(graph: Graph, calibration: Calibration, options: Options | None = None) -> Quantised:
+def quantise_shift(graph: Graph, calibration: Calibration, options: Quantisation | None = None) -> Quantised:
     """The graph in integers whose layers only shift; as `rewriting.quantise` otherwise.
 
     Args:
@@ -52,7 +53,7 @@ def quantise_shift(graph: Graph, calibration: Calibration, options: Options | No
         calibration: of this graph.
         options: of which `per_channel` says nothing here, as a tensor has one scale, nor `least_decibels`.
     """
-    options = options or Options()
+    options = options or Quantisation()
     skipped = skipped_layers(graph, calibration, options)
     for name in layers(graph):
         node = graph.node(name)

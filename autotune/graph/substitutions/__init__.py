@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from autotune.graph.substitutions.cost import Analytic, Cost
 from autotune.graph.substitutions.rules import Rule, saved_rules
-from autotune.graph.substitutions.search import Found, explore, search
+from autotune.graph.substitutions.search import Found, explore
 
-__all__ = ["Analytic", "Cost", "Found", "Rule", "explore", "saved_rules", "search"]
+__all__ = ["Analytic", "Cost", "Found", "Rule", "explore", "saved_rules"]

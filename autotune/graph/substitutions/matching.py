@@ -1,4 +1,4 @@
-"""Where rules apply in a graph, and the graph after that."""
+"""Finds the places of a graph where substitution rules apply, for the search, and rewrites the graph there."""
 
 from __future__ import annotations
 

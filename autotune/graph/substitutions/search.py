@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-import numpy as np
-
-from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Graph, GraphError
+from autotune.graph.ir import Graph
 from autotune.graph.passes import optimise
 from autotune.graph.passes.common_subexpressions import COMMUTATIVE as REORDERED
 from autotune.graph.substitutions.cost import Cost
@@ -20,7 +17,6 @@ from autotune.graph.substitutions.matching import Matcher, apply
 from autotune.graph.substitutions.rules import Rule, saved_rules
 from autotune.graph.substitutions.segments import cut, joined
 from autotune.units import latency
-from search_space.ir.interp import numpy_dtype
 
 ALPHA = 1.05
 """Graphs that cost more than this times the best are pruned (TASO's alpha)."""
@@ -61,56 +57,6 @@ class Found:
             "applied": self.used.total(),
             "rules": dict(self.used.most_common()),
         }
-
-
-def search(
-    graph: Graph,
-    cost: Cost,
-    budget: int = 5000,
-    rules: Sequence[Rule] | None = None,
-    rng: np.random.Generator | None = None,
-) -> Graph:
-    """The cheapest graph that `explore` finds, which gives the same outputs in the same order.
-
-    Args:
-        graph: where the search begins.
-        cost: of a graph, in seconds.
-        budget: as in `explore`.
-        rules: as in `explore`.
-        rng: draws the inputs on which NumPy computes both graphs, to compare their outputs; no comparison where it
-            is None.
-
-    Raises:
-        GraphError: outputs differ by more than rounding.
-    """
-    new = explore(graph, cost, budget, rules).graph
-    if rng is not None:
-        check(new, graph, rng)
-    return new
-
-
-def check(new: Graph, old: Graph, rng: np.random.Generator, tolerance: float = 1e-3) -> None:
-    """Compares the outputs of two graphs on random inputs.
-
-    Args:
-        new: has the inputs of `old`, and as many outputs.
-        old: what is right.
-        rng: draws inputs between -1 and 1.
-        tolerance: how large a difference may be, as a part of the largest element of an output.
-
-    Raises:
-        GraphError: an output differs by more.
-    """
-    inputs = {name: rng.uniform(-1, 1, kind.shape).astype(numpy_dtype(kind.dtype)) for name, kind in old.inputs.items()}
-    values, expected = evaluate(new, inputs), evaluate(old, inputs)
-    for got, want in zip(new.outputs, old.outputs, strict=True):
-        size = float(np.max(np.abs(expected[want]), initial=0.0))
-        difference = float(np.max(np.abs(values[got] - expected[want]), initial=0.0))
-        if not difference <= tolerance * size:
-            raise GraphError(
-                f"output {want!r} must stay within {tolerance:g} of its size, "
-                f"but it differs by {difference:g} of {size:g}"
-            )
 
 
 def explore(

@@ -193,6 +193,22 @@ class RunData:
         return self.reference_seconds / (self.network_seconds if self.network else self.seconds)
 
     @property
+    def precision(self) -> str:
+        """What the network is stored and multiplied in; empty where that is not known."""
+        return str(self.network.get("precision") or "")
+
+    @property
+    def rounded(self) -> bool:
+        """Whether it has values in fewer bits than float32."""
+        return bool(self.network.get("rounding"))
+
+    @property
+    def decibels(self) -> float:
+        """Signal to noise of its worst output beside float32; NaN where nothing is rounded."""
+        costs = dict(self.network.get("rounding") or {}).values()
+        return min((_number(cost["decibels"]) for cost in costs), default=math.nan)
+
+    @property
     def building(self) -> float:
         """Seconds of all builds, side by side ones added up."""
         return _sum(r.outcome.build_seconds for task in self.tasks for r in (*task.records, *task.finals))

@@ -15,8 +15,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from autotune import __version__
+from autotune.naming import leaves
 from autotune.report.html.charts import SERIES, Curve, bar, step_chart
 from autotune.report.html.data import RunData, Step, TaskData, TaskKey
+from autotune.report.html.tradeoff import tradeoff_chart
+from autotune.report.mixed import rows_of
 from autotune.report.terminal import metrics_sentence
 from autotune.units import latency, scale_of, share
 
@@ -33,6 +36,7 @@ def page(runs: Sequence[RunData]) -> str:
     parts = {
         "comparison": _comparison(runs) if len(runs) > 1 else None,
         "cards": _cards(runs),
+        "mixtures": _mixtures(runs),
         "failures": _failures(runs),
         "phases": _phases(runs),
         "configuration": _configuration(runs),
@@ -42,6 +46,7 @@ def page(runs: Sequence[RunData]) -> str:
         "Runs": True,
         "Comparison": parts["comparison"],
         "Tasks": True,
+        "Precision": parts["mixtures"],
         "Tuning curves": True,
         "Failures": True,
         "Where time went": parts["phases"],
@@ -74,6 +79,7 @@ def environment() -> Environment:
         figure=lambda value: "–" if math.isnan(value) else f"{value:,.1f}",
         percent=lambda value: "–" if math.isnan(value) else f"{value:.0%}",
         times=lambda value: "–" if math.isnan(value) else f"{value:.2f}×",
+        decibels=lambda value: "–" if math.isnan(value) else f"{value:.1f} dB",
         duration=duration,
         metrics=metrics_sentence,
     )
@@ -180,6 +186,16 @@ def _cards(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     return cards
 
 
+def _mixtures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
+    """Latency against accuracy of each run in mixed precision."""
+    found = []
+    for number, run in enumerate(runs):
+        if rows := rows_of(run.network):
+            picture = Markup(tradeoff_chart(f"{run.name}: latency against accuracy", rows))
+            found.append({"number": number, "rows": rows, "chart": picture})
+    return found
+
+
 def _charts(name: str, series: Sequence[_Series]) -> list[Markup]:
     """Best latency over trials and over time; nothing where nothing worked."""
     seconds = [step.seconds for entry in series for step in entry.steps]
@@ -252,11 +268,5 @@ def _rows(columns: Sequence[Mapping[str, str]]) -> list[list[str]]:
     return [[key, *(values.get(key, "–") for values in columns)] for key in keys]
 
 
-def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            found |= _flat(value, f"{before}{key}.")
-        else:
-            found[f"{before}{key}"] = "null" if value is None else str(value)
-    return found
+def _flat(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: "null" if value is None else str(value) for name, value in leaves(values)}

@@ -14,8 +14,9 @@ from costmodel.features.estimators.conflicts import content, crowding
 from costmodel.features.nest import LINE, Nest
 from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
-from search_space.hardware import COLUMNS, Hardware
-from search_space.ir.expr import dtype_bytes, var, variables, walk
+from search_space.dtypes import NARROW
+from search_space.hardware import COLUMNS, Hardware, columns_of
+from search_space.ir.expr import Expr, dtype_bytes, var, variables, walk
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.stmt import LoopProgram
 from search_space.ir.tape import Value
@@ -29,8 +30,8 @@ for constants laid out anew are used m times, the other operand n times, and res
 vector instructions, too, so that the ratio is much the same on all processors."""
 LIBRARY_TILE = 24  # vectors of results that it keeps in registers
 PERMUTED, PERMUTED_ANYWHERE = 2.0, 3.0  # loads that a load and a permutation count for, aligned or not
-ELEMENT = 4  # bytes of elements whose neighbours in rows are loaded at once
-ACROSS = 0.5  # loads that each lane then counts for: a quarter of one, and as many shuffles
+ELEMENTS = (2, 4)  # bytes of elements whose neighbours in rows are loaded at once
+ACROSS = 0.5  # loads that each lane of 4 bytes then counts for: a quarter of one, and as many shuffles
 GUARD = 3.0  # instructions that choose the address of an element that may not be there
 HORIZONTAL = 8.0  # cycles to combine the lanes of a vector: shuffles and sums, one after the other
 LOOP_SECONDS = 1.4e-6  # of a parallel loop besides its start: lines that other cores have, and threads that end last
@@ -71,9 +72,8 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
         tile, loads, stores = tape.const(LIBRARY_TILE), tape.const(0), tape.const(0)
         elements = tape.const(0)
     kept = [_kept(nest, a) for a in statement.inputs if nest.over_lanes(a)]
-    if (
-        len(kept) > 1
-    ):  # of two vectors that are multiplied one comes from memory as it is used: the one that is used less
+    if len(kept) > 1:
+        # Of two vectors that are multiplied one comes from memory as it is used: the one that is used less.
         kept = [kept[0].least(kept[1]), *kept[2:]]
     registers = tile + tape.total(kept) + 1
     slid = window(statement)
@@ -162,20 +162,24 @@ def _transfers(nest: Nest, access: Access) -> Value:
         if loop.kind == "vectorize" and access.depends(loop.var):
             scattered = nest.extent_of("vectorize")
             together = _permuted(nest, access) if permutes(access, loop.var) else nest.tape.const(1)
+            if rows := taken_in_turns(access, loop.var):
+                times = times * (2 * rows - 1)  # a load of each, and as many permutations as join them
+                continue
             times = times * (nest.stride(access, loop.var) <= 1).otherwise(together, scattered * _across(nest, access))
     return times
 
 
 def _across(nest: Nest, access: Access) -> float:
     """Loads that a lane counts for which lies in a row of its own: fewer where its neighbours are read, too."""
-    if dtype_bytes(access.buffer.dtype) != ELEMENT or not access.indices:
+    together = columns_of(access.buffer.dtype)
+    if dtype_bytes(access.buffer.dtype) not in ELEMENTS or not access.indices:
         return 1.0
     row = poly(canon(access.indices[-1]))
     for loop in nest.statement.loops:
-        if loop.kind == "unroll" and loop.extent.is_const and int(loop.extent.value) % COLUMNS == 0:
+        if loop.kind == "unroll" and loop.extent.is_const and int(loop.extent.value) % together == 0:
             moving = {m: c for m, c in row.items() if any(loop.var in variables(atom) for atom in m)}
             if moving == {(var(loop.var),): 1}:
-                return ACROSS
+                return ACROSS * COLUMNS / together
     return 1.0
 
 
@@ -203,6 +207,19 @@ def _shared(nest: Nest, access: Access, slid: Loop) -> Value:
 def permutes(access: Access, var: str) -> bool:
     """Whether neighbouring lanes read elements close to each other, but not side by side, as groups of channels do."""
     return any(node.op == "floordiv" and var in variables(node) for index in access.indices for node in walk(index))
+
+
+def taken_in_turns(access: Access, var: str) -> int:
+    """Of how many rows neighbouring lanes read elements in turns, as pairs of 16-bit floats do; 0 where of none."""
+    if not access.indices or access.buffer.dtype not in NARROW:
+        return 0
+    *rows, last = access.indices
+
+    def divisors(index: Expr, op: str) -> set[Expr]:
+        return {node.args[1] for node in walk(index) if node.op == op and var in variables(node.args[0])}
+
+    turns = {d for index in rows for d in divisors(index, "mod")} & divisors(last, "floordiv")
+    return max((int(d.value) for d in turns if d.is_const), default=0)
 
 
 def _permuted(nest: Nest, access: Access) -> Value:
@@ -238,22 +255,24 @@ def _traffic(nest: Nest, capacity: int, ways: int, busy: Value | None) -> Value:
     """
     parallel = [i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"]
     last = len(nest.trips) - 1
-    rooms = []
+    capacities = []
     for i in range(last + 1):
         shared = busy is not None and parallel and i <= parallel[0]
-        rooms.append(nest.tape.const(capacity) * busy if shared and busy is not None else nest.tape.const(capacity))
+        capacities.append(
+            nest.tape.const(capacity) * busy if shared and busy is not None else nest.tape.const(capacity)
+        )
     brought = []
     for access, footprint in zip(nest.accesses, nest.footprints, strict=True):
         carried, lost = nest.carried(footprint), crowding(nest, access, capacity // ways) if ways else None
         out = footprint[last] * nest.trips[last]
         if lost is not None:  # what one body reads again has been pushed out by what it reads in between
-            fits = nest.working_sets[last] + lost[last] <= rooms[last]
+            fits = nest.working_sets[last] + lost[last] <= capacities[last]
             out = fits.otherwise(out, out.most(_transfers(nest, access) * LINE * nest.trips[last]))
         for i in range(last, -1, -1):
             occupied = nest.working_sets[i] / KEPT
             occupied = occupied if lost is None else occupied.most(nest.working_sets[i] + lost[i])
             here = carried[i] if i else nest.tape.const(0)
-            out = (occupied <= rooms[i]).otherwise(here, out)
+            out = (occupied <= capacities[i]).otherwise(here, out)
         brought.append(out * (WRITTEN if access.writes else 1.0))
     return nest.tape.total(brought)
 

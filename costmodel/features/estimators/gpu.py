@@ -171,6 +171,7 @@ def estimate(program: LoopProgram, nests: Sequence[Nest], hardware: Hardware, co
             continue
         blocks, threads = (_largest([nests[i] for i in kernel.nests], kinds) for kinds in (BLOCKS, THREADS))
         taken = (kernel.registers + REGISTERS).least(gpu.registers_thread) * threads
+        # What runs out first says how many blocks are resident; of shared memory the system takes 1 KiB for each.
         resident = (tape.const(gpu.threads_sm) // threads).least(gpu.blocks_sm)
         resident = resident.least(tape.const(gpu.registers_sm) // taken.most(1))
         resident = resident.least(tape.const(gpu.shared_sm) // (kernel.shared + 1024)).most(1)

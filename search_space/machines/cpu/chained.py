@@ -1,16 +1,29 @@
-"""Products of the rows of a product, as in attention: what lies between stays in cache, a block of rows at a time."""
+"""Products of the rows of a product, as in attention: what lies between stays in cache, a block of rows at a time.
+
+Where the machine has an instruction for the products, the right factors are copied in its order for each block.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, lift, product
+from search_space.ir.expr import Expr, lift, product, walk
 from search_space.machines.cpu.rowwise import MAX_ACCUMULATORS, in_parts, reduction, vectors
 from search_space.machines.cpu.spread import spread
-from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_TILE, MAX_UNROLL, MAX_VECTORS, vector_axis
+from search_space.machines.cpu.tiling import (
+    MAX_REDUCE_UNROLL,
+    MAX_TILE,
+    MAX_UNROLL,
+    MAX_VECTORS,
+    in_vectors,
+    interleaved,
+    vector_axis,
+)
+from search_space.machines.shared.instructions import interleavable, matching_intrinsic
 from search_space.machines.shared.rows import along_last
 from search_space.schedule.builder import Loop
+from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Stage
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
 from search_space.sketch.reads import ends_in, in_row, same_places
@@ -70,9 +83,10 @@ class ChainedProducts(SketchRule):
     def chain(self, draft: Draft, output: Stage) -> _Chain | None:
         """The stages that lead to `output`, if they form a chain of two products."""
         live = [s for s in draft.state.stages if s.attach.kind != "inline"]
-        if any(s.dtype != "float32" for s in live):
+        if any(s.dtype not in ("float32", "bfloat16") for s in live):
             return None
         products = [s for s in live if s.reducer == "sum" and vector_axis(s) and not along_last(s) and s.tag != LIBRARY]
+        # The chain must be all there is: what else is computed would have to fit between its loops.
         if len(products) != 2 or live[0] is not products[0] or len(output.axes) < 2:
             return None
         first, second = products
@@ -92,11 +106,13 @@ class ChainedProducts(SketchRule):
         extents = [a.extent for a in chain.output.axes[:count]]
         if any([a.extent for a in s.axes[:count]] != extents or len(s.axes) > count + 1 for s in live):
             return False
+        # A read from another row would be of another block, which another thread may not have computed yet.
         return all(in_row(draft, stage, other.name, count) for stage in live for other in live)
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         chain = self.chain(draft, stage)
         assert chain is not None
+        # The output first: all others are computed at its loops.
         draft, tile = self.output(draft, chain, hardware)
         draft = self.second(draft, chain, tile, hardware)
         draft = self.between(draft, chain, tile, hardware)
@@ -110,9 +126,12 @@ class ChainedProducts(SketchRule):
         *outer, row, column = chain.output.axes
         group, rows = f"{name}.{row.name}", blocks_of_tiles(int(row.extent.value))
         draft, (count, tile) = draft.choose_row(group, ("tiles", "tile"), rows)
+        # Vectors alone: blocks of rows are the parallel loop already.
         wide = [(v,) for m, v in vector_tiles(int(column.extent.value), lanes, MAX_VECTORS) if m == 1]
         draft, (vectors,) = draft.choose_row(f"{name}.{column.name}", ("vectors",), wide)
         draft = draft.require("registers", lift(tile) * vectors + vectors + 1, hardware.vector_registers)
+        # Two splits, so that only blocks may begin earlier; the tiles of a block divide it, and all stages have them
+        # alike.
         draft, (i0, within) = draft.split(name, row.name, (lift(count) * tile,), "clamp")
         draft, (i1, i2) = draft.split(name, within, (tile,))
         draft, (j0, j1, j2) = draft.split(name, column.name, (vectors, lanes), "guard")
@@ -126,16 +145,33 @@ class ChainedProducts(SketchRule):
         """A tile of registers, added up over the whole row."""
         name = chain.second.name
         draft = draft.set_scope(name, "local").compute_at(name, chain.output.name, tile.place)
-        return self.accumulated(draft, name, (tile.rows, tile.vectors), hardware)
+        return self.accumulated(draft, name, (tile.rows, tile.vectors), (chain.output.name, tile.block), hardware)
 
-    def accumulated(self, draft: Draft, name: str, tile: tuple[Number, Number], hardware: Hardware) -> Draft:
-        """Loops of a sum into a tile of registers: the reduction outermost, some steps of it unrolled."""
+    def accumulated(
+        self,
+        draft: Draft,
+        name: str,
+        tile: tuple[Number, Number],
+        block: tuple[str, Loop],
+        hardware: Hardware,
+        tail: str = "exact",
+    ) -> Draft:
+        """Loops of a sum into a tile of registers: the reduction outermost, some steps of it unrolled.
+
+        Args:
+            tile: rows and vectors.
+            block: the output, and its loop over blocks of rows: where a factor is copied for an instruction.
+            tail: of the rows of that copy in vectors.
+        """
         stage = draft.stage(name)
+        if (match := matching_intrinsic(draft, stage, hardware)) is not None:
+            return self.tensorized(draft, name, tile, match[0], (block, tail), hardware)
         *spatial, last = stage.spatial
         (axis,) = stage.reduce_axes
         extent = int(axis.extent.value)
         unrolls = reduce_tiles(extent, MAX_REDUCE_UNROLL)
         draft, (unroll,) = draft.choose_row(f"{name}.{axis.name}", ("unroll",), unrolls)
+        # One tail for all candidates, as another one is another loop tree.
         tail = "exact" if all(extent % u == 0 for (u,) in unrolls) else "peel"
         draft = draft.require("unrolled operations", lift(product(tile)) * unroll, MAX_UNROLL)
         draft, (r0, r1) = draft.split(name, axis.name, (unroll,), tail)
@@ -143,9 +179,39 @@ class ChainedProducts(SketchRule):
         inner = (r1, *spatial, j0, j1)
         return draft.reorder(name, r0, *inner).in_registers(name, inner)
 
+    def tensorized(
+        self,
+        draft: Draft,
+        name: str,
+        tile: tuple[Number, Number],
+        intrinsic: TensorIntrin,
+        copied: tuple[tuple[str, Loop], str],
+        hardware: Hardware,
+    ) -> Draft:
+        """The same with the innermost loops an instruction; `copied`: where its right factor is, and the rows' tail."""
+        stage, depth = draft.stage(name), intrinsic.extents[1]
+        *spatial, last = stage.spatial
+        (axis,) = stage.reduce_axes
+        (node,) = (n for n in walk(stage.body) if n.op == "load" and interleavable(draft, stage, n, axis.name))
+        steps = int(axis.extent.value) // depth
+        unrolls = reduce_tiles(steps, MAX_REDUCE_UNROLL)
+        draft, (unroll,) = draft.choose_row(f"{name}.{axis.name}", ("unroll",), unrolls)
+        tail = "exact" if all(steps % u == 0 for (u,) in unrolls) else "peel"
+        draft = draft.require("unrolled operations", lift(product(tile)) * unroll, MAX_UNROLL)
+        draft, (r, within) = draft.split(name, axis.name, (depth,))
+        draft, (r0, r1) = draft.split(name, r, (unroll,), tail)
+        draft, (j0, j1) = draft.split(name, last, (hardware.float_lanes,))
+        inner = (r1, *spatial, j0, j1)
+        draft = draft.reorder(name, r0, *inner, within).in_registers(name, inner)
+        draft = draft.tensorize(name, j1, intrinsic.name)
+        draft, copy = interleaved(draft, stage, node, (axis.name, last), depth)
+        block, rows = copied
+        return in_vectors(draft, copy, depth * hardware.float_lanes, rows).compute_at(copy, *block)
+
     def between(self, draft: Draft, chain: _Chain, tile: _Tile, hardware: Hardware) -> Draft:
         """What is made of the rows, for all rows of a block: a loop over rows for each stage, in vectors along them."""
         lanes = hardware.float_lanes
+        # One choice for all stages of the rows: one for each would multiply the space by as many.
         draft, accumulators = draft.choose("accumulators", (1, 2, 4, MAX_ACCUMULATORS))
         draft, unroll = draft.choose("unroll", (1, 2, 4))
         for member in reversed(chain.rows):
@@ -164,6 +230,7 @@ class ChainedProducts(SketchRule):
         name, lanes = chain.first.name, hardware.float_lanes
         *outer, row, column = chain.first.spatial
         extent = int(chain.first.axes[-1].extent.value)
+        # Columns that are computed twice cost less than masks, as long as a whole number of vectors fits.
         wide = [t // lanes for (t,) in clamped_tiles(extent, MAX_VECTORS * lanes, 1) if t % lanes == 0]
         tail = "clamp" if wide else "guard"
         counts = wide or [v for m, v in vector_tiles(extent, lanes, MAX_VECTORS) if m == 1]
@@ -176,7 +243,8 @@ class ChainedProducts(SketchRule):
         draft, (j1, j2) = draft.split(name, within, (lanes,))
         draft = draft.reorder(name, *outer, j0, i0, i1, j1, j2).in_registers(name, (i1, j1, j2))
         draft = spread(draft.compute_at(sums, name, i0), name, hardware)
-        return self.accumulated(draft, sums, (tile.rows, vectors), hardware)
+        rows = "clamp" if wide else "exact"  # a copy of whole rows, or as far as vectors reach past their end
+        return self.accumulated(draft, sums, (tile.rows, vectors), (chain.output.name, tile.block), hardware, rows)
 
 
 def blocks_of_tiles(extent: int) -> list[tuple[int, int]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from search_space.hardware import COLUMNS, Hardware
+from search_space.hardware import COLUMNS, Hardware, columns_of
 from search_space.ir.expr import variables, walk
 from search_space.lower.inline import expanded
+from search_space.machines.shared.lanes import lanes_of
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.reads import read_across
@@ -14,8 +15,8 @@ from search_space.sketch.tables import DecisionGroup, block_counts, ceildiv
 
 CHUNKS = (1, 4, 16, 64, 256)
 UNROLLS = (1, 2, 4)
-MOST_TURNS = 4
-"""Rows whose elements are taken in turns: as many loads make a vector, where gathering loads each lane by itself."""
+MOST_INTERLEAVED = 4
+"""Rows that are interleaved: as many loads make a vector, where gathering loads each lane by itself."""
 WHOLE_ROW = 32
 """Vectors of a row that may all be written out."""
 
@@ -26,18 +27,20 @@ def reads_computed_places(stage: Stage) -> bool:
     return any(inner.op == "load" for load in loads for index in load.args[1:] for inner in walk(index))
 
 
-def taking_turns(draft: Draft, stage: Stage, hardware: Hardware) -> int | None:
-    """How many of the last axes are a row that takes its elements of several rows of an input in turns, if they are.
+def interleaved_axes(draft: Draft, stage: Stage, hardware: Hardware) -> int | None:
+    """How many of the last axes interleave rows of an input, element by element, if they do.
 
     So does a shuffle of channels, whose output has the groups innermost: lanes of a vector read a few short runs. Over
     all elements in one loop, what the lanes of a vector read would differ from vector to vector.
     """
-    if int(stage.axes[-1].extent.value) > MOST_TURNS:
+    if int(stage.axes[-1].extent.value) > MOST_INTERLEAVED:
         return None
     last, reads = stage.axes[-1].name, [n for n in walk(expanded(stage, draft.state)) if n.op == "load"]
+    # Along the last dimension the lanes would read side by side as it is.
     if not any(last in variables(index) for n in reads for index in n.args[1:-1]):
         return None
     extent = 1
+    # The shortest row that fills a vector; where it takes all axes, the flat loop is the same.
     for axes, axis in enumerate(reversed(stage.axes), 1):
         extent *= int(axis.extent.value)
         if extent >= hardware.float_lanes:
@@ -65,7 +68,7 @@ class Elementwise(SketchRule):
             draft, fused = draft.fuse(name, stage.spatial)
             return [draft.parallel(name, fused).finish(name)]
         if len(stage.axes) == 1 or int(stage.axes[-1].extent.value) < hardware.float_lanes:
-            if (row := taking_turns(draft, stage, hardware)) is not None:
+            if (row := interleaved_axes(draft, stage, hardware)) is not None:
                 return [self.rows(draft, stage, hardware, row).variant("turns").finish(name)]
             return [self.flat(draft, stage, hardware).finish(name)]
         rows = self.rows(draft, stage, hardware)
@@ -75,30 +78,42 @@ class Elementwise(SketchRule):
             return [rows.finish(name)]
         drafts = [self.flat(draft, stage, hardware).variant("flat"), rows.variant("rows")]
         across = read_across(draft, stage, COLUMNS)
-        if across is not None and int(stage.axes[-1].extent.value) >= hardware.float_lanes:
-            drafts.append(self.tiles(draft, stage, across[1], hardware).variant("tiles"))
+        if across is not None and int(stage.axes[-1].extent.value) >= lanes_of(draft, stage, hardware):
+            drafts.append(self.tiles(draft, stage, across, hardware).variant("tiles"))
         return [d.finish(name) for d in drafts]
 
     def flat(self, draft: Draft, stage: Stage, hardware: Hardware) -> Draft:
         """Chunks of vectors over all elements."""
-        lanes, name = hardware.float_lanes, stage.name
+        lanes, name = lanes_of(draft, stage, hardware), stage.name
         draft, fused = draft.fuse(name, stage.spatial)
         elements = prod(int(a.extent.value) for a in stage.axes)
         rows = [(c, u) for c in CHUNKS for u in UNROLLS if c == 1 or c * u * lanes <= elements]
+        dividing = [(c, u) for c, u in rows if elements % (c * u * lanes) == 0]
+        tail = "exact" if lanes > hardware.float_lanes and dividing else "guard"
+        rows = dividing if tail == "exact" else rows  # masks of as many lanes cost more than the copies themselves
         draft, (chunk, unroll) = draft.decide(
+            # Both in one table: a chunk and its unrolled vectors together must not exceed what there is.
             DecisionGroup.of(f"{name}.chunk", (f"{name}.chunk", f"{name}.unroll"), rows)
         )
-        draft, (outer, _, *inner) = draft.split(name, fused, (chunk, unroll, lanes), "guard")
+        draft, (outer, _, *inner) = draft.split(name, fused, (chunk, unroll, lanes), tail)
         return draft.parallel(name, outer).in_registers(name, inner)
 
-    def tiles(self, draft: Draft, stage: Stage, across: str, hardware: Hardware) -> Draft:
+    def tiles(self, draft: Draft, stage: Stage, across: tuple[str, str], hardware: Hardware) -> Draft:
         """Tiles of rows of the output that read neighbours in the rows of an input: what a line of it holds is used
-        while it is there."""
-        lanes, name = hardware.float_lanes, stage.name
-        *others, last = (axis for axis in stage.spatial if axis != across)
-        extent = next(int(a.extent.value) for a in stage.axes if a.name == across)
-        draft, blocks = draft.choose(f"{name}.blocks", block_counts(ceildiv(extent, COLUMNS)))
-        draft, (outer, block, column) = draft.split(name, across, (blocks, COLUMNS), "clamp")
+        while it is there.
+
+        Args:
+            across: the input, and the axis of the output that runs along its rows.
+        """
+        lanes, name, (source, axis) = lanes_of(draft, stage, hardware), stage.name, across
+        *others, last = (other for other in stage.spatial if other != axis)
+        extent = next(int(a.extent.value) for a in stage.axes if a.name == axis)
+        read = draft.state.input(source)
+        columns = columns_of(read.dtype) if read is not None else COLUMNS
+        columns = columns if extent >= columns else COLUMNS
+        draft, blocks = draft.choose(f"{name}.blocks", block_counts(ceildiv(extent, columns)))
+        # Clamped, not guarded: all columns are then always there, and can be read at once.
+        draft, (outer, block, column) = draft.split(name, axis, (blocks, columns), "clamp")
         draft, (along, vector) = draft.split(name, last, (lanes,), "clamp")
         draft = draft.reorder(name, *others, outer, along, block, column, vector)
         draft, fused = draft.fuse(name, (*others, outer))
@@ -106,7 +121,7 @@ class Elementwise(SketchRule):
 
     def rows(self, draft: Draft, stage: Stage, hardware: Hardware, axes: int = 1) -> Draft:
         """Blocks of rows in parallel, vectors along each; a row is the last `axes` axes."""
-        lanes, name = hardware.float_lanes, stage.name
+        lanes, name = lanes_of(draft, stage, hardware) if axes == 1 else hardware.float_lanes, stage.name
         count, extent = (prod(int(a.extent.value) for a in some) for some in (stage.axes[:-axes], stage.axes[-axes:]))
         draft, row = draft.fuse(name, stage.spatial[-axes:])
         draft, fused = draft.fuse(name, stage.spatial[:-axes])
@@ -114,8 +129,11 @@ class Elementwise(SketchRule):
         unrolls = [u for u in UNROLLS if u == 1 or u * lanes <= extent]
         if axes > 1 and (all_of := -(-extent // lanes)) <= WHOLE_ROW and all_of not in unrolls:
             unrolls.append(all_of)  # which lanes are past the end is known then
+        # 4 is the greatest of `UNROLLS`: what it divides, all of them do.
+        tail = "exact" if extent % (4 * lanes) == 0 else "guard"
+        if lanes > hardware.float_lanes and extent % lanes == 0:
+            tail, unrolls = "exact", [u for u in unrolls if extent % (u * lanes) == 0]
         draft, unroll = draft.choose(f"{name}.vectors", unrolls)
         draft, (outer, _) = draft.split(name, fused, (chunk,), "guard")
-        tail = "exact" if extent % (4 * lanes) == 0 else "guard"
         draft, (_, *inner) = draft.split(name, row, (unroll, lanes), tail)
         return draft.parallel(name, outer).in_registers(name, inner)

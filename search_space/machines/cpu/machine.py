@@ -6,6 +6,7 @@ from search_space.machines.base import Machine
 from search_space.machines.cpu.chained import ChainedProducts
 from search_space.machines.cpu.elementwise import Elementwise
 from search_space.machines.cpu.library import LibraryCall
+from search_space.machines.cpu.paired import PairedSums
 from search_space.machines.cpu.rowwise import RowWise
 from search_space.machines.cpu.spread import spread, with_copies
 from search_space.machines.cpu.tiling import MultiLevelTiling
@@ -18,6 +19,7 @@ CPU = Machine(
         AlwaysInline(),
         PadHandling(spread),
         LibraryCall(),
+        PairedSums(),
         RowWise(),
         TransformedProducts(),
         ChainedProducts(),

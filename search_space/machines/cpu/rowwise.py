@@ -41,6 +41,7 @@ class RowWise(SketchRule):
                 if name != output:
                     draft, partial = in_parts(draft, name, accumulators, lanes)
                 draft = reduction(draft, name, partial, (output, row), lanes)
+                # One number a row, which the vectors of other stages have in every lane.
                 draft = draft if name == output else draft.set_scope(name, "local")
             elif len(member.axes) == rows and name != output:
                 draft = draft.set_scope(name, "local")
@@ -77,6 +78,8 @@ def reduction(draft: Draft, name: str, partial: Partial, place: tuple[str, Loop]
         place: the loop over rows, after the stage that it is one of.
     """
     own = (partial.steps, partial.results)
+    # The loop over the row outside, the partial results inside: as many independent sums as there are vectors of them
+    # hide the latency of one.
     spatial = [leaf for leaf in draft.stage(partial.stage).leaves if leaf not in own]
     draft = draft.set_scope(partial.stage, "local").compute_at(partial.stage, *place)
     draft = draft.reorder(partial.stage, *spatial, *own)

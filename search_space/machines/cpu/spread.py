@@ -64,6 +64,7 @@ def _under_windows(draft: Draft, stage: Stage, name: str) -> bool:
 def crowds(draft: Draft, name: str, shape: Sequence[int], dtype: str, hardware: Hardware) -> bool:
     """Whether the first cache holds too few of the rows of a stage or an input that are read together."""
     row = shape[-1] * dtype_bytes(dtype)
+    # Rows that do not begin with a line each are spread by that alone.
     if len(shape) < 2 or row % LINE:
         return False
     return rows_held(row * rows_apart(draft, name), hardware) < ROWS
@@ -71,6 +72,8 @@ def crowds(draft: Draft, name: str, shape: Sequence[int], dtype: str, hardware: 
 
 def rows_held(apart: int, hardware: Hardware) -> int:
     """Of how many rows that begin `apart` bytes from each other the first cache holds a line each."""
+    # Steps of that distance go round a way on so many sets, each of which holds a line of as many rows as there are
+    # ways.
     way = hardware.l1_bytes // hardware.ways[0]
     return way // math.gcd(apart, way) * hardware.ways[0]
 
@@ -79,6 +82,7 @@ def rows_apart(draft: Draft, name: str) -> int:
     """Rows from one that is read of a stage to that which is read for the next result: the stride of a window."""
     steps = []
     for consumer in draft.state.consumers(name):
+        # The step of an index is taken between its first two places; strides of windows are the same everywhere.
         first = {axis.name: 0 for axis in (*consumer.axes, *consumer.reduce_axes)}
         for row in [index[-2] for index in reads_of(draft, consumer, name) if len(index) > 1]:
             for axis in consumer.axes:

@@ -12,7 +12,7 @@ from math import prod
 
 from search_space.hardware import Hardware
 from search_space.ir.expr import Expr, dtype_bytes, lift, product, var, variables, walk
-from search_space.machines.shared.instructions import matching_intrinsic, packable
+from search_space.machines.shared.instructions import interleavable, matching_intrinsic, packable
 from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Axis, Stage
@@ -81,12 +81,14 @@ class MultiLevelTiling(SketchRule):
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         producer = self.reduction(draft, stage)
         assert producer is not None
+        # Before the output is split: the sums' own loops are made of its axes as they are.
         draft, accumulator = draft.sums_in("local", producer.name, stage.name)
         width = group_width(producer, producer.axes[-1].name)
         draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, width)
         out = []
         reduced = producer.reduce_axes
         intrinsic, along = matching_intrinsic(draft, producer, hardware) or (None, longest(reduced))
+        # Orders of loops are other trees, and so sketches; all that is a number is a decision in each of them.
         for reduce_order in self.reduce_orders(reduced):
             for order in self.serial_orders(tile):
                 nest = _Reduction(accumulator, reduce_order, intrinsic, along)
@@ -95,7 +97,8 @@ class MultiLevelTiling(SketchRule):
                 done = done.parallel(stage.name, block).in_registers(stage.name, tile.inner)
                 done = self.accumulate(done, stage.name, nest, tile, (block, *order), hardware)
                 label = f"{'>'.join(order) or 'flat'}/{'>'.join(a.name for a in reduce_order)}"
-                out.append(done.variant(label).finish(stage.name, accumulator))
+                done = done.variant(label).finish(stage.name, accumulator)
+                out += [done] if intrinsic is None else self.interleaved(done, nest, hardware)
         return out
 
     # ------------------------------------------------------------------ the output's loops
@@ -131,6 +134,7 @@ class MultiLevelTiling(SketchRule):
         factors[last.name] = vectors
         found = _Tile((*parallel, first), (*serial, block), (*inner, *vector), factors)
         registers = lift(product(factors.values()))
+        # Accumulators, a vector of each of the right factor's, and one number of the left in every lane.
         return draft.require("registers", registers + vectors + 1, hardware.vector_registers), found
 
     def serial_orders(self, tile: _Tile) -> list[tuple[str, ...]]:
@@ -146,6 +150,7 @@ class MultiLevelTiling(SketchRule):
         others = tuple(a for a in axes if a is not long)
         if not others:
             return [(long,)]
+        # Short channels can be unrolled whole: then no loop over them is left that might go outside.
         if long.extent.value <= MAX_REDUCE_UNROLL:
             return [(*others, long)]
         return [(*others[:1], long, *others[1:]), (long, *others)]
@@ -172,14 +177,21 @@ class MultiLevelTiling(SketchRule):
             draft, (factor,) = draft.choose_row(f"{output}.{axis.name}", ("unroll",), rows)
             tail = "exact" if all((extent // depth) % r[0] == 0 for r in rows) else "peel"
             factors[axis.name] = (factor, depth) if depth > 1 else (factor,)
-            draft, (steps, *within) = draft.split(name, axis.name, factors[axis.name], tail)
+            if tail == "peel" and depth > 1:  # of what an instruction takes at once, as many as are left
+                draft, (taken, within_one) = draft.split(name, axis.name, (depth,))
+                draft, (steps, *within) = draft.split(name, taken, (factor,), tail)
+                within.append(within_one)
+            else:
+                draft, (steps, *within) = draft.split(name, axis.name, factors[axis.name], tail)
             outer.append(steps)
             inner[axis.name] = (steps, *within)
         *spatial, last = draft.stage(name).spatial
         draft, (vectors, vector) = draft.split(name, last, (lanes,))
         unrolled = [loops[1] for loops in inner.values()]
         tensor = () if nest.intrinsic is None else inner[nest.long.name][2:]
-        slid = None if tensor else sliding(draft.stage(name), nest.order, tile)
+        slid = None if tensor else sliding(draft.stage(name), nest.order, self.tiled(draft, output, name, tile))
+        # Tile innermost: each weight is loaded once for all rows. Under a window the positions are innermost instead,
+        # as a vector that was permuted serves all that reach it.
         if slid is None or slid not in inner:
             body = (*unrolled, *spatial, vectors)
         else:
@@ -196,8 +208,14 @@ class MultiLevelTiling(SketchRule):
         draft = self.pack_constants(draft, nest, last, factors, lift(tile.vectors) * lanes)
         if nest.long.name in inner and _packed_bytes(draft, name) > hardware.l1_bytes:
             draft = draft.pragma(name, inner[nest.long.name][0], "prefetch_bytes", PREFETCH_BYTES)
+        # Loops where padding and copies may be computed for a tile, see `pad`.
         anchors = tuple((output, loop) for loop in around[: 2 if len(tile.serial) > 1 else 1])
         return replace(draft, anchors={**draft.anchors, name: anchors})
+
+    def tiled(self, draft: Draft, output: str, name: str, tile: _Tile) -> list[str]:
+        """Axes of the sum that a register tile has loops for, outermost first; an epilogue has other names for them."""
+        pairs = zip(draft.stage(output).axes, draft.stage(name).axes, strict=True)
+        return [own.name for ended, own in pairs if ended.name in tile.factors]
 
     def pack_constants(
         self, draft: Draft, nest: _Reduction, last: str, factors: dict[str, tuple[Expr | int, ...]], block: Expr
@@ -219,6 +237,40 @@ class MultiLevelTiling(SketchRule):
             draft = draft.pack(node.args[0], [split.get(a, ()) for a in axes], parts)
         return draft
 
+    def interleaved(self, draft: Draft, nest: _Reduction, hardware: Hardware) -> list[Draft]:
+        """Variants of where what an instruction reads, and is no constant, is copied in the order it wants."""
+        stage, along = draft.stage(nest.stage), nest.long.name
+        last = stage.axes[-1].name
+        for node in walk(stage.body):
+            if node.op == "load" and interleavable(draft, stage, node, along):
+                made, copy = interleaved(draft, stage, node, (along, last), nest.depth(nest.long))
+                made = in_vectors(made, copy, nest.depth(nest.long) * hardware.float_lanes)
+                places = draft.anchors[nest.stage]
+                return [made.compute_at(copy, *at).finish(copy).variant(f"pairs_at_{at[1]}") for at in places]
+        return [draft]
+
+
+def interleaved(draft: Draft, stage: Stage, node: Expr, axes: tuple[str, str], depth: int) -> tuple[Draft, str]:
+    """The draft with a copy of what a load of `stage` reads, as an instruction takes it; and the copy's stage.
+
+    Args:
+        axes: the one of which `depth` neighbours lie next to each other, and the one that is next to these.
+    """
+    along, last = ([str(i.args[0]) for i in node.args[1:]].index(axis) for axis in axes)
+    draft, copy = draft.cache_read(node.args[0], "global", stage.name)
+    draft = draft.interleave(copy, draft.stage(copy).spatial[along], depth)
+    count = len(draft.stage(copy).axes)
+    if last != count - 2:
+        draft = draft.relayout(copy, [*(d for d in range(count - 1) if d != last), last, count - 1])
+    return draft, copy
+
+
+def in_vectors(draft: Draft, copy: str, lanes: int, tail: str = "exact") -> Draft:
+    """A copy's last two dimensions as vectors of `lanes`."""
+    draft, row = draft.fuse(copy, draft.stage(copy).spatial[-2:])
+    draft, (_, lane) = draft.split(copy, row, (lanes,), tail)
+    return draft.vectorize(copy, lane)
+
 
 def _packed_bytes(draft: Draft, name: str) -> int:
     """Bytes of the constants that a stage reads and that have been packed."""
@@ -233,13 +285,18 @@ def group_width(stage: Stage, axis: str) -> int:
     return next((int(node.args[1].value) for node in divisions if node.args[1].is_const), 1)
 
 
-def sliding(stage: Stage, reduced: Sequence[Axis], tile: _Tile) -> str | None:
+def sliding(stage: Stage, reduced: Sequence[Axis], tiled: Sequence[str]) -> str | None:
     """The reduce axis along which a window of vectors slides over the tile; None where there is none.
 
     A vector of data that is put in order in a register, as lanes of several groups of channels are, or that each
     lane has for itself, serves all positions of the window that reach it, if these are the innermost loop.
+
+    Args:
+        stage: the sum.
+        reduced: axes that are summed over.
+        tiled: its axes of which a register tile holds several elements, the vector axis last.
     """
-    *rows, last = tile.factors
+    *rows, last = tiled
     axes = {a.name for a in reduced}
     for node in walk(stage.body):
         if rows and node.op == "load" and any(last in variables(index) for index in node.args[1:]):

@@ -2,7 +2,7 @@
 
 A block of output tiles is small enough that its transformed input stays in cache. For every position in a tile there is
 one product of matrices (tiles x channels by channels x filters), held in registers over the whole reduction. The
-transforms run in registers, vectors along the channels.
+transforms run in registers, vectors along the channels. Tiles and weights of 16 bits are multiplied by an instruction.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, lift, product
+from search_space.ir.expr import Expr, dtype_bytes, lift, product
 from search_space.machines.cpu.spread import spread
 from search_space.machines.cpu.tiling import MAX_REDUCE_UNROLL, MAX_UNROLL, PREFETCH_BYTES
+from search_space.machines.shared.instructions import matching_intrinsic
 from search_space.schedule.builder import Loop
+from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Stage
 from search_space.sketch.base import Draft, SketchRule
 from search_space.sketch.tables import nested_tiles, reduce_tiles, vector_tiles
@@ -34,6 +36,7 @@ class _Chain:
         products: (i, j, n, y, x, k), a sum over channels.
         tiles, rows: (i, j, n, y, x, c) the second and the first pass of the transform of the input.
         weights: (i, j, c, k) the transformed weights, a constant.
+        intrinsic: the instruction that the innermost loops of the products become; None: multiply-adds of vectors.
         m: output rows and columns of a tile; size: positions along one side of a transformed tile.
     """
 
@@ -43,8 +46,14 @@ class _Chain:
     tiles: str
     rows: str
     weights: str
+    intrinsic: TensorIntrin | None
     m: int
     size: int
+
+    @property
+    def steps(self) -> int:
+        """Channels that one instruction takes."""
+        return self.intrinsic.extents[1] if self.intrinsic is not None else 1
 
 
 @dataclass(frozen=True)
@@ -64,11 +73,12 @@ class TransformedProducts(SketchRule):
     name = "transformed_products"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return stage.name in draft.state.outputs and self.chain(draft, stage) is not None
+        return stage.name in draft.state.outputs and self.chain(draft, stage, hardware) is not None
 
-    def chain(self, draft: Draft, output: Stage) -> _Chain | None:
+    def chain(self, draft: Draft, output: Stage, hardware: Hardware) -> _Chain | None:
         """The stages that lead to `output`, if they form a transformed product."""
         found: list[Stage] = [output]
+        # Output, back, products, tiles, rows: four steps up, each with one transformed producer.
         for _ in range(4):
             kept = [r for r in draft.producers(found[-1]) if r.tag == TRANSFORM]
             if len(kept) != 1:
@@ -78,14 +88,19 @@ class TransformedProducts(SketchRule):
         constants = [r for r in products.reads() if (i := draft.state.input(r)) is not None and i.constant]
         if products.reducer != "sum" or len(constants) != 1:
             return None
+        intrinsic, _ = matching_intrinsic(draft, products, hardware) or (None, None)
         m, size = (int(s.axes[0].extent.value) for s in (back, products))
-        return _Chain(output.name, back.name, products.name, tiles.name, rows.name, constants[0], m, size)
+        return _Chain(output.name, back.name, products.name, tiles.name, rows.name, constants[0], intrinsic, m, size)
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
-        chain = self.chain(draft, stage)
+        chain = self.chain(draft, stage, hardware)
         assert chain is not None
+        if chain.intrinsic is None and dtype_bytes(draft.stage(chain.tiles).dtype) < FLOAT_BYTES:
+            return []  # tiles that are rounded for an instruction gain nothing without it
         draft, numbers = self.decisions(draft, chain, hardware)
         out = []
+        # By blocks the transformed input stays in cache, but weights are read once for each; of the whole image it is
+        # the other way round.
         for whole in (False, True):
             done = self.limits(draft, chain, numbers, whole, hardware)
             done, around = self.output(done, chain, numbers, whole, hardware)
@@ -106,7 +121,8 @@ class TransformedProducts(SketchRule):
             sides.append(side)
         table = vector_tiles(filters, hardware.float_lanes, MAX_VECTORS)
         draft, (blocks, vectors) = draft.choose_row(f"{name}.k", ("blocks", "vectors"), table)
-        draft, (unroll,) = draft.choose_row(f"{name}.c", ("unroll",), reduce_tiles(depth, MAX_REDUCE_UNROLL))
+        unrolls = reduce_tiles(depth // chain.steps, MAX_REDUCE_UNROLL)
+        draft, (unroll,) = draft.choose_row(f"{name}.c", ("unroll",), unrolls)
         (y, x) = sides
         return draft, _Numbers((y[0], x[0]), (y[1], x[1]), blocks, vectors, unroll)
 
@@ -116,9 +132,11 @@ class TransformedProducts(SketchRule):
         draft = draft.require("registers", accumulators + numbers.vectors + 1, hardware.vector_registers)
         draft = draft.require("unrolled operations", accumulators * numbers.unroll, MAX_UNROLL)
         depth = int(draft.stage(chain.products).reduce_axes[0].extent.value)
-        kept = lift(numbers.blocks) * numbers.vectors * hardware.float_lanes + (0 if whole else depth)
-        tile = FLOAT_BYTES * chain.size**2
-        return draft.require("bytes between transforms", kept * product(numbers.block) * tile, 2 * hardware.l2_bytes)
+        # Of the whole image the transformed input is in memory anyway: only the products count.
+        kept = lift(numbers.blocks) * numbers.vectors * hardware.float_lanes * FLOAT_BYTES
+        kept = kept + (0 if whole else depth * dtype_bytes(draft.stage(chain.tiles).dtype))
+        tile = product(numbers.block) * chain.size**2
+        return draft.require("bytes between transforms", kept * tile, 2 * hardware.l2_bytes)
 
     # ------------------------------------------------------------------ loops
     def output(
@@ -136,10 +154,13 @@ class TransformedProducts(SketchRule):
             tiles.append(within)
             point.append(row)
         draft, (k0, k1, k2, k3) = draft.split(name, k.name, (numbers.blocks, numbers.vectors, lanes), "guard")
+        # Filters outermost where all is transformed before: a block of weights serves all tiles before the next one is
+        # read.
         parallel, serial = ((k0, n.name, *blocks), ()) if whole else ((n.name, *blocks), (k0,))
         draft = draft.reorder(name, *parallel, *serial, *tiles, k1, k2, *point, k3)
         draft, around = draft.fuse(name, parallel)
         draft = draft.parallel(name, around).in_registers(name, (*point, k3)).set_scope(chain.back, "local")
+        # The copy that is stored may be clamped and computed twice; the sums themselves must not.
         draft, _ = draft.cache_write(chain.products, "local")
         draft = draft.compute_at(chain.back, name, k2)
         draft = draft.compute_at(chain.products, name, around if whole else k0)
@@ -159,16 +180,26 @@ class TransformedProducts(SketchRule):
         draft = draft.compute_at(sums, name, x0)
 
         (channels,) = draft.stage(sums).reduce_axes
-        depth = int(channels.extent.value)
-        tail = "exact" if all(depth % r == 0 for (r,) in reduce_tiles(depth, MAX_REDUCE_UNROLL)) else "peel"
-        draft, (r0, r1) = draft.split(sums, channels.name, (numbers.unroll,), tail)
+        depth, steps = int(channels.extent.value), chain.steps
+        rows = reduce_tiles(depth // steps, MAX_REDUCE_UNROLL)
+        tail = "exact" if all(depth // steps % r == 0 for (r,) in rows) else "peel"
+        pairs = () if chain.intrinsic is None else (steps,)
+        whole: Loop = channels.name
+        pair: list[Loop] = []
+        if pairs:
+            draft, (whole, *pair) = draft.split(sums, whole, pairs)
+        draft, (r0, r1) = draft.split(sums, whole, (numbers.unroll,), tail)
         draft, (vectors, vector) = draft.split(sums, k, (lanes,))
         unrolled = (r1, y, x, vectors, vector)
-        draft = draft.reorder(sums, i, j, n, r0, *unrolled).in_registers(sums, unrolled)
-        parts = ((3, 0), (0, 0), (1, 0), (3, 1), (2, 0), (3, 2))
-        draft = draft.pack(chain.weights, ((), (), (), (numbers.blocks, lift(numbers.vectors) * lanes)), parts)
-        shape = draft.stage(name).shape
-        if FLOAT_BYTES * chain.size**2 * depth * int(shape[-1].value) > hardware.l1_bytes:
+        draft = draft.reorder(sums, i, j, n, r0, *unrolled, *pair).in_registers(sums, unrolled)
+        if chain.intrinsic is not None:
+            draft = draft.tensorize(sums, vector, chain.intrinsic.name)
+        # Blocks of filters, position, vectors' block, channels, filters: the order of the loops above.
+        parts = ((3, 0), (0, 0), (1, 0), (3, 1), (2, 0), (3, 2), *(((2, 1),) if pairs else ()))
+        draft = draft.pack(chain.weights, ((), (), pairs, (numbers.blocks, lift(numbers.vectors) * lanes)), parts)
+        weights = draft.state.input(chain.weights)
+        assert weights is not None
+        if dtype_bytes(weights.dtype) * chain.size**2 * depth * int(weights.shape[-1]) > hardware.l1_bytes:
             draft = draft.pragma(sums, r0, "prefetch_bytes", PREFETCH_BYTES)
         return draft, sums
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from search_space.hardware import Hardware
 from search_space.schedule.state import Stage
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
-from search_space.tags import TRANSFORM
+from search_space.tags import PAIRS, TRANSFORM
 
 
 class GpuInline(SketchRule):
@@ -23,12 +23,12 @@ class GpuInline(SketchRule):
 
 
 class GpuRefusal(SketchRule):
-    """Algorithms that have no schedule for GPUs: Winograd's transforms, calls of a library."""
+    """Algorithms that have no schedule for GPUs: Winograd's transforms, calls of a library, sums in pairs."""
 
     name = "gpu_refusal"
 
     def matches(self, draft: Draft, stage: Stage, hardware: Hardware) -> bool:
-        return any(s.tag in (TRANSFORM, LIBRARY) for s in draft.state.stages)
+        return any(s.tag in (TRANSFORM, LIBRARY, PAIRS) for s in draft.state.stages)
 
     def apply(self, draft: Draft, stage: Stage, hardware: Hardware) -> list[Draft]:
         return []

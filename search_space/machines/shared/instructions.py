@@ -1,15 +1,27 @@
-"""Instructions of the machine that compute the body of a reduction, and the constants they want laid out for them."""
+"""Instructions of the machine that compute the body of a reduction, and how they want what they read laid out.
+
+Constants are packed before the first call. Of other operands a copy is made, tile by tile, whose neighbours along the
+sum lie next to each other: worth it where many rows are multiplied by each element.
+"""
 
 from __future__ import annotations
 
+from math import prod
+
 from search_space.hardware import Hardware
-from search_space.intrinsics import available
+from search_space.intrinsics import BF16_DOT, available
 from search_space.ir.expr import Expr, var, variables, walk
 from search_space.lower.inline import expanded
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.patterns import shape_of
 from search_space.schedule.state import Axis, Stage
 from search_space.sketch.base import Draft
+
+INTERLEAVED = frozenset({BF16_DOT.name})
+"""Instructions for which what is no constant is copied in the order that they want."""
+
+FEW_ROWS = 4
+"""Rows that share an operand for which laying it out costs more than it saves, fewer than."""
 
 
 def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
@@ -22,11 +34,26 @@ def packable(draft: Draft, stage: Stage, node: Expr) -> tuple[str, ...] | None:
     return axes if last in axes and "" not in axes and len(set(axes)) == len(axes) else None
 
 
+def interleavable(draft: Draft, stage: Stage, node: Expr, axis: str) -> bool:
+    """Whether a load of an input may be one of a copy with neighbours along `axis` next to each other.
+
+    Its indices are axes, each by itself, the last spatial one and `axis` among them.
+    """
+    source = draft.state.input(node.args[0]) if node.op == "load" else None
+    if source is None or source.constant or source.name in draft.copies:
+        return False
+    axes = [str(i.args[0]) if i.op == "var" else "" for i in node.args[1:]]
+    rows = prod(int(a.extent.value) for a in stage.axes if a.name not in axes)
+    plain = "" not in axes and len(set(axes)) == len(axes)
+    return plain and rows >= FEW_ROWS and {stage.axes[-1].name, axis} <= set(axes)
+
+
 def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[TensorIntrin, Axis] | None:
     """An instruction of the machine that computes the stage's body over its last axis and a reduce axis, and that axis.
 
-    The shared operand must run along the reduce axis in memory, the other be a constant, which packing lays out. The
-    body is that with inlined stages put in: what these compute, an instruction does not.
+    The shared operand must run along the reduce axis in memory, the other be a constant, which packing lays out, or an
+    input that may be copied in the order of the instruction. The body is that with inlined stages put in: what these
+    compute, an instruction does not.
     """
     if not stage.axes:
         return None
@@ -34,6 +61,14 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
     loads = [n for n in walk(body) if n.op == "load"]
     shared = [n for n in loads if last not in {v for i in n.args[1:] for v in variables(i)}]
     weights = [n for n in loads if n not in shared]
+
+    def laid_out(intrinsic: TensorIntrin, axis: Axis, node: Expr) -> bool:
+        if node not in walk(stage.body):
+            return False
+        if packable(draft, stage, node):
+            return True
+        return intrinsic.name in INTERLEAVED and interleavable(draft, stage, node, axis.name)
+
     for intrinsic in available(hardware):
         for axis in stage.reduce_axes:
             if (
@@ -41,7 +76,7 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
                 and int(axis.extent.value) % intrinsic.extents[1] == 0
                 and shape_of(body, [last, axis.name]) == intrinsic.pattern
                 and all(n.args[-1] is var(axis.name) for n in shared)
-                and all(n in walk(stage.body) and packable(draft, stage, n) for n in weights)
+                and all(laid_out(intrinsic, axis, n) for n in weights)
             ):
                 return intrinsic, axis
     return None

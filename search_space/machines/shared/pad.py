@@ -11,6 +11,7 @@ from collections.abc import Callable
 from search_space.hardware import Hardware
 from search_space.ir.expr import variables, walk
 from search_space.lower.inline import expanded
+from search_space.machines.shared.lanes import lanes_of
 from search_space.schedule.builder import Loop
 from search_space.schedule.state import Stage
 from search_space.sketch.base import LIBRARY, Draft, SketchRule
@@ -94,7 +95,8 @@ class PadHandling(SketchRule):
     def vectors(self, draft: Draft, stage: Stage, hardware: Hardware) -> tuple[Draft, Loop]:
         """Vectors along the last axis, and the loop over them; a short axis is fused with its neighbour, as both
         buffers are contiguous there."""
-        lanes, along = hardware.float_lanes, self.along(stage, hardware)
+        along = self.along(stage, hardware)
+        lanes = lanes_of(draft, stage, hardware) if len(along) == 1 else hardware.float_lanes
         draft, row = draft.fuse(stage.name, along)
         tail = "exact" if len(along) == 1 and stage.axes[-1].extent.value % lanes == 0 else "guard"
         draft, (vectors, lane) = draft.split(stage.name, row, (lanes,), tail)

@@ -1,4 +1,4 @@
-"""Replay tables: made in several sittings, stored, looked up, and honest about what they do not know."""
+"""Replay tables: made in several sessions, stored, looked up, and honest about what they do not know."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.benchmarks.search.tiny import TINY
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The tiny table, made in two sittings; the second one checks a sample by the ordinary pool."""
+    """The tiny table, made in two sessions; the second one checks a sample by the ordinary pool."""
     folder = tmp_path_factory.mktemp("tables")
     assert collect(TINY, folder / "parts", folder, limit=70) is None
     assert not (folder / "tiny.json").exists()

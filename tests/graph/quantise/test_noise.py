@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.config import Quantisation
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, TensorType
 from autotune.graph.partition import partition
-from autotune.graph.quantise import Options, calibrate, quantise, quantise_with_report, random_feeds
+from autotune.graph.quantise import calibrate, quantise, quantise_with_report, random_feeds
 from autotune.graph.quantise.formats import decibels
 from autotune.graph.quantise.noise import layer_decibels
 from autotune.graph.quantise.units import layers
@@ -22,7 +23,7 @@ from tests.graph.nets import compile_graph, residual
 from tests.graph.quantise.nets import transformer
 
 
-def measured(graph: Graph, options: Options | None = None) -> float:
+def measured(graph: Graph, options: Quantisation | None = None) -> float:
     return quantise_with_report(graph, options=options)[1].decibels
 
 
@@ -30,7 +31,7 @@ def measured(graph: Graph, options: Options | None = None) -> float:
 @given(st.integers(0, 1000), st.sampled_from([1.0, 4.0, 50.0, 1000.0]))
 def test_a_transformer_block_keeps_its_outputs_whatever_its_outliers(seed: int, outliers: float) -> None:
     graph = transformer(seed, outliers=outliers)
-    kept, everything = measured(graph), measured(graph, Options(least_decibels=-100.0))
+    kept, everything = measured(graph), measured(graph, Quantisation().model_copy(update={"least_decibels": -100.0}))
     assert kept > 27 and kept >= everything - 1 and (outliers < 50 or kept > everything + 5)
 
 
@@ -48,20 +49,20 @@ def test_layers_behind_outliers_stay_in_floats() -> None:
     found, _ = quantise_with_report(graph)
     assert len(found.left_float) == 4 and found.layers == 2
     assert all(reason.startswith("its output would have") for reason in found.left_float.values())
-    everything = Options(least_decibels=-100.0)
+    everything = Quantisation().model_copy(update={"least_decibels": -100.0})
     assert quantise_with_report(graph, options=everything)[0].layers == 6
     assert measured(graph, everything) < measured(graph) - 10
 
 
 def test_a_limit_of_what_no_layer_keeps_leaves_all_in_floats() -> None:
-    found, accuracy = quantise_with_report(transformer(), options=Options(least_decibels=150.0))
+    found, accuracy = quantise_with_report(transformer(), options=Quantisation(least_decibels=150.0))
     assert found.layers == 0 and len(found.left_float) == 6 and accuracy.decibels > 100
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
 def test_a_limit_that_is_no_number_is_refused(number: float) -> None:
     with pytest.raises(ValueError, match="`least_decibels` must be a finite number, but got"):
-        Options(least_decibels=number)
+        Quantisation(least_decibels=number)
 
 
 @pytest.mark.parametrize("graph", [residual(), transformer(1), transformer(2, outliers=30.0)], ids=lambda g: g.name)
@@ -78,7 +79,7 @@ def test_what_is_expected_of_a_layer_is_what_is_measured(graph: Graph) -> None:
         b = Builder("one", {"x": TensorType(data.shape)})
         attrs = dict(node.attrs)
         one = b.finish([b.add(node.op, ["x", b.constant(graph.constants[weight])], **attrs)])
-        options = Options(least_decibels=-100.0)
+        options = Quantisation().model_copy(update={"least_decibels": -100.0})
         observed = calibrate(one, [{"x": evaluate(graph, feed)[source]} for feed in feeds])
         bytes_ = quantise(one, observed, options)
         exact, found = (evaluate(g, {"x": data})[g.outputs[0]].astype(np.float64) for g in (one, bytes_.graph))

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autotune.config import Quantisation
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, GraphError, TensorType
 from autotune.graph.partition import partition
 from autotune.graph.passes import same_graph, verify
 from autotune.graph.quantise import (
     Accuracy,
-    Options,
     Quantised,
     calibrate,
     measure_accuracy,
@@ -28,7 +28,7 @@ from tests.graph.nets import compile_graph, conv, residual, weight
 from tests.graph.quantise.nets import mixed
 
 
-def made(graph: Graph, options: Options | None = None) -> tuple[Quantised, Accuracy]:
+def made(graph: Graph, options: Quantisation | None = None) -> tuple[Quantised, Accuracy]:
     return quantise_with_report(graph, 0, options)
 
 
@@ -90,7 +90,7 @@ def test_everything_that_is_quantised_is_close() -> None:
 
 def test_the_ends_may_stay_in_floats() -> None:
     graph = residual()
-    quantised, accuracy = made(graph, Options(first=False, last=False))
+    quantised, accuracy = made(graph, Quantisation(first=False, last=False))
     assert quantised.layers == 3 and list(quantised.left_float.values()) == ["the first layer", "the last layer"]
     nodes = quantised.graph.nodes
     floats = [n for n in nodes if n.op in ("conv2d", "matmul") and n.type.dtype == "float32"]
@@ -106,7 +106,7 @@ def test_a_scale_a_channel_is_better_where_channels_differ() -> None:
     y = b.add("conv2d", ["x", b.constant(weight.astype(np.float32))])
     y = b.add("conv2d", [y, b.constant((rng.standard_normal((1, 1, 16, 8)) / weight.std()).astype(np.float32))])
     graph = b.finish([y])
-    one, each = (made(graph, Options(per_channel=flag))[1] for flag in (False, True))
+    one, each = (made(graph, Quantisation(per_channel=flag))[1] for flag in (False, True))
     assert each.decibels >= one.decibels
 
 
@@ -169,7 +169,7 @@ def test_bad_calibrations_are_refused() -> None:
         quantise(graph, calibrate(other, random_feeds(other.inputs, 0, 1)))
     calibration = calibrate(graph, random_feeds(graph.inputs, 0, 1))
     with pytest.raises(ValueError, match="`method` must be one of"):
-        quantise(graph, calibration, Options(method="median"))
+        quantise(graph, calibration, Quantisation().model_copy(update={"method": "median"}))
     with pytest.raises(ValueError, match="at least one set of inputs"):
         measure_accuracy(graph, quantise(graph, calibration), [])
 
@@ -201,7 +201,7 @@ def alike(blocks: int) -> Graph:
 
 
 def test_equal_layers_on_different_scales_are_one_task() -> None:
-    few, many = (made(alike(blocks), Options(least_decibels=0.0))[0] for blocks in (2, 4))
+    few, many = (made(alike(blocks), Quantisation(least_decibels=0.0))[0] for blocks in (2, 4))
     found = operations(many.graph)
     assert min(found[op] for op in ("quantise", "dequantise", "limit", "pad_with")) >= 4
     assert len({(f.scale, f.zero) for f in many.formats.values()}) > 8

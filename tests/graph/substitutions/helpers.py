@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
 
+from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, GraphError, TensorType
+from autotune.graph.substitutions.cost import Cost
 from autotune.graph.substitutions.operators import TERM_OPS, Pooling, Shape, Sliding, Windows
 from autotune.graph.substitutions.rules import Rule
+from autotune.graph.substitutions.search import explore
 from autotune.graph.substitutions.terms import Term, operands, subterms, variables
+from search_space.dtypes import numpy_dtype
 
 ODD = Windows(
     Sliding((1, 2), (1, 1), (1, 1)),
@@ -67,3 +71,53 @@ def _sides(rule: Rule, windows: Windows) -> tuple[Graph, Graph] | None:
             if [source.type(o) for o in source.outputs] == [target.type(o) for o in target.outputs]:
                 return source, target
     return None
+
+
+def search(
+    graph: Graph,
+    cost: Cost,
+    budget: int = 5000,
+    rules: Sequence[Rule] | None = None,
+    rng: np.random.Generator | None = None,
+) -> Graph:
+    """The cheapest graph that `explore` finds, which gives the same outputs in the same order.
+
+    Args:
+        graph: where the search begins.
+        cost: of a graph, in seconds.
+        budget: as in `explore`.
+        rules: as in `explore`.
+        rng: draws the inputs on which NumPy computes both graphs, to compare their outputs; no comparison where it
+            is None.
+
+    Raises:
+        GraphError: outputs differ by more than rounding.
+    """
+    new = explore(graph, cost, budget, rules).graph
+    if rng is not None:
+        check(new, graph, rng)
+    return new
+
+
+def check(new: Graph, old: Graph, rng: np.random.Generator, tolerance: float = 1e-3) -> None:
+    """Compares the outputs of two graphs on random inputs.
+
+    Args:
+        new: has the inputs of `old`, and as many outputs.
+        old: what is right.
+        rng: draws inputs between -1 and 1.
+        tolerance: how large a difference may be, as a part of the largest element of an output.
+
+    Raises:
+        GraphError: an output differs by more.
+    """
+    inputs = {name: rng.uniform(-1, 1, kind.shape).astype(numpy_dtype(kind.dtype)) for name, kind in old.inputs.items()}
+    values, expected = evaluate(new, inputs), evaluate(old, inputs)
+    for got, want in zip(new.outputs, old.outputs, strict=True):
+        size = float(np.max(np.abs(expected[want]), initial=0.0))
+        difference = float(np.max(np.abs(values[got] - expected[want]), initial=0.0))
+        if not difference <= tolerance * size:
+            raise GraphError(
+                f"output {want!r} must stay within {tolerance:g} of its size, "
+                f"but it differs by {difference:g} of {size:g}"
+            )

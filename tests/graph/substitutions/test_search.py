@@ -17,12 +17,12 @@ from autotune.graph.ir import Builder, Graph, GraphError, TensorType
 from autotune.graph.passes import optimise, same_graph, verify
 from autotune.graph.passes.dead_code import dead_code
 from autotune.graph.passes.fold_constants import fold_constants
-from autotune.graph.substitutions import Analytic, Cost, Rule, explore, saved_rules, search
+from autotune.graph.substitutions import Analytic, Cost, Rule, explore, saved_rules
 from autotune.graph.substitutions.cost import structure
 from autotune.graph.substitutions.matching import Matcher, apply
-from autotune.graph.substitutions.search import check
 from autotune.graph.substitutions.segments import cut, joined
 from tests.graph.random_graphs import assert_equal_outputs, count, random_graph
+from tests.graph.substitutions.helpers import check, search
 
 seeds = st.integers(0, 2**32 - 1)
 X = (1, 6, 6, 8)

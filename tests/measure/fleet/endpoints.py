@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from measure.blocking_worker import Answer
 from measure.errors import PoolError
 from measure.fleet.endpoint import EndpointLost
 from measure.fleet.scheduler import Fleet
 from measure.pool import Trial
+from measure.supervisor import Answer
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 
-from measure.blocking_worker import Answer
 from measure.errors import ErrorClass, PoolError
 from measure.fleet.pool import FleetPool
 from measure.fleet.scheduler import LOSSES, Fleet, FleetSettings
 from measure.host import machine_name
+from measure.supervisor import Answer
 from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given, Script, lost, overlaps, unfit
 from tests.measure.helpers import trial
 

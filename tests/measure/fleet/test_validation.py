@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from measure.blocking_worker import Answer
 from measure.errors import OutcomeError, PoolError
 from measure.fleet.members import Host, Work, member_of
 from measure.fleet.pool import FleetPool
@@ -17,6 +16,7 @@ from measure.fleet.scheduler import Fleet
 from measure.fleet.validation import validated
 from measure.provenance import Provenance
 from measure.record import Record
+from measure.supervisor import Answer
 from tests.measure.fleet.endpoints import FakeBuilder, FakeDevice, Given, Script
 from tests.measure.helpers import trial
 

@@ -10,10 +10,10 @@ from ray.exceptions import ActorDiedError, ObjectLostError
 
 from measure.errors import PoolError
 from measure.fleet.endpoint import EndpointLost
-from measure.ray.endpoints import FrontedDevice, RayBuilder, RayDevice
+from measure.ray.endpoints import ProxiedDevice, RayBuilder, RayDevice
 from measure.ray.pool import RayPool
 from measure.ray.provider import posts_of
-from measure.ray.resources import FRONT, demand_of, local_resources, resource_of
+from measure.ray.resources import RPC, demand_of, local_resources, resource_of
 from measure.wire import pack, unpack
 from targets.registry import TARGETS
 from tests.measure.helpers import trial
@@ -68,11 +68,11 @@ def test_answers_faults_and_losses_are_told_apart():
         asyncio.run(device(pack({"lost": "it has left"})).run(trial(), b"", None))
 
 
-def test_a_fronted_device_says_which_it_is():
+def test_a_proxied_device_says_which_it_is():
     facts = {"name": "a", "host": "h", "targets": ["vta"], "exclusive": False, "description": {}}
-    fronted = FrontedDevice(7, facts, Actor(pack({})))
-    asyncio.run(fronted.run(trial(), b"", None))
-    assert unpack(fronted._actor.asked[0])[0]["guest"] == 7 and fronted.targets == {"vta"}
+    proxied = ProxiedDevice(7, facts, Actor(pack({})))
+    asyncio.run(proxied.run(trial(), b"", None))
+    assert unpack(proxied._actor.asked[0])[0]["device"] == 7 and proxied.targets == {"vta"}
 
 
 def test_two_questions_never_share_a_number():
@@ -97,7 +97,7 @@ def test_a_node_has_what_its_resources_say():
     assert kinds({"cpu"}, Resources={"autotune_cpu": 1.0}) == [("cpu", 0, 1)]  # --num-cpus 0: no builder
     assert kinds({"cpu", "vta"}, Alive=False) == [] and kinds(()) == [("builder", 0, 3)]
     assert kinds({"cuda"}, Resources={"GPU": 2.0}) == [("cuda", 0, 1), ("cuda", 1, 1)]
-    assert {resource_of(name) for name in TARGETS} - {"GPU"} | {FRONT} == set(local_resources())
+    assert {resource_of(name) for name in TARGETS} - {"GPU"} | {RPC} == set(local_resources())
 
 
 def test_actors_ask_for_what_their_kind_is_counted_by():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ int main(int count, char **arguments) {{
 """
 
 
+@cache
 def chosen(workload: Workload) -> Schedule:
     found = by_roofline(Task(workload.operator, workload), Settings(get_target("c")))
     return Schedule(found.algorithm, found.trace)
@@ -65,6 +68,28 @@ def written(graph: Graph, folder: Path) -> tuple[dict[str, Any], Any]:
     return given, wanted[0]
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """A network with its weights in the source: its folder, an input, and the output that is wanted."""
+
+    folder: Path
+    given: Any
+    wanted: Any
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    folder = tmp_path_factory.mktemp("residual")
+    given, wanted = written(residual(), folder)
+    return Compiled(folder, given["x"], wanted)
+
+
+@pytest.fixture
+def its_own(compiled: Compiled, tmp_path: Path) -> Compiled:
+    """A copy for one test, whose program is compiled beside it."""
+    return replace(compiled, folder=Path(shutil.copytree(compiled.folder, tmp_path / "network")))
+
+
 def called(folder: Path, name: str, given: Any, count: int, compile: list[str], run: list[str], by: bool) -> Any:
     """What a program that has nothing but the source and the header prints."""
     passed = "weights, " if by else ""
@@ -80,11 +105,11 @@ def called(folder: Path, name: str, given: Any, count: int, compile: list[str], 
     return np.frombuffer(printed, np.float32)
 
 
-def test_a_network_is_a_source_and_a_header(tmp_path: Path) -> None:
-    given, wanted = written(residual(), tmp_path)
-    text = (tmp_path / "residual.c").read_text()
+def test_a_network_is_a_source_and_a_header(its_own: Compiled) -> None:
+    folder, given, wanted = its_own.folder, its_own.given, its_own.wanted
+    text = (folder / "residual.c").read_text()
     assert "alloc" not in text and "fopen" not in text and "_pack" not in text.replace("_packed", "")
-    found = called(tmp_path, "residual", given["x"], wanted.size, ["cc"], [], False)
+    found = called(folder, "residual", given, wanted.size, ["cc"], [], False)
     np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-4, atol=1e-5)
 
 
@@ -104,10 +129,10 @@ def test_branches_and_concatenations(tmp_path: Path) -> None:
     subprocess.run(command, cwd=tmp_path, check=True)
 
 
-def test_a_network_runs_on_an_emulated_processor(tmp_path: Path) -> None:
+def test_a_network_runs_on_an_emulated_processor(its_own: Compiled) -> None:
     compiler, emulator = shutil.which("aarch64-linux-gnu-gcc"), rootfs.emulator()
     if compiler is None or emulator is None:
         pytest.skip("the cross compiler for ARM64 and qemu-user-static must be installed")
-    given, wanted = written(residual(), tmp_path)
-    found = called(tmp_path, "residual", given["x"], wanted.size, [compiler, "-static"], [emulator], False)
+    folder, given, wanted = its_own.folder, its_own.given, its_own.wanted
+    found = called(folder, "residual", given, wanted.size, [compiler, "-static"], [emulator], False)
     np.testing.assert_allclose(found, wanted.ravel(), rtol=1e-4, atol=1e-5)

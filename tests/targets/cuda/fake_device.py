@@ -17,10 +17,10 @@ from search_space.ir.stmt import LoopProgram
 from targets.base import Module
 from targets.cuda.device import DeviceLost, DeviceMemoryError
 from targets.cuda.emit import dynamic_shared_bytes as needed_bytes
-from targets.cuda.emulator.emulator import launch
 from targets.cuda.hardware import DEFAULT_ARCH
 from targets.cuda.program import ALIGNMENT, DeviceKernel, DeviceProgram, TensorMap, elements
 from targets.cuda.target import CudaTarget
+from tests.targets.cuda.emulator.emulator import launch
 
 COMPUTED = 2
 """Runs of a launch on the same arrays that are computed until something is uploaded; those after them are timed."""

@@ -12,10 +12,10 @@ from search_space.hardware import GpuLimits
 from search_space.ir.expr import Expr, const, load, var
 from search_space.ir.stmt import Allocate, Barrier, Buffer, For, LoopProgram, Seq, Stmt, Store, seq
 from search_space.lower import cleanup, lower
-from targets.cuda.emulator import emulate
 from targets.cuda.kernels import device_program
 from targets.cuda.program import DeviceKernel, DeviceProgram
 from tests.gpu.handwritten import Tiles, matmul
+from tests.targets.cuda.emulator import emulate
 
 LIMITS = GpuLimits()
 SMALL = Tiles((2, 2, 2), (2, 2, 4), 4, 2, 2)

@@ -8,8 +8,8 @@ import pytest
 from search_space.ir.expr import const, eq, var
 from search_space.ir.stmt import Allocate, Barrier, Store, walk_stmt
 from targets.base import BuildError
-from targets.cuda.emulator import RaceError, emulate
 from targets.cuda.kernels import device_program
+from tests.targets.cuda.emulator import RaceError, emulate
 from tests.targets.cuda.programs import (
     LIMITS,
     at,

@@ -21,8 +21,6 @@ from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets.base import Module, NetworkPlan, Place, Step
 from targets.cuda.bulk import ARRIVE, BEGIN, CONVERGE, COPY, EXPECT, FENCES, is_bulk
-from targets.cuda.emulator import CopyError, DivergenceError, RaceError, bulk, emulate
-from targets.cuda.emulator.races import exchanged
 from targets.cuda.hardware import GPUS
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.kernels import device_program
@@ -32,6 +30,8 @@ from targets.cuda.program import DeviceProgram, TensorMap
 from targets.cuda.program_text import emit_program
 from targets.cuda.target import CudaTarget
 from tests.gpu.candidates import legal
+from tests.targets.cuda.emulator import CopyError, DivergenceError, RaceError, bulk, emulate
+from tests.targets.cuda.emulator.races import exchanged
 from tests.targets.cuda.fake_device import FakeDevice
 from tests.targets.cuda.on_host import HostPrograms
 from tests.targets.cuda.programs import with_body

@@ -8,10 +8,10 @@ import pytest
 from search_space.ir.expr import const, var
 from search_space.ir.stmt import Allocate, Store, seq
 from targets.base import BuildError
-from targets.cuda.emulator import RaceError, emulate
 from targets.cuda.nvrtc import compile_cubin
 from targets.cuda.program import DeviceProgram
 from targets.cuda.program_text import emit_program
+from tests.targets.cuda.emulator import RaceError, emulate
 from tests.targets.cuda.programs import at, buffer, loop, made, without_each_barrier
 
 X, Y = var("x"), var("y")

@@ -14,7 +14,6 @@ from search_space.ir.expr import BITS, FLOATS, MATH, Expr, call, cast, const, ma
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Operand, Store, seq
 from search_space.space import concrete, generate
 from targets.base import BuildError
-from targets.cuda.emulator import emulate
 from targets.cuda.hardware import GPUS
 from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import compile_cubin
@@ -23,6 +22,7 @@ from tests.golden.compare import Golden
 from tests.gpu.candidates import legal
 from tests.gpu.handwritten import Tiles
 from tests.gpu.machines import H200
+from tests.targets.cuda.emulator import emulate
 from tests.targets.cuda.on_host import HostPrograms
 from tests.targets.cuda.programs import LIMITS, at, buffer, loop, made, matmul_program
 

@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_space.ir.expr import const, logical_and, select, var
-from search_space.ir.interp import interpret
 from search_space.ir.stmt import Allocate, Barrier, For, Seq, Store, seq
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
 from targets.base import RunError
-from targets.cuda.emulator import DivergenceError, RaceError, emulate, emulator
 from targets.cuda.kernels import device_program
 from tests.gpu.candidates import legal
 from tests.gpu.machines import H200
+from tests.interpreter import interpret
 from tests.operators.cases import SMALL
+from tests.targets.cuda.emulator import DivergenceError, RaceError, emulate, emulator
 from tests.targets.cuda.programs import (
     LIMITS,
     at,

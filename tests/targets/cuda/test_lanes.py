@@ -7,12 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from search_space.ir.expr import const, var
-from search_space.ir.interp import evaluate
 from search_space.ir.stmt import Allocate, Stmt, Store, walk_stmt
-from targets.cuda.emulator import RaceError
 from targets.cuda.kernels import device_program
 from targets.cuda.lanes import in_squares
 from tests.gpu.handwritten import Tiles
+from tests.interpreter import evaluate
+from tests.targets.cuda.emulator import RaceError
 from tests.targets.cuda.programs import LIMITS, buffer, inputs, loop, matmul_program, output, without_each_barrier
 
 

@@ -24,9 +24,6 @@ from search_space.schedule.trace import Trace
 from search_space.space import Sketch, generate, program_of
 from search_space.workloads import Workload
 from targets.base import BuildError
-from targets.cuda.emulator import DivergenceError, RaceError, emulate, memory, warpgroups
-from targets.cuda.emulator.races import exchanged
-from targets.cuda.emulator.warpgroups import decode
 from targets.cuda.hardware import own_arch
 from targets.cuda.kernel import CudaKernel
 from targets.cuda.kernels import device_program
@@ -38,6 +35,9 @@ from targets.cuda.warpgroup_text import DESCRIPTOR
 from targets.cuda.warpgroups import COMMIT, FENCE, WAIT, encode, lower_warpgroups
 from tests.gpu.candidates import legal
 from tests.gpu.test_warpgroup import HOPPER, SMALL, sketches
+from tests.targets.cuda.emulator import DivergenceError, RaceError, emulate, memory, warpgroups
+from tests.targets.cuda.emulator.races import exchanged
+from tests.targets.cuda.emulator.warpgroups import decode
 from tests.targets.cuda.fake_device import FakeDevice
 from tests.targets.cuda.on_host import HostPrograms
 from tests.targets.cuda.programs import with_body

@@ -14,7 +14,6 @@ from search_space.space import generate, program_of
 from search_space.warp_intrinsics import MMAS
 from search_space.workloads import Workload
 from targets.base import BuildError
-from targets.cuda.emulator import DivergenceError, emulate
 from targets.cuda.hardware import GPUS
 from targets.cuda.kernels import device_program
 from targets.cuda.nvrtc import compile_cubin, compile_ptx
@@ -22,6 +21,7 @@ from targets.cuda.program_text import emit_program
 from targets.cuda.warps import lower_warps
 from tests.gpu.candidates import legal
 from tests.gpu.test_tensor import SMALL
+from tests.targets.cuda.emulator import DivergenceError, emulate
 from tests.targets.cuda.programs import LIMITS, buffer
 
 H200 = GPUS["sm_90"]

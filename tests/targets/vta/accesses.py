@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from targets.vta.hardware import VtaHardware
-from targets.vta.isa import ALU, COLUMN, GEMM, LOAD, STORE, UOP, decode_uops
+from targets.vta.isa import ALU, COLUMN, GEMM, LOAD, STORE, UOP, uop_widths
 from targets.vta.semantics import Indices, iterations, memories
 
 
@@ -116,3 +116,13 @@ def accesses(row: Indices, hardware: VtaHardware, uops: UopBuffer) -> list[Acces
     if row[0] == ALU:
         return found if get["use_imm"] else [*found, touched(1, "src", "acc")]
     return found if get["reset"] else [*found, touched(1, "src", "inp"), touched(2, "wgt", "wgt")]
+
+
+def decode_uops(words: NDArray[np.uint32], hardware: VtaHardware) -> NDArray[np.int64]:
+    """dst, src and wgt of micro-operations: (micro-operations, 3)."""
+    uops = np.zeros((len(words), 3), np.int64)
+    low = 0
+    for column, (_, width) in enumerate(uop_widths(hardware)):
+        uops[:, column] = (words >> np.uint32(low)) & np.uint32((1 << width) - 1)
+        low += width
+    return uops

@@ -11,6 +11,7 @@ from targets.vta.hardware import PYNQ, VtaHardware
 from targets.vta.isa import Alu, Finish, Gemm, Load, Store
 from targets.vta.problems import Deadlock, IllegalStream
 from targets.vta.semantics import OPERATIONS
+from tests.targets.vta.accesses import decode_uops
 from tests.targets.vta.random_streams import SMALL, random_stream, shrunk, with_tokens
 from tests.targets.vta.reference import Interpreter, operate
 
@@ -42,7 +43,7 @@ def test_random_streams_give_what_the_interpreter_gives(hardware: VtaHardware) -
         assert np.array_equal(found, expected), seed
         for name in ("inp", "wgt", "acc"):
             assert np.array_equal(getattr(simulator, name), getattr(interpreter, name)), (seed, name)
-        assert np.array_equal(isa.decode_uops(simulator.uop, hardware), interpreter.uop)
+        assert np.array_equal(decode_uops(simulator.uop, hardware), interpreter.uop)
         for name in totals:
             totals[name] += getattr(counts, name if name in ("gemm", "alu") else f"{name}_bytes")
     assert totals == interpreter.counts

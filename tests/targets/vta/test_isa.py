@@ -14,6 +14,7 @@ from targets.vta import isa
 from targets.vta.assembly import AssemblyError, print_stream
 from targets.vta.hardware import PYNQ, VtaHardware
 from targets.vta.isa import Alu, EncodingError, Finish, Gemm, Instruction, Load, Store
+from tests.targets.vta.accesses import decode_uops
 from tests.targets.vta.assembly import parse_stream
 
 DESIGNS = [PYNQ, PYNQ.with_blocks(4, 8, 8), PYNQ.with_blocks(2, 16, 16), PYNQ.with_blocks(1, 8, 16)]
@@ -88,7 +89,7 @@ def test_micro_operations_come_back(hardware: VtaHardware) -> None:
     draw = np.random.default_rng(0)
     depths = (hardware.acc_depth, 1 << hardware.src_bits, hardware.wgt_depth)
     uops = np.stack([draw.integers(0, depth, 100) for depth in depths], axis=1)
-    assert np.array_equal(isa.decode_uops(isa.encode_uops(uops, hardware), hardware), uops)
+    assert np.array_equal(decode_uops(isa.encode_uops(uops, hardware), hardware), uops)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,10 @@ def limited(site: Site, node: Node) -> str | None:
     op = _operation(*wanted)
     if (op, source, *wanted) == (node.op, *found):
         return None
-    return site.new[source] if op is None else _limit(site, node, op, source, wanted)
+    if op is not None:
+        return _limit(site, node, op, source, wanted)
+    same = site.type(source) == node.type
+    return site.new[source] if same else site.add("cast", [site.new[source]], node.name, dtype=node.type.dtype)
 
 
 def _operation(low: float, high: float) -> str | None:
@@ -109,7 +112,7 @@ def _limit(site: Site, node: Node, op: str, source: str, limits: tuple[float, fl
         return site.add(op, inputs, node.name, low=low, high=high)
     if op in ("minimum", "maximum"):
         limit = np.full((1,) * min(1, len(node.type.shape)), high if op == "minimum" else low)
-        inputs.append(site.constant(limit, source))
+        inputs.append(site.constant(limit, node.name))
     return site.add(op, inputs, node.name)
 
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from autotune.graph.ir import Array, Node
 from autotune.graph.passes.site import Rule, Site, orders
+from search_space.dtypes import NARROW
+from search_space.operators.estimates import STEP
 
 
 def _product(site: Site, name: str, root: bool = True) -> tuple[Counter[str], float]:
@@ -34,9 +36,14 @@ def _product(site: Site, name: str, root: bool = True) -> tuple[Counter[str], fl
     return some, a / divisor
 
 
-def _close(value: float, expected: float) -> bool:
+def _close(value: float, expected: float, tolerance: float = 1e-5) -> bool:
     """Numbers in weights were rounded to float32, or written with as many digits."""
-    return math.isclose(value, expected, rel_tol=1e-5)
+    return math.isclose(value, expected, rel_tol=tolerance)
+
+
+def _precision(site: Site, x: str) -> float:
+    """Of numbers beside a value: models in 16-bit floats have them rounded."""
+    return max(STEP.get(site.type(x).dtype, 0.0), 1e-5)
 
 
 def gelu(site: Site, node: Node) -> str | None:
@@ -48,7 +55,7 @@ def gelu(site: Site, node: Node) -> str | None:
         return None
     for x in factors:
         (other,) = factors - Counter([x]) or [x]
-        if other != x and _is_one_plus_erf(site, other, x) and site.type(x) == node.type:
+        if other != x and _is_one_plus_erf(site, other, x) and site.type(x).shape == node.type.shape:
             return site.add("gelu", [site.new[x]], node.name)
     return None
 
@@ -61,7 +68,7 @@ def _is_one_plus_erf(site: Site, name: str, x: str) -> bool:
         erf = site.node(inner, "erf")
         if erf is not None and site.scalar(one) == 1 and site.private(inner):
             factors, number = _product(site, erf.inputs[0], False)
-            return factors == Counter([x]) and _close(number, math.sqrt(0.5))
+            return factors == Counter([x]) and _close(number, math.sqrt(0.5), _precision(site, x))
     return False
 
 
@@ -108,16 +115,16 @@ def softmax(site: Site, node: Node) -> str | None:
     shifted = site.node(x, "subtract")
     if shifted is not None and _over_rows(site, shifted.inputs[1], "max", shifted.inputs[0]):
         x = shifted.inputs[0]
-    return _by_rows(site, "softmax", x, [], node) if site.type(x) == node.type else None
+    return _by_rows(site, "softmax", x, [], node) if site.type(x).shape == node.type.shape else None
 
 
 def layer_norm(site: Site, node: Node) -> str | None:
     """(x - mean(x)) / sqrt(mean((x - mean(x))²) + epsilon) of each row, gamma ones and beta zeros."""
     for centred, root in orders(node) if node.op == "multiply" else [node.inputs] if node.op == "divide" else []:
         x, epsilon = _centre(site, centred), _epsilon(site, root, centred, node.op == "divide")
-        if x is not None and epsilon is not None and site.type(x).dtype == "float32":
+        if x is not None and epsilon is not None and node.type.dtype == "float32":
             columns = node.type.shape[-1]
-            weights = [site.constant(value, x) for value in (np.ones(columns), np.zeros(columns))]
+            weights = [site.constant(value, node.name) for value in (np.ones(columns), np.zeros(columns))]
             return _by_rows(site, "layer_norm", x, weights, node, epsilon=epsilon)
     return None
 
@@ -159,7 +166,7 @@ def into_layer_norm(site: Site, node: Node) -> str | None:
         norm = site.node(view.inputs[0] if view is not None else name, "layer_norm")
         if norm is None or not site.private(name) or not site.private(norm.name) or site.type(name) != node.type:
             continue
-        gamma, beta = (site.array(i) for i in norm.inputs[1:])
+        gamma, beta = (_by_column(site, i, norm.type.shape[-1]) for i in norm.inputs[1:])
         numbers = [_by_column(site, i, node.type.shape[-1]) for i in operands]
         if gamma is None or beta is None or any(number is None for number in numbers):
             continue
@@ -169,18 +176,19 @@ def into_layer_norm(site: Site, node: Node) -> str | None:
             gamma, beta = gamma * numbers[0], beta * numbers[0]
         if node.op != "multiply":
             beta = beta + numbers[-1]
-        weights = [site.constant(value, norm.inputs[0]) for value in (gamma, beta)]
+        weights = [site.constant(value, norm.name) for value in (gamma, beta)]
         rows = site.add("layer_norm", [site.new[norm.inputs[0]], *weights], node.name, **norm.attrs)
         return site.reshaped(rows, node.type.shape)
     return None
 
 
 def _by_column(site: Site, name: str, columns: int) -> Array | None:
-    """A constant as (columns,), where it differs along no other axis."""
+    """A constant as (columns,) numbers that are computed with, where it differs along no other axis."""
     array = site.array(name)
     if array is None or array.size not in (1, columns) or (array.size > 1 and array.shape[-1] != columns):
         return None
-    return np.broadcast_to(array.reshape(-1), (columns,))
+    wide = array.astype(np.float32) if str(array.dtype) in NARROW else array
+    return np.broadcast_to(wide.reshape(-1), (columns,))
 
 
 RULES: tuple[Rule, ...] = (gelu, silu, softmax, layer_norm, into_layer_norm)

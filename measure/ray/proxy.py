@@ -1,4 +1,4 @@
-"""Ray actors that front other machines, such as RPC devices: a provider's endpoints, used through Ray.
+"""Ray actors that are proxies of other machines, such as RPC devices: a provider's endpoints, used through Ray.
 
 The actor lives on a node from which those machines can be reached; the driver need not reach them.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from measure.errors import PoolError
 from measure.fleet.endpoint import Device, EndpointLost, EndpointRefused
 from measure.pool import Trial
+from measure.ray.actors import Jobs
+from measure.supervisor import Answer
 from measure.wire import pack, unpack
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _LOOK = 5.0
 """Seconds after which a question for news is answered even without any."""
 
 
-class Guests:
+class ProxiedFleet:
     """The fleet as the provider inside the actor sees it: it keeps devices, and gives them no work by itself."""
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Guests:
         """Takes a device in."""
         self.devices[next(self._numbers)] = device
         self._gone[device] = asyncio.Event()
-        self._tell()
+        self._notify()
 
     def leave(self, device: Device) -> None:
         """Takes a device out and closes it; nothing if it left before."""
@@ -50,7 +51,7 @@ class Guests:
         task = asyncio.get_running_loop().create_task(device.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-        self._tell()
+        self._notify()
 
     def refuse(self, device: Device) -> None:
         """Takes a device out that is not to be believed, for good."""
@@ -66,12 +67,12 @@ class Guests:
         if device in self._gone:
             await self._gone[device].wait()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
 
 
-class Front:
+class ProxyActor(Jobs):
     """The actor: serves the devices that a provider of RPC devices brings.
 
     Args:
@@ -80,28 +81,28 @@ class Front:
     """
 
     def __init__(self, addresses: str, settings: Mapping[str, Any]) -> None:
+        super().__init__()
         self._addresses, self._settings = addresses, settings
-        self._guests = Guests()
+        self._fleet = ProxiedFleet()
         self._provider: asyncio.Task[None] | None = None
-        self._running: dict[int, asyncio.Task[bytes]] = {}
 
-    async def guests(self, known: list[int]) -> dict[str, Any]:
+    async def devices(self, known: list[int]) -> dict[str, Any]:
         """What there is to serve, at once where that is not what the caller knows, else after some seconds.
 
         Args:
             known: numbers of the devices that the caller knows.
 
         Returns:
-            `guests`, number -> plain facts of a device; or `fault`, why there can be none.
+            `devices`, number -> plain facts of a device; or `fault`, why there can be none.
         """
         if self._provider is None:
             from measure.rpc.provider import RpcProvider
             from measure.rpc.settings import RpcSettings, parse_addresses
 
             provider: Provider = RpcProvider(parse_addresses(self._addresses), RpcSettings(**self._settings))
-            self._provider = asyncio.create_task(provider.provide(cast("Fleet", self._guests)))
-        if list(self._guests.devices) == known and not self._provider.done():
-            news = asyncio.create_task(self._guests.changed.wait())
+            self._provider = asyncio.create_task(provider.provide(cast("Fleet", self._fleet)))
+        if list(self._fleet.devices) == known and not self._provider.done():
+            news = asyncio.create_task(self._fleet.changed.wait())
             await asyncio.wait({news, self._provider}, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
             news.cancel()
         if self._provider.done():
@@ -109,51 +110,35 @@ class Front:
                 self._provider.result()
             except PoolError as error:
                 return {"fault": str(error)}
-        return {"guests": {number: _facts(device) for number, device in self._guests.devices.items()}}
+        return {"devices": {number: _facts(device) for number, device in self._fleet.devices.items()}}
 
     async def work(self, frame: bytes) -> bytes:
-        """Runs a trial; see `measure.ray.actors.Actor.work`. The header's `guest` says on which device.
+        """Runs a trial; see `measure.ray.actors.Actor.work`. The header's `device` says on which device.
 
         Returns:
-            Header and blob of the `Answer`; `lost`, why the device is gone; `refused`, why it is not believed;
-            `cancelled`; or `fault`.
+            See `Jobs.perform`.
         """
         request, module = unpack(frame)
-        device = self._guests.devices.get(request["guest"])
+        device = self._fleet.devices.get(request["device"])
         if device is None:
             return pack({"lost": "it has left"})
-        job = request["job"]
-        self._running[job] = asyncio.create_task(self._run(device, request, module))
+        return await self.perform(request["job"], self._run(device, request, module))
+
+    async def _run(self, device: Device, request: Mapping[str, Any], module: bytes) -> Answer:
         try:
-            return await self._running[job]
-        except asyncio.CancelledError:
-            return pack({"cancelled": True})
-        finally:
-            self._running.pop(job).cancel()
+            return await device.run(Trial.from_json(request["trial"]), module, request["best_seconds"])
+        except EndpointRefused:
+            self._fleet.refuse(device)
+            raise
+        except EndpointLost:
+            self._fleet.leave(device)
+            raise
 
-    async def _run(self, device: Device, request: Mapping[str, Any], module: bytes) -> bytes:
-        try:
-            answer = await device.run(Trial.from_json(request["trial"]), module, request["best_seconds"])
-        except EndpointRefused as error:
-            self._guests.refuse(device)
-            return pack({"refused": str(error)})
-        except EndpointLost as error:
-            self._guests.leave(device)
-            return pack({"lost": str(error)})
-        except PoolError as error:
-            return pack({"fault": str(error)})
-        return pack(answer.header, answer.blob)
-
-    async def cancel(self, job: int) -> None:
-        """Stops a trial."""
-        with suppress(KeyError):
-            self._running[job].cancel()
-
-    async def drop(self, guest: int) -> None:
+    async def drop(self, number: int) -> None:
         """Lets go of a device; the provider may bring it again."""
-        device = self._guests.devices.get(guest)
+        device = self._fleet.devices.get(number)
         if device is not None:
-            self._guests.leave(device)
+            self._fleet.leave(device)
 
 
 def _facts(device: Device) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from search_space.ir.expr import Expr
 from search_space.ir.stmt import Intrinsic, Operand
 from targets.cuda.bulk import ARRIVE, BEGIN, CONVERGE, COPY, EXPECT, FENCES, box_of
-from targets.cuda.emulator.emulator import INTRINSICS, Launch
-from targets.cuda.emulator.memory import DeviceMemory, Mask, SharedMemory
-from targets.cuda.emulator.races import CopyError, DivergenceError
 from targets.cuda.program import TensorMap
+from tests.targets.cuda.emulator.emulator import INTRINSICS, Launch
+from tests.targets.cuda.emulator.memory import DeviceMemory, Mask, SharedMemory
+from tests.targets.cuda.emulator.races import CopyError, DivergenceError
 
 
 @dataclass

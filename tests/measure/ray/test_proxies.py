@@ -1,4 +1,4 @@
-"""Ray actors that front RPC devices: real workers, reached through an actor alone."""
+"""Ray actors that are proxies of RPC devices: real workers, reached through an actor alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.run.run import run
 from measure.database import Database
 from measure.errors import ErrorClass, PoolError
 from measure.ray.pool import RayPool, ray_pool
-from measure.ray.settings import FrontSettings, RaySettings
+from measure.ray.settings import ProxySettings, RaySettings
 from measure.settings import LocalSettings
 from tests.autotune.test_stepwise import small
 from tests.measure.helpers import EXECUTOR, trial
@@ -23,19 +23,19 @@ from tests.measure.rpc.processes import QUICK, TOKEN, worker
 pytestmark = pytest.mark.xdist_group("ray")
 
 
-def fronting(place, folder, **changes):
+def proxied(place, folder, **changes):
     """A pool on the session's Ray whose devices are those of an RPC worker."""
     session.start()
     settings = {"token": TOKEN, "executor": EXECUTOR, **QUICK, **changes}
     workplace = LocalSettings(executor=EXECUTOR, host_lock=str(folder / "host.lock"))
-    front = FrontSettings(f"rpc://{place}?key=board", settings)
-    return RayPool(settings=RaySettings(workplace, poll=0.2), front=front)
+    proxy = ProxySettings(f"rpc://{place}?key=board", settings)
+    return RayPool(settings=RaySettings(workplace, poll=0.2), proxy=proxy)
 
 
 def test_a_worker_is_used_and_lost_and_used_again(tmp_path):
     with worker(tmp_path, "--key", "board") as first:
         place = first.place
-        with fronting(place, tmp_path) as pool:
+        with proxied(place, tmp_path) as pool:
             good, bad, crash = pool.run([trial(seconds=2e-3), trial(build="compile"), trial(run="segfault")])
             assert good.ok and good.host["device"] == f"board at {place} by ray"
             assert (bad.error, crash.error) == (ErrorClass.compile, ErrorClass.crash)
@@ -52,7 +52,7 @@ def test_a_worker_is_used_and_lost_and_used_again(tmp_path):
 
 
 def test_a_wrong_token_is_one_sentence(tmp_path):
-    with worker(tmp_path, "--key", "board") as served, fronting(served.place, tmp_path, token="another") as pool:
+    with worker(tmp_path, "--key", "board") as served, proxied(served.place, tmp_path, token="another") as pool:
         pool.submit([trial()])
         with pytest.raises(PoolError, match="token"):
             pool.results()

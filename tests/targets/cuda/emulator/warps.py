@@ -16,10 +16,10 @@ from search_space.operators.arithmetic import factor
 from search_space.schedule.intrinsics import Fragment, TensorIntrin
 from search_space.warp_intrinsics import MMAS, Mma
 from targets.cuda.crossing import WARP
-from targets.cuda.emulator.emulator import INTRINSICS, Launch, require_converged
-from targets.cuda.emulator.memory import Mask
-from targets.cuda.emulator.races import DivergenceError
 from targets.cuda.warps import WORD, registers
+from tests.targets.cuda.emulator.emulator import INTRINSICS, Launch, require_converged
+from tests.targets.cuda.emulator.memory import Mask
+from tests.targets.cuda.emulator.races import DivergenceError
 
 
 @cache

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from search_space.dtypes import numpy_dtype as numpy_dtype
+from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import BOOL, FLOATS, Expr, load, transform
 from search_space.ir.semantics import BINARY, applied
 from search_space.ir.stmt import Allocate, Barrier, For, Intrinsic, LoopProgram, Operand, Seq, Stmt, Store
@@ -79,7 +80,7 @@ def _store(stmt: Store, env: Mapping[str, int], memory: Arrays) -> None:
     if stmt.predicate is not None and not evaluate(stmt.predicate, env, memory):
         return
     array = memory[stmt.buffer]
-    at = _index(stmt.buffer, stmt.indices, env, memory)
+    at = _place(stmt.buffer, stmt.indices)(env, memory)
     value = evaluate(stmt.value, env, memory)
     if stmt.reducer is not None:
         old = array[at]
@@ -101,7 +102,8 @@ def _execute(call: Intrinsic, env: Mapping[str, int], memory: Arrays) -> None:
     body = transform(intrinsic.op.body, read)
 
     def place(operand: Operand, point: tuple[int, ...]) -> tuple[int, ...]:
-        return _index(operand.buffer, operand.elements, {**env, **{f"#{i}": p for i, p in enumerate(point)}}, memory)
+        variables = {**env, **{f"#{i}": p for i, p in enumerate(point)}}
+        return _place(operand.buffer, operand.elements)(variables, memory)
 
     target = memory[call.output.buffer]
     if call.reset:
@@ -114,30 +116,55 @@ def _execute(call: Intrinsic, env: Mapping[str, int], memory: Arrays) -> None:
         target[at] = value if intrinsic.reducer is None else target[at] + target.dtype.type(value)
 
 
-def _index(name: str, indices: tuple[Expr, ...], env: Mapping[str, int], memory: Arrays) -> tuple[int, ...]:
-    at = tuple(int(evaluate(i, env, memory)) for i in indices)
-    if any(not 0 <= i < n for i, n in zip(at, memory[name].shape, strict=True)):
-        raise IndexError(f"{name}[{', '.join(map(str, at))}] must lie in shape {memory[name].shape}")
-    return at
+Place = Callable[[Mapping[str, int], Arrays], tuple[int, ...]]
+Value = Callable[[Mapping[str, int], Arrays], Any]
+
+
+@lru_cache(maxsize=1 << 14)
+def _place(name: str, indices: tuple[Expr, ...]) -> Place:
+    """Where an access is, by the values of variables."""
+    each = [_value(index) for index in indices]
+
+    def place(env: Mapping[str, int], memory: Arrays) -> tuple[int, ...]:
+        at = tuple([int(value(env, memory)) for value in each])
+        for i, n in zip(at, memory[name].shape, strict=True):
+            if not 0 <= i < n:
+                raise IndexError(f"{name}[{', '.join(map(str, at))}] must lie in shape {memory[name].shape}")
+        return at
+
+    return place
 
 
 def evaluate(e: Expr, env: Mapping[str, int], memory: Arrays) -> Any:
     """The value of an expression, with the rounding of its dtype."""
-    op = e.op
+    return _value(e)(env, memory)
+
+
+@lru_cache(maxsize=1 << 14)
+def _value(e: Expr) -> Value:
+    """An expression as a function: its nodes are told apart once, and not for each element."""
+    op, dtype = e.op, e.dtype
     if op == "const":
-        return e.value if e.dtype == "int64" else numpy_dtype(e.dtype).type(e.value)
+        constant = e.value if dtype == "int64" else numpy_dtype(dtype).type(e.value)
+        return lambda env, memory: constant
     if op == "var":
-        return env[e.args[0]]
+        name = e.args[0]
+        return lambda env, memory: env[name]
     if op == "load":
-        return memory[e.args[0]][_index(e.args[0], e.args[1:], env, memory)]
+        buffer, place = e.args[0], _place(e.args[0], e.args[1:])
+        return lambda env, memory: memory[buffer][place(env, memory)]
     if op == "select":
-        return evaluate(e.args[1] if evaluate(e.args[0], env, memory) else e.args[2], env, memory)
+        condition, then, otherwise = map(_value, e.args)
+        return lambda env, memory: then(env, memory) if condition(env, memory) else otherwise(env, memory)
     if op == "cast":
-        return _cast(evaluate(e.args[0], env, memory), e.dtype)
+        value = _value(e.args[0])
+        return lambda env, memory: _cast(value(env, memory), dtype)
     if op == "call":
-        return applied(e.args[0], evaluate(e.args[1], env, memory), e.dtype)[()]
-    a, b = (evaluate(x, env, memory) for x in e.args)
-    return BINARY[op].number(a, b)
+        function, argument = e.args[0], _value(e.args[1])
+        return lambda env, memory: applied(function, argument(env, memory), dtype)[()]
+    number = BINARY[op].number
+    left, right = map(_value, e.args)
+    return lambda env, memory: number(left(env, memory), right(env, memory))
 
 
 def _cast(value: Any, dtype: str) -> Any:

@@ -15,11 +15,11 @@ from search_space.ir.expr import const, dtype_bytes
 from search_space.ir.regroup import Regrouping
 from search_space.ir.stmt import Buffer, Intrinsic, Operand
 from search_space.warpgroup_intrinsics import DEPTH, ROWS, THREADS, WGMMAS, Wgmma
-from targets.cuda.emulator.emulator import INTRINSICS, Launch, require_converged
-from targets.cuda.emulator.memory import Mask, SharedMemory, SumsMemory
-from targets.cuda.emulator.races import DivergenceError, RaceError
-from targets.cuda.emulator.warps import elements_of
 from targets.cuda.warpgroups import COMMIT, FENCE, LINE_BYTES, LINES, WAIT, Descriptor, descriptor, encode
+from tests.targets.cuda.emulator.emulator import INTRINSICS, Launch, require_converged
+from tests.targets.cuda.emulator.memory import Mask, SharedMemory, SumsMemory
+from tests.targets.cuda.emulator.races import DivergenceError, RaceError
+from tests.targets.cuda.emulator.warps import elements_of
 
 
 def _together(launch: Launch, name: str, mask: Mask) -> None:

@@ -19,7 +19,10 @@ from search_space.ir.semantics import applied
 from search_space.ir.stmt import THREAD_TAGS, Allocate, Barrier, Buffer, For, Intrinsic, Seq, Stmt, Store, walk_stmt
 from targets.base import RunError
 from targets.cuda.crossing import WARP_REDUCE, warp_reduce
-from targets.cuda.emulator.memory import (
+from targets.cuda.pipeline import ASYNC
+from targets.cuda.program import DeviceKernel, DeviceProgram, elements, shape_of
+from targets.cuda.warpgroups import PRODUCTS
+from tests.targets.cuda.emulator.memory import (
     DeviceMemory,
     Lanes,
     Mask,
@@ -29,14 +32,11 @@ from targets.cuda.emulator.memory import (
     SumsMemory,
     undefined,
 )
-from targets.cuda.emulator.races import Clock, CopyError, DivergenceError, Shadow
-from targets.cuda.emulator.values import COMBINE, combine, evaluate_cast
-from targets.cuda.pipeline import ASYNC
-from targets.cuda.program import DeviceKernel, DeviceProgram, elements, shape_of
-from targets.cuda.warpgroups import PRODUCTS
+from tests.targets.cuda.emulator.races import Clock, CopyError, DivergenceError, Shadow
+from tests.targets.cuda.emulator.values import COMBINE, combine, evaluate_cast
 
 if TYPE_CHECKING:
-    from targets.cuda.emulator.bulk import Slot
+    from tests.targets.cuda.emulator.bulk import Slot
 
 Arrays = dict[str, NDArray[Any]]
 GRID, BLOCK, THREADS = (2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024

@@ -1,0 +1,125 @@
+"""How much noise a network's outputs get where some of its numbers are rounded: one place at a time.
+
+The network is evaluated once in float32, and below each place once more, from the values that are there. Noise of
+different places is all but independent, so that powers add up; whoever adds them checks the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autotune.graph.evaluate import evaluate
+from autotune.graph.ir import Array, Graph
+from autotune.graph.mixed.places import Place
+from autotune.graph.ops import find
+from search_space.dtypes import numpy_dtype
+
+Feeds = Mapping[str, Array]
+
+LOUD = 1e30
+"""Noise over signal of what is not finite any more, or was nothing but zeros."""
+
+
+def sensitivities(
+    graph: Graph,
+    places: Sequence[Place],
+    feeds: Sequence[Feeds],
+    dtype: str,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> NDArray[np.float64]:  # (places, outputs in floats)
+    """Noise over signal of each output, in power, where one place is rounded.
+
+    Args:
+        graph: in float32, after the passes.
+        places: of the graph.
+        feeds: sets of inputs.
+        dtype: `bfloat16` or `float16`.
+        tell: is called before each evaluation with how many are done, and of how many.
+    """
+    names = float_outputs(graph)
+    noise = np.zeros((len(places), len(names)))
+    signal = np.zeros(len(names))
+    total = len(feeds) * len(places)
+    for number, feed in enumerate(feeds):
+        values = evaluate(graph, feed)
+        signal += [power(finite(values[name])) for name in names]
+        for row, place in enumerate(places):
+            tell(number * len(places) + row, total)
+            changed = rounded_at(graph, values, place, dtype)
+            noise[row] += [power(difference(changed.get(n, values[n]), values[n])) for n in names]
+    tell(total, total)
+    return over(noise, signal)
+
+
+def noise_between(found: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]]) -> dict[str, float]:
+    """Noise over signal in power, of each output in floats, all sets of inputs together."""
+    names = [name for name, array in exact[0].items() if array.dtype.kind == "f"]
+    pairs = list(zip(found, exact, strict=True))
+    noise = np.array([sum(power(difference(a[name], b[name])) for a, b in pairs) for name in names])
+    signal = np.array([sum(power(finite(b[name])) for b in exact) for name in names])
+    return dict(zip(names, map(float, over(noise, signal)), strict=True))
+
+
+def float_outputs(graph: Graph) -> list[str]:
+    """Outputs that rounding may change a little; integers and truth values are none."""
+    return [name for name in dict.fromkeys(graph.outputs) if graph.type(name).dtype == "float32"]
+
+
+def rounded_at(graph: Graph, values: Mapping[str, Array], place: Place, dtype: str) -> dict[str, Array]:
+    """What the values of a graph change to where one place is rounded; those that it does not reach are left out.
+
+    Args:
+        graph: in float32.
+        values: all of them, in float32.
+        place: whose values or operand are rounded.
+        dtype: to which.
+    """
+    changed: dict[str, Array] = {}
+    layers = set(place.kernels) if place.operand else set()
+    stored = set(place.values)
+    given = rounded(values[place.operand], dtype) if place.operand else None
+    for node in graph.nodes:
+        reads = not changed.keys().isdisjoint(node.inputs)
+        multiplies = node.name in layers
+        if reads or multiplies:
+            arrays = [changed.get(name, values[name]) for name in node.inputs]
+            if multiplies and given is not None:
+                arrays = [given if n == place.operand else a for n, a in zip(node.inputs, arrays, strict=True)]
+            changed[node.name] = find(node.op).evaluate(node.attrs, arrays)
+        if node.name in stored:
+            changed[node.name] = rounded(changed.get(node.name, values[node.name]), dtype)
+    return changed
+
+
+def rounded(array: Array, dtype: str) -> Array:
+    """float32 with the digits that `dtype` has."""
+    with np.errstate(over="ignore"):
+        return array.astype(numpy_dtype(dtype)).astype(np.float32)
+
+
+def difference(found: Array, exact: Array) -> Array:
+    """In float64; nothing where both are the same, infinite or not a number."""
+    with np.errstate(invalid="ignore"):
+        same = (found == exact) | (np.isnan(found) & np.isnan(exact))
+        return np.where(same, 0.0, found.astype(np.float64) - exact)
+
+
+def finite(array: Array) -> Array:
+    """The array with zeros for what is infinite or not a number."""
+    return np.where(np.isfinite(array), array, 0)
+
+
+def power(array: Array) -> float:
+    """Sum of squares."""
+    with np.errstate(over="ignore"):
+        return float(np.square(array, dtype=np.float64).sum())
+
+
+def over(noise: NDArray[np.float64], signal: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Noise over signal, at most `LOUD`; 0 where there is no noise."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.where(noise == 0, 0.0, noise / signal)
+    return np.where(np.isfinite(found), np.minimum(found, LOUD), LOUD)

@@ -1,0 +1,255 @@
+"""Networks in 16-bit floats: what is stored and multiplied in them, and what stays in float32.
+
+A 16-bit float is a type to store in: an operation that computes widens what it reads to float32 and gives float32
+(`GraphOp.stored`), products of two 16-bit operands are added up in float32, and a `cast` rounds. So the graph says
+where it is rounded, its evaluation in NumPy rounds at the same places, and a kernel rounds once, as it writes.
+
+What lies between kernels is rounded where it was computed of a layer with weights: inputs, embeddings, masks and their
+like stay as they are, as do the network's outputs. So do the scores that a softmax reads, whose rounding it would raise
+to a power, and the sums that a transformer carries from layer to layer.
+
+Kernels may be kept in float32 one by one. A value is stored in 16 bits where the kernel that gives it is in them, or a
+layer that multiplies it: who else reads it widens it as it is read, for nothing, where a second copy would cost a
+kernel. Between kernels in float32 it stays float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.graph.ir import Builder, Graph, Node
+from autotune.graph.ops import Kind, find
+from autotune.graph.partition import grouped
+from autotune.graph.views import locate
+from search_space.dtypes import NARROW, numpy_dtype
+
+FULL = "float32"
+PRECISIONS = (FULL, *sorted(NARROW))
+"""What a network may be computed in."""
+
+MIXED = "mixed"
+"""Each kernel in float32 or in 16 bits, see `autotune.graph.mixed`."""
+
+LAYERS = ("conv1d", "conv2d", "conv3d", "conv2d_transpose", "matmul", "batch_matmul")
+"""Operations that multiply 16-bit floats and add up float32."""
+
+FEW_CHANNELS = 4
+"""Of an input that is multiplied in float32, as images are: the pairs of dot products would be padding mostly."""
+
+
+def narrow_floats(graph: Graph) -> tuple[str, ...]:
+    """The 16-bit floats that inputs, constants and values of a graph are of, sorted."""
+    kinds = {graph.type(name).dtype for name in (*graph.inputs, *graph.constants)}
+    return tuple(sorted((kinds | {node.type.dtype for node in graph.nodes}).intersection(NARROW)))
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Values that are stored in one type, as one is moved to become the other.
+
+    Attributes:
+        values: in order.
+        kernels: in order, named after their first nodes: those that give the values, and the layers that multiply them.
+            Where one of them is in 16 bits, so are the values.
+    """
+
+    values: tuple[str, ...]
+    kernels: tuple[str, ...]
+
+
+def lower_precision(graph: Graph, dtype: str, full: Collection[str] = ()) -> Graph:
+    """The graph with its layers and what lies between its kernels in `dtype`.
+
+    Args:
+        graph: in float32, after the passes.
+        dtype: `bfloat16` or `float16`.
+        full: kernels that stay in float32, of those that `kernels_of` names; by default none.
+
+    Raises:
+        ValueError: a name in `full` that is no such kernel.
+    """
+    return lowered_with_origins(graph, dtype, full)[0]
+
+
+def lowered_with_origins(graph: Graph, dtype: str, full: Collection[str] = ()) -> tuple[Graph, dict[str, str]]:
+    """The same, and of each new node but the casts the name that it has in `graph`."""
+    if full and (unknown := sorted(set(full).difference(kernels_of(graph)))):
+        raise ValueError(f"`full` must name kernels that may be in 16 bits, but got {unknown[0]!r}")
+    lowering = _Lowering(graph, dtype, full)
+    return lowering.run(), lowering.origins
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, dtype: str, full: Collection[str]) -> None:
+        self._graph, self._dtype, self._full = graph, dtype, frozenset(full)
+        self.origins: dict[str, str] = {}
+        self._rounded = rounded_values(graph)
+        if self._full:
+            together = [stored for stored in stored_together(graph) if not self._full.issuperset(stored.kernels)]
+            self._rounded = {name for stored in together for name in stored.values}
+        self._builder = Builder(graph.name, graph.inputs)
+        self._names = {name: name for name in graph.inputs}
+        for name, array in graph.constants.items():
+            self._names[name] = self._builder.constant(array, name)
+        self._narrow: dict[str, str] = {}  # new name in float32 -> new name in the 16-bit float
+
+    def run(self) -> Graph:
+        for node in self._graph.nodes:
+            name = self._added(node)
+            self.origins[name] = node.name
+            if node.name in self._rounded and self._builder.type(name).dtype == "float32":
+                name = self._rounded_to(name)
+            self._names[node.name] = name
+        outputs = [self._names[name] for name in self._graph.outputs]
+        kept = self._builder.finish(outputs)
+        read = {name for node in kept.nodes for name in node.inputs} | set(outputs)
+        constants = {name: array for name, array in kept.constants.items() if name in read}
+        return Graph(kept.name, kept.inputs, constants, kept.nodes, kept.outputs)
+
+    def _added(self, node: Node) -> str:
+        inputs, attrs = [self._names[name] for name in node.inputs], dict(node.attrs)
+        if is_lowered(self._graph, node) and node.name not in self._full:
+            inputs = [self._rounded_to(name) for name in inputs]
+        elif node.op == "attention" and self._dtype == "bfloat16":
+            inputs[:3] = [self._rounded_to(name) for name in inputs[:3]]  # what is added to the scores stays
+            attrs["weights"] = self._dtype
+        elif _moved(node):
+            kinds = {self._builder.type(name).dtype for name in inputs}
+            if {"float32", self._dtype} <= kinds:  # parts of a concatenation are of one type
+                inputs = [self._rounded_to(n) if self._builder.type(n).dtype == "float32" else n for n in inputs]
+        return self._builder.add(node.op, inputs, node.name, **attrs)
+
+    def _rounded_to(self, name: str) -> str:
+        if self._builder.type(name).dtype != "float32":
+            return name
+        if name not in self._narrow:
+            array = self._builder.array(name)
+            if array is None:
+                self._narrow[name] = self._builder.add("cast", [name], dtype=self._dtype)
+            else:
+                with np.errstate(over="ignore"):
+                    self._narrow[name] = self._builder.constant(array.astype(numpy_dtype(self._dtype)), name)
+        return self._narrow[name]
+
+
+def is_lowered(graph: Graph, node: Node) -> bool:
+    """Whether a node is a layer that multiplies 16-bit floats."""
+    if node.op not in LAYERS or node.type.dtype != "float32":
+        return False
+    if node.op in ("matmul", "batch_matmul"):
+        return True
+    return graph.type(node.inputs[1]).shape[-2] > FEW_CHANNELS
+
+
+def rounded_values(graph: Graph) -> set[str]:
+    """Values in float32 that are stored in 16 bits, in a graph that has been through the passes."""
+    layered = _below_layers(graph)
+    kept = _given_out(graph) | _scores(graph) | _residual_stream(graph)
+    found = set()
+    for nodes, nothing in grouped(graph, locate(graph)):
+        node = nodes[-1]
+        computed = not nothing and (len(nodes) > 1 or not find(node.op).moves)
+        if computed and node.name in layered and node.name not in kept and node.type.dtype == "float32":
+            found.add(node.name)
+    return found
+
+
+def kernels_of(graph: Graph) -> tuple[str, ...]:
+    """Kernels that may be in 16 bits, in order: layers, and those that give a value which may be stored in them.
+
+    They are named after their first nodes, which layers always are.
+    """
+    found = {node.name for node in graph.nodes if is_lowered(graph, node)}
+    found.update(name for stored in stored_together(graph) for name in stored.kernels)
+    return tuple(node.name for node in graph.nodes if node.name in found)
+
+
+def stored_together(graph: Graph) -> list[Stored]:
+    """Values that may be stored in 16 bits, those together that have one type."""
+    rounded, same = rounded_values(graph), moved_together(graph)
+    firsts = {nodes[-1].name: nodes[0].name for nodes, _ in grouped(graph, locate(graph))}
+    values: dict[str, list[str]] = {}
+    kernels: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        if node.name in rounded:
+            values.setdefault(same[node.name], []).append(node.name)
+            kernels.setdefault(same[node.name], []).append(firsts[node.name])
+    for node in graph.nodes:
+        for name in dict.fromkeys(node.inputs) if is_lowered(graph, node) else ():
+            if same.get(name) in values:
+                kernels[same[name]].append(node.name)
+    return [Stored(tuple(found), tuple(dict.fromkeys(kernels[root]))) for root, found in values.items()]
+
+
+def moved_together(graph: Graph) -> dict[str, str]:
+    """Node → the first of those that are made of each other by moving elements, as parts of a concatenation are."""
+    first: dict[str, str] = {}
+    members: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        moved = _moved(node)
+        roots = {first[name] for name in node.inputs if moved and name in first}
+        root = min(roots, key=list(first).index) if len(roots) > 1 else next(iter(roots), node.name)
+        for other in roots - {root}:
+            first.update(dict.fromkeys(members[other], root))
+            members[root] += members.pop(other)
+        first[node.name] = root
+        members.setdefault(root, []).append(node.name)
+    return first
+
+
+def _moved(node: Node) -> bool:
+    """Whether its value is its input's elements, in the same type."""
+    return find(node.op).moves and node.op != "cast"
+
+
+def _below_layers(graph: Graph) -> set[str]:
+    """Values that are computed of layers with weights."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        weighted = node.op not in ("reshape", "transpose") and any(name in graph.constants for name in node.inputs)
+        if found.intersection(node.inputs) or (weighted and find(node.op).kind is Kind.compute):
+            found.add(node.name)
+    return found
+
+
+def _given_out(graph: Graph) -> set[str]:
+    """Outputs of the graph, and what they are made of without being computed with."""
+    found = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if node.name in found and find(node.op).moves:
+            found.update(node.inputs)
+    return found
+
+
+def _residual_stream(graph: Graph) -> set[str]:
+    """Sums of two computed values that a layer normalisation reads, and normalised rows that such a sum takes.
+
+    What a transformer adds to from layer to layer: rounded at each of them, it has most of the noise of all roundings.
+    """
+
+    def source(name: str) -> str:
+        while (node := graph.node(name)) is not None and find(node.op).kind is Kind.view:
+            name = node.inputs[0]
+        return name
+
+    normalised = [node for node in graph.nodes if node.op == "layer_norm"]
+    read = {source(node.inputs[0]) for node in normalised}
+    sums = [
+        node
+        for node in graph.nodes
+        if node.op == "add" and node.name in read and not any(name in graph.constants for name in node.inputs)
+    ]
+    taken = {source(name) for node in sums for name in node.inputs}
+    return {node.name for node in sums} | {node.name for node in normalised if node.name in taken}
+
+
+def _scores(graph: Graph) -> set[str]:
+    """What a softmax reads, in whatever shape."""
+    found: set[str] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "softmax" or (node.name in found and find(node.op).kind is Kind.view):
+            found.add(node.inputs[0])
+    return found

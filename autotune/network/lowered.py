@@ -1,0 +1,165 @@
+"""Checking a network in 16-bit floats: kernel by kernel against the graph in NumPy, and its outputs against float32."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from autotune.graph.copies import executable_graph
+from autotune.graph.evaluate import compute, evaluate
+from autotune.graph.float64 import evaluate_nodes
+from autotune.graph.full_precision import in_float32, narrow_types
+from autotune.graph.importer import import_model
+from autotune.graph.ir import Array, Graph
+from autotune.graph.onnx_nodes import NodeError
+from autotune.graph.partition import partition
+from autotune.network.build import compile_network, make_feeds
+from autotune.network.comparison import Check, Rounding, relative_error
+from autotune.network.load import Network
+from autotune.network.process import RuntimeFailure
+from autotune.network.reference import numpy_outputs, reference_outputs
+from autotune.network.schedules import Schedules
+from autotune.tuning.settings import Settings
+from search_space.dtypes import NARROW
+from search_space.operators import winograd
+from search_space.operators.estimates import STEP
+
+MARGIN = 4
+"""How many times the noise of another runtime and of roundings together ours may be: of few elements it is a matter of
+chance, and what was read wrong is wrong by more."""
+
+
+def check_lowered(network: Network, schedules: Schedules, settings: Settings, seed: int) -> Check:
+    """Holds every stored value against the one that NumPy makes of the values stored before it.
+
+    All values of 16 bits are outputs of the probed network, and the reference goes on from them as they are: so a
+    number that fell to the other side of a tie moves nothing else, and each kernel is compared by itself. One step is
+    allowed for it, and what the algorithm of its kernel is known to round (`winograd.RELATIVE_ERROR`); what a value
+    differs by beyond that is its error. The outputs are compared with the float32 model's, too, which says what
+    rounding costs. Those of a model that has 16-bit floats itself may not be much further from float32 than another
+    runtime is with it, or NumPy node by node.
+    """
+    feeds = make_feeds(network, seed)
+    with tempfile.TemporaryDirectory(prefix="autotune-check-") as place:
+        found, errors = stored_values(network, schedules, settings, feeds, Path(place))
+        reference, exact = _in_float32(network, seed, feeds, settings.threads, Path(place))
+        itself = _as_it_is(network, seed, feeds, settings.threads, Path(place))
+    names = dict(zip(exact, network.graph.outputs, strict=True))
+    floats = [name for name in exact if exact[name].dtype.kind == "f"]
+    rounding = {name: Rounding.between(found[names[name]], exact[name]) for name in floats}
+    note = f"rounding is beside {reference} in float32"
+    if itself is not None and floats:
+        theirs = {name: Rounding.between(itself[1][name], exact[name]) for name in floats}
+        worst = min(theirs.values(), key=lambda cost: cost.decibels)
+        note += f", from which {itself[0]} with the model as it is lies {worst.decibels:.1f} dB off"
+        expected = _expected_noise(network)
+        for name in floats:
+            beyond = max(0.0, rounding[name].noise - MARGIN * (theirs[name].noise + expected))
+            errors[names[name]] = max(errors[names[name]], beyond)
+    return Check("numpy", errors, note, rounding)
+
+
+def _in_float32(
+    network: Network, seed: int, feeds: Mapping[str, Array], threads: int, folder: Path
+) -> tuple[str, dict[str, Array]]:
+    """Who computed the model in float32, and its outputs."""
+    model = in_float32(network.model)
+    wide = {name: array.astype(np.float32) if str(array.dtype) in NARROW else array for name, array in feeds.items()}
+    return reference_outputs(model, import_model(model, seed=seed), wide, threads, folder)
+
+
+def _as_it_is(
+    network: Network, seed: int, feeds: Mapping[str, Array], threads: int, folder: Path
+) -> tuple[str, dict[str, Array]] | None:
+    """Who computed a model that has 16-bit floats in its own types, and its outputs; None of one that has none."""
+    if not narrow_types(network.model):
+        return None
+    plain = import_model(network.model, seed=seed)
+    try:
+        return reference_outputs(network.model, plain, feeds, threads, folder)
+    except RuntimeFailure:  # of bfloat16 ONNX Runtime has hardly an operation
+        pass
+    try:
+        return "ONNX's evaluator", evaluate_nodes(network.model, feeds)
+    except NodeError:
+        return "numpy", numpy_outputs(network.model, plain, feeds)
+
+
+def _expected_noise(network: Network) -> float:
+    """Noise over signal that independent roundings of all stored values add up to, each spread evenly over a step."""
+    steps = [STEP[node.type.dtype] for node in network.graph.nodes if node.op == "cast" and node.type.dtype in NARROW]
+    return math.hypot(*steps) / math.sqrt(12)
+
+
+def stored_values(
+    network: Network, schedules: Schedules, settings: Settings, feeds: Mapping[str, Array], folder: Path
+) -> tuple[dict[str, Array], dict[str, float]]:
+    """Outputs and values of 16 bits as an executable computes them, and the error of each."""
+    graph = network.graph
+    stored = [n.name for n in graph.nodes if n.type.dtype in NARROW and n.op == "cast" and n.name not in graph.outputs]
+    names = [*graph.outputs, *stored]
+    probed = executable_graph(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(names)))
+    executable = compile_network(replace(network, graph=probed, tasks=()), schedules, folder / "network", settings)
+    out = executable(*(feeds[p.name] for p in executable.inputs))
+    found = dict(zip(names, out if isinstance(out, tuple) else (out,), strict=True))
+    values = evaluate(graph, feeds, {name: found[name] for name in stored})
+    rounds = rounding_of_kernels(probed, schedules, settings.target.alignment)
+    allowed = {name: _gathered(graph, name, rounds, set(stored)) for name in names}
+    return found, {name: _error(graph, name, found[name], values, allowed[name]) for name in names}
+
+
+def rounding_of_kernels(graph: Graph, schedules: Schedules, alignment: int) -> dict[str, float]:
+    """Node → share of the largest element that its kernel may be off by; those alone whose algorithm rounds tiles."""
+    found: dict[str, float] = {}
+    for group in partition(graph, alignment=alignment):
+        algorithm = None if group.workload is None else schedules(group.workload).algorithm
+        if algorithm in winograd.DOT:
+            found |= {node.name: winograd.RELATIVE_ERROR[algorithm] for node in group.nodes}
+    return found
+
+
+def _gathered(graph: Graph, name: str, rounds: Mapping[str, float], stored: Collection[str]) -> float:
+    """What the nodes round that a value is computed by, from the values that are stored."""
+    worst, todo, seen = 0.0, [name], {name}
+    while todo:
+        node = graph.node(todo.pop())
+        if node is not None:
+            worst = max(worst, rounds.get(node.name, 0.0))
+            more = {given for given in node.inputs if given not in stored} - seen
+            seen |= more
+            todo += more
+    return worst
+
+
+def _error(graph: Graph, name: str, found: Array, values: Mapping[str, Array], allowed: float) -> float:
+    """How wrong a value is, beyond what a right one may differ by, over its largest element."""
+    node = graph.node(name)
+    if node is None or node.type.dtype not in NARROW:
+        return _beyond(found, values[name], 0.0, allowed)
+    return error_beyond_a_step(found, compute(node, values), node.type.dtype, allowed)
+
+
+def error_beyond_a_step(found: Array, wanted: Array, dtype: str, allowed: float = 0.0) -> float:
+    """Largest difference that is more than a step of `dtype` at that number, over the largest finite element.
+
+    Args:
+        found, wanted: of one shape.
+        dtype: that both are rounded to.
+        allowed: so much more, as a share of the largest finite element, is no error either.
+    """
+    return _beyond(found, wanted, STEP[dtype], allowed)
+
+
+def _beyond(found: Array, wanted: Array, step: float, allowed: float) -> float:
+    """Largest difference beyond `step` of the number and `allowed` of the largest finite one, over the latter."""
+    ours, theirs = found.astype(np.float64), wanted.astype(np.float64)
+    largest = float(np.max(np.abs(theirs), initial=0.0, where=np.isfinite(theirs)))
+    margin = step * np.maximum(np.abs(ours), np.abs(theirs), where=np.isfinite(ours), out=np.abs(theirs))
+    with np.errstate(invalid="ignore"):  # infinities, which `relative_error` compares
+        near = np.abs(ours - theirs) <= margin + allowed * largest
+    return relative_error(np.where(near, theirs, ours), theirs)

@@ -1,0 +1,67 @@
+"""Chart of latency against accuracy of a network in mixed precision, as inline SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from autotune.report.html.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, linear_ticks
+from autotune.report.mixed import Row
+from autotune.units import latency, scale_of
+
+STEP = 10
+"""Decibels between ticks."""
+
+
+def tradeoff_chart(title: str, rows: Sequence[Row]) -> str:
+    """Points over decibels, exact ones at the right edge; estimates of our own are joined by a line.
+
+    Args:
+        title: for screen readers.
+        rows: at least one.
+    """
+    known = [row.decibels for row in rows if row.decibels is not None]
+    low = STEP * (min(known, default=0.0) // STEP)
+    high = STEP * (max(known, default=0.0) // STEP + 2)
+    scale, unit = scale_of(min(row.seconds for row in rows))
+    top = 1.1 * scale * max(row.seconds for row in rows)
+
+    def place(row: Row) -> tuple[float, float]:
+        share = 1.0 if row.decibels is None else (row.decibels - low) / (high - low)
+        return across(share), up(row.seconds * scale)
+
+    def across(share: float) -> float:
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * share, 1)
+
+    def up(value: float) -> float:
+        return round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * value / top, 1)
+
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">',
+        f"<title>{escape(title)}</title>",
+    ]
+    for value in linear_ticks(top):
+        parts.append(f'<path class="grid" d="M{LEFT} {up(value)}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{up(value) + 4}" text-anchor="end">{value:g}</text>')
+    step = STEP * max(1, round((high - low) / STEP / 6))
+    ticks = [low + step * number for number in range(int((high - low - STEP) // step) + 1)]
+    for share, text in [*(((tick - low) / (high - low), f"{tick:g}") for tick in ticks), (1.0, "exact")]:
+        x, bottom = across(share), HEIGHT - BOTTOM
+        parts.append(f'<path class="grid" d="M{x} {TOP}V{bottom}"/>')
+        parts.append(f'<text x="{x}" y="{bottom + 15}" text-anchor="{"end" if share == 1 else "middle"}">{text}</text>')
+    middle = (TOP + HEIGHT - BOTTOM) // 2
+    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) // 2}" y="{HEIGHT - 4}" text-anchor="middle">dB</text>')
+    parts.append(f'<text transform="translate(12 {middle}) rotate(-90)" text-anchor="middle">{unit}</text>')
+    line = "L".join("{} {}".format(*place(row)) for row in rows if not row.timed and row.name != "chosen")
+    if line:
+        parts.append(f'<path class="line s0" d="M{line}"/>')
+    for row in rows:
+        x, y = place(row)
+        kind = 2 if row.narrow is None else 1 if row.name == "chosen" else 0
+        accuracy = "exact" if row.decibels is None else f"{row.decibels:.1f} dB"
+        label = f"{row.name}: {latency(row.seconds)} {'timed' if row.timed else 'estimated'}, {accuracy}"
+        radius = 5 if row.timed else 3.5
+        parts.append(
+            f'<circle class="point s{kind}" cx="{x}" cy="{y}" r="{radius}"><title>{escape(label)}</title></circle>'
+        )
+    return "".join([*parts, "</svg>"])

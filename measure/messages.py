@@ -1,0 +1,87 @@
+"""A child's messages, waited for by coroutines: each within its time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+from measure.child import Child
+
+Message = tuple[dict[str, Any], bytes]
+"""Header and blob of a frame, see `measure.wire`."""
+
+
+class Messages:
+    """What a child says. The loop watches its socket from the first wait on, which costs less than for each message.
+
+    Args:
+        child: the process.
+
+    Attributes:
+        limit: seconds for which the last message was, or is, waited for.
+    """
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it watches
+        self._early: list[Message | None] = []  # that nobody has waited for
+        self._awaited: asyncio.Future[Message | None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.limit = self._prepared = math.inf
+
+    async def next(self, seconds: float, prepared: float = math.inf) -> Message | None:
+        """The next message but `prepared`; None when the child has died.
+
+        Args:
+            seconds: until it comes, or the child says that it is prepared.
+            prepared: from then on.
+
+        Raises:
+            TimeoutError: it did not come.
+        """
+        if self._early:
+            return self._early.pop(0)
+        loop = asyncio.get_running_loop()
+        awaited: asyncio.Future[Message | None] = loop.create_future()
+        self._awaited, self._prepared = awaited, prepared
+        if self._loop is None:
+            self._loop = loop
+            loop.add_reader(self._child.connection.fileno(), self._heard)
+        self._allow(loop, seconds)
+        try:
+            return await awaited
+        finally:
+            self._stop_timer()
+
+    def close(self) -> None:
+        """Does not listen any more; before the child is closed. May be called twice."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._child.connection.fileno())
+            self._loop = None
+
+    def _heard(self) -> None:
+        """Takes the message that is there."""
+        assert self._loop is not None
+        message = self._child.receive()
+        if message is None:
+            self.close()
+        elif message[0]["stage"] == "prepared":
+            self._stop_timer()
+            self._allow(self._loop, self._prepared)
+            return
+        if self._awaited is None or self._awaited.done():
+            self._early.append(message)
+        else:
+            self._awaited.set_result(message)
+
+    def _allow(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        self.limit, self._timer = seconds, loop.call_later(seconds, self._late)
+
+    def _stop_timer(self) -> None:
+        assert self._timer is not None
+        self._timer.cancel()
+
+    def _late(self) -> None:
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_exception(TimeoutError())

@@ -1,0 +1,143 @@
+"""Operations on LLVM values that are there already: casts, arithmetic, comparisons, choices, lanes reduced to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from search_space.ir.expr import BITS, FLOATS, SHIFTS
+from targets.base import BuildError
+from targets.cpu import bfloat16
+from targets.cpu.reductions import horizontal, minmax
+from targets.cpu.rounding import WHOLE
+from targets.cpu.text import Text, Value, float_literal, llvm_type
+from targets.cpu.vector_math import VectorMath
+
+
+class Operations:
+    """Emits operations on scalars and vectors of all types of elements.
+
+    Args:
+        text: the function being written.
+        math: its functions of float32.
+    """
+
+    def __init__(self, text: Text, math: VectorMath) -> None:
+        self.text, self.math = text, math
+
+    def literal(self, value: Any, dtype: str) -> Value:
+        if dtype in FLOATS:
+            return Value(float_literal(float(value), dtype), dtype)
+        return Value(str(value).lower() if dtype == "bool" else str(int(value)), dtype)
+
+    def vector(self, x: Value, lanes: int) -> Value:
+        """`x` in every lane."""
+        return self.text.splat(x, lanes)
+
+    def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
+        lanes = a.lanes or b.lanes
+        return self.vector(a, lanes), self.vector(b, lanes)
+
+    def choose(self, condition: Value, a: Value, b: Value) -> Value:
+        line = f"select {condition.type} {condition.text}, {a.type} {a.text}, {b.type} {b.text}"
+        return self.text.value(line, a.dtype, a.lanes)
+
+    def both(self, a: Value, b: Value) -> Value:
+        a, b = self.same_lanes(a, b)
+        return self.text.value(f"and {a.type} {a.text}, {b.text}", "bool", a.lanes)
+
+    def negate(self, a: Value) -> Value:
+        true = "splat (i1 true)" if a.lanes else "true"
+        return self.text.value(f"xor {a.type} {a.text}, {true}", "bool", a.lanes)
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        if x.dtype == dtype:
+            return x
+        to = llvm_type(dtype, x.lanes)
+        from_float, to_float = x.dtype in FLOATS, dtype in FLOATS
+        if x.dtype == "bfloat16":
+            return self.cast(bfloat16.widened(self.text, x), dtype)
+        if dtype == "bfloat16":
+            return bfloat16.rounded(self.text, self.cast(x, "float32"), self.math.features)
+        if from_float and to_float:
+            name = "fptrunc" if BITS[dtype] < BITS[x.dtype] else "fpext"
+        elif from_float:
+            if dtype == "bool":
+                zero = "zeroinitializer" if x.lanes else float_literal(0.0, x.dtype)
+                return self.text.value(f"fcmp une {x.type} {x.text}, {zero}", "bool", x.lanes)
+            name = "fptoui" if dtype == "uint8" else "fptosi"
+        elif to_float:
+            name = "uitofp" if x.dtype in ("uint8", "bool") else "sitofp"
+        elif dtype == "bool":
+            return self.text.value(f"icmp ne {x.type} {x.text}, {'zeroinitializer' if x.lanes else 0}", "bool", x.lanes)
+        else:
+            narrow = BITS[dtype] < (1 if x.dtype == "bool" else BITS[x.dtype])
+            name = "trunc" if narrow else "zext" if x.dtype in ("uint8", "bool") else "sext"
+            # The same bits: LLVM's integers have no sign, its operations do.
+            if not narrow and x.dtype != "bool" and BITS[dtype] == BITS[x.dtype]:
+                return Value(x.text, dtype, x.lanes)
+        return self.text.value(f"{name} {x.type} {x.text} to {to}", dtype, x.lanes)
+
+    def byte(self, x: Value, added: Value | None, limits: tuple[float, float], dtype: str) -> Value:
+        """A float rounded to a whole number, another one added, within limits (low, high), as a byte.
+
+        Where 1.5 * 2^23 is added to a float of less than 2^22 it is rounded to a whole number, halves to even, and the
+        sum's lowest byte is that number's. What is larger stays beyond the limits.
+        """
+        x = self.math.op("fadd", x, WHOLE)
+        if added is not None:  # whole numbers as large are added exactly
+            x, added = self.same_lanes(x, self.cast(added, "float32"))
+            x = self.math.op("fadd", x, added)
+        for op, limit in zip(("max", "min"), limits, strict=True):
+            x = self.minmax(op, x, self.math.number(WHOLE + limit, x))
+        bits = self.text.value(f"bitcast {x.type} {x.text} to {llvm_type('int32', x.lanes)}", "int32", x.lanes)
+        return self.cast(bits, dtype)
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        lanes = a.lanes or b.lanes or c.lanes
+        return self.math.intrinsic("fma", self.vector(a, lanes), self.vector(b, lanes), self.vector(c, lanes))
+
+    def combine(self, op: str, a: Value, b: Value, dtype: str) -> Value:
+        """A binary operation on values of one type; `dtype` decides signedness.
+
+        bfloat16 is computed in float32 and rounded.
+        """
+        if a.dtype == "bfloat16":
+            wide = self.combine(op, self.cast(a, "float32"), self.cast(b, "float32"), "float32")
+            return self.cast(wide, "bfloat16") if wide.dtype == "float32" else wide
+        floating = dtype in FLOATS
+        if op in ("lt", "le", "eq", "ne"):
+            unsigned = dtype in ("uint8", "bool")
+            code = {"lt": "ult" if unsigned else "slt", "le": "ule" if unsigned else "sle", "eq": "eq", "ne": "ne"}[op]
+            if floating:
+                # What is not a number differs from everything, itself included, and is neither less nor greater.
+                code = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une"}[op]
+            return self.text.value(
+                f"{'fcmp' if floating else 'icmp'} {code} {a.type} {a.text}, {b.text}", "bool", a.lanes
+            )
+        if op in ("min", "max"):
+            return self.minmax(op, a, b)
+        names = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+        if not floating:
+            names = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
+            names |= {"floordiv": "udiv", "mod": "urem"} if dtype == "uint8" else {}
+            if op in SHIFTS:
+                names |= {"shl": "shl", "shr": "ashr"}
+                b = self._amount(b)
+        if op not in names:
+            raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
+        return self.text.value(f"{names[op]} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
+
+    def _amount(self, b: Value) -> Value:
+        """The amount of a shift, modulo 32: beyond that LLVM's shifts are not defined."""
+        if b.text.lstrip("-").isdigit():
+            return Value(str(int(b.text) & 31), b.dtype)
+        return self.text.value(f"and {b.type} {b.text}, {'splat (i32 31)' if b.lanes else 31}", b.dtype, b.lanes)
+
+    def minmax(self, op: str, a: Value, b: Value) -> Value:
+        return minmax(self.text, op, a, b)
+
+    def horizontal(self, reducer: str, x: Value) -> Value:
+        """All lanes reduced to one scalar; 16-bit floats in float32."""
+        if x.dtype in ("float16", "bfloat16"):
+            return self.cast(self.horizontal(reducer, self.cast(x, "float32")), x.dtype)
+        return horizontal(self.math, reducer, x)
