@@ -50,6 +50,14 @@ CONSTANT: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3, 4, 7)),
     "ScatterND": (1,),
     "ScatterElements": (1,),
+    "AffineGrid": (1,),
+    "CastLike": (1,),
+    "CausalConvWithState": (1,),
+    "CenterCropPad": (1,),
+    "ConstantOfShape": (0,),
+    "Loop": (0, 1),
+    "Range": (0, 1, 2),
+    "If": (0,),
     **{f"Reduce{name}": (1,) for name in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2")},
     **{f"Reduce{name}": (1,) for name in ("SumSquare", "LogSum", "LogSumExp")},
 }
@@ -117,7 +125,7 @@ class Case:
             fixed = {given[i] for i in places if i < len(given)}
         else:
             fixed = {names[i] for i in places if i < len(names)}
-        fixed -= {"", *names[:1]}
+        fixed -= {"", *(names[:1] if self.op not in FOLDED else [])}
         for name in sorted(fixed):
             model.graph.initializer.append(numpy_helper.from_array(self.inputs[name], name))
         kept = [value for value in model.graph.input if value.name not in fixed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.graph.errors import ModelError
 from autotune.graph.importer import (
     activations,
+    control_flow,
     einsum,
     elementwise,
     layers,
@@ -26,6 +27,7 @@ __all__ = [
     "HANDLERS",
     "ModelError",
     "activations",
+    "control_flow",
     "einsum",
     "elementwise",
     "import_model",
