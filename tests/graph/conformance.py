@@ -47,11 +47,18 @@ CONSTANT: dict[str, tuple[int, ...]] = {
     "DFT": (1, 2),
     "STFT": (1, 2, 3),
     "Col2Im": (1, 2),
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), (0,)),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3, 4, 7)),
     "ScatterND": (1,),
     "ScatterElements": (1,),
     "AffineGrid": (1,),
     "CastLike": (1,),
+    "Compress": (1,),
+    "OneHot": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Scatter": (1,),
     "CausalConvWithState": (1,),
     "CenterCropPad": (1,),
     "ConstantOfShape": (0,),
@@ -125,7 +132,7 @@ class Case:
             fixed = {given[i] for i in places if i < len(given)}
         else:
             fixed = {names[i] for i in places if i < len(names)}
-        fixed -= {"", *(names[:1] if self.op not in FOLDED else [])}
+        fixed.discard("")
         for name in sorted(fixed):
             model.graph.initializer.append(numpy_helper.from_array(self.inputs[name], name))
         kept = [value for value in model.graph.input if value.name not in fixed]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from autotune.graph.errors import ModelError
 from autotune.graph.importer import (
     activations,
+    choosing,
+    trigonometry,
     control_flow,
     einsum,
     elementwise,
@@ -27,6 +29,8 @@ __all__ = [
     "HANDLERS",
     "ModelError",
     "activations",
+    "choosing",
+    "trigonometry",
     "control_flow",
     "einsum",
     "elementwise",

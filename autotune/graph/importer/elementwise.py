@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.importer.registry import Call, Result, imports
 from search_space.ir.expr import FLOATS
 
 _SAME = {
@@ -48,12 +49,12 @@ def folded(call: Call) -> str:
 
 
 @imports("Identity", "Dropout")
-def identity(call: Call) -> str:
-    """Nothing; a mask, where one is asked for, must not be read."""
+def identity(call: Call) -> Sequence[Result]:
+    """Nothing; the mask, where one is asked for, keeps everything."""
     if call.op == "Dropout" and call.has(2):
         training = bool(call.known(2, "training_mode").reshape(-1)[0])
         call.require(not training, "must not be in training mode", "training_mode=1")
-    return call.value(0)
+    return [call.value(0), np.ones(call.type(0).shape, bool)][: len(call.outputs)]
 
 
 @imports("Clip")

@@ -66,7 +66,7 @@ def scatter_nd(call: Call) -> str:
     return _scattered(call, _rows(call, shape[:depth]), math.prod(shape[:depth]), bool(shape[depth:]))
 
 
-@imports("ScatterElements")
+@imports("ScatterElements", "Scatter")
 def scatter_elements(call: Call) -> str:
     """out[indices[i, j], j] = updates[i, j] for axis 0, at constant or computed indices."""
     shape = call.type(0).shape
