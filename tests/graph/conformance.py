@@ -54,6 +54,8 @@ CONSTANT: dict[str, tuple[int, ...]] = {
     "ScatterElements": (1,),
     "AffineGrid": (1,),
     "CastLike": (1,),
+    "ConvInteger": (1, 3),
+    "QLinearConv": (3, 5),
     "Compress": (1,),
     "OneHot": (1,),
     "TopK": (1,),

@@ -62,7 +62,7 @@ def one_hot(call: Call) -> str:
     places = call.add("reshape", [places], shape=(*shape[:axis], 1, *shape[axis:]))
     hit = call.add("equal", [places, call.constant(along(axis, len(shape) + 1, np.arange(depth, dtype=np.int32)))])
     off, on = (taken(call, call.value(2), np.array([place]), 0) for place in (0, 1))
-    return call.add("where", [hit, on, off])
+    return call.cast(call.add("where", [hit, on, off]), call.type(2).dtype)
 
 
 @imports("Hardmax")

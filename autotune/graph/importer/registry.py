@@ -135,8 +135,9 @@ class Call:
 
     def scalar(self, value: float, like: str) -> str:
         """A constant of one element, of the dtype that operations compute in on `like`."""
-        dtype = self.context.builder.type(like).dtype
-        return self.constant(np.asarray(value, "float32" if dtype in NARROW else dtype).reshape(1))
+        kind = self.context.builder.type(like)
+        number = np.asarray(value, "float32" if kind.dtype in NARROW else kind.dtype)
+        return self.constant(number.reshape(1 if kind.shape else ()))
 
     def shape(self, value: str) -> tuple[int, ...]:
         """Shape of a value of the graph."""

@@ -82,7 +82,11 @@ def ceil(call: Call) -> str:
 @imports("Round")
 def round_half_even(call: Call) -> str:
     """The nearest whole number, the even one of two."""
-    x = call.value(0)
+    return rounded_half_even(call, call.value(0))
+
+
+def rounded_half_even(call: Call, x: str) -> str:
+    """The same of a value of the graph."""
     up = call.add("floor", [with_number(call, "add", x, 0.5)])
     half = with_number(call, "multiply", up, 0.5)
     odd = call.add("less", [call.add("floor", [half]), half])
