@@ -54,6 +54,7 @@ CONSTANT: dict[str, tuple[int, ...]] = {
     "ScatterElements": (1,),
     "AffineGrid": (1,),
     "CastLike": (1,),
+    "MaxUnpool": (2,),
     "ConvInteger": (1, 3),
     "QLinearConv": (3, 5),
     "Compress": (1,),

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.graph.importer.registry import Call, channels_first, channels_last, imports
+from autotune.graph.importer import windows as by_slices
+from autotune.graph.importer.registry import Call, Result, channels_first, channels_last, imports
 from autotune.graph.ir import Array
 from search_space.operators.windows import padding_of
 
@@ -118,17 +119,24 @@ def batch_normalization(call: Call) -> str:
 
 
 @imports("MaxPool", "AveragePool")
-def pool(call: Call) -> str:
-    """Over any number of axes: over the last two, then over each before them, as maxima and means of windows allow."""
+def pool(call: Call) -> str | Sequence[Result]:
+    """Over any number of axes: over the last two, then over each before them, as maxima and means of windows allow.
+
+    With holes, and where the places of maxima are asked for, each element of a window is a slice.
+    """
     shape = call.type(0).shape
     rank = len(shape) - 2
     call.require(rank > 0, "must slide over at least one axis", f"input shape={shape}")
-    call.require(len([o for o in call.outputs if o]) == 1, "must have one output", f"{len(call.outputs)}")
-    kernel, stride = call.ints("kernel_shape") or (), _per_axis(call, "strides", rank)
-    dilation = _per_axis(call, "dilations", rank)
-    call.require(set(dilation) == {1}, "must have dilation 1", f"dilations={dilation}")
-    pads = _pads(call, shape[2:], kernel, stride, dilation)
-    explicit = _pads(call, shape[2:], kernel, stride, dilation, ceil=False)
+    windows = windows_of(call)
+    kernel, stride = windows.kernel, windows.stride
+    if len([o for o in call.outputs if o]) > 1:
+        columns_first = bool(call.attrs.get("storage_order", 0))
+        return by_slices.maxima_with_places(call, call.value(0), windows, columns_first)
+    if set(windows.dilation) != {1}:
+        if call.op == "MaxPool":
+            return by_slices.maxima(call, call.value(0), windows)
+        return by_slices.means(call, call.value(0), windows, bool(call.attrs.get("count_include_pad", 0)))
+    pads, explicit = (windows.before, windows.after), (windows.before, windows.explicit)
     out = channels_last(call, call.value(0))
     for first in (max(rank - 2, 0), *reversed(range(rank - 2))):
         mine = slice(first, first + 2 if first == rank - 2 else first + 1)
@@ -136,6 +144,23 @@ def pool(call: Call) -> str:
         if any(n != 1 for n in (*kernel[mine], *stride[mine])) or any(map(any, sides[0])):
             out = _pooled_axes(call, out, mine, kernel[mine], stride[mine], sides[0], sides[1])
     return channels_first(call, out)
+
+
+def windows_of(call: Call) -> by_slices.Windows:
+    """The windows of a pool over its first input."""
+    spatial = call.type(0).shape[2:]
+    rank = len(spatial)
+    kernel, stride = call.ints("kernel_shape") or (), _per_axis(call, "strides", rank)
+    dilation = _per_axis(call, "dilations", rank)
+    before, after = _pads(call, spatial, kernel, stride, dilation)
+    _, explicit = _pads(call, spatial, kernel, stride, dilation, ceil=False)
+    return by_slices.Windows(kernel, stride, dilation, before, after, explicit)
+
+
+@imports("LpPool")
+def power_pool(call: Call) -> str:
+    """The root of the sum of powers of each window."""
+    return by_slices.powers(call, call.value(0), windows_of(call), int(call.attrs.get("p", 2)))
 
 
 Sides = tuple[tuple[int, ...], tuple[int, ...]]
