@@ -22,7 +22,6 @@ _SAME = {
     "Floor": "floor",
     "Neg": "negative",
     "Sub": "subtract",
-    "Div": "divide",
     "Equal": "equal",
     "Less": "less",
     "LessOrEqual": "less_equal",
