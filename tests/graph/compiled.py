@@ -1,9 +1,15 @@
-"""Node tests of ONNX through kernels: the networks of many tests, side by side in one executable, with no trial."""
+"""Node tests of ONNX through kernels: the networks of many tests, side by side in one executable, with no trial.
+
+`python -m tests.graph.compiled [PATTERN]` runs all that apply, or those whose names match, and counts.
+"""
 
 from __future__ import annotations
 
+import re
+import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +23,8 @@ from autotune.network.load import load_network
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
 from targets.base import BuildError
-from tests.graph.conformance import Case
+from tests.autotune.fakes import settings_with
+from tests.graph.conformance import Case, cases, outside, passing
 
 TOGETHER = 40
 """Tests of one executable: it costs a linker and a process for each core that chooses schedules."""
@@ -70,7 +77,7 @@ def _run(
     whole = side_by_side(graphs)
     compiler = Compiler(whole, schedules, settings.target.name, settings.threads)
     schedules.prepare(compiler.workloads)
-    feeds = [inputs[name] for case, graph in zip(cases, graphs, strict=True) for inputs in (case.inputs,) for name in graph.inputs]
+    feeds = [case.inputs[name] for case, graph in zip(cases, graphs, strict=True) for name in graph.inputs]
     with tempfile.TemporaryDirectory(prefix="autotune-conformance-") as folder:
         compiler.write(Path(folder))
         outputs = load(folder, settings.threads).infer([np.ascontiguousarray(array) for array in feeds])
@@ -96,3 +103,23 @@ def side_by_side(graphs: Sequence[Graph]) -> Graph:
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {(str(error).strip() or '-').splitlines()[0]}"
+
+
+def main(pattern: str = "") -> None:
+    """Prints how many tests pass through kernels, which do not and why, and why others are left out."""
+    chosen = [case for case in passing() if re.search(pattern, case.name)]
+    settings = settings_with()
+    failed = failing(chosen, Schedules({}, settings), settings)
+    for name, why in failed.items():
+        print(f"{name}: {why}")
+    good = [case for case in chosen if case.name not in failed]
+    folded = sum(case.folded for case in good)
+    print(f"{len(good)} of ONNX's {len(cases())} node tests pass through kernels, {folded} of them copies of a constant")
+    reasons = Counter(outside(case) for case in cases().values() if re.search(pattern, case.name))
+    for reason, count in reasons.most_common():
+        if reason is not None:
+            print(f"{count:5d} left out: {reason}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
