@@ -181,10 +181,3 @@ def unit_length(call: Call) -> str:
     norm = norm if p == 1 else call.add("sqrt", [norm])
     none = call.add("equal", [norm, call.scalar(0, norm)])
     return call.add("where", [none, call.scalar(0, norm), call.add("divide", [value, norm])])
-
-
-@imports("NonZero", "Unique", "NonMaxSuppression")
-def unknown_shape(call: Call) -> str:
-    """Refused where elements are computed: they say what shape the result has."""
-    call.require(False, "must read constants, as what they are says which shape its result has", call.inputs[0])
-    raise AssertionError

@@ -14,6 +14,8 @@ from autotune.graph.ir import Builder, Graph, TensorType
 from search_space.dtypes import BITS
 
 OPSETS = range(6, 29)
+SHAPELESS = ("NonMaxSuppression", "NonZero", "Unique")
+"""Operators of which shapes are known where elements are."""
 
 
 def import_model(model: onnx.ModelProto, seed: int = 0) -> Graph:
@@ -57,6 +59,11 @@ def _with_functions_expanded(model: onnx.ModelProto, opset: int) -> onnx.ModelPr
         model = inliner.inline_local_functions(model)
     missing = _unsupported(model.graph, opset)
     if missing:
+        if missing[0].op_type in SHAPELESS:
+            raise ModelError(
+                f"{missing[0].op_type} node {missing[0].name or missing[0].output[0]!r} must read constants, as its "
+                f"elements say which shape the result has, but got {missing[0].input[0]}"
+            )
         first, shown = missing[0], ", ".join(dict.fromkeys(node.op_type for node in missing))
         raise ModelError(
             f"operators of a model must be supported, but got {first.op_type} in node "
