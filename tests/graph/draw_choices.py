@@ -35,15 +35,15 @@ def largest(d: Draw, op: str) -> None:
 @draws("OneHot")
 def one_hot(d: Draw, op: str) -> None:
     shape, depth = d.shape(1, 3), d.number(1, 6)
-    indices = d.given(shape, -depth, depth - 1, d.pick("int32", "int64"))
-    names = [indices, d.known([depth], np.int64), d.given((2,))]
+    indices = d.given(shape, -depth, depth - 1, "int64")
+    names = [indices, d.known(depth, np.int64), d.given((2,))]
     d.node(op, names, **d.some(axis=d.number(-len(shape) - 1, len(shape))))
 
 
 @draws("Hardmax")
 def hardmax(d: Draw, op: str) -> None:
     d.at(11, 13)
-    shape = d.shape()
+    shape = d.shape(2)
     d.node(op, [d.given(shape)], **d.some(axis=d.number(-len(shape), len(shape) - 1)))
 
 
@@ -135,15 +135,15 @@ def unpooled(d: Draw, op: str) -> None:
 
 @draws("GridSample")
 def grid_sample(d: Draw, op: str) -> None:
-    d.opset = 16
+    d.at(16, 20, 20)
     image = (d.number(1, 2), d.number(1, 3), d.number(2, 5), d.number(2, 5))
     grid = d.given((image[0], d.number(1, 4), d.number(1, 4), 2), -1.4, 1.4)
     attributes = d.some(
-        mode=d.pick("bilinear", "bicubic"),
         padding_mode=d.pick("zeros", "border", "reflection"),
         align_corners=d.number(0, 1),
     )
-    d.node(op, [d.given(image), grid], **attributes)
+    mode = d.pick("bilinear", "bicubic") if d.opset < 20 else d.pick("linear", "cubic")
+    d.node(op, [d.given(image), grid], mode=mode, **attributes)
 
 
 @draws("RoiAlign")

@@ -34,7 +34,7 @@ def _scale(d: Draw, count: int = 0) -> str:
 
 @draws("QuantizeLinear", "DequantizeLinear")
 def bytes_and_floats(d: Draw, op: str) -> None:
-    d.opset = 13
+    d.opset = 19
     shape, dtype = d.shape(), d.pick("uint8", "int8")
     axis = d.number(0, len(shape) - 1)
     count = shape[axis] if d.chance() else 0
