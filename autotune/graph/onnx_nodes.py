@@ -133,7 +133,7 @@ def _log_softmax(attrs: Attributes, opset: int, x: Array) -> Array:
 
 
 def _hardmax(attrs: Attributes, opset: int, x: Array) -> Array:
-    """1 at the first of the largest; before operator set 13, which ONNX's evaluator does not tell apart, of many axes."""
+    """1 at the first of the largest; before operator set 13 of all axes from one on, as in `_log_softmax`."""
     axis = int(attrs.get("axis", 1 if opset < 13 else -1)) % x.ndim
     rows = x.reshape(math.prod(x.shape[:axis]), -1) if opset < 13 else np.moveaxis(x, axis, -1)
     out = (np.arange(rows.shape[-1]) == rows.argmax(-1)[..., None]).astype(x.dtype)

@@ -49,9 +49,7 @@ def failing(cases: Sequence[Case], schedules: Schedules, settings: Settings) -> 
     return failed
 
 
-def _failing_together(
-    cases: Sequence[tuple[Case, Graph]], schedules: Schedules, settings: Settings
-) -> dict[str, str]:
+def _failing_together(cases: Sequence[tuple[Case, Graph]], schedules: Schedules, settings: Settings) -> dict[str, str]:
     """The same of one executable; of several where kernels of some cannot be made, until it is known whose."""
     try:
         found = _run([graph for _, graph in cases], [case for case, _ in cases], schedules, settings)
@@ -70,9 +68,7 @@ def _failing_together(
     return failed
 
 
-def _run(
-    graphs: Sequence[Graph], cases: Sequence[Case], schedules: Schedules, settings: Settings
-) -> list[list[Array]]:
+def _run(graphs: Sequence[Graph], cases: Sequence[Case], schedules: Schedules, settings: Settings) -> list[list[Array]]:
     """Outputs of each case, in the order of its model."""
     whole = side_by_side(graphs)
     compiler = Compiler(whole, schedules, settings.target.name, settings.threads)
@@ -114,7 +110,9 @@ def main(pattern: str = "") -> None:
         print(f"{name}: {why}")
     good = [case for case in chosen if case.name not in failed]
     folded = sum(case.folded for case in good)
-    print(f"{len(good)} of ONNX's {len(cases())} node tests pass through kernels, {folded} of them copies of a constant")
+    print(
+        f"{len(good)} of ONNX's {len(cases())} node tests pass through kernels, {folded} of them copies of a constant"
+    )
     reasons = Counter(outside(case) for case in cases().values() if re.search(pattern, case.name))
     for reason, count in reasons.most_common():
         if reason is not None:

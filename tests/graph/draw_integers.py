@@ -56,8 +56,9 @@ def integer_product(d: Draw, op: str) -> None:
 @draws("QLinearMatMul")
 def quantised_product(d: Draw, op: str) -> None:
     m, k, n = (d.number(1, 6) for _ in range(3))
-    left, right = d.given((m, k), 0, 255, "uint8"), d.given((k, n), 0, 255, "uint8")
-    d.node(op, [n for each in (left, right) for n in (each, _scale(d), _byte(d, "uint8"))] + [d.known(5.0, np.float32), _byte(d, "uint8")])
+    shapes = ((m, k), (k, n))
+    given = [name for s in shapes for name in (d.given(s, 0, 255, "uint8"), _scale(d), _byte(d, "uint8"))]
+    d.node(op, [*given, d.known(5.0, np.float32), _byte(d, "uint8")])
 
 
 def _image(d: Draw) -> tuple[str, str, int, dict[str, list[int]]]:

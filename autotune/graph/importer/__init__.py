@@ -6,7 +6,6 @@ from autotune.graph.errors import ModelError
 from autotune.graph.importer import (
     activations,
     choosing,
-    trigonometry,
     control_flow,
     einsum,
     elementwise,
@@ -23,6 +22,7 @@ from autotune.graph.importer import (
     shapes,
     spatial,
     spectral,
+    trigonometry,
 )
 from autotune.graph.importer.model import import_model, import_with_types
 from autotune.graph.importer.registry import HANDLERS

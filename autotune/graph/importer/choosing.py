@@ -1,4 +1,4 @@
-"""Operators that choose by order, by place or by a mask: the largest, triangles, one-hot vectors, sequences reversed."""
+"""Operators that choose by order, by place or by a mask: the largest, triangles, one-hot vectors."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.layers import convolution, product, window_of
 from autotune.graph.importer.reductions import reduced
 from autotune.graph.importer.registry import Call, imports
-from autotune.graph.importer.selection import rounded_half_even, repeated
+from autotune.graph.importer.selection import repeated, rounded_half_even
 from autotune.graph.ir import Array
 
 _BYTES = {"uint8": (0, 255), "int8": (-128, 127)}
@@ -85,7 +85,9 @@ def _column(call: Call, zero: str, rank: int, axis: int) -> str:
     shape = call.shape(zero)
     if math.prod(shape) == 1:
         return call.reshaped(zero, (1,))
-    return call.reshaped(zero, tuple(math.prod(shape) if a == axis else 1 for a in range(rank))) if len(shape) < 2 else zero
+    if len(shape) > 1:
+        return zero
+    return call.reshaped(zero, tuple(shape[0] if a == axis else 1 for a in range(rank)))
 
 
 def _products(call: Call, left: str, right: str, zeros: tuple[str | None, str | None]) -> str:

@@ -143,7 +143,7 @@ def region_align(call: Call) -> str:
     call.require(samples > 0, "must state how many samples a cell has", f"sampling_ratio={samples}")
     newer = call.context.opset >= 16
     offset = 0.5 if _text(call, "coordinate_transformation_mode", "half_pixel") == "half_pixel" and newer else 0.0
-    (n, c, *spatial), regions = call.type(0).shape, call.type(1).shape[0]
+    (_, c, *spatial), regions = call.type(0).shape, call.type(1).shape[0]
     counts = [int(call.attrs.get(name, 1)) for name in ("output_height", "output_width")]
     corners = with_number(call, "multiply", call.value(1), float(call.attrs.get("spatial_scale", 1.0)))
     corners = with_number(call, "subtract", corners, offset) if offset else corners

@@ -1,4 +1,4 @@
-"""Pools of which each element of a window is a slice: with holes, with the places of the largest, of powers; unpooling."""
+"""Pools of which each element of a window is a slice: with holes, with the places of the largest, of powers."""
 
 from __future__ import annotations
 
