@@ -95,7 +95,7 @@ def eye(call: Call) -> Sequence[Result]:
     shape = call.type(0).shape
     given = call.attrs.get("dtype")
     dtype = call.type(0).dtype if given is None else str(onnx.helper.tensor_dtype_to_np_dtype(int(given)))
-    return [np.eye(*shape, k=int(call.attrs.get("k", 0)), dtype=numpy_dtype(dtype))]
+    return [np.eye(shape[0], shape[1], k=int(call.attrs.get("k", 0)), dtype=numpy_dtype(dtype))]
 
 
 @imports("IsInf")

@@ -77,7 +77,7 @@ def scan(call: Call) -> list[Result]:
 def _part(call: Call, sequence: Result, place: int, axis: int) -> Result:
     """An element of a sequence."""
     if not isinstance(sequence, str):
-        return np.take(sequence, place, axis)
+        return np.asarray(np.take(sequence, place, axis))
     return taken(call, sequence, np.array(place), axis)
 
 

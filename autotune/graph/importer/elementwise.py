@@ -53,7 +53,8 @@ def identity(call: Call) -> Sequence[Result]:
     if call.op == "Dropout" and call.has(2):
         training = bool(call.known(2, "training_mode").reshape(-1)[0])
         call.require(not training, "must not be in training mode", "training_mode=1")
-    return [call.value(0), np.ones(call.type(0).shape, bool)][: len(call.outputs)]
+    results: list[Result] = [call.value(0), np.ones(call.type(0).shape, bool)]
+    return results[: len(call.outputs)]
 
 
 @imports("Clip")

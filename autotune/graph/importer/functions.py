@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, defs, helper
@@ -15,7 +16,7 @@ Attributes = Mapping[str, AttributeProto]
 
 
 @cache
-def _schema(op: str, domain: str, opset: int) -> defs.OpSchema | None:
+def _schema(op: str, domain: str, opset: int) -> Any:  # of which the annotations of onnx leave out the functions
     try:
         return defs.get_schema(op, opset, domain)
     except defs.SchemaError:
@@ -25,7 +26,7 @@ def _schema(op: str, domain: str, opset: int) -> defs.OpSchema | None:
 def has_body(node: NodeProto, opset: int) -> bool:
     """Whether ONNX defines the operator of a node by others."""
     schema = _schema(node.op_type, node.domain, opset)
-    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def body_of(node: NodeProto, opset: int, types: Sequence[TensorType | None]) -> FunctionProto | None:
@@ -48,7 +49,8 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TensorType | None]) -> 
         text = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), given)
     else:
         return None
-    function = FunctionProto.FromString(text)
+    function = FunctionProto()
+    function.ParseFromString(text)
     attributes = {name: each.default_value for name, each in schema.attributes.items() if each.default_value.name}
     attributes |= {item.name: item for item in node.attribute}
     for inner in function.node:

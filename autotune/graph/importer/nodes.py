@@ -56,7 +56,7 @@ def import_node(context: Context, node: onnx.NodeProto) -> None:
         except NodeError as error:
             _LOG.debug("not folded: %s", error)
             context.failed.update(dict.fromkeys(node.output, str(error)))
-    if handler is None and has_body(node, context.opset) and _all_known(context, node):
+    if handler is None and node.domain in DEFAULT and has_body(node, context.opset) and _all_known(context, node):
         _import_body(call, node)
         return
     if handler is None:  # what it gives stays unknown, and is an error where it is read
@@ -68,7 +68,7 @@ def import_node(context: Context, node: onnx.NodeProto) -> None:
         found = handler(call)
     except GraphError as error:
         raise ModelError(f"{call.op} node {call.title!r} cannot be imported: {error}") from None
-    results = [found] if isinstance(found, str) else list(found)
+    results: list[Result] = [found] if isinstance(found, str) else list(found)
     for name, result in zip(node.output, _rounded(call, results), strict=False):
         if name:
             context.bind(name, result)

@@ -83,8 +83,8 @@ def means(call: Call, value: str, windows: Windows, counted: bool) -> str:
     extent, share = call.shape(value)[2:], np.ones((), np.float32)
     for axis, n in enumerate(extent):
         least, most = (-windows.before[axis], n + windows.explicit[axis]) if counted else (0, n)
-        columns = [windows.places(extent, axis, step) for step in range(windows.kernel[axis])]
-        share = share[..., None] * sum((least <= c) & (c < most) for c in columns).astype(np.float32)
+        columns = np.stack([windows.places(extent, axis, step) for step in range(windows.kernel[axis])])
+        share = share[..., None] * ((least <= columns) & (columns < most)).sum(0).astype(np.float32)
     return call.add("multiply", [sums(call, value, windows), call.constant((1 / share).astype(np.float32))])
 
 
