@@ -25,7 +25,12 @@ def in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of a model in which all that is of a 16-bit float is float32: the same numbers, without any rounding."""
     out = onnx.ModelProto()
     out.CopyFrom(model)
-    graph = out.graph
+    _widen_graph(out.graph)
+    return out
+
+
+def _widen_graph(graph: onnx.GraphProto) -> None:
+    """In place, with the graphs within its nodes."""
     for tensor in graph.initializer:
         _widen(tensor)
     for value in (*graph.input, *graph.output, *graph.value_info):
@@ -37,7 +42,8 @@ def in_float32(model: onnx.ModelProto) -> onnx.ModelProto:
                 _widen(item.t)
             if node.op_type == "Cast" and item.name == "to" and item.i in NARROW_TYPES:
                 item.i = TensorProto.FLOAT
-    return out
+            if item.type == onnx.AttributeProto.GRAPH:
+                _widen_graph(item.g)
 
 
 def _widen(tensor: onnx.TensorProto) -> None:

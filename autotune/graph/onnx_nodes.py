@@ -6,6 +6,7 @@ and with graphs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -75,6 +76,10 @@ def _rounded(found: Mapping[str, Array], dtype: np.dtype[Any]) -> dict[str, Arra
 
 def _misread(node: onnx.NodeProto) -> str:
     """What ONNX's evaluator does with a node that is not what runtimes do; "" where it does the same."""
+    if any(item.type == onnx.AttributeProto.GRAPH for item in node.attribute):
+        return "does not see the values around a graph within a node"
+    if node.op_type == "GridSample" and {item.s for item in node.attribute} >= {b"cubic", b"border"}:
+        return "brings places to the border before it weighs what is around them"
     if node.op_type == "Resize" and any(item.s == b"align_corners" for item in node.attribute):
         return "aligns other corners than runtimes do"
     if node.op_type in ("LSTM", "GRU", "RNN"):
@@ -125,6 +130,14 @@ def _log_softmax(attrs: Attributes, opset: int, x: Array) -> Array:
     axes = tuple(range(axis, x.ndim)) if opset < 13 else axis
     below = x - x.max(axes, keepdims=True)
     return np.asarray(below - np.log(np.exp(below).sum(axes, keepdims=True)))
+
+
+def _hardmax(attrs: Attributes, opset: int, x: Array) -> Array:
+    """1 at the first of the largest; before operator set 13 of all axes from one on, as in `_log_softmax`."""
+    axis = int(attrs.get("axis", 1 if opset < 13 else -1)) % x.ndim
+    rows = x.reshape(math.prod(x.shape[:axis]), -1) if opset < 13 else np.moveaxis(x, axis, -1)
+    out = (np.arange(rows.shape[-1]) == rows.argmax(-1)[..., None]).astype(x.dtype)
+    return out.reshape(x.shape) if opset < 13 else np.moveaxis(out, -1, axis)
 
 
 def _softmax(attrs: Attributes, opset: int, x: Array) -> Array:
@@ -185,6 +198,7 @@ OWN: dict[str, Callable[..., Array]] = {
     "CumSum": _cum_sum,
     "GatherElements": _gather_elements,
     "GlobalMaxPool": onnx_windows.global_max_pool,
+    "Hardmax": _hardmax,
     "LRN": onnx_windows.local_response_normalization,
     "LogSoftmax": _log_softmax,
     "MaxPool": onnx_windows.max_pool,

@@ -116,16 +116,45 @@ class Operations:
             )
         if op in ("min", "max"):
             return self.minmax(op, a, b)
+        if op in ("floordiv", "mod") and not floating:
+            return self._divided(op, a, b, dtype)
         names = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
         if not floating:
             names = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or"}
-            names |= {"floordiv": "udiv", "mod": "urem"} if dtype == "uint8" else {}
             if op in SHIFTS:
                 names |= {"shl": "shl", "shr": "ashr"}
                 b = self._amount(b)
         if op not in names:
             raise BuildError(f"`{op}` must be used on index expressions or floats, but got dtype={dtype}")
         return self.text.value(f"{names[op]} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
+
+    def _divided(self, op: str, a: Value, b: Value, dtype: str) -> Value:
+        """A quotient rounded down, or what is left; by 0 both are 0, as in NumPy, and nothing traps."""
+        kind = a.type
+
+        def compare(code: str, x: Value, y: str) -> Value:
+            return self.text.value(f"icmp {code} {kind} {x.text}, {y}", "bool", a.lanes)
+
+        def number(value: int) -> Value:
+            return Value(f"splat ({llvm_type(dtype, 0)} {value})" if a.lanes else str(value), dtype, a.lanes)
+
+        zero = compare("eq", b, number(0).text)
+        if dtype == "uint8":
+            by = self.choose(zero, number(1), b)
+            name = "udiv" if op == "floordiv" else "urem"
+            return self.choose(zero, number(0), self.text.value(f"{name} {kind} {a.text}, {by.text}", dtype, a.lanes))
+        # By -1 the quotient of the least number overflows, and the instruction traps.
+        minus = compare("eq", b, number(-1).text)
+        by = self.choose(minus, number(1), self.choose(zero, number(1), b))
+        rest = self.text.value(f"srem {kind} {a.text}, {by.text}", dtype, a.lanes)
+        mixed = self.text.value(f"xor {kind} {rest.text}, {by.text}", dtype, a.lanes)
+        below = self.both(compare("ne", rest, number(0).text), compare("slt", mixed, number(0).text))
+        if op == "mod":
+            return self.combine("add", rest, self.choose(below, by, number(0)), dtype)
+        quotient = self.text.value(f"sdiv {kind} {a.text}, {by.text}", dtype, a.lanes)
+        down = self.combine("add", quotient, self.choose(below, number(-1), number(0)), dtype)
+        negated = self.combine("sub", number(0), a, dtype)
+        return self.choose(zero, number(0), self.choose(minus, negated, down))
 
     def _amount(self, b: Value) -> Value:
         """The amount of a shift, modulo 32: beyond that LLVM's shifts are not defined."""

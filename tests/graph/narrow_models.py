@@ -16,7 +16,17 @@ def narrowed(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
     """The model with inputs, outputs and weights in `dtype` where they are float32."""
     out = onnx.ModelProto()
     out.CopyFrom(model)
-    graph, kind = out.graph, helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
+    _narrow(out.graph, dtype)
+    return out
+
+
+def _narrow(graph: onnx.GraphProto, dtype: str) -> None:
+    """In place, with the graphs within its nodes."""
+    kind = helper.np_dtype_to_tensor_dtype(numpy_dtype(dtype))
+    for node in graph.node:
+        for item in node.attribute:
+            if item.type == onnx.AttributeProto.GRAPH:
+                _narrow(item.g, dtype)
     operands = ((node, place) for node in graph.node for place in FLOAT_OPERANDS.get(node.op_type, ()))
     kept = {node.input[place] for node, place in operands if place < len(node.input)}
     for value in (*graph.input, *graph.output):
@@ -27,7 +37,6 @@ def narrowed(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
             array = numpy_helper.to_array(tensor).astype(numpy_dtype(dtype))
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     del graph.value_info[:]
-    return out
 
 
 def rounded_everywhere(graph: Graph, dtype: str) -> Graph:

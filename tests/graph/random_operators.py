@@ -13,12 +13,14 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper
 
-from tests.graph import draw_arithmetic, draw_places, draw_recurrent, draw_spectral
+from tests.graph import draw_arithmetic, draw_choices, draw_integers, draw_places, draw_recurrent, draw_spectral
 from tests.graph.drawing import GENERATORS, Draw
 
 __all__ = [
     "GENERATORS",
     "draw_arithmetic",
+    "draw_choices",
+    "draw_integers",
     "draw_places",
     "draw_recurrent",
     "draw_spectral",

@@ -52,10 +52,13 @@ def test_draws_follow_from_the_generator_alone() -> None:
     assert len(operators) > 20
 
 
-REFUSED = {"Pad", "Resize", "LSTM", "GRU", "RNN"}
-"""Operators of which ONNX's evaluator does not compute everything.
+NEVER = {"If", "Loop", "Scan", "Scatter"}
+"""Operators of which ONNX's evaluator computes nothing: graphs within nodes, and one that is out of date."""
+REFUSED = {"Pad", "Resize", "LSTM", "GRU", "RNN", "GridSample", *NEVER}
+"""Operators of which it does not compute everything.
 
-That is negative padding, aligned corners, negative axes, functions of recurrent layers and lengths of their sequences.
+That is negative padding, aligned corners, negative axes, functions of recurrent layers and lengths of their sequences,
+and modes by their older names.
 """
 
 
@@ -70,7 +73,7 @@ def test_an_operator_is_what_onnxruntime_computes(op: str) -> None:
         for value, array in zip(known.graph.output, wanted, strict=True):
             assert found.get(value.name, array.shape) == array.shape
         exact += agrees_in_float64(model, feeds, wanted)
-    assert exact >= CASES / 3
+    assert exact >= CASES / 3 or op in NEVER
 
 
 def agrees_in_float64(model: onnx.ModelProto, feeds: dict[str, Array], wanted: list[Array]) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.importer.registry import Call, Result, imports
 from search_space.ir.expr import FLOATS
 
 _SAME = {
@@ -21,7 +22,6 @@ _SAME = {
     "Floor": "floor",
     "Neg": "negative",
     "Sub": "subtract",
-    "Div": "divide",
     "Equal": "equal",
     "Less": "less",
     "LessOrEqual": "less_equal",
@@ -48,12 +48,13 @@ def folded(call: Call) -> str:
 
 
 @imports("Identity", "Dropout")
-def identity(call: Call) -> str:
-    """Nothing; a mask, where one is asked for, must not be read."""
+def identity(call: Call) -> Sequence[Result]:
+    """Nothing; the mask, where one is asked for, keeps everything."""
     if call.op == "Dropout" and call.has(2):
         training = bool(call.known(2, "training_mode").reshape(-1)[0])
         call.require(not training, "must not be in training mode", "training_mode=1")
-    return call.value(0)
+    results: list[Result] = [call.value(0), np.ones(call.type(0).shape, bool)]
+    return results[: len(call.outputs)]
 
 
 @imports("Clip")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autotune.graph.importer.registry import Call, channels_first, channels_last, imports
+from autotune.graph.importer import windows as by_slices
+from autotune.graph.importer.registry import Call, Result, channels_first, channels_last, imports
+from autotune.graph.ir import Array
 from search_space.operators.windows import padding_of
 
 
@@ -45,30 +48,64 @@ def _pads(
     return tuple(before), tuple(after)
 
 
-@imports("Conv")
-def conv(call: Call) -> str:
-    """Over one, two or three axes, in groups, depthwise."""
+@dataclass(frozen=True)
+class ConvWindow:
+    """How the filters of a convolution slide.
+
+    Attributes:
+        stride, dilation: for each axis.
+        pads: before and after each axis.
+        groups: of channels.
+    """
+
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pads: tuple[tuple[int, ...], tuple[int, ...]]
+    groups: int = 1
+
+    def unpadded(self) -> ConvWindow:
+        """The same over data that has been padded."""
+        none = (0,) * len(self.stride)
+        return replace(self, pads=(none, none))
+
+
+def window_of(call: Call, weight: Array) -> ConvWindow:
+    """How the filters (out, in, *kernel) of a convolution slide over its first input (n, c, *spatial)."""
     shape = call.type(0).shape
     rank = len(shape) - 2
     call.require(rank in (1, 2, 3), "must slide over one to three axes", f"input shape={shape}")
-    weight = call.array(1)
-    call.require(weight is not None, "must have a constant weight", call.inputs[1])
-    assert weight is not None
-    groups, kernel = int(call.attrs.get("group", 1)), weight.shape[2:]
     stride, dilation = _per_axis(call, "strides", rank), _per_axis(call, "dilations", rank)
-    before, after = _pads(call, shape[2:], kernel, stride, dilation)
-    data, padding = channels_last(call, call.value(0)), padding_of(rank, tuple(zip(before, after, strict=True)))
-    spatial = tuple(range(2, rank + 2))
-    attrs = {"stride": stride, "padding": padding, "dilation": dilation}
-    if rank == 2 and groups == shape[1] == weight.shape[0] and groups > 1:
+    pads = _pads(call, shape[2:], weight.shape[2:], stride, dilation)
+    return ConvWindow(stride, dilation, pads, int(call.attrs.get("group", 1)))
+
+
+def convolution(call: Call, value: str, weight: Array, window: ConvWindow, bias: str | None = None) -> str:
+    """Of data (n, c, *spatial), between transpositions: in groups, or each channel by itself."""
+    rank, groups = weight.ndim - 2, window.groups
+    data, spatial = channels_last(call, value), tuple(range(2, rank + 2))
+    padding = padding_of(rank, tuple(zip(*window.pads, strict=True)))
+    attrs = {"stride": window.stride, "padding": padding, "dilation": window.dilation}
+    if rank == 2 and groups == call.shape(value)[1] == weight.shape[0] and groups > 1:
         filters = call.constant(weight[:, 0].transpose(1, 2, 0))
         out = call.add("depthwise_conv2d", [data, filters], **attrs)
     else:
         filters = call.constant(weight.transpose(*spatial, 1, 0))
         out = call.add(f"conv{rank}d", [data, filters], **attrs, groups=groups)
-    if call.has(2):
-        out = call.add("add", [out, call.value(2)])
+    if bias is not None:
+        out = call.add("add", [out, bias])
     return channels_first(call, out)
+
+
+@imports("Conv")
+def conv(call: Call) -> str:
+    """Over one, two or three axes, in groups, depthwise."""
+    rank = len(call.type(0).shape) - 2
+    call.require(rank in (1, 2, 3), "must slide over one to three axes", f"input shape={call.type(0).shape}")
+    weight = call.array(1)
+    call.require(weight is not None, "must have a constant weight", call.inputs[1])
+    assert weight is not None
+    bias = call.value(2) if call.has(2) else None
+    return convolution(call, call.value(0), weight, window_of(call, weight), bias)
 
 
 @imports("BatchNormalization")
@@ -82,17 +119,24 @@ def batch_normalization(call: Call) -> str:
 
 
 @imports("MaxPool", "AveragePool")
-def pool(call: Call) -> str:
-    """Over any number of axes: over the last two, then over each before them, as maxima and means of windows allow."""
+def pool(call: Call) -> str | Sequence[Result]:
+    """Over any number of axes: over the last two, then over each before them, as maxima and means of windows allow.
+
+    With holes, and where the places of maxima are asked for, each element of a window is a slice.
+    """
     shape = call.type(0).shape
     rank = len(shape) - 2
     call.require(rank > 0, "must slide over at least one axis", f"input shape={shape}")
-    call.require(len([o for o in call.outputs if o]) == 1, "must have one output", f"{len(call.outputs)}")
-    kernel, stride = call.ints("kernel_shape") or (), _per_axis(call, "strides", rank)
-    dilation = _per_axis(call, "dilations", rank)
-    call.require(set(dilation) == {1}, "must have dilation 1", f"dilations={dilation}")
-    pads = _pads(call, shape[2:], kernel, stride, dilation)
-    explicit = _pads(call, shape[2:], kernel, stride, dilation, ceil=False)
+    windows = windows_of(call)
+    kernel, stride = windows.kernel, windows.stride
+    if len([o for o in call.outputs if o]) > 1:
+        columns_first = bool(call.attrs.get("storage_order", 0))
+        return by_slices.maxima_with_places(call, call.value(0), windows, columns_first)
+    if set(windows.dilation) != {1}:
+        if call.op == "MaxPool":
+            return by_slices.maxima(call, call.value(0), windows)
+        return by_slices.means(call, call.value(0), windows, bool(call.attrs.get("count_include_pad", 0)))
+    pads, explicit = (windows.before, windows.after), (windows.before, windows.explicit)
     out = channels_last(call, call.value(0))
     for first in (max(rank - 2, 0), *reversed(range(rank - 2))):
         mine = slice(first, first + 2 if first == rank - 2 else first + 1)
@@ -100,6 +144,23 @@ def pool(call: Call) -> str:
         if any(n != 1 for n in (*kernel[mine], *stride[mine])) or any(map(any, sides[0])):
             out = _pooled_axes(call, out, mine, kernel[mine], stride[mine], sides[0], sides[1])
     return channels_first(call, out)
+
+
+def windows_of(call: Call) -> by_slices.Windows:
+    """The windows of a pool over its first input."""
+    spatial = call.type(0).shape[2:]
+    rank = len(spatial)
+    kernel, stride = call.ints("kernel_shape") or (), _per_axis(call, "strides", rank)
+    dilation = _per_axis(call, "dilations", rank)
+    before, after = _pads(call, spatial, kernel, stride, dilation)
+    _, explicit = _pads(call, spatial, kernel, stride, dilation, ceil=False)
+    return by_slices.Windows(kernel, stride, dilation, before, after, explicit)
+
+
+@imports("LpPool")
+def power_pool(call: Call) -> str:
+    """The root of the sum of powers of each window."""
+    return by_slices.powers(call, call.value(0), windows_of(call), int(call.attrs.get("p", 2)))
 
 
 Sides = tuple[tuple[int, ...], tuple[int, ...]]
@@ -186,8 +247,12 @@ def gemm(call: Call) -> str:
 @imports("MatMul")
 def matmul(call: Call) -> str:
     """Products of the last two axes, those before them broadcast."""
-    left, right = call.value(0), call.value(1)
-    a, b = call.shape(left), call.shape(right)
+    return product(call, call.value(0), call.value(1))
+
+
+def product(call: Call, left: str, right: str) -> str:
+    """The same of values of the graph; the last axis of a vector is the one that is added up."""
+    a, b = given = call.shape(left), call.shape(right)
     if len(a) == 1:
         left, a = call.add("reshape", [left], shape=(1, *a)), (1, *a)
     if len(b) == 1:
@@ -207,9 +272,9 @@ def matmul(call: Call) -> str:
             sides.append(call.add("reshape", [value], shape=(math.prod(batch), *shape[-2:])))
         out = call.add("batch_matmul", sides)
     shape = tuple(final)
-    if len(call.type(0).shape) == 1:
+    if len(given[0]) == 1:
         shape = (*shape[:-2], shape[-1])
-    if len(call.type(1).shape) == 1:
+    if len(given[1]) == 1:
         shape = shape[:-1]
     return call.reshaped(out, shape)
 

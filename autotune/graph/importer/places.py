@@ -12,6 +12,7 @@ from autotune.graph.importer.reductions import reduced
 from autotune.graph.importer.registry import Call, imports
 from autotune.graph.importer.selection import taken
 from autotune.graph.ir import Array
+from search_space.dtypes import numpy_dtype
 
 MOST_COMPARED = 1 << 26
 """Rows times updates, where it is computed which update is the last of a row."""
@@ -63,14 +64,37 @@ def gather_nd(call: Call) -> str:
 def scatter_nd(call: Call) -> str:
     """Data in which some parts, at constant or computed places, are others, or sums with them and the like."""
     shape, depth = call.type(0).shape, call.type(1).shape[-1]
-    return _scattered(call, _rows(call, shape[:depth]), math.prod(shape[:depth]), bool(shape[depth:]))
+    count, parts = math.prod(shape[:depth]), bool(shape[depth:])
+    return _scattered(call, call.value(0), call.value(2), _rows(call, shape[:depth]), count, parts)
 
 
-@imports("ScatterElements")
+@imports("ScatterElements", "Scatter")
 def scatter_elements(call: Call) -> str:
     """out[indices[i, j], j] = updates[i, j] for axis 0, at constant or computed indices."""
     shape = call.type(0).shape
-    return _scattered(call, _elements(call, shape)[1], math.prod(shape), False)
+    return _scattered(call, call.value(0), call.value(2), _elements(call, shape)[1], math.prod(shape), False)
+
+
+@imports("MaxUnpool")
+def unpooled(call: Call) -> str:
+    """Maxima back at the places where they were found, zeros elsewhere."""
+    shape = call.type(0).shape
+    rank = len(shape) - 2
+    kernel = call.ints("kernel_shape") or ()
+    stride, pads = call.ints("strides", default=[1] * rank) or (), call.ints("pads", default=[0] * 2 * rank) or ()
+    fields = zip(shape[2:], stride, kernel, pads[:rank], pads[rank:], strict=True)
+    inner = (*shape[:2], *((n - 1) * s - b - a + k for n, s, k, b, a in fields))
+    final = tuple(int(n) for n in call.known(2, "output shape")) if call.has(2) else inner
+    places = call.array(1)
+    if places is None:
+        rows = _Rows(shape, None, call.cast(call.value(1), "int32"))
+    else:
+        rows = _Rows(shape, places.astype(np.int64))
+    data = call.constant(np.zeros(inner, numpy_dtype(call.type(0).dtype)))
+    out = _scattered(call, data, call.value(0), rows, math.prod(inner), False)
+    after = tuple(f - n for f, n in zip(final, inner, strict=True))
+    call.require(min(after) >= 0, f"must have an output of at least {list(inner)}", list(final))
+    return call.add("pad", [out], before=(0,) * len(inner), after=after) if any(after) else out
 
 
 def _elements(call: Call, shape: tuple[int, ...]) -> tuple[int, _Rows]:
@@ -137,15 +161,15 @@ def _gathered(call: Call, data: str, rows: _Rows, final: tuple[int, ...]) -> str
     return call.reshaped(out, final)
 
 
-def _scattered(call: Call, rows: _Rows, count: int, parts: bool) -> str:
+def _scattered(call: Call, data: str, updates: str, rows: _Rows, count: int, parts: bool) -> str:
     """Data as `count` rows, of which `rows` become those of the updates; `parts`: rows are more than an element."""
-    shape, kind = call.type(0).shape, call.attrs.get("reduction", b"none")
+    shape, kind = call.shape(data), call.attrs.get("reduction", b"none")
     reduction, total = bytes(kind).decode(), math.prod(rows.shape)
     known = reduction == "none" or reduction in _REDUCTIONS
     call.require(known, "must have a known reduction", f"reduction={reduction!r}")
     wide = (math.prod(shape) // count,) if parts else ()
-    data = call.add("reshape", [call.value(0)], shape=(count, *wide))
-    updates = call.add("reshape", [call.value(2)], shape=(total, *wide))
+    data = call.add("reshape", [data], shape=(count, *wide))
+    updates = call.add("reshape", [updates], shape=(total, *wide))
     if rows.array is not None:
         for places in _rounds(call, rows.array.reshape(-1), count, reduction):
             chosen = taken(call, updates, np.maximum(places, 0), 0)

@@ -47,8 +47,10 @@ def reduce(call: Call) -> str:
     if not axes and not call.attrs.get("noop_with_empty_axes", 0):
         axes = tuple(range(len(shape)))
     keep, reducer = bool(call.attrs.get("keepdims", 1)), _REDUCERS[call.op]
+    dtype = call.type(0).dtype
+    if reducer in ("max", "min") and dtype in ("bool", "int8", "uint8"):
+        return call.cast(reduced(call, call.cast(value, "int32"), axes, reducer, keep), dtype)
     if call.op == "ReduceLogSumExp":  # less the largest, so that nothing overflows
-        dtype = call.type(0).dtype
         call.require(dtype in FLOATS, "must reduce floating-point values", dtype)
         # Infinities less themselves are no numbers.
         limit = float(finfo(dtype).max)  # type: ignore[no-untyped-call]
@@ -67,18 +69,26 @@ def reduce(call: Call) -> str:
     return out
 
 
+def first_extreme(call: Call, value: str, axis: int, reducer: str, last: bool = False) -> str:
+    """Index (int32) of the first, or last, largest or smallest element along an axis, which stays with extent 1."""
+    shape = call.shape(value)
+    extreme = reduced(call, value, (axis,), reducer, True)
+    places = np.arange(shape[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    other = call.constant(np.full((1,), -1 if last else shape[axis], np.int32))
+    chosen = call.add("where", [call.add("equal", [value, extreme]), call.constant(places), other])
+    return reduced(call, chosen, (axis,), "max" if last else "min", True)
+
+
 @imports("ArgMax", "ArgMin")
 def place_of_extreme(call: Call) -> str:
     """Index of the first (or last) largest or smallest element along an axis, as int64."""
     value = call.value(0)
     shape = call.shape(value)
     axis, keep = int(call.attrs.get("axis", 0)) % len(shape), bool(call.attrs.get("keepdims", 1))
-    extreme = reduced(call, value, (axis,), "max" if call.op == "ArgMax" else "min", True)
-    places = np.arange(shape[axis], dtype=np.int32).reshape([-1 if a == axis else 1 for a in range(len(shape))])
-    last = bool(call.attrs.get("select_last_index", 0))
-    other = call.constant(np.full((1,), -1 if last else shape[axis], np.int32))
-    chosen = call.add("where", [call.add("equal", [value, extreme]), call.constant(places), other])
-    return call.add("cast", [reduced(call, chosen, (axis,), "max" if last else "min", keep)], dtype="int64")
+    reducer, last = "max" if call.op == "ArgMax" else "min", bool(call.attrs.get("select_last_index", 0))
+    out = first_extreme(call, value, axis, reducer, last)
+    out = out if keep else call.add("reshape", [out], shape=(*shape[:axis], *shape[axis + 1 :]))
+    return call.add("cast", [out], dtype="int64")
 
 
 @imports("Mean")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,9 @@ import numpy as np
 from autotune.graph.errors import ModelError
 from autotune.graph.ir import Array, Builder, TensorType
 from search_space.dtypes import NARROW
+
+Result = str | Array
+"""The graph's name of a value, or the array where it is known before the network runs."""
 
 
 @dataclass
@@ -23,13 +26,15 @@ class Context:
         arrays: ONNX name → what is known before the network runs.
         opset: version of the default operator set.
         failed: ONNX name → why a value that depends on constants alone is not known.
+        prefix: of names in the graph: of a function or a graph within a node.
     """
 
     builder: Builder
-    values: dict[str, str]
-    arrays: dict[str, Array]
+    values: MutableMapping[str, str]
+    arrays: MutableMapping[str, Array]
     opset: int
     failed: dict[str, str] = field(default_factory=dict)
+    prefix: str = ""
 
     def is_known(self, name: str) -> bool:
         """Whether there is a value of that name so far, in the graph or as an array."""
@@ -44,6 +49,17 @@ class Context:
         if name not in self.values:
             self.values[name] = self.builder.constant(self.arrays[name], name)
         return self.values[name]
+
+    def result(self, name: str) -> Result:
+        """An array where it is known, else the graph's name of a value."""
+        return self.arrays[name] if name in self.arrays else self.value(name)
+
+    def bind(self, name: str, result: Result) -> None:
+        """Gives a value a name."""
+        if isinstance(result, str):
+            self.values[name] = result
+        else:
+            self.arrays[name] = result
 
 
 @dataclass(frozen=True)
@@ -111,16 +127,17 @@ class Call:
 
     def add(self, op: str, inputs: Sequence[str], **attrs: Any) -> str:
         """Adds a node to the graph; the name of its value."""
-        return self.context.builder.add(op, inputs, self.outputs[0], **attrs)
+        return self.context.builder.add(op, inputs, f"{self.context.prefix}{self.outputs[0]}", **attrs)
 
     def constant(self, array: Array) -> str:
         """Adds a constant to the graph; its name."""
-        return self.context.builder.constant(array, f"{self.outputs[0]}_constant")
+        return self.context.builder.constant(array, f"{self.context.prefix}{self.outputs[0]}_constant")
 
     def scalar(self, value: float, like: str) -> str:
         """A constant of one element, of the dtype that operations compute in on `like`."""
-        dtype = self.context.builder.type(like).dtype
-        return self.constant(np.asarray(value, "float32" if dtype in NARROW else dtype).reshape(1))
+        kind = self.context.builder.type(like)
+        number = np.asarray(value, "float32" if kind.dtype in NARROW else kind.dtype)
+        return self.constant(number.reshape(1 if kind.shape else ()))
 
     def shape(self, value: str) -> tuple[int, ...]:
         """Shape of a value of the graph."""
@@ -140,9 +157,9 @@ class Call:
             raise ModelError(f"{self.op} node {self.title!r} {rule}, but got {got}")
 
 
-Handler = Callable[[Call], str | Sequence[str]]
+Handler = Callable[[Call], str | Sequence[Result]]
 HANDLERS: dict[str, Handler] = {}
-"""ONNX operator → what adds its nodes and gives the name of its value, or of its values in order."""
+"""ONNX operator → what adds its nodes and gives the name of its value, or all its results in order."""
 
 
 def imports(*names: str) -> Callable[[Handler], Handler]:

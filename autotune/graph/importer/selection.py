@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
 
 from autotune.graph.importer.activations import with_number
-from autotune.graph.importer.registry import Call, imports
+from autotune.graph.importer.registry import Call, Result, imports
 from autotune.graph.ir import Array
+from search_space.dtypes import numpy_dtype
 from search_space.ir.expr import DTYPES, FLOATS
 
 _SWAPPED = {"Greater": "less", "GreaterOrEqual": "less_equal"}
@@ -38,9 +40,11 @@ def cast(call: Call) -> str:
 
 
 @imports("CastLike")
-def cast_like(call: Call) -> str:
-    """To the type of another value's elements."""
-    return call.cast(call.value(0), call.type(1).dtype)
+def cast_like(call: Call) -> Sequence[Result]:
+    """To the type of another value's elements, whose values do not matter."""
+    array, dtype = call.array(0), call.type(1).dtype
+    call.require(dtype in DTYPES, f"must convert to one of {', '.join(DTYPES)}", f"{dtype}")
+    return [call.cast(call.value(0), dtype) if array is None else array.astype(numpy_dtype(dtype))]
 
 
 @imports("Pow")
@@ -78,7 +82,11 @@ def ceil(call: Call) -> str:
 @imports("Round")
 def round_half_even(call: Call) -> str:
     """The nearest whole number, the even one of two."""
-    x = call.value(0)
+    return rounded_half_even(call, call.value(0))
+
+
+def rounded_half_even(call: Call, x: str) -> str:
+    """The same of a value of the graph."""
     up = call.add("floor", [with_number(call, "add", x, 0.5)])
     half = with_number(call, "multiply", up, 0.5)
     odd = call.add("less", [call.add("floor", [half]), half])
@@ -144,8 +152,8 @@ def part(call: Call) -> str:
 
 
 @imports("Split")
-def split(call: Call) -> list[str]:
-    """Into parts along an axis, equal ones unless their sizes are given."""
+def split(call: Call) -> list[Result]:
+    """Into parts along an axis, equal ones unless their sizes are given; a part may have no elements."""
     value = call.value(0)
     shape = call.shape(value)
     axis = int(call.attrs.get("axis", 0)) % len(shape)
@@ -153,11 +161,13 @@ def split(call: Call) -> list[str]:
     whole = math.ceil(shape[axis] / count)
     equal = [min(whole, shape[axis] - whole * i) for i in range(count)]
     sizes = call.ints("split", 1, default=equal) or ()
-    out, start = [], 0
+    out: list[Result] = []
+    start = 0
     for size in sizes:
         begin = tuple(start if a == axis else 0 for a in range(len(shape)))
         extents = tuple(size if a == axis else n for a, n in enumerate(shape))
-        out.append(call.add("slice", [value], begin=begin, size=extents))
+        none = np.zeros(extents, numpy_dtype(call.type(0).dtype))
+        out.append(call.add("slice", [value], begin=begin, size=extents) if size else none)
         start += size
     return out
 

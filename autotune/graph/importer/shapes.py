@@ -63,8 +63,10 @@ def transpose(call: Call) -> str:
 
 @imports("Concat")
 def concat(call: Call) -> str:
-    """Along an axis."""
-    return joined(call, [call.value(i) for i in range(len(call.inputs))], int(call.attrs["axis"]))
+    """Along an axis; parts without elements add nothing."""
+    arrays = [call.array(i) for i in range(len(call.inputs))]
+    parts = [call.value(i) for i, array in enumerate(arrays) if array is None or array.size]
+    return joined(call, parts, int(call.attrs["axis"]))
 
 
 def joined(call: Call, parts: Sequence[str], axis: int) -> str:

@@ -37,6 +37,9 @@ def pad(call: Call) -> str:
         if not any(map(any, sides)):
             return value
         low, high = (tuple(s[i] for s in sides) for i in (0, 1))
+        if call.has(2) and call.array(2) is None:
+            number = call.reshaped(call.value(2), (1,))
+            return call.add("pad_with", [value, number], before=low, after=high)
         return call.add("pad", [value], before=low, after=high, value=_fill(call))
     for axis, side in enumerate(sides):
         if any(side):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.graph.ops.base import GraphOp, Kind, Tensors, at, broadcast, exactly, register
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, at, broadcast, exactly, register
 from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te
 from search_space.operators.functions import BINARY, UNARY, Function
@@ -38,7 +38,32 @@ def _affine(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     return computed("affine", lambda x, scale, shift: x * scale + shift, tensors)
 
 
+def _of_integers(name: str, expression: Callable[..., Any], function: Callable[..., Array], *dtypes: str) -> GraphOp:
+    """An operation on integers of one of these types."""
+
+    def attributes(given: Attributes, types: Types) -> dict[str, Any]:
+        found = {kind.dtype for kind in types}
+        if len(found) != 1 or not found <= set(dtypes):
+            raise ValueError(f"inputs must be of one of {', '.join(dtypes)}, but got {', '.join(map(str, types))}")
+        return exactly()(given, types)
+
+    def define(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+        return computed(name, expression, tensors)
+
+    def compute(attrs: Attributes, *arrays: Array) -> Array:
+        with np.errstate(divide="ignore", over="ignore"):
+            return function(*arrays)
+
+    return GraphOp(name, Kind.elementwise, attributes, define, compute=compute)
+
+
+_WHOLE = ("int8", "uint8", "int32", "int64")
+
 register(
+    _of_integers("floor_divide", lambda x, y: x // y, np.floor_divide, *_WHOLE),
+    _of_integers("floor_mod", lambda x, y: x % y, np.mod, *_WHOLE),
+    _of_integers("left_shift", lambda x, y: x << y, lambda x, y: np.left_shift(x, y & 31), "int32"),
+    _of_integers("right_shift", lambda x, y: x >> y, lambda x, y: np.right_shift(x, y & 31), "int32"),
     *(_operation(name, function) for name, function in {**UNARY, **BINARY}.items()),
     GraphOp("copy", Kind.elementwise, exactly(), lambda attrs, tensors: computed("copy", lambda x: x, tensors)),
     GraphOp(

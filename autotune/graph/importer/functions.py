@@ -1,0 +1,93 @@
+"""Operators that ONNX defines as a function of others: the nodes that one of them stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, defs, helper
+
+from autotune.graph.types import TensorType
+from search_space.dtypes import numpy_dtype
+
+Attributes = Mapping[str, AttributeProto]
+
+
+@cache
+def _schema(op: str, domain: str, opset: int) -> Any:  # of which the annotations of onnx leave out the functions
+    try:
+        return defs.get_schema(op, opset, domain)
+    except defs.SchemaError:
+        return None
+
+
+def has_body(node: NodeProto, opset: int) -> bool:
+    """Whether ONNX defines the operator of a node by others."""
+    schema = _schema(node.op_type, node.domain, opset)
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def body_of(node: NodeProto, opset: int, types: Sequence[TensorType | None]) -> FunctionProto | None:
+    """ONNX's definition of a node, in which its attributes have been put in; None where there is none.
+
+    Args:
+        node: of an operator of the default domain.
+        opset: version of that domain in the model.
+        types: of the node's inputs; None for those that are left out.
+    """
+    schema = _schema(node.op_type, node.domain, opset)
+    if schema is None:
+        return None
+    plain, dependent = schema.function_opset_versions, schema.context_dependent_function_opset_versions
+    if plain:
+        text = schema.get_function_with_opset_version(_newest(plain, opset))
+    elif dependent:
+        given = [_type_proto(kind).SerializeToString() for kind in types]
+        version = _newest(dependent, opset)
+        text = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), given)
+    else:
+        return None
+    function = FunctionProto()
+    function.ParseFromString(text)
+    attributes = {name: each.default_value for name, each in schema.attributes.items() if each.default_value.name}
+    attributes |= {item.name: item for item in node.attribute}
+    for inner in function.node:
+        _bind(inner, attributes)
+    return function
+
+
+def _newest(versions: Sequence[int], opset: int) -> int:
+    """The newest definition that the operator set has, or the oldest of those that are newer."""
+    older = [version for version in versions if version <= opset]
+    return max(older) if older else min(versions)
+
+
+def _bind(node: NodeProto, attributes: Attributes) -> None:
+    """Puts the attributes of the caller in place of references to them; those that it leaves out are left out."""
+    items = []
+    for item in node.attribute:
+        if item.ref_attr_name:
+            if item.ref_attr_name in attributes:
+                bound = AttributeProto()
+                bound.CopyFrom(attributes[item.ref_attr_name])
+                bound.name = item.name
+                items.append(bound)
+            continue
+        for graph in (item.g, *item.graphs):
+            for inner in graph.node:
+                _bind(inner, attributes)
+        items.append(item)
+    kept = [AttributeProto.FromString(item.SerializeToString()) for item in items]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+
+
+def _type_proto(kind: TensorType | None) -> TypeProto:
+    if kind is None:
+        return TypeProto()
+    found: onnx.TypeProto = helper.make_tensor_type_proto(
+        helper.np_dtype_to_tensor_dtype(numpy_dtype(kind.dtype)), kind.shape
+    )
+    return found

@@ -1,0 +1,75 @@
+"""Places in order: the rank of each element in its row, and which elements have the first ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, register
+from autotune.graph.types import Array, Attributes
+from search_space import te
+from search_space.ir.expr import BOOL, const, eq, lift, make
+
+MOST_COMPARED = 1 << 28
+"""Pairs of elements that are compared for the ranks of a tensor."""
+
+
+def _ranks_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    (data,) = types
+    if not data.shape or data.dtype == BOOL:
+        raise ValueError(f"data must be numbers in rows, but got {data}")
+    pairs = data.size * data.shape[-1]
+    if pairs > MOST_COMPARED:
+        raise ValueError(f"ranks must compare at most {MOST_COMPARED} pairs of elements, but {data} has {pairs}")
+    return {"largest": bool(given.get("largest", True))}
+
+
+def _ranks(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """How many elements of a row come before each: those beyond it, and equal ones that stand before it."""
+    (data,) = tensors
+    other = te.reduce_axis((0, data.shape[-1]), "other")
+
+    def body(*index: Any) -> te.Reduction:
+        mine, theirs = data[index], data[(*index[:-1], other)]
+        beyond = mine < theirs if attrs["largest"] else theirs < mine
+        tied = te.all(eq(theirs, mine), other < index[-1])
+        return te.sum(te.if_then_else(make("or", beyond, tied), const(1, "int32"), const(0, "int32")), axis=other)
+
+    return te.compute(data.shape, body, name="ranks")
+
+
+def _ranked(attrs: Attributes, data: Array) -> Array:
+    keys = data.astype(np.float64) if data.dtype.kind == "f" else data.astype(np.int64)
+    order = np.argsort(-keys if attrs["largest"] else keys, -1, kind="stable")
+    return np.argsort(order, -1, kind="stable").astype(np.int32)
+
+
+def _first_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    (ranks,) = types
+    count = int(given["count"])
+    if ranks.dtype != "int32" or not ranks.shape or not 1 <= count <= ranks.shape[-1]:
+        raise ValueError(f"`count` must be 1 to the length of rows of int32, but got count={count} of {ranks}")
+    return {"count": count}
+
+
+def _first(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """Of each row the places of ranks 0, 1, ...; each rank occurs once."""
+    (ranks,) = tensors
+    place = te.reduce_axis((0, ranks.shape[-1]), "place")
+
+    def body(*index: Any) -> te.Reduction:
+        found = eq(ranks[(*index[:-1], place)], lift(index[-1]).astype("int32"))
+        return te.sum(te.if_then_else(found, lift(place).astype("int32"), const(0, "int32")), axis=place)
+
+    return te.compute((*ranks.shape[:-1], attrs["count"]), body, name="first")
+
+
+def _firsts(attrs: Attributes, ranks: Array) -> Array:
+    return np.argsort(ranks, -1, kind="stable")[..., : attrs["count"]].astype(np.int32)
+
+
+register(
+    GraphOp("ranks", Kind.compute, _ranks_attributes, _ranks, compute=_ranked),
+    GraphOp("first_ranks", Kind.compute, _first_attributes, _first, compute=_firsts),
+)
