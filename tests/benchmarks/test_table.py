@@ -116,7 +116,9 @@ TEXT = "before\n<!-- table:operators -->\nold\n<!-- /table -->\nbetween\n<!-- ta
 
 def test_tables_are_replaced_and_the_rest_is_kept(folder: Path) -> None:
     text = table.regenerate(TEXT, folder)
-    assert text.startswith("before\n<!-- table:operators -->\nMeasured on Some CPU, 2 cores.\n\n| operator | ours ms |")
+    assert text.startswith(
+        "before\n<!-- table:operators -->\nMeasured on Some CPU, 2 cores.\n\n| operator | autotune float32 ms |"
+    )
     assert "old" not in text
     assert "\n<!-- /table -->\nbetween\n<!-- table:tvm -->\nNot measured yet: `python -m benchmarks.tvm`.\n" in text
     assert text.endswith("\n<!-- /table -->\nafter\n")
