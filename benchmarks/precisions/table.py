@@ -75,7 +75,13 @@ def precisions(document: Mapping[str, Any]) -> str:
         commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
         ordered = sorted(rows, key=lambda row: (row["name"], row["trials"]))
         said = f"**{cpu}**, {threads} threads{f' (commit {commits})' if commits else ''}."
-        parts += [f"{said} {_unsteady(rows)}".strip(), _lines(ordered), *_means(ordered), *_missing(ordered)]
+        parts += [
+            f"{said} {_unsteady(rows)}".strip(),
+            _lines(ordered),
+            *_means(ordered),
+            *_short(ordered),
+            *_missing(ordered),
+        ]
     return "\n\n".join(parts)
 
 
@@ -141,6 +147,18 @@ def _means(rows: Sequence[Row]) -> list[str]:
                         [f"{_heading(label, mine)} beside the {rule}", trials, mean, f"{min(found):.2f}x", len(found)]
                     )
     return [table(["comparison", "trials", "geometric mean", "lowest", "rows"], lines)] if lines else []
+
+
+def _short(rows: Sequence[Row]) -> list[str]:
+    """Which mixed networks are less accurate on the inputs of the comparison than was asked of them on others."""
+    found = []
+    for row in rows:
+        asked = row.get("accuracy")
+        wanted = row["decibels"].get("openvino-as-installed") if isinstance(asked, str) else asked
+        got = row["decibels"].get("autotune mixed")
+        if wanted is not None and got is not None and got < wanted:
+            found.append(f"{row['title']} after {row['trials']} trials ({got:.1f} for {wanted:.1f} dB)")
+    return [f"Mixed, and less accurate than asked on these inputs: {', '.join(found)}."] if found else []
 
 
 def _missing(rows: Sequence[Row]) -> list[str]:
