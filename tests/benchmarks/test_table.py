@@ -157,6 +157,7 @@ def test_saved_rows_add_up_on_one_host_and_not_across_hosts(tmp_path: Path, monk
 def test_networks_show_expanded_weights_and_both_arenas() -> None:
     row: dict[str, Any] = {
         "name": "net",
+        "precision": "float32",
         "trials": 100,
         "run_seconds": 60.0,
         "seconds": {"autotune": 1e-3, "onnxruntime": 2e-3},
