@@ -171,9 +171,12 @@ def _is_another(process: NetworkProcess, row: dict[str, Any]) -> bool:
 
 
 def decibels_of(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
-    """Of each runtime's outputs, against ONNX Runtime's in float32, or against ours where it is absent."""
-    exact = answers.get(EXACT) or answers[f"autotune {FULL}"]
-    return {label: signal_to_noise(exact, found) for label, found in answers.items() if found is not exact}
+    """Of each runtime's outputs, against ONNX Runtime's in float32, or ours where it is absent; none without either."""
+    reference = EXACT if EXACT in answers else f"autotune {FULL}"
+    if reference not in answers:
+        return {}
+    exact = answers[reference]
+    return {label: signal_to_noise(exact, found) for label, found in answers.items() if label != reference}
 
 
 def figures(took: Mapping[str, Sequence[float]]) -> dict[str, Any]:

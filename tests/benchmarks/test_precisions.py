@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ import pytest
 from autotune.titles import title_of
 from benchmarks import results
 from benchmarks.precisions import __main__ as command
-from benchmarks.precisions.compare import Plan, compare, decibels_of, figures
+from benchmarks.precisions import torch_runtime
+from benchmarks.precisions.compare import Plan, _is_another, compare, decibels_of, figures
 from benchmarks.precisions.picture import draw
 from benchmarks.precisions.table import SLACK, precisions, ratio, title
-from benchmarks.subjects import Subject, subjects
+from benchmarks.precisions.torch_runtime import EAGER
+from benchmarks.subjects import Subject, signal_to_noise, subjects
 from tests.autotune.test_network import two_layers
 
+LISTED = '{"name": "net", "library": "torchvision", "family": "net", "options": {}}'
 PLAN = Plan(("float32", "bfloat16"), 40.0, 0, 0, 0, 1)
 ROW: dict[str, Any] = {
     "name": "net",
@@ -116,13 +119,40 @@ def test_a_file_has_no_module_for_pytorch(tmp_path: Path) -> None:
     assert row["seconds"] == {} and json.dumps(row)
 
 
-def test_pytorch_computes_what_was_exported_from_it(tmp_path: Path) -> None:
-    for package in ("torch", "torchvision", "onnxruntime"):
-        if find_spec(package) is None:  # torchvision cannot be imported by itself beside PyTorch for processors
-            pytest.skip(f"{package} is not installed")
-    row = compare(Subject("squeezenet1_1"), tmp_path, Plan(("float32",), 40.0, 0, 0, 3, 1))
-    assert row["decibels"]["torch"] > 100 > row["decibels"]["torch-autocast"] > 30
-    assert row["taken"]["torch-autocast"] == "bfloat16" and title("torch", row) == "PyTorch float32"
+def test_pytorch_computes_the_module_in_float32_and_under_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 5))
+    example = {"image": torch.randn(1, 3, 8, 8), "unused": torch.zeros(1)}
+
+    class First(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, image: Any, unused: Any) -> Any:
+            return module(image)
+
+    monkeypatch.setattr(torch_runtime, "made", lambda model, seed: (First().eval(), example))
+    before, facts = torch.get_num_threads(), {"model": LISTED, "seed": "0", "threads": 1}
+    feed = {"image": np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)}
+    with torch.no_grad():
+        wanted = [{"y": module(torch.from_numpy(feed["image"])).numpy()}]
+    try:
+        found = {}
+        for name in EAGER:
+            runtime = torch_runtime.RUNTIMES[name](facts)
+            found[name] = signal_to_noise(wanted, [runtime.infer(feed)])
+            assert len(runtime.time(2)) == 2
+            assert title(name, {}) == (
+                "PyTorch autocast (bfloat16)" if runtime.precision != "float32" else "PyTorch float32"
+            )
+    finally:
+        torch.set_num_threads(before)
+    assert found["torch"] > 100 > found["torch-autocast"] > 30
+
+
+def test_a_module_that_computes_something_else_is_missing() -> None:
+    row: dict[str, Any] = {"decibels": {"torch": 3.0, "openvino": 120.0}, "missing": {}}
+    processes = [argparse.Namespace(runtime=name) for name in ("torch-autocast", "openvino")]
+    assert [_is_another(process, row) for process in processes] == [True, False]  # type: ignore[arg-type]
+    assert "but has 3.0 dB" in row["missing"]["torch-autocast"]
 
 
 def test_a_row_is_done_at_its_commit_and_settings_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +196,7 @@ def test_decibels_are_against_onnx_runtime_or_ours() -> None:
     found = decibels_of({"autotune float32": ours, "autotune bfloat16": theirs, "onnxruntime": ours})
     assert set(found) == {"autotune float32", "autotune bfloat16"} and found["autotune bfloat16"] == pytest.approx(20.0)
     assert set(decibels_of({"autotune float32": ours, "openvino": theirs})) == {"openvino"}
+    assert decibels_of({"autotune bfloat16": ours, "openvino": theirs}) == {}
 
 
 def test_the_picture(tmp_path: Path) -> None:
