@@ -53,6 +53,7 @@ def measured(name: str, trials: int, turns: int, folder: Path, **keys: Any) -> d
     arena = onnxruntime_arena(config)
     network = outcome.document["network"]
     return {
+        "precision": "int8" if network["accuracy"] is not None else network["precision"],
         "seconds": dict(timing.seconds),
         "resident_bytes": dict(timing.memory),
         "tasks": len(outcome.results),

@@ -23,17 +23,12 @@ from autotune.config import Quantisation, check_config
 from autotune.graph.ir import Array
 from autotune.graph.onnx_model import load_model
 from autotune.graph.quantise import TEST_INPUTS, Feeds, random_feeds
-from autotune.graph.quantise.accuracy import added
-from autotune.graph.quantise.formats import decibels
 from autotune.network.load import load_network
 from autotune.network.process import NetworkProcess, interleaved, of_turns
 from autotune.run.resolve import settings_of
 from benchmarks import results, tables
-from benchmarks.rows import pick
-from benchmarks.survey.exports import EXPORTERS
-from benchmarks.survey.models import load_models
+from benchmarks.subjects import add_options, outputs, signal_to_noise, subjects
 from benchmarks.survey.one import PEERS, compiled
-from benchmarks.survey.process import limited
 from measure.hostlock import alone
 
 ROWS = (
@@ -49,25 +44,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     "layers": {"op_types_to_quantize": ["Conv", "MatMul", "Gemm"], "extra_options": {"MatMulConstBOnly": True}},
 }
 """What `quantize_static` quantises: all that it can, as it does by default, or layers with constant weights alone."""
-EXPORT_SECONDS = 600.0
-EXPORT_BYTES = 24 << 30
 NAME = "quantized_networks"
-
-
-def exported(name: str, folder: Path, seed: int) -> Path:
-    """The ONNX file of a network of the survey's list.
-
-    Raises:
-        RuntimeError: its library is missing or cannot export it.
-    """
-    (model,) = [model for model in load_models() if model.name == name]
-    file = folder / f"{name}.onnx"
-    request = {"model": model.to_json(), "seed": seed, "file": str(file), "exporters": list(EXPORTERS)}
-    request |= {"facts": str(folder / "facts.jsonl"), "memory_bytes": EXPORT_BYTES}
-    ended = limited("benchmarks.survey.exports", request, EXPORT_SECONDS)
-    if ended.why or not file.exists():
-        raise RuntimeError(f"{name} must be exported, but: {ended.why or 'no file was written'}")
-    return file
 
 
 def peer_model(file: Path, recipe: str, feeds: Sequence[Feeds], folder: Path) -> Path:
@@ -93,22 +70,6 @@ def peer_model(file: Path, recipe: str, feeds: Sequence[Feeds], folder: Path) ->
     options = {"per_channel": True, "quant_format": QuantFormat.QDQ, **types, **RECIPES[recipe]}
     quantize_static(str(prepared), str(found), Reader(), **options)
     return found
-
-
-def signal_to_noise(exact: Sequence[Mapping[str, Array]], found: Sequence[Mapping[str, Array]]) -> float:
-    """Of the worst output, over all sets of inputs, dB; outputs are in the same order, whatever their names."""
-    ratios = []
-    for place in range(len(exact[0])):
-        powers = 0.0, 0.0
-        for a, b in zip(exact, found, strict=True):
-            powers = added(powers, list(a.values())[place], list(b.values())[place])
-        ratios.append(decibels(*powers))
-    return min(ratios)
-
-
-def outputs(process: NetworkProcess, feeds: Sequence[Feeds], folder: Path) -> list[dict[str, Array]]:
-    """Of every set of inputs."""
-    return [process.infer(feed, folder) for feed in feeds]
 
 
 def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -161,12 +122,7 @@ def _label(runtime: str, recipe: str) -> str:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quantized_networks", description=__doc__)
-    parser.add_argument("--rows", help="comma-separated names; default: all")
-    parser.add_argument("--files", help="comma-separated ONNX files in place of the rows; each is named by its file")
-    parser.add_argument("--trials", type=int, default=0, help="measured candidates of ours; 0: the roofline's choice")
-    parser.add_argument("--turns", type=int, default=20, help="turns of each runtime; 0: accuracy alone")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
+    add_options(parser)
     return parser.parse_args(arguments)
 
 
@@ -174,22 +130,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the comparison."""
     options = parse(arguments)
     try:
-        files = [Path(file) for file in options.files.split(",")] if options.files else []
-        if missing := [file for file in files if not file.is_file()]:
-            raise ValueError(f"`files` must be ONNX files, but got {missing[0]}")
-        chosen = [] if files else pick(options.rows, ROWS)
+        chosen = subjects(options.rows, options.files, ROWS)
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     logging.disable(logging.WARNING)  # of the peer, a line a tensor
-    given = {file.stem: file for file in files}
-    for name in given or chosen:
+    for subject in chosen:
         with tempfile.TemporaryDirectory(prefix="autotune-int8-") as place:
             folder = Path(place)
-            row = compare(name, given.get(name) or exported(name, folder, options.seed), folder, options)
-        results.save(NAME, {"rows": {name: row}})
+            row = compare(subject.name, subject.file(folder, options.seed), folder, options)
+        results.save(NAME, {"rows": {subject.name: row}})
         shown = ", ".join(f"{label} {ratio:.1f} dB" for label, ratio in row["decibels"].items())
-        sys.stderr.write(f"{name}: {shown}\n")
+        sys.stderr.write(f"{subject.name}: {shown}\n")
     saved = results.load(NAME)
     assert saved is not None
     sys.stdout.write(tables.quantized_networks(saved) + "\n")

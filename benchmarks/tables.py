@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from autotune.titles import INT8, title_of
 from benchmarks import transfer_figures
 from benchmarks.choices import choices
 from benchmarks.gpu.offline_table import offline
 from benchmarks.gpu.table import beside_torch
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
+from benchmarks.precisions.table import precisions
 from benchmarks.rows import ROWS
 from benchmarks.serving.table import serving
 from benchmarks.survey.table import survey
@@ -24,12 +26,12 @@ def operators(document: Document) -> str:
     peak = document["peak_flops"]
     header = [
         "operator",
-        "ours ms",
+        "autotune float32 ms",
         "GFLOP/s",
         "of peak",
-        "oneDNN ms",
-        "ORT ms",
-        "ORT blocked ms",
+        "oneDNN float32 ms",
+        "ONNX Runtime float32 ms",
+        "the same, blocked, ms",
         "call-out ms",
         "ratio to best",
         "weights",
@@ -63,8 +65,8 @@ def tvm(document: Document) -> str:
     header = [
         "operator",
         "trials",
-        "ours ms",
-        "TVM ms",
+        "autotune float32 ms",
+        "TVM float32 ms",
         "ratio",
         "ours s",
         "TVM s",
@@ -147,41 +149,28 @@ def quantized(document: Document) -> str:
 
 def quantized_networks(document: Document) -> str:
     """Networks in int8 beside the most accurate peer and the fastest one, calibrated on the same inputs."""
-    header = ["network", "int8 layers", "dB", "best peer's dB", "of", "ms", "fastest peer's ms", "of", "ratio"]
+    header = ["network", "int8 layers", "autotune int8 dB", "most accurate peer's dB", "of", "autotune int8 ms"]
+    header += ["fastest peer's ms", "of", "ratio"]
     lines = []
     for row in _in_order(document):
         ours, *peers = row["decibels"]
         best = max(peers, key=row["decibels"].__getitem__)
         layers = f"{row['layers']} of {row['layers'] + row['float_layers']}"
-        line = [row["title"], layers, f"{row['decibels'][ours]:.1f}", f"{row['decibels'][best]:.1f}", best]
+        line = [row["title"], layers, f"{row['decibels'][ours]:.1f}", f"{row['decibels'][best]:.1f}", _int8(best)]
         if seconds := row["seconds"]:
             fastest = min(peers, key=seconds.__getitem__)
-            line += [_ms(seconds[ours]), _ms(seconds[fastest]), fastest, f"{seconds[fastest] / seconds[ours]:.2f}x"]
+            ratio = f"{seconds[fastest] / seconds[ours]:.2f}x"
+            line += [_ms(seconds[ours]), _ms(seconds[fastest]), _int8(fastest), ratio]
         else:
             line += ["", "", "", ""]
         lines.append(line)
     return table(header, lines)
 
 
-def precisions(document: Document) -> str:
-    """Networks in float32 and bfloat16: ours, and each peer as it is asked for float32 and as it is installed."""
-    runtimes = ("autotune float32", "autotune bfloat16", "onnxruntime", "openvino", "openvino-as-installed")
-    header = ["network", "trials", "float32 ms", "bfloat16 ms", "ORT ms", "OpenVINO float32 ms", "OpenVINO ms"]
-    header += ["bfloat16 dB", "OpenVINO dB", "of OpenVINO", "of float32"]
-    lines: list[list[object]] = []
-    ratios: dict[str, list[float]] = {}
-    for row in _in_order(document):
-        seconds, decibels = row["seconds"], row["decibels"]
-        ours, full, peer = (seconds.get(name) for name in ("autotune bfloat16", "autotune float32", runtimes[-1]))
-        beside, gained = (other / ours if ours and other else None for other in (peer, full))
-        if beside:
-            ratios.setdefault(f"bfloat16 of OpenVINO as installed, {row['trials']} trials", []).append(beside)
-        noise = (_number(decibels.get(name), ".1f") for name in ("autotune bfloat16", "openvino-as-installed"))
-        times = (_ms(seconds.get(name)) for name in runtimes)
-        lines.append(
-            [row["title"], row["trials"], *times, *noise, _number(beside, ".2f", "x"), _number(gained, ".2f", "x")]
-        )
-    return table(header, lines) + _means(ratios)
+def _int8(label: str) -> str:
+    """A runtime with its precision, and the recipe that quantised its model."""
+    runtime, _, recipe = label.partition(", ")
+    return ", ".join(part for part in (title_of(runtime, INT8), recipe) if part)
 
 
 def vta(document: Document) -> str:
@@ -220,11 +209,12 @@ def networks(document: Document) -> str:
     """Whole networks beside the peers, the sum of their tasks, and memory."""
     header = [
         "network",
+        "ours in",
         "trials",
         "minutes",
         "ours ms",
-        "ORT ms",
-        "OpenVINO ms",
+        "ONNX Runtime float32 ms",
+        "OpenVINO float32 ms",
         "ratio to best",
         "tasks ms",
         "bound ms",
@@ -245,6 +235,7 @@ def networks(document: Document) -> str:
         lines.append(
             [
                 row["name"],
+                row["precision"],
                 row["trials"],
                 f"{row['run_seconds'] / 60:.1f}",
                 *(_ms(seconds.get(name)) for name in ("autotune", "onnxruntime", "openvino")),

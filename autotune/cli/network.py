@@ -37,21 +37,25 @@ def bench(
     against: Annotated[
         str, typer.Option(help="Of onnxruntime, openvino and openvino-as-installed, those installed.")
     ] = ("onnxruntime,openvino"),
+    also: Annotated[str, typer.Option(help="Run folders of the same model in other precisions, comma-separated.")] = "",
     turns: Annotated[int, typer.Option(min=1, help="Turns that each runtime takes.")] = 20,
     overrides: Overrides = None,
 ) -> None:
-    """Times the executable of a model beside other runtimes, taking turns."""
+    """Times the executable of a model beside other runtimes, taking turns; decibels are against ONNX Runtime."""
     with bad_input(config=config):
         from autotune.network.deploy import compare
         from autotune.units import latency, share
 
         loaded = load(config, overrides)
-        timing = compare(loaded, network, against.split(","), turns, partial(typer.echo, err=True))
+        more = [Path(folder) for folder in also.split(",") if folder]
+        timing = compare(loaded, network, against.split(","), turns, partial(typer.echo, err=True), more)
         ours = timing.seconds["autotune"]
+        wide = max(len(timing.title(name)) for name in timing.seconds)
         for name, seconds in timing.seconds.items():
             resident, spread = timing.memory[name] / 2**20, share(timing.spread(name))
             figures = f"{latency(seconds):>10}  spread {spread:>5}  {seconds / ours:5.2f}x"
-            typer.echo(f"{name:12} {figures}  {resident:7.0f} MiB resident")
+            noise = f"{timing.decibels[name]:5.1f} dB" if name in timing.decibels else " " * 8
+            typer.echo(f"{timing.title(name):{wide}} {figures}  {noise}  {resident:7.0f} MiB resident")
         if timing.unsteady:
             typer.echo(timing.unsteady, err=True)
         for name, why in timing.missing.items():

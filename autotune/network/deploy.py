@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -10,21 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from autotune.config import ConfigError, RunConfig
+from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.executable.loading import load, manifest_of
 from autotune.executable.stepwise import StepwiseExecutable
 from autotune.graph.precision import FULL
+from autotune.network.benched import keep
 from autotune.network.bound import bound_seconds
 from autotune.network.build import make_feeds, write_network
 from autotune.network.check import check_network
 from autotune.network.comparison import Check
 from autotune.network.load import Network
+from autotune.network.precisions import own_precision
 from autotune.network.process import RuntimeFailure
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, select
 from autotune.network.timing import Timing, time_network
 from autotune.run.resolve import settings_of
 from autotune.run.workloads import limits_of, network_of
+from autotune.titles import INT8
 from autotune.tuning.result import TuneResult, known
 from autotune.tuning.settings import Settings
 from measure.database import Database
@@ -216,8 +220,11 @@ def compare(
     against: Sequence[str] = (),
     turns: int = 20,
     say: Callable[[str], None] = lambda text: None,
+    also: Sequence[Path] = (),
 ) -> Timing:
-    """Times the executable of a model beside other runtimes.
+    """Times the executable of a model beside other runtimes, and compares their outputs.
+
+    What is found of the run's own executable is kept in the run folder, for its report.
 
     Args:
         config: of the run.
@@ -225,9 +232,10 @@ def compare(
         against: names of runtimes.
         turns: that each takes.
         say: shows a sentence to the user.
+        also: run folders of the same model in other precisions.
 
     Raises:
-        ConfigError: an unknown runtime or model, or a target that is simulated.
+        ConfigError: an unknown runtime or model, a target that is simulated, or a folder that no run wrote.
         ExecutableError: no executable in the folder.
     """
     settings = settings_of(config)
@@ -240,11 +248,30 @@ def compare(
         if name not in peers:
             raise ConfigError(f"`--against` must be among {', '.join(peers)}, but got {name!r}")
     place = folder or config.folder / FOLDER
+    more = [(_precision_of(run), run / FOLDER) for run in also]
     tell_if_busy(say)
     load(place)
     network = network_of(config)
+    found = [own_precision(network), *(precision for precision, _ in more)]
+    if twice := [precision for at, precision in enumerate(found) if precision in found[:at]]:
+        raise ConfigError(f"executables must be in precisions of their own, but got {twice[0]} twice")
     with alone():
-        return time_network(network, place, settings, against, turns, say)
+        timing = time_network(network, place, settings, against, turns, say, dict(more), accuracy=True)
+    if place == config.folder / FOLDER:
+        with errors_at("--network"):
+            keep(timing, config.folder, place)
+    return timing
+
+
+def _precision_of(run: Path) -> str:
+    """Of the network of a run folder, by its summary."""
+    try:
+        network = json.loads((run / "summary.json").read_text())["network"]
+        return INT8 if network["accuracy"] is not None else str(network["precision"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"`--also` must be folders of runs of networks, but {run} is none: {type(error).__name__}: {error}"
+        ) from None
 
 
 def _finite(figures: Mapping[str, float]) -> dict[str, float | None]:

@@ -25,6 +25,7 @@ from search_space.dtypes import NARROW, numpy_dtype
 
 Array = NDArray[Any]
 _ROOT = Path(__file__).resolve().parents[2]
+_OPENVINO_TYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
 class RuntimeFailure(RuntimeError):
@@ -32,7 +33,13 @@ class RuntimeFailure(RuntimeError):
 
 
 class Runtime(Protocol):
-    """What a process serves."""
+    """What a process serves.
+
+    Attributes:
+        precision: type that it says it computes floats in; "" where that is as what it was given has them.
+    """
+
+    precision: str
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name."""
@@ -43,6 +50,8 @@ class Runtime(Protocol):
 
 class Ours:
     """An executable of ours: `{"runtime": "autotune", "folder": ...}`."""
+
+    precision = ""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         from autotune.executable.loading import load
@@ -60,6 +69,8 @@ class Ours:
 
 class OnnxRuntime:
     """ONNX Runtime, graph optimised in full: `{"runtime": "onnxruntime", "model": FILE}`."""
+
+    precision = ""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         import onnxruntime as ort
@@ -84,15 +95,17 @@ class OnnxRuntime:
 class OpenVino:
     """OpenVINO for latency, in float32: `{"runtime": "openvino", "model": FILE}`."""
 
-    precision: Mapping[str, str] = {"INFERENCE_PRECISION_HINT": "f32"}
+    hint: Mapping[str, str] = {"INFERENCE_PRECISION_HINT": "f32"}
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         import openvino
 
         core = openvino.Core()
-        settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": facts["threads"], **self.precision}
+        settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": facts["threads"], **self.hint}
         self._model = core.compile_model(facts["model"], "CPU", settings)
         self._request = self._model.create_infer_request()
+        taken = self._model.get_property("INFERENCE_PRECISION_HINT").to_string()
+        self.precision = _OPENVINO_TYPES.get(taken, taken)
 
     def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         found = self._request.infer(dict(arrays))
@@ -105,10 +118,13 @@ class OpenVino:
 class OpenVinoAsInstalled(OpenVino):
     """The same in the precision that it takes by itself, which is bfloat16 where the processor multiplies that."""
 
-    precision: Mapping[str, str] = {}
+    hint: Mapping[str, str] = {}
 
 
-RUNTIMES: dict[str, Callable[[Mapping[str, Any]], Runtime]] = {
+Opener = Callable[[Mapping[str, Any]], Runtime]
+"""Opens what the facts name."""
+
+RUNTIMES: dict[str, Opener] = {
     "autotune": Ours,
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
@@ -134,14 +150,22 @@ class NetworkProcess:
         threads: cores it may use.
         facts: what it opens: `folder` of an executable, or `model`, an .onnx file.
 
+    Attributes:
+        runtime: its name, which whoever runs several of one kind may replace by another.
+        precision: type that it says it computes floats in; "" where it does not say.
+        server: module that the process runs; one of more runtimes than `RUNTIMES` calls `main` with them.
+
     Raises:
         RuntimeFailure: it cannot open the model.
     """
 
+    server = "autotune.network.process"
+    precision = ""
+
     def __init__(self, runtime: str, threads: int, **facts: str) -> None:
         self.runtime = runtime
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "autotune.network.process"],
+            [sys.executable, "-m", self.server],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -149,7 +173,8 @@ class NetworkProcess:
             env=worker_environment([str(_ROOT)]),
         )
         try:
-            self._ask({"open": {"runtime": runtime, "threads": threads, **facts}})
+            opened = self._ask({"open": {"runtime": runtime, "threads": threads, **facts}})
+            self.precision = str(opened["precision"])
         except RuntimeFailure:
             self.close()
             raise
@@ -225,12 +250,14 @@ def of_turns(turns: Sequence[float]) -> float:
     return float(np.median(sorted(turns)[: max(1, len(turns) // 2)]))
 
 
-def serve(request: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+def serve(
+    request: Mapping[str, Any], state: dict[str, Any], runtimes: Mapping[str, Opener] = RUNTIMES
+) -> dict[str, Any]:
     """Answers one request."""
     if "open" in request:
         facts = request["open"]
-        state["runtime"] = RUNTIMES[facts["runtime"]](facts)
-        return {"open": True}
+        state["runtime"] = runtimes[facts["runtime"]](facts)
+        return {"open": True, "precision": state["runtime"].precision}
     if "infer" in request:
         outputs = state["runtime"].infer(_loaded(request["infer"], request["names"]))
         file = request["infer"].replace("_inputs", "_outputs")
@@ -261,8 +288,12 @@ def _loaded(file: str | Path, names: Sequence[str]) -> dict[str, Array]:
     return found
 
 
-def main() -> None:
-    """Answers requests until there are no more."""
+def main(runtimes: Mapping[str, Opener] = RUNTIMES) -> None:
+    """Answers requests until there are no more.
+
+    Args:
+        runtimes: that can be asked for.
+    """
     replies = os.dup(1)
     os.dup2(2, 1)  # what a library prints must not mix with the answers
     state: dict[str, Any] = {}
@@ -272,7 +303,7 @@ def main() -> None:
             if "open" in request:
                 os.sched_setaffinity(0, cores_for(request["open"]["threads"]))
             try:
-                answer = serve(request, state)
+                answer = serve(request, state, runtimes)
             except Exception as error:  # reported to the parent, which raises it as a RuntimeFailure
                 answer = {"error": (str(error).strip() or type(error).__name__).splitlines()[0]}
             stream.write(json.dumps(answer) + "\n")

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import onnx
 
+from autotune.graph.precision import FULL
 from autotune.graph.types import Array
 from autotune.network.build import make_feeds
+from autotune.network.comparison import Rounding
 from autotune.network.load import Network
-from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved, of_turns
+from autotune.network.precisions import model_precision, own_precision
+from autotune.network.process import RUNTIMES, NetworkProcess, RuntimeFailure, interleaved, of_turns
+from autotune.titles import title_of
 from autotune.tuning.settings import Settings
 from autotune.units import latency, share
 from measure.steadiness import DISAGREE, disagreement, halves_of, spread_of
+
+EXACT = "onnxruntime"
+"""Runtime that decibels are taken against."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +36,30 @@ class Timing:
         memory: resident bytes of its process after ten or more.
         missing: why runtimes were not timed.
         turns: seconds of an inference in each turn, in order of time, of which `seconds` is made.
+        titles: of runtimes, with the precision of each.
+        decibels: signal to noise of the worst output beside ONNX Runtime in float32, which has none itself; empty
+            where it was not asked for, or nothing runs the model in float32.
     """
 
     seconds: Mapping[str, float]
     memory: Mapping[str, int]
     missing: Mapping[str, str]
     turns: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
+    decibels: Mapping[str, float] = field(default_factory=dict)
+
+    def title(self, runtime: str) -> str:
+        """What a runtime is called where it is shown."""
+        return self.titles.get(runtime, runtime)
+
+    @staticmethod
+    def is_ours(runtime: str) -> bool:
+        """Whether it is an executable of ours, and not another runtime."""
+        return runtime.partition(" ")[0] == "autotune"
+
+    def is_exact(self, runtime: str) -> bool:
+        """Whether it is what the outputs of others were compared with."""
+        return runtime == EXACT and bool(self.decibels)
 
     def spread(self, runtime: str) -> float:
         """(75th percentile - 25th percentile) / median of a runtime's turns; NaN where none are known."""
@@ -47,27 +74,9 @@ class Timing:
             return ""
         first, second = map(latency, halves[worst])
         return (
-            f"{worst}: the first half of its turns took {first}, the second {second}: the machine was busy, and ratios "
-            f"are certain to {share(disagreement(halves[worst]))} only"
+            f"{self.title(worst)}: the first half of its turns took {first}, the second {second}: the machine was "
+            f"busy, and ratios are certain to {share(disagreement(halves[worst]))} only"
         )
-
-
-def _begin(
-    process: NetworkProcess,
-    feeds: Mapping[str, Array],
-    place: Path,
-    processes: list[NetworkProcess],
-    missing: dict[str, str],
-) -> None:
-    """A first inference; a runtime that refuses it is missing, as one that has no 16-bit floats."""
-    try:
-        process.infer(feeds, place)
-    except RuntimeFailure as error:
-        if process.runtime == "autotune":
-            raise
-        process.close()
-        processes.remove(process)
-        missing[process.runtime] = str(error)
 
 
 def time_network(
@@ -77,27 +86,106 @@ def time_network(
     others: Sequence[str],
     turns: int = 20,
     say: Callable[[str], None] = lambda text: None,
+    also: Mapping[str, Path] = MappingProxyType({}),
+    accuracy: bool = False,
 ) -> Timing:
-    """Times the executable in `folder` and the same model on other runtimes, which take turns."""
-    feeds = make_feeds(network, settings.seed)
-    processes: list[NetworkProcess] = []
-    missing: dict[str, str] = {}
-    with tempfile.TemporaryDirectory(prefix="autotune-time-") as place:
+    """Times the executable in `folder` and the same model on other runtimes, which take turns.
+
+    Args:
+        network: of the executable.
+        folder: of the executable.
+        settings: of the run.
+        others: names of runtimes.
+        turns: that each takes.
+        say: shows a sentence to the user.
+        also: folders of further executables of the same model, by precision.
+        accuracy: whether the outputs of all are compared.
+    """
+    with tempfile.TemporaryDirectory(prefix="autotune-time-") as place, ExitStack() as stack:
         file = Path(place) / "model.onnx"
         onnx.save(network.model, file)
+        beside = _Beside(make_feeds(network, settings.seed), Path(place))
+        stack.callback(beside.close)
+        beside.open("autotune", NetworkProcess("autotune", settings.threads, folder=str(folder)))
+        for precision, another in also.items():
+            label = title_of("autotune", precision)
+            beside.attempt(label, "autotune", settings.threads, folder=str(another))
+        for name in others:
+            beside.attempt(name, name, settings.threads, model=str(file))
+        decibels = beside.decibels(network.model, settings.threads, file) if accuracy else {}
+        processes = beside.processes
+        titles = {p.runtime: _title(p, network) for p in processes}
+        say(f"timing the network, in turns with {', '.join(titles[p.runtime] for p in processes[1:]) or 'nobody'}")
+        took = interleaved(processes, turns)
+        memory = {process.runtime: process.memory() for process in processes}
+    seconds = {name: of_turns(each) for name, each in took.items()}
+    return Timing(seconds, memory, beside.missing, took, titles, decibels)
+
+
+def _title(process: NetworkProcess, network: Network) -> str:
+    if process.runtime == "autotune":
+        return title_of("autotune", own_precision(network))
+    known = process.runtime in RUNTIMES
+    return title_of(process.runtime, model_precision(network.model), process.precision) if known else process.runtime
+
+
+class _Beside:
+    """Processes that have inferred once.
+
+    Args:
+        feeds: inputs by name.
+        place: folder of files that live as long as the processes.
+
+    Attributes:
+        processes: in the order in which they were opened.
+        missing: runtimes that are not there or refuse the model, as one that has no 16-bit floats, and why.
+    """
+
+    def __init__(self, feeds: Mapping[str, Array], place: Path) -> None:
+        self._feeds, self._place = feeds, place
+        self._outputs: dict[str, list[Array]] = {}
+        self.processes: list[NetworkProcess] = []
+        self.missing: dict[str, str] = {}
+
+    def open(self, label: str, process: NetworkProcess) -> None:
+        """Takes in a process that has opened its model, and has it infer.
+
+        Raises:
+            RuntimeFailure: it cannot.
+        """
+        process.runtime = label
         try:
-            processes.append(NetworkProcess("autotune", settings.threads, folder=str(folder)))
-            for name in others:
-                try:
-                    processes.append(NetworkProcess(name, settings.threads, model=str(file)))
-                except RuntimeFailure as error:
-                    missing[name] = str(error)
-            for process in list(processes):
-                _begin(process, feeds, Path(place), processes, missing)
-            say(f"timing the network, in turns with {', '.join(p.runtime for p in processes[1:]) or 'nobody'}")
-            took = interleaved(processes, turns)
-            memory = {process.runtime: process.memory() for process in processes}
-        finally:
-            for process in processes:
-                process.close()
-    return Timing({name: of_turns(each) for name, each in took.items()}, memory, missing, took)
+            self._outputs[label] = list(process.infer(self._feeds, self._place).values())
+        except RuntimeFailure:
+            process.close()
+            raise
+        self.processes.append(process)
+
+    def attempt(self, label: str, runtime: str, threads: int, **facts: str) -> None:
+        """The same of a runtime that may be missing."""
+        try:
+            self.open(label, NetworkProcess(runtime, threads, **facts))
+        except RuntimeFailure as error:
+            self.missing[label] = str(error)
+
+    def decibels(self, model: onnx.ModelProto, threads: int, file: Path) -> dict[str, float]:
+        """Of the worst output of each runtime but ONNX Runtime, which is what they are held against."""
+        if model_precision(model) != FULL:
+            return {}  # nobody computes it without rounding
+        exact = self._outputs.get(EXACT)
+        if exact is None:
+            try:
+                with NetworkProcess(EXACT, threads, model=str(file)) as process:
+                    exact = list(process.infer(self._feeds, self._place).values())
+            except RuntimeFailure:
+                return {}  # as without it; nothing was asked of it
+        return {
+            label: min(Rounding.between(*pair).decibels for pair in zip(found, exact, strict=True))
+            for label, found in self._outputs.items()
+            if label != EXACT
+        }
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for process in self.processes:
+            process.close()

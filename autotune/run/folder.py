@@ -25,6 +25,9 @@ SCHEMA = "autotune.summary/1"
 PRECISION = "precision.json"
 """What was chosen in mixed precision, to which the records and the executable of the run belong."""
 
+BENCH = "bench.json"
+"""What `autotune bench` has timed beside the executable of the run."""
+
 
 def make_folder(config: RunConfig) -> Path:
     """The run folder, made and found writable.

@@ -16,13 +16,9 @@ def serving(document: Mapping[str, Any]) -> str:
         "network",
         "threads of a call",
         "callers",
-        "ours requests/s",
-        "ORT requests/s",
-        "OpenVINO requests/s",
+        *(f"{name} float32 requests/s" for name in ("autotune", "ONNX Runtime", "OpenVINO")),
         "ratio to best",
-        "ours p99 ms",
-        "ORT p99 ms",
-        "OpenVINO p99 ms",
+        *(f"{name} float32 p99 ms" for name in ("autotune", "ONNX Runtime", "OpenVINO")),
     ]
     groups: dict[str, list[list[object]]] = {}
     for row in document["rows"].values():

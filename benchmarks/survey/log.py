@@ -112,7 +112,7 @@ def commit_of(folder: Path = _ROOT) -> str:
         return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/results", ":!docs")
         return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return ""

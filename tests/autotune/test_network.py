@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from autotune.graph.ir import Graph
 from autotune.graph.onnx_model import load_model
 from autotune.graph.passes import PASSES
 from autotune.network import deploy
+from autotune.network.benched import kept
 from autotune.network.check import with_checkpoints
 from autotune.network.comparison import relative_error
 from autotune.network.load import load_network
@@ -133,7 +136,36 @@ def test_it_is_rebuilt_from_records_alone(run: tuple[Path, Result], tmp_path: Pa
 def test_it_is_timed_beside_others(run: tuple[Path, Result]) -> None:
     done = call("bench", run[0], "--turns", 2, "--against", "onnxruntime")
     assert done.exit_code == 0, done.output
-    assert "autotune" in done.output and "onnxruntime" in done.output and "MiB resident" in done.output
+    ours, theirs = done.output.splitlines()[-2:]
+    assert re.match(r"autotune float32 +[\d.]+ [mµ]s .* 1\.00x +\d+\.\d dB .* MiB resident", ours), done.output
+    assert theirs.startswith("ONNX Runtime float32 ") and " dB " not in theirs
+
+
+def test_what_was_timed_is_kept_for_the_report(run: tuple[Path, Result], tmp_path: Path) -> None:
+    folder = run[0].parent / "out"
+    narrow = tmp_path / "narrow"
+    shutil.copytree(folder, narrow)
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["network"]["precision"] = "bfloat16"  # as if it were
+    (narrow / "summary.json").write_text(json.dumps(summary))
+    done = call("bench", run[0], "--turns", 1, "--against", "onnxruntime", "--also", narrow)
+    assert done.exit_code == 0, done.output
+    rows = {row["title"]: row for row in kept(folder, folder / "network")}
+    assert set(rows) == {"autotune float32", "autotune bfloat16", "ONNX Runtime float32"}
+    assert rows["ONNX Runtime float32"]["exact"] and rows["autotune float32"]["decibels"] > 90
+    manifest = folder / "network" / "manifest.json"
+    text = manifest.read_text()
+    manifest.write_text(text + " ")
+    assert kept(folder, folder / "network") == [], "of another executable"
+    manifest.write_text(text)
+    (folder / "bench.json").write_text("{}")
+    done = call("report", folder)
+    assert done.exit_code == 2 and "must be what `autotune bench` wrote" in " ".join(done.output.split())
+    (folder / "bench.json").unlink()
+    done = call("bench", run[0], "--also", folder)
+    assert done.exit_code == 2 and "must be in precisions of their own, but got float32 twice" in done.output
+    done = call("bench", run[0], "--also", tmp_path / "none")
+    assert done.exit_code == 2 and "`--also` must be folders of runs of networks" in " ".join(done.output.split())
 
 
 def test_tasks_are_listed_without_tuning(run: tuple[Path, Result]) -> None:

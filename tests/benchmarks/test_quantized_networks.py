@@ -11,6 +11,7 @@ import pytest
 
 from autotune.graph.quantise.formats import MOST_DECIBELS
 from benchmarks import quantized_networks, tables
+from benchmarks.subjects import signal_to_noise
 from tests.autotune.test_network import two_layers
 
 
@@ -32,8 +33,8 @@ def test_a_network_beside_its_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_worst_output_counts() -> None:
     exact = [{"a": np.ones(4, np.float32), "b": np.full(4, 10.0, np.float32)}]
     found = [{"x": np.ones(4, np.float32), "y": np.full(4, 11.0, np.float32)}]
-    assert quantized_networks.signal_to_noise(exact, exact) == MOST_DECIBELS
-    assert quantized_networks.signal_to_noise(exact, found) == pytest.approx(20.0)
+    assert signal_to_noise(exact, exact) == MOST_DECIBELS
+    assert signal_to_noise(exact, found) == pytest.approx(20.0)
 
 
 def test_the_table_takes_the_best_peer_of_each_kind() -> None:
@@ -45,8 +46,8 @@ def test_the_table_takes_the_best_peer_of_each_kind() -> None:
         "seconds": {"autotune": 0.001, "onnxruntime, all": 0.002, "openvino, layers": 0.004},
     }
     (line,) = tables.quantized_networks({"rows": {"net": row}}).splitlines()[2:]
-    assert line.split(" | ")[1:5] == ["4 of 5", "30.0", "29.0", "openvino, layers"]
-    assert line.endswith("| onnxruntime, all | 2.00x |")
+    assert line.split(" | ")[1:5] == ["4 of 5", "30.0", "29.0", "OpenVINO int8, layers"]
+    assert line.endswith("| ONNX Runtime int8, all | 2.00x |")
 
 
 def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

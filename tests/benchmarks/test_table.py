@@ -116,7 +116,9 @@ TEXT = "before\n<!-- table:operators -->\nold\n<!-- /table -->\nbetween\n<!-- ta
 
 def test_tables_are_replaced_and_the_rest_is_kept(folder: Path) -> None:
     text = table.regenerate(TEXT, folder)
-    assert text.startswith("before\n<!-- table:operators -->\nMeasured on Some CPU, 2 cores.\n\n| operator | ours ms |")
+    assert text.startswith(
+        "before\n<!-- table:operators -->\nMeasured on Some CPU, 2 cores.\n\n| operator | autotune float32 ms |"
+    )
     assert "old" not in text
     assert "\n<!-- /table -->\nbetween\n<!-- table:tvm -->\nNot measured yet: `python -m benchmarks.tvm`.\n" in text
     assert text.endswith("\n<!-- /table -->\nafter\n")
@@ -155,6 +157,7 @@ def test_saved_rows_add_up_on_one_host_and_not_across_hosts(tmp_path: Path, monk
 def test_networks_show_expanded_weights_and_both_arenas() -> None:
     row: dict[str, Any] = {
         "name": "net",
+        "precision": "float32",
         "trials": 100,
         "run_seconds": 60.0,
         "seconds": {"autotune": 1e-3, "onnxruntime": 2e-3},

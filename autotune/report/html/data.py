@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotune.config import ConfigError
+from autotune.network.benched import kept
 from autotune.run.folder import SCHEMA
 from autotune.tuning.finals import best_of, is_final
 from measure.database import records_in, summarised
@@ -122,6 +123,7 @@ class RunData:
         hosts: descriptions of machines, and how many trials each measured.
         tasks: in the order of the run.
         network: that part of the summary; empty where there is none.
+        benched: what `autotune bench` has timed of its executable as it is now.
         phases: wall seconds of the driver by phase; empty where they are not known.
         clock: seconds from the beginning of the first trial to the last result, long pauses left out.
         note: what the reader must know; "" where there is nothing.
@@ -133,6 +135,7 @@ class RunData:
     hosts: list[tuple[Mapping[str, Any], int]] = field(default_factory=list)
     tasks: list[TaskData] = field(default_factory=list)
     network: Mapping[str, Any] = field(default_factory=dict)
+    benched: Sequence[Mapping[str, Any]] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
     clock: float = 0.0
     note: str = ""
@@ -274,6 +277,10 @@ def _of_folder(folder: Path) -> RunData:
     document = _summary(summary)
     config = document["config"]
     run = RunData(str(config.get("name", folder.name)), folder, config, network=document.get("network") or {})
+    try:
+        run.benched = kept(folder, folder / "network")
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     if config.get("records"):
         file = Path(config["records"])
     try:

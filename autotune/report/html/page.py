@@ -190,7 +190,7 @@ def _mixtures(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Latency against accuracy of each run in mixed precision."""
     found = []
     for number, run in enumerate(runs):
-        if rows := rows_of(run.network):
+        if rows := rows_of(run.network, run.benched):
             picture = Markup(tradeoff_chart(f"{run.name}: latency against accuracy", rows))
             found.append({"number": number, "rows": rows, "chart": picture})
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from html import escape
 
@@ -12,22 +13,28 @@ from autotune.units import latency, scale_of
 STEP = 10
 """Decibels between ticks."""
 
+EXACT = 100.0
+"""Decibels from which nothing was rounded to 16 bits: sums in float32 differ by their order alone."""
+
+LETTERS = 13
+"""Least distance of names, one above the other."""
+
 
 def tradeoff_chart(title: str, rows: Sequence[Row]) -> str:
-    """Points over decibels, exact ones at the right edge; estimates of our own are joined by a line.
+    """Points over decibels, exact ones at the right edge; estimates are joined by a line, what was timed has its name.
 
     Args:
         title: for screen readers.
         rows: at least one.
     """
-    known = [row.decibels for row in rows if row.decibels is not None]
+    known = [_decibels(row) for row in rows if not _is_exact(row)]
     low = STEP * (min(known, default=0.0) // STEP)
     high = STEP * (max(known, default=0.0) // STEP + 2)
     scale, unit = scale_of(min(row.seconds for row in rows))
     top = 1.1 * scale * max(row.seconds for row in rows)
 
     def place(row: Row) -> tuple[float, float]:
-        share = 1.0 if row.decibels is None else (row.decibels - low) / (high - low)
+        share = 1.0 if _is_exact(row) else (_decibels(row) - low) / (high - low)
         return across(share), up(row.seconds * scale)
 
     def across(share: float) -> float:
@@ -57,11 +64,36 @@ def tradeoff_chart(title: str, rows: Sequence[Row]) -> str:
         parts.append(f'<path class="line s0" d="M{line}"/>')
     for row in rows:
         x, y = place(row)
-        kind = 2 if row.narrow is None else 1 if row.name == "chosen" else 0
+        kind = 2 if row.narrow is None else 1 if row.timed or row.name == "chosen" else 0
         accuracy = "exact" if row.decibels is None else f"{row.decibels:.1f} dB"
         label = f"{row.name}: {latency(row.seconds)} {'timed' if row.timed else 'estimated'}, {accuracy}"
         radius = 5 if row.timed else 3.5
         parts.append(
             f'<circle class="point s{kind}" cx="{x}" cy="{y}" r="{radius}"><title>{escape(label)}</title></circle>'
         )
+    parts += _names([(row.name, *place(row)) for row in rows if row.timed])
     return "".join([*parts, "</svg>"])
+
+
+def _is_exact(row: Row) -> bool:
+    return row.decibels is None or row.decibels >= EXACT
+
+
+def _decibels(row: Row) -> float:
+    return 0.0 if row.decibels is None else row.decibels
+
+
+def _names(points: Sequence[tuple[str, float, float]]) -> list[str]:
+    """Texts beside points, on the side that has room, moved down where one would cover another.
+
+    Args:
+        points: name, x and y of each.
+    """
+    parts = []
+    last = {"start": -math.inf, "end": -math.inf}
+    for name, x, y in sorted(points, key=lambda point: point[2]):
+        side, beside = ("end", x - 9) if x > WIDTH / 2 else ("start", x + 9)
+        last[side] = max(y + 4, last[side] + LETTERS)
+        at = round(last[side], 1)
+        parts.append(f'<text class="name" x="{beside}" y="{at}" text-anchor="{side}">{escape(name)}</text>')
+    return parts

@@ -1,0 +1,1 @@
+"""Networks in several precisions beside other runtimes: accuracy and time."""

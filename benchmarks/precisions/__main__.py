@@ -1,0 +1,146 @@
+"""Networks in float32, in bfloat16 and mixed beside ONNX Runtime, OpenVINO and PyTorch: accuracy and time.
+
+`python -m benchmarks.precisions [--rows NAME,...] [--files A.onnx,...] [--precisions float32,bfloat16,mixed]
+[--accuracy "as openvino"] [--trials 0] [--turns 20] [--inductor]` exports networks of the survey's list with random
+weights (or takes files), compiles each in every precision, writes `benchmarks/results/precisions.json` and
+`docs/precisions.png`, and prints the table. It goes on where it was stopped: rows of this commit and these options are
+left out. Accuracy is the signal to noise of the outputs against ONNX Runtime: of the worst output, on two sets of
+inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.graph.precision import FULL, MIXED, PRECISIONS
+from autotune.network.mixed import AS_OPENVINO, DEFAULT
+from autotune.units import latency
+from benchmarks import results
+from benchmarks.precisions.compare import Plan, compare
+from benchmarks.precisions.picture import draw
+from benchmarks.precisions.table import precisions, title
+from benchmarks.subjects import Subject, add_options, subjects
+from benchmarks.survey.log import commit_of, key_of, versions
+from measure.host import describe_host
+
+ROWS = (
+    "resnet50",
+    "densenet121",
+    "squeezenet1_0",
+    "googlenet",
+    "mobilenet_v2",
+    "mobilenet_v3_large",
+    "efficientnet_b0",
+    "resnext50_32x4d",
+    "convnext_tiny",
+    "vit_small_patch16_224",
+    "distilbert_base",
+    "bert_base",
+)
+"""Half of them are in no configuration that this package ships."""
+
+NAME = "precisions"
+PICTURE = Path(__file__).resolve().parents[2] / "docs" / "precisions.png"
+
+
+def measure(
+    chosen: Sequence[Subject], plan: Plan, again: bool = False, folder: Path = results.FOLDER
+) -> dict[str, Any] | None:
+    """Measures networks that have no row of this commit and plan yet, each saved at once; all rows there are then.
+
+    Args:
+        chosen: networks.
+        plan: what is measured of each.
+        again: whether those that have a row are measured anew.
+        folder: of the result file.
+    """
+    common = {**plan.to_json(), "cpu": describe_host()["cpu"], "commit": commit_of(), "versions": versions()}
+    for subject in chosen:
+        key = key_of({**common, "name": subject.name})
+        before = (results.load(NAME, folder) or {"rows": {}})["rows"]
+        if not again and is_done(before.get(key), common):
+            sys.stderr.write(f"{subject.name}: is done at {common['commit']}, --again measures it anew\n")
+            continue
+        with tempfile.TemporaryDirectory(prefix="autotune-precisions-") as place:
+            row = {**compare(subject, Path(place), plan), **common}
+        results.save(NAME, {"rows": {**before, key: row}}, folder)
+        sys.stderr.write(f"{line_of(row)}\n")
+    return results.load(NAME, folder)
+
+
+def is_done(row: Mapping[str, Any] | None, common: Mapping[str, Any]) -> bool:
+    """Whether a row is of this commit, without changes, and of the same settings, processor and libraries."""
+    if row is None or not common["commit"] or common["commit"].endswith("+"):
+        return False
+    return all(row.get(name) == value for name, value in common.items())
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """A row in a line."""
+    found = []
+    for label in dict.fromkeys((*row["seconds"], *row["decibels"])):
+        took = latency(row["seconds"][label]) if label in row["seconds"] else ""
+        noise = f"{row['decibels'][label]:.1f} dB" if label in row["decibels"] else ""
+        found.append(f"{title(label, row)} {took} {noise}".strip())
+    missing = [f"{title(label, row)} is missing: {why}" for label, why in row["missing"].items()]
+    return f"{row['name']}: {', '.join(found)}" + "".join(f"; {text}" for text in missing)
+
+
+def parse(arguments: Sequence[str] | None = None) -> tuple[argparse.Namespace, Plan]:
+    """Options of the command line, and what they plan."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.precisions", description=__doc__)
+    add_options(parser)
+    parser.add_argument("--precisions", type=lambda text: tuple(text.split(",")), default=(FULL, "bfloat16"))
+    parser.add_argument("--accuracy", type=_accuracy, default=DEFAULT, help=f"of mixed: decibels, or {AS_OPENVINO!r}")
+    parser.add_argument(
+        "--inductor", action="store_true", help="PyTorch's compiler is a peer, too (a minute a network)"
+    )
+    parser.add_argument("--again", action="store_true", help="also networks whose row is of this commit and options")
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of precisions.json")
+    parser.add_argument("--picture", type=Path, default=PICTURE, help="PNG to draw")
+    options = parser.parse_args(arguments)
+    known = (*PRECISIONS, MIXED)
+    if unknown := [p for p in options.precisions if p not in known]:
+        parser.error(f"`--precisions` must be among {', '.join(known)}, but got {unknown[0]!r}")
+    ordered = tuple(p for p in known if p in options.precisions)  # mixed goes by the records of the others
+    plan = Plan(
+        ordered, options.accuracy, options.trials, options.turns, options.seed, options.threads, options.inductor
+    )
+    return options, plan
+
+
+def _accuracy(text: str) -> float | str:
+    if text == AS_OPENVINO:
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"must be decibels above 0 or {AS_OPENVINO!r}, but got {text!r}")
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the comparison."""
+    options, plan = parse(arguments)
+    try:
+        chosen = subjects(options.rows, options.files, ROWS)
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    saved = measure(chosen, plan, options.again, options.results)
+    assert saved is not None
+    if picture := draw(saved["rows"], options.picture):
+        sys.stderr.write(f"{picture} is drawn\n")
+    sys.stdout.write(precisions(saved) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""One row: a network compiled in every precision, its outputs compared and its time taken in turns with the peers'."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from autotune.config import ConfigError, RunConfig, check_config
+from autotune.graph.onnx_model import load_model
+from autotune.graph.precision import FULL, MIXED
+from autotune.graph.quantise import TEST_INPUTS, random_feeds
+from autotune.network.build import write_network
+from autotune.network.deploy import FOLDER
+from autotune.network.load import load_network
+from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved, of_turns
+from autotune.network.schedules import Schedules
+from autotune.run.folder import PRECISION
+from autotune.run.resolve import settings_of
+from autotune.run.run import run
+from autotune.run.workloads import limits_of, network_of
+from benchmarks.precisions.torch_runtime import EAGER, INDUCTOR, TorchProcess
+from benchmarks.subjects import Subject, outputs, signal_to_noise
+from measure.hostlock import alone
+from measure.steadiness import disagreement, halves_of, spread_of
+
+PEERS = ("onnxruntime", "openvino", "openvino-as-installed")
+EXACT = "onnxruntime"
+"""Whose outputs in float32 decibels are of."""
+
+SAME = 60.0
+"""Decibels that a module in float32 must have for it to be the network that was exported from it."""
+
+WHERE = "precisions"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured of each network.
+
+    Attributes:
+        precisions: of ours.
+        accuracy: that mixed precision keeps: decibels, or `as openvino`.
+        trials: measured candidates of each precision; 0: the roofline's choice.
+        turns: of each runtime; 0: accuracy alone.
+        seed: of weights and inputs.
+        threads: of each runtime.
+        inductor: whether PyTorch's compiler is a peer, too.
+    """
+
+    precisions: tuple[str, ...]
+    accuracy: float | str
+    trials: int
+    turns: int
+    seed: int
+    threads: int
+    inductor: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, as rows have it."""
+        accuracy = {"accuracy": self.accuracy} if MIXED in self.precisions else {}
+        names = ("trials", "turns", "seed", "threads", "inductor")
+        return {"precisions": list(self.precisions), **accuracy, **{name: getattr(self, name) for name in names}}
+
+    @property
+    def torch(self) -> tuple[str, ...]:
+        """PyTorch's runtimes."""
+        return EAGER + (INDUCTOR if self.inductor else ())
+
+
+def compare(subject: Subject, folder: Path, plan: Plan) -> dict[str, Any]:
+    """The row of a network: of each runtime seconds, how steady they were, decibels, or why it is missing."""
+    file = subject.file(folder, plan.seed)
+    row: dict[str, Any] = {"name": subject.name, "title": subject.name, **plan.to_json(), "missing": {}, "taken": {}}
+    row |= {"decibels": {}, "seconds": {}}
+    network = load_network(load_model(str(file)), subject.name, plan.seed)
+    whole = folder / "with_weights.onnx"
+    onnx.save(network.model, whole)
+    feeds = random_feeds(network.graph.inputs, plan.seed + 1, TEST_INPUTS)
+    with ExitStack() as stack:
+        processes, answers = [], {}
+        for label, kind, facts in _opened(subject, file, whole, folder, plan, row):
+            try:
+                process = stack.enter_context(kind(label.split()[0], plan.threads, **facts))
+                process.runtime = label  # several of ours take turns
+                answers[label] = outputs(process, feeds, folder)
+            except RuntimeFailure as error:
+                row["missing"][label] = str(error)
+                continue
+            processes.append(process)
+            row["taken"] |= {label: process.precision} if process.precision else {}
+        row["decibels"] = decibels_of(answers)
+        processes = [process for process in processes if not _is_another(process, row)]
+        if plan.turns:
+            with alone():
+                row |= figures(interleaved(processes, plan.turns))
+    return row
+
+
+def _opened(
+    subject: Subject, file: Path, whole: Path, folder: Path, plan: Plan, row: dict[str, Any]
+) -> Iterator[tuple[str, type[NetworkProcess], dict[str, str]]]:
+    """What processes open: label, whose runtime is its first word; notes in `row` what cannot be."""
+    for precision in plan.precisions:
+        label = f"autotune {precision}"
+        try:
+            place, mixture = compiled(subject.name, file, precision, folder, plan)
+        except ConfigError as error:
+            row["missing"][label] = str(error)
+            continue
+        if mixture is not None:
+            row["mixture"] = {name: mixture[name] for name in ("wanted", "predicted", "measured", "narrow", "full")}
+        yield label, NetworkProcess, {"folder": str(place)}
+    for peer in PEERS:
+        yield peer, NetworkProcess, {"model": str(whole)}
+    model = subject.model
+    for peer in plan.torch:
+        if model is None:
+            row["missing"][peer] = "it must be exported from a module of the survey's list, but is an ONNX file"
+        else:
+            yield peer, TorchProcess, {"model": json.dumps(model.to_json()), "seed": str(plan.seed)}
+
+
+def compiled(name: str, file: Path, precision: str, folder: Path, plan: Plan) -> tuple[Path, dict[str, Any] | None]:
+    """Folder of the executable, and what was chosen in mixed precision: tuned, or by the roofline without trials.
+
+    Precisions share their records, so that mixed ones are chosen and compiled by what the others have measured.
+
+    Raises:
+        ConfigError: a network or accuracy that cannot be had.
+    """
+    config = _config(name, file, precision, folder, plan)
+    if plan.trials:
+        run(config, WHERE, resume=True)
+        chosen = config.folder / PRECISION
+        return config.folder / FOLDER, json.loads(chosen.read_text()) if chosen.exists() else None
+    settings, limits = settings_of(config), limits_of(config)
+    network = network_of(config)
+    write_network(network, Schedules({}, settings, limits), config.folder / FOLDER, settings)
+    return config.folder / FOLDER, None if network.mixture is None else network.mixture.to_json()
+
+
+def _config(name: str, file: Path, precision: str, folder: Path, plan: Plan) -> RunConfig:
+    keys = {"precision": precision, **({"accuracy": plan.accuracy} if precision == MIXED else {})}
+    document = {
+        "model": str(file),
+        "name": name,
+        "seed": plan.seed,
+        "trials": max(1, plan.trials),
+        "output": str(folder / precision),
+        "records": str(folder / "records.jsonl"),
+        "network": keys,
+        "measure": {"cache": "network", "threads": plan.threads},
+        "tracking": {"backend": "none"},  # nothing else shall go on meanwhile
+    }
+    return check_config(document, WHERE)
+
+
+def _is_another(process: NetworkProcess, row: dict[str, Any]) -> bool:
+    """Whether a module is not what was exported from it, which it is known by in float32; then it is missing."""
+    found = [row["decibels"][peer] for peer in ("torch", "torch-inductor") if peer in row["decibels"]]
+    if process.runtime not in (*EAGER, *INDUCTOR) or not found or min(found) >= SAME:
+        return False
+    row["missing"][process.runtime] = f"the module must compute what it was exported as, but has {min(found):.1f} dB"
+    return True
+
+
+def decibels_of(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
+    """Of each runtime's outputs, against ONNX Runtime's in float32, or ours where it is absent; none without either."""
+    reference = EXACT if EXACT in answers else f"autotune {FULL}"
+    if reference not in answers:
+        return {}
+    exact = answers[reference]
+    return {label: signal_to_noise(exact, found) for label, found in answers.items() if label != reference}
+
+
+def figures(took: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Seconds of each runtime by those of its turns, and how steady they were.
+
+    Args:
+        took: seconds of each turn, in order of time, by runtime.
+    """
+    halves = {label: halves_of(turns) for label, turns in took.items()}
+    return {
+        "seconds": {label: of_turns(turns) for label, turns in took.items()},
+        "spread": {label: spread_of(turns) for label, turns in took.items()},
+        "halves": {label: list(each) for label, each in halves.items() if each[0] == each[0]},
+        "unsteady": max(map(disagreement, halves.values())),
+    }

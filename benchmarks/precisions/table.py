@@ -1,0 +1,177 @@
+"""Table of networks in several precisions: milliseconds and decibels of every runtime, and ratios to the best peer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autotune.graph.precision import FULL
+from autotune.titles import title_of
+from benchmarks.interleave import geometric_mean
+from benchmarks.markdown import table
+from benchmarks.precisions.torch_runtime import TITLES
+
+Row = Mapping[str, Any]
+
+ORDER = ("onnxruntime", "openvino", "openvino-as-installed", *TITLES)
+"""Of peers, as columns."""
+
+SLACK = 3.0
+"""Decibels by which a peer may be less accurate in the second of the three comparisons."""
+
+SENTENCES = (
+    "Cells are milliseconds and decibels of signal to noise beside ONNX Runtime float32, which has none itself. "
+    "A ratio is a peer's time over ours. `best peer` is the fastest of those that are not less accurate than ours in "
+    "decibels, without slack, and of those in float32, which differ from each other by the order of sums alone; "
+    "`fastest` is that of all, however accurate."
+)
+
+
+def title(label: str, row: Row) -> str:
+    """What a runtime is called, with its precision."""
+    if label in TITLES:
+        return TITLES[label]
+    runtime, _, precision = label.partition(" ")
+    return title_of(runtime, precision or FULL, row.get("taken", {}).get(label, ""))
+
+
+def is_ours(label: str) -> bool:
+    """Whether it is one of our executables."""
+    return label.startswith("autotune ")
+
+
+def ratio(row: Row, ours: str, slack: float = 0.0) -> float | None:
+    """Seconds of the fastest peer that counts over ours; None where either was not timed.
+
+    Args:
+        row: of a network.
+        ours: label of one of our executables.
+        slack: decibels by which a peer may be less accurate and counts all the same.
+    """
+    seconds = row["seconds"]
+    peers = [seconds[peer] for peer in seconds if not is_ours(peer) and _counts(row, peer, ours, slack)]
+    return min(peers) / seconds[ours] if ours in seconds and peers else None
+
+
+def _counts(row: Row, peer: str, ours: str, slack: float) -> bool:
+    decibels = row["decibels"]
+    if peer not in decibels or _in_float32(row, peer):  # without decibels: what others are compared with
+        return True
+    return math.isinf(slack) or (ours in decibels and bool(decibels[peer] >= decibels[ours] - slack))
+
+
+def _in_float32(row: Row, peer: str) -> bool:
+    return bool(row.get("taken", {}).get(peer, FULL if peer == "openvino" else "") == FULL)
+
+
+def precisions(document: Mapping[str, Any]) -> str:
+    """A table for each processor and number of threads; rows of a network with several budgets stand together."""
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in document["rows"].values():
+        groups.setdefault((row["cpu"], row["threads"]), []).append(row)
+    parts = [SENTENCES]
+    for (cpu, threads), rows in sorted(groups.items(), key=lambda group: group[0]):
+        commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
+        ordered = sorted(rows, key=lambda row: (row["name"], row["trials"]))
+        said = f"**{cpu}**, {threads} threads{f' (commit {commits})' if commits else ''}."
+        parts += [
+            f"{said} {_unsteady(rows)}".strip(),
+            _lines(ordered),
+            *_means(ordered),
+            *_short(ordered),
+            *_missing(ordered),
+        ]
+    return "\n\n".join(parts)
+
+
+def _labels(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Ours, and peers, that any row has."""
+    found = dict.fromkeys(label for row in rows for name in ("seconds", "decibels", "missing") for label in row[name])
+    return [label for label in found if is_ours(label)], [label for label in ORDER if label in found]
+
+
+def _lines(rows: Sequence[Row]) -> str:
+    ours, peers = _labels(rows)
+    header = ["network", "trials", *(_heading(label, rows) for label in (*ours, *peers))]
+    header += [f"{precision} / {which}" for precision in map(_precision, ours) for which in ("best peer", "fastest")]
+    lines: list[list[object]] = []
+    for row in rows:
+        ratios = [_times(ratio(row, label, slack)) for label in ours for slack in (0.0, float("inf"))]
+        cells = [_cell(row, label) for label in (*ours, *peers)]
+        lines.append([row["title"], row["trials"], *cells, *ratios])
+    return table(header, lines)
+
+
+def _precision(label: str) -> str:
+    return label.partition(" ")[2]
+
+
+def _heading(label: str, rows: Sequence[Row]) -> str:
+    """Its title, where all rows give it the same."""
+    found = {title(label, row): None for row in rows if label in row["seconds"] or label in row["decibels"]}
+    accuracies = dict.fromkeys(row["accuracy"] for row in rows if label == "autotune mixed" and "accuracy" in row)
+    more = ", ".join(each if isinstance(each, str) else f"{each:g} dB" for each in accuracies)
+    name = next(iter(found)) if len(found) == 1 else title(label, {})
+    return f"{name} ({more})" if more else name
+
+
+def _cell(row: Row, label: str) -> str:
+    if label in row["missing"]:
+        return "missing"
+    took = f"{row['seconds'][label] * 1e3:.3f}" if label in row["seconds"] else ""
+    noise = f"{row['decibels'][label]:.1f} dB" if label in row["decibels"] else ""
+    return ", ".join(part for part in (took, noise) if part)
+
+
+def _times(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}x"
+
+
+def _means(rows: Sequence[Row]) -> list[str]:
+    """Geometric means of the ratios, a line for each precision, budget and rule of which peers count."""
+    rules = {
+        "best peer, none less accurate": 0.0,
+        f"best peer, at most {SLACK:g} dB less accurate": SLACK,
+        "fastest peer, however accurate": float("inf"),
+    }
+    lines: list[list[object]] = []
+    for label in _labels(rows)[0]:
+        for trials in sorted({row["trials"] for row in rows}):
+            mine = [row for row in rows if row["trials"] == trials]
+            for rule, slack in rules.items():
+                found = [value for row in mine if (value := ratio(row, label, slack)) is not None]
+                if found:
+                    mean = f"{geometric_mean(found):.2f}x"
+                    lines.append(
+                        [f"{_heading(label, mine)} beside the {rule}", trials, mean, f"{min(found):.2f}x", len(found)]
+                    )
+    return [table(["comparison", "trials", "geometric mean", "lowest", "rows"], lines)] if lines else []
+
+
+def _short(rows: Sequence[Row]) -> list[str]:
+    """Which mixed networks are less accurate on the inputs of the comparison than was asked of them on others."""
+    found = []
+    for row in rows:
+        asked = row.get("accuracy")
+        wanted = row["decibels"].get("openvino-as-installed") if isinstance(asked, str) else asked
+        got = row["decibels"].get("autotune mixed")
+        if wanted is not None and got is not None and got < wanted:
+            found.append(f"{row['title']} after {row['trials']} trials ({got:.1f} for {wanted:.1f} dB)")
+    return [f"Mixed, and less accurate than asked on these inputs: {', '.join(found)}."] if found else []
+
+
+def _missing(rows: Sequence[Row]) -> list[str]:
+    """Why columns are missing, in a sentence for each reason."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for label, why in row["missing"].items():
+            reasons.setdefault((title(label, row), why), []).append(row["title"])
+    told = [f"{name} of {', '.join(dict.fromkeys(which))}: {why}" for (name, why), which in reasons.items()]
+    return [f"Missing: {'; '.join(told)}."] if told else []
+
+
+def _unsteady(rows: Sequence[Row]) -> str:
+    """How far the halves of turns disagree, which ratios are no more certain than."""
+    found = [row["unsteady"] for row in rows if "unsteady" in row]
+    return f"Halves of a runtime's turns differ by up to {max(found) * 100:.0f} %." if found else ""

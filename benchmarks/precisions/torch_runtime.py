@@ -1,0 +1,101 @@
+"""PyTorch as a runtime in a process of its own: the module that a row was exported from, eager or compiled.
+
+Images, and with them the weights that a convolution takes, lie with channels last, in which PyTorch is faster on
+processors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from autotune.network import process
+from autotune.network.process import Array, NetworkProcess, Opener, timed
+from benchmarks.survey.exports import made
+from benchmarks.survey.models import Model
+from measure.host import cores_for
+
+EAGER = ("torch", "torch-autocast")
+INDUCTOR = ("torch-inductor", "torch-inductor-autocast")
+TITLES: Mapping[str, str] = {
+    "torch": "PyTorch float32",
+    "torch-autocast": "PyTorch autocast (bfloat16)",
+    "torch-inductor": "PyTorch Inductor float32",
+    "torch-inductor-autocast": "PyTorch Inductor autocast (bfloat16)",
+}
+
+
+class Torch:
+    """A module of the survey's list: `{"model": the model as JSON, "seed": of its weights}`."""
+
+    precision = "float32"
+    compiled = False
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        import torch
+
+        torch.set_num_threads(len(cores_for(facts["threads"])))
+        module, example = made(Model.from_json(json.loads(facts["model"])), int(facts["seed"]))
+        if any(tensor.ndim == 4 for tensor in example.values()):
+            module = module.to(memory_format=torch.channels_last)
+        self._module = torch.compile(module, options={"freezing": True}) if self.compiled else module
+        self._names, self._given = list(example), list(example.values())
+
+    def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The module gives one output, which is its own number's name."""
+        import torch
+
+        given = []
+        for name, before in zip(self._names, self._given, strict=True):
+            tensor = torch.from_numpy(arrays[name]) if name in arrays else before  # the export has no unused inputs
+            given.append(tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor)
+        self._given = given
+        with self._computing():
+            found = self._module(*given)
+        return {"0": found.float().numpy() if found.is_floating_point() else found.numpy()}
+
+    def time(self, iterations: int) -> Sequence[float]:
+        with self._computing():
+            return timed(lambda: self._module(*self._given), iterations)
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Without gradients; under autocast weights are cast once, on the way in, and not for each inference."""
+        import torch
+
+        narrow = self.precision != "float32"
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=narrow):
+            yield
+
+
+class TorchAutocast(Torch):
+    """The same under `torch.autocast`, which computes layers in bfloat16 and what it lists in float32."""
+
+    precision = "bfloat16"
+
+
+class Inductor(Torch):
+    """The module compiled by `torch.compile`, its weights frozen."""
+
+    compiled = True
+
+
+class InductorAutocast(TorchAutocast):
+    """The same under `torch.autocast`."""
+
+    compiled = True
+
+
+RUNTIMES: Mapping[str, Opener] = dict(zip(TITLES, (Torch, TorchAutocast, Inductor, InductorAutocast), strict=True))
+
+
+class TorchProcess(NetworkProcess):
+    """A runtime of these with a model in a process of its own."""
+
+    server = "benchmarks.precisions.torch_runtime"
+
+
+if __name__ == "__main__":
+    process.main(RUNTIMES)

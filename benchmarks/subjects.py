@@ -1,0 +1,119 @@
+"""Networks that benchmarks of precision take: of the survey's list, exported with random weights, or ONNX files."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.graph.ir import Array
+from autotune.graph.quantise import Feeds
+from autotune.graph.quantise.accuracy import added
+from autotune.graph.quantise.formats import decibels
+from autotune.network.process import NetworkProcess
+from benchmarks.rows import pick
+from benchmarks.survey.exports import EXPORTERS
+from benchmarks.survey.models import Model, load_models
+from benchmarks.survey.process import limited
+
+EXPORT_SECONDS = 600.0
+EXPORT_BYTES = 24 << 30
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network to measure.
+
+    Attributes:
+        name: as `--rows` takes it, or of the file.
+        given: the ONNX file that it was given as; None where it is of the survey's list.
+    """
+
+    name: str
+    given: Path | None = None
+
+    @property
+    def model(self) -> Model | None:
+        """What the list says of it; None of a file, of whose module nothing is known."""
+        if self.given is not None:
+            return None
+        (model,) = [model for model in load_models() if model.name == self.name]
+        return model
+
+    def file(self, folder: Path, seed: int) -> Path:
+        """Its ONNX file, which is exported to `folder` where none was given.
+
+        Raises:
+            RuntimeError: its library is missing or cannot export it.
+        """
+        model = self.model
+        if model is None:
+            assert self.given is not None
+            return self.given
+        file = folder / f"{self.name}.onnx"
+        request = {"model": model.to_json(), "seed": seed, "file": str(file), "exporters": list(EXPORTERS)}
+        request |= {"facts": str(folder / "facts.jsonl"), "memory_bytes": EXPORT_BYTES}
+        ended = limited("benchmarks.survey.exports", request, EXPORT_SECONDS)
+        if ended.why or not file.exists():
+            raise RuntimeError(f"{self.name} must be exported, but: {ended.why or 'no file was written'}")
+        return file
+
+
+def subjects(rows: str | None, files: str | None, known: Sequence[str]) -> list[Subject]:
+    """Those that a command line names; all that are known where it names none.
+
+    Args:
+        rows: comma-separated names.
+        files: comma-separated ONNX files, which stand in place of rows.
+        known: names of rows.
+
+    Raises:
+        ValueError: a name that is not known, a file that is not there, or two files of one name.
+    """
+    if not files:
+        return [Subject(name) for name in pick(rows, known)]
+    found: dict[str, Subject] = {}
+    for file in map(Path, files.split(",")):
+        if not file.is_file():
+            raise ValueError(f"`files` must be ONNX files, but got {file}")
+        name = file.stem.partition("-")[0]
+        if name in found:
+            raise ValueError(f"`files` must differ by name, but got {found[name].given} and {file}")
+        found[name] = Subject(name, file)
+    return list(found.values())
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options that choose networks, and how they are compiled and timed."""
+    parser.add_argument("--rows", help="comma-separated names; default: all")
+    parser.add_argument("--files", help="comma-separated ONNX files in place of the rows; each is named by its file")
+    parser.add_argument(
+        "--trials", type=_natural, default=0, help="measured candidates of ours; 0: the roofline's choice"
+    )
+    parser.add_argument("--turns", type=_natural, default=20, help="turns of each runtime; 0: accuracy alone")
+    parser.add_argument("--seed", type=_natural, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+
+
+def _natural(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must not be negative, but got {text}")
+    return value
+
+
+def outputs(process: NetworkProcess, feeds: Sequence[Feeds], folder: Path) -> list[dict[str, Array]]:
+    """Of every set of inputs."""
+    return [process.infer(feed, folder) for feed in feeds]
+
+
+def signal_to_noise(exact: Sequence[Mapping[str, Array]], found: Sequence[Mapping[str, Array]]) -> float:
+    """Of the worst output, over all sets of inputs, dB; outputs are in the same order, whatever their names."""
+    ratios = []
+    for place in range(len(exact[0])):
+        powers = 0.0, 0.0
+        for a, b in zip(exact, found, strict=True):
+            powers = added(powers, list(a.values())[place], list(b.values())[place])
+        ratios.append(decibels(*powers))
+    return min(ratios)
