@@ -17,7 +17,7 @@ from costmodel.features.groups import NAMES
 from search_space import te, te_json, workloads
 from search_space.ir.expr import var
 from search_space.lower import cleanup, lower
-from search_space.machines.cpu.tiling import MAX_VECTORS
+from search_space.machines.shared.groups import MAX_VECTORS
 from search_space.schedule.steps import Annotate, Split
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
