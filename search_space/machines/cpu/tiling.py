@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, dtype_bytes, lift, product, var, variables, walk
+from search_space.ir.expr import Expr, dtype_bytes, lift, product, variables, walk
 from search_space.machines.shared.groups import MAX_VECTORS, group_tiles, group_width
 from search_space.machines.shared.instructions import LANES_APART, interleavable, matching_intrinsic, packable
 from search_space.schedule.builder import Loop
