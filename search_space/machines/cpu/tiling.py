@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from search_space.hardware import Hardware
+from search_space.intrinsics import LANES_APART
 from search_space.ir.expr import Expr, dtype_bytes, lift, product, variables, walk
 from search_space.machines.shared.groups import MAX_VECTORS, group_tiles, group_width
-from search_space.machines.shared.instructions import LANES_APART, interleavable, matching_intrinsic, packable
+from search_space.machines.shared.instructions import interleavable, matching_intrinsic, packable
 from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.state import Axis, Stage
@@ -85,7 +86,7 @@ class MultiLevelTiling(SketchRule):
         draft, accumulator = draft.sums_in("local", producer.name, stage.name)
         reduced = producer.reduce_axes
         intrinsic, along = matching_intrinsic(draft, producer, hardware) or (None, longest(reduced))
-        by_group = intrinsic is not None and (group_width(producer) > 1 or intrinsic.name in LANES_APART)
+        by_group = intrinsic is not None and (group_width(producer) > 1 or intrinsic in LANES_APART)
         tiles = group_tiles(producer, hardware.float_lanes) if by_group else whole_tiles(producer, hardware.float_lanes)
         draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, tiles, "exact" if by_group else "guard")
         out = []
@@ -195,7 +196,7 @@ class MultiLevelTiling(SketchRule):
         unrolled = [loops[1] for loops in inner.values()]
         tensor = () if nest.intrinsic is None else inner[nest.long.name][2:]
         slid = sliding(draft.stage(name), nest.order, self.tiled(draft, output, name, tile))
-        if nest.intrinsic is not None and nest.intrinsic.name not in LANES_APART:
+        if nest.intrinsic is not None and nest.intrinsic not in LANES_APART:
             slid = None  # nothing is permuted: what all lanes share is read by the instruction itself
         # Tile innermost: each weight is loaded once for all rows. Under a window the positions are innermost instead,
         # as a vector that was permuted serves all that reach it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 
 from search_space.hardware import Hardware
-from search_space.intrinsics import BF16_DOT, BF16_LANE_DOT, available
+from search_space.intrinsics import BF16_DOT, LANES_APART, available
 from search_space.ir.expr import Expr, var, variables, walk
 from search_space.lower.inline import expanded
 from search_space.machines.shared.groups import in_groups, of_one_group
@@ -20,9 +20,6 @@ from search_space.sketch.base import Draft
 
 INTERLEAVED = frozenset({BF16_DOT.name})
 """Instructions for which what is no constant is copied in the order that they want."""
-
-LANES_APART = frozenset({BF16_LANE_DOT.name})
-"""Instructions whose lanes have factors of their own, both of them."""
 
 FEW_ROWS = 4
 """Rows that share an operand for which laying it out costs more than it saves, fewer than."""
@@ -75,7 +72,7 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
             return False
         if packable(draft, stage, node):
             return True
-        if intrinsic.name in LANES_APART:
+        if intrinsic in LANES_APART:
             return in_groups(stage, node, axis.name, *intrinsic.extents)
         return intrinsic.name in INTERLEAVED and interleavable(draft, stage, node, axis.name)
 
