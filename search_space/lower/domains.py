@@ -28,9 +28,9 @@ def loop_var(stage: str, leaf: str) -> str:
 
 
 def _divided(stage: Stage, axis: str) -> bool:
-    """Whether an axis is split into tiles that divide it."""
+    """Whether a spatial axis is split into tiles that divide it."""
     splits = (r for r in stage.relations if isinstance(r, SplitRelation))
-    return any(r.parent == axis and r.tail == "exact" for r in splits)
+    return any(r.parent == axis and r.tail == "exact" and not stage.is_reduce(r.children[0]) for r in splits)
 
 
 @dataclass(frozen=True)
