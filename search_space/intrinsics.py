@@ -20,7 +20,23 @@ def _dot(name: str, lanes: int, depth: int, left: str, right: str, out: str, fea
 
 VNNI_DOT = _dot("vnni_dot_16x4", 16, 4, "uint8", "int8", "int32", "avx512vnni")
 BF16_DOT = _dot("bf16_dot_16x2", 16, 2, "bfloat16", "bfloat16", "float32", "avx512bf16")
-INTRINSICS: tuple[TensorIntrin, ...] = (VNNI_DOT, BF16_DOT)
+
+
+def _lane_dot(name: str, lanes: int, depth: int, left: str, right: str, out: str, feature: str) -> TensorIntrin:
+    """out[i] += sum over r < depth of left[i, r] * right[i, r], for `lanes` values of i."""
+    a = te.placeholder((lanes, depth), left, name="a")
+    b = te.placeholder((lanes, depth), right, name="b")
+    r = te.reduce_axis((0, depth), "r")
+    c = te.compute((lanes,), lambda i: te.sum(a[i, r].astype(out) * b[i, r].astype(out), axis=r), name="c")
+    return register_intrinsic(TensorIntrin(name, c.op, feature))
+
+
+VNNI_LANE_DOT = _lane_dot("vnni_lane_dot_16x4", 16, 4, "uint8", "int8", "int32", "avx512vnni")
+BF16_LANE_DOT = _lane_dot("bf16_lane_dot_16x2", 16, 2, "bfloat16", "bfloat16", "float32", "avx512bf16")
+LANES_APART: tuple[TensorIntrin, ...] = (VNNI_LANE_DOT, BF16_LANE_DOT)
+"""The same instructions where lanes have factors of their own, as output channels of several groups do."""
+
+INTRINSICS: tuple[TensorIntrin, ...] = (VNNI_DOT, BF16_DOT, *LANES_APART)
 
 
 def _tiles(name: str, pairs: int, left: str, right: str, out: str, feature: str) -> TensorIntrin:

@@ -37,7 +37,9 @@ LAYERS = ("conv1d", "conv2d", "conv3d", "conv2d_transpose", "matmul", "batch_mat
 """Operations that multiply 16-bit floats and add up float32."""
 
 FEW_CHANNELS = 4
-"""Of an input that is multiplied in float32, as images are: the pairs of dot products would be padding mostly."""
+"""Of an input that is multiplied in float32, as images are: the pairs of dot products would be padding mostly.
+
+Channels of a group come in pairs where their number is even."""
 
 
 def narrow_floats(graph: Graph) -> tuple[str, ...]:
@@ -141,7 +143,8 @@ def is_lowered(graph: Graph, node: Node) -> bool:
         return False
     if node.op in ("matmul", "batch_matmul"):
         return True
-    return graph.type(node.inputs[1]).shape[-2] > FEW_CHANNELS
+    channels, groups = graph.type(node.inputs[1]).shape[-2], node.attrs.get("groups", 1)
+    return channels > FEW_CHANNELS or (groups > 1 and channels % 2 == 0)
 
 
 def rounded_values(graph: Graph) -> set[str]:

@@ -27,6 +27,12 @@ def loop_var(stage: str, leaf: str) -> str:
     return f"{stage}.{leaf}"
 
 
+def _divided(stage: Stage, axis: str) -> bool:
+    """Whether a spatial axis is split into tiles that divide it."""
+    splits = (r for r in stage.relations if isinstance(r, SplitRelation))
+    return any(r.parent == axis and r.tail == "exact" and not stage.is_reduce(r.children[0]) for r in splits)
+
+
 @dataclass(frozen=True)
 class Domain:
     """The part of a stage computed at its place: per axis the first index and the extent.
@@ -98,8 +104,8 @@ class Bounds:
         lows: list[list[tuple[Expr, Expr]]] = [[] for _ in stage.axes]
         overrun: set[str] = set()
         # Regions are cut to the tensor by minimum and maximum, which would stand in the extents of loops that threads
-        # are bound to. What is read by loops that stay inside needs no cut.
-        inside_only = {a.name for a in stage.axes} if self.threaded else set()
+        # are bound to. What is read by loops that stay inside needs no cut; neither do tiles that divide an axis.
+        inside_only = {a.name for a in stage.axes}
         for consumer in self.state.consumers(stage.name):
             nest = self.nests[consumer.name]
             inside = self.path(consumer) + [loop_var(consumer.name, leaf) for leaf in consumer.leaves]
@@ -118,7 +124,8 @@ class Bounds:
                     at = substitute(index, values)
                     low, width = self._region(axis, self.recombined(stage, at), relaxed)
                     found.append((low, width))
-                    if not self._runs_inside(consumer, index, axis, loose):
+                    stays = self._runs_inside(consumer, index, axis, loose)
+                    if not stays or not (self.threaded or _divided(consumer, str(index.args[0]))):
                         inside_only.discard(axis.name)
                     # a loop may overrun and what is made of its index stay inside: h // 4 of 7 rows in tiles of 4
                     if variables(index) & loose and not self.simplify.at_most_zero(

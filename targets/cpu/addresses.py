@@ -13,6 +13,8 @@ from targets.cpu.storage import Loops, Storage, flat_index
 from targets.cpu.text import LLVM_TYPE, Scope
 
 Terms = tuple[tuple[Monomial, int], ...]
+LANE = "#0"
+"""The loop of an instruction's lanes, as its operands name it."""
 MAX_POINTERS = 5
 """Pointers that a loop carries. x86-64 has 16 registers for them and for all else; where a loop needs more, further
 ones are computed from its index, as each would cost an addition an iteration and soon a place in memory."""
@@ -67,6 +69,7 @@ class Addresses:
         self.pointers: dict[str, str] = {}
         self._fixed = fixed
         self._plans: dict[tuple[str, Any], Plan] = {}
+        self._lanes = {LANE, *loops.lanes}
 
     def plan(self, buffer: str, indices: tuple[Expr, ...]) -> Plan:
         key = (buffer, tuple(i.serial for i in indices))
@@ -85,9 +88,9 @@ class Addresses:
             bare = monomial[0].args[0] if len(monomial) == 1 and monomial[0].op == "var" else None
             if not monomial:
                 constant = c
-            elif bare in self.loops.lanes:
+            elif bare in self._lanes:
                 lane = c
-            elif names & self.loops.lanes.keys():
+            elif names & self._lanes:
                 gather.append((monomial, c))
             elif any(holds_load(atom) for atom in monomial):
                 loaded.append((monomial, c))

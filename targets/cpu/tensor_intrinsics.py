@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from search_space.intrinsics import BF16_DOT, VNNI_DOT
+from dataclasses import dataclass
+
+from search_space.intrinsics import BF16_DOT, BF16_LANE_DOT, VNNI_DOT, VNNI_LANE_DOT
 from search_space.ir.expr import var, variables
 from search_space.ir.polynomial import poly
 from search_space.ir.stmt import Intrinsic, Operand
 from targets.base import BuildError
 from targets.cpu.emit import INTRINSIC_EMITTERS, Function
+from targets.cpu.lane_words import LANES, lane_words
 from targets.cpu.storage import flat_index
 from targets.cpu.text import Value
 
-LANES = 16
+
+@dataclass(frozen=True)
+class Dot:
+    """An instruction that adds `depth` products to each of 16 sums.
+
+    Attributes:
+        name: LLVM's.
+        dtype: of the sums; factors: LLVM's type of a register of factors.
+        commutes: whether the two registers of factors may change places.
+    """
+
+    name: str
+    dtype: str
+    factors: str
+    depth: int
+    commutes: bool
+
+
+VNNI = Dot("llvm.x86.avx512.vpdpbusd.512", "int32", "<64 x i8>", 4, False)
+BF16 = Dot("llvm.x86.avx512bf16.dpbf16ps.512", "float32", "<32 x bfloat>", 2, True)
 
 
 def _key(function: Function, operand: Operand) -> tuple[str, int]:
@@ -66,32 +88,60 @@ def _reused(function: Function, call: Intrinsic) -> bool:
     return not rows <= {v for index in call.inputs[1].indices for v in variables(index)}
 
 
-def _dot(function: Function, call: Intrinsic, name: str, accumulator: str, kind: str, dtype: str) -> None:
+def _shared(function: Function, call: Intrinsic, dot: Dot) -> None:
+    _contiguous(function, call.inputs[0], {"#0": 0, "#1": 1})
+    _contiguous(function, call.inputs[1], {"#0": dot.depth, "#1": 1})
+    a = _loaded(function, call.inputs[0], dot.factors, True)
+    b = _loaded(function, call.inputs[1], dot.factors, False)
+    # only the last operand may be memory: of two of one type the one that no other element of the tile reads
+    left, right = (b, a) if dot.commutes and _reused(function, call) else (a, b)
+    _accumulated(function, call, dot, left, right)
+
+
+def _apart(function: Function, call: Intrinsic, dot: Dot) -> None:
+    found = []
+    for operand in call.inputs:
+        _contiguous(function, operand, {"#1": 1})
+        words, one = lane_words(function.values, operand, dot.depth)
+        line = f"bitcast {words.type} {words.text} to {dot.factors}"
+        found.append((one, function.text.value(line, "int8", 64).text))
+    if dot.commutes:  # what is one word for all lanes may be memory
+        found.sort(key=lambda of: of[0])
+    _accumulated(function, call, dot, found[0][1], found[1][1])
+
+
+def _accumulated(function: Function, call: Intrinsic, dot: Dot, left: str, right: str) -> None:
+    """The call that adds products of two registers to the one of the sums."""
     values = function.values
     key = _key(function, call.output)
-    old = Value("zeroinitializer", dtype, LANES) if call.reset else values.registers[key]
-    depth = 4 if dtype == "int32" else 2
-    _contiguous(function, call.inputs[0], {"#0": 0, "#1": 1})
-    _contiguous(function, call.inputs[1], {"#0": depth, "#1": 1})
-    a = _loaded(function, call.inputs[0], kind, True)
-    b = _loaded(function, call.inputs[1], kind, False)
-    values.math.declared.add(f"declare {accumulator} @{name}({accumulator}, {kind}, {kind})")
-    # only the last operand may be memory: of two of one type the one that no other element of the tile reads
-    left, right = (b, a) if depth == 2 and _reused(function, call) else (a, b)
-    line = f"call {accumulator} @{name}({accumulator} {old.text}, {kind} {left}, {kind} {right})"
-    values.registers[key] = function.text.value(line, dtype, LANES)
+    old = Value("zeroinitializer", dot.dtype, LANES) if call.reset else values.registers[key]
+    values.math.declared.add(f"declare {old.type} @{dot.name}({old.type}, {dot.factors}, {dot.factors})")
+    line = f"call {old.type} @{dot.name}({old.type} {old.text}, {dot.factors} {left}, {dot.factors} {right})"
+    values.registers[key] = function.text.value(line, dot.dtype, LANES)
     values.versions[call.output.buffer] = values.versions.get(call.output.buffer, 0) + 1
 
 
 def emit_vnni(function: Function, call: Intrinsic) -> None:
     """vpdpbusd: 16 int32 lanes, each plus four products of uint8 and int8."""
-    _dot(function, call, "llvm.x86.avx512.vpdpbusd.512", "<16 x i32>", "<64 x i8>", "int32")
+    _shared(function, call, VNNI)
 
 
 def emit_bf16(function: Function, call: Intrinsic) -> None:
     """vdpbf16ps: 16 float32 lanes, each plus two products of bfloat16."""
-    _dot(function, call, "llvm.x86.avx512bf16.dpbf16ps.512", "<16 x float>", "<32 x bfloat>", "float32")
+    _shared(function, call, BF16)
+
+
+def emit_vnni_lanes(function: Function, call: Intrinsic) -> None:
+    """vpdpbusd where lanes have factors of their own."""
+    _apart(function, call, VNNI)
+
+
+def emit_bf16_lanes(function: Function, call: Intrinsic) -> None:
+    """vdpbf16ps where lanes have factors of their own."""
+    _apart(function, call, BF16)
 
 
 INTRINSIC_EMITTERS[VNNI_DOT.name] = emit_vnni
 INTRINSIC_EMITTERS[BF16_DOT.name] = emit_bf16
+INTRINSIC_EMITTERS[VNNI_LANE_DOT.name] = emit_vnni_lanes
+INTRINSIC_EMITTERS[BF16_LANE_DOT.name] = emit_bf16_lanes

@@ -196,7 +196,7 @@ class Values:
         if plan.gather or plan.lane not in (0, 1):
             # The cheapest first: a block permuted in its register, rows transposed by fours, a few runs merged; a
             # gather loads each lane by itself.
-            lanes_at = self._even_lanes(plan, terms, constant)
+            lanes_at = self.even_lanes(plan, terms, constant)
             if lanes_at is not None and (self.mask is None or not self.mask.lanes):
                 close = window(*lanes_at, storage.grain)
                 if close is not None:
@@ -214,7 +214,7 @@ class Values:
             self.prefetch(name, pointer)
         return self.memory.load(pointer, storage.dtype, lanes, self.mask)
 
-    def _even_lanes(self, plan: Plan, terms: Terms, constant: int) -> tuple[Terms, int, tuple[int, ...]] | None:
+    def even_lanes(self, plan: Plan, terms: Terms, constant: int) -> tuple[Terms, int, tuple[int, ...]] | None:
         """Terms and constant of the first lane's element, and the lanes' distances from it, if these are known."""
         if plan.loaded or self.lane is None:
             return None

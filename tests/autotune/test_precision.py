@@ -131,6 +131,21 @@ def test_random_graphs(seed: int, dtype: str, tmp_path: Path, monkeypatch: pytes
     assert max(errors.values(), default=0.0) < TOLERANCE, errors
 
 
+@pytest.mark.parametrize(
+    ("channels", "groups", "lowered"),
+    [(3, 1, False), (4, 1, False), (5, 1, True), (16, 4, True), (8, 4, True), (12, 4, False), (20, 4, True)],
+)
+def test_convolutions_of_few_channels_are_lowered_where_groups_have_pairs_of_them(
+    channels: int, groups: int, lowered: bool
+) -> None:
+    b = Builder("layer", {"x": TensorType((1, 6, 6, channels))})
+    weight = b.constant(np.ones((3, 3, channels // groups, 16), np.float32))
+    attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": groups}
+    graph = lower_precision(b.finish([b.add("conv2d", ["x", weight], **attrs)]), "bfloat16")
+    (layer,) = (node for node in graph.nodes if node.op == "conv2d")
+    assert {graph.type(name).dtype for name in layer.inputs} == {"bfloat16" if lowered else "float32"}
+
+
 def test_copies_keep_their_type_and_what_computes_gives_float32() -> None:
     kind = TensorType((4,), "bfloat16")
     assert find("copy").infer({}, [kind]) == kind

@@ -35,6 +35,12 @@ CASES: dict[str, tuple[Workload, str]] = {
         workloads.conv2d(height=6, width=6, in_channels=4, out_channels=20, kernel=3, padding=1, dtype="bfloat16"),
         "winograd2_dot:block/pad_inline",
     ),
+    "conv2d_groups_dot": (
+        workloads.conv2d(
+            height=6, width=6, in_channels=16, out_channels=16, kernel=3, padding=1, groups=4, dtype="bfloat16"
+        ),
+        "direct:h.1>w.0>k.1/rh>rw>rc/pad_at_h.1",
+    ),
     "depthwise": (
         workloads.depthwise_conv2d(height=7, width=7, channels=20, kernel=3, stride=2, padding=1),
         "direct:c.1>h.1>w.0/rw>rh/pad_inline",

@@ -17,7 +17,7 @@ from costmodel.features.groups import NAMES
 from search_space import te, te_json, workloads
 from search_space.ir.expr import var
 from search_space.lower import cleanup, lower
-from search_space.machines.cpu.tiling import MAX_VECTORS
+from search_space.machines.shared.groups import MAX_VECTORS
 from search_space.schedule.steps import Annotate, Split
 from search_space.space import generate, program_of
 from search_space.workloads import Workload
@@ -99,18 +99,22 @@ def test_runs_hold_every_lane_once(offsets: list[int], constant: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("processor", "width", "multiplier"),
+    ("processor", "width", "multiplier", "dtype"),
     [
-        ("haswell", 4, 1),
-        ("haswell", 16, 1),
-        ("znver4", 8, 1),
-        ("znver4", 12, 1),
-        ("skylake-avx512", 32, 1),
-        ("znver4", 1, 4),
-        ("aarch64:neoverse-n1", 8, 1),
+        ("haswell", 4, 1, "float32"),
+        ("haswell", 16, 1, "float32"),
+        ("znver4", 8, 1, "float32"),
+        ("znver4", 12, 1, "float32"),
+        ("skylake-avx512", 32, 1, "float32"),
+        ("znver4", 1, 4, "float32"),
+        ("aarch64:neoverse-n1", 8, 1, "float32"),
+        ("znver4", 4, 1, "bfloat16"),
+        ("cooperlake", 8, 1, "bfloat16"),
+        ("znver4", 24, 1, "bfloat16"),
+        ("znver4", 32, 1, "bfloat16"),
     ],
 )
-def test_few_instructions_bring_what_a_group_reads(processor: str, width: int, multiplier: int) -> None:
+def test_few_instructions_bring_what_a_group_reads(processor: str, width: int, multiplier: int, dtype: str) -> None:
     channels = 96
     workload = workloads.conv2d(
         height=12,
@@ -119,6 +123,7 @@ def test_few_instructions_bring_what_a_group_reads(processor: str, width: int, m
         out_channels=channels * multiplier,
         kernel=3,
         groups=channels // width,
+        dtype=dtype,
     )
     target = registry.get(f"cpu:{processor}")
     found = by_roofline(Task("kernel", workload), settings_with(target=target.name), algorithms=("direct",))

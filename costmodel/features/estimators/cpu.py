@@ -166,6 +166,8 @@ def _transfers(nest: Nest, access: Access) -> Value:
                 times = times * (2 * rows - 1)  # a load of each, and as many permutations as join them
                 continue
             times = times * (nest.stride(access, loop.var) <= 1).otherwise(together, scattered * _across(nest, access))
+        elif loop.kind == "tensor" and permutes(access, loop.var, lanes=int(loop.extent.value)):
+            times = times * _permuted(nest, access)
     return times
 
 
@@ -204,9 +206,14 @@ def _shared(nest: Nest, access: Access, slid: Loop) -> Value:
     return share
 
 
-def permutes(access: Access, var: str) -> bool:
-    """Whether neighbouring lanes read elements close to each other, but not side by side, as groups of channels do."""
-    return any(node.op == "floordiv" and var in variables(node) for index in access.indices for node in walk(index))
+def permutes(access: Access, var: str, lanes: int = 0) -> bool:
+    """Whether neighbouring lanes read elements close to each other, but not side by side, as groups of channels do.
+
+    Args:
+        lanes: of an instruction that takes what all of them read from one place; 0: it is permuted all the same.
+    """
+    divisions = [n for index in access.indices for n in walk(index) if n.op == "floordiv" and var in variables(n)]
+    return any(not lanes or not n.args[1].is_const or int(n.args[1].value) % lanes != 0 for n in divisions)
 
 
 def taken_in_turns(access: Access, var: str) -> int:

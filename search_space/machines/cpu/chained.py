@@ -15,11 +15,11 @@ from search_space.machines.cpu.tiling import (
     MAX_REDUCE_UNROLL,
     MAX_TILE,
     MAX_UNROLL,
-    MAX_VECTORS,
     in_vectors,
     interleaved,
     vector_axis,
 )
+from search_space.machines.shared.groups import MAX_VECTORS
 from search_space.machines.shared.instructions import interleavable, matching_intrinsic
 from search_space.machines.shared.rows import along_last
 from search_space.schedule.builder import Loop

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from search_space.hardware import Hardware
-from search_space.ir.expr import Expr, dtype_bytes, lift, product, var, variables, walk
+from search_space.intrinsics import LANES_APART
+from search_space.ir.expr import Expr, dtype_bytes, lift, product, variables, walk
+from search_space.machines.shared.groups import MAX_VECTORS, group_tiles, group_width
 from search_space.machines.shared.instructions import interleavable, matching_intrinsic, packable
 from search_space.schedule.builder import Loop
 from search_space.schedule.intrinsics import TensorIntrin
@@ -21,7 +23,6 @@ from search_space.sketch.reads import ends_in, same_places
 from search_space.sketch.tables import clamped_tiles, reduce_tiles, vector_tiles
 
 MAX_TILE = 28
-MAX_VECTORS = 8
 MAX_UNROLL = 400
 MAX_REDUCE_UNROLL = 16
 PREFETCH_BYTES = 4096
@@ -83,11 +84,12 @@ class MultiLevelTiling(SketchRule):
         assert producer is not None
         # Before the output is split: the sums' own loops are made of its axes as they are.
         draft, accumulator = draft.sums_in("local", producer.name, stage.name)
-        width = group_width(producer, producer.axes[-1].name)
-        draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, width)
-        out = []
         reduced = producer.reduce_axes
         intrinsic, along = matching_intrinsic(draft, producer, hardware) or (None, longest(reduced))
+        by_group = intrinsic is not None and (group_width(producer) > 1 or intrinsic in LANES_APART)
+        tiles = group_tiles(producer, hardware.float_lanes) if by_group else whole_tiles(producer, hardware.float_lanes)
+        draft, tile = self.spatial(draft, stage.name, stage.axes, hardware, tiles, "exact" if by_group else "guard")
+        out = []
         # Orders of loops are other trees, and so sketches; all that is a number is a decision in each of them.
         for reduce_order in self.reduce_orders(reduced):
             for order in self.serial_orders(tile):
@@ -103,12 +105,19 @@ class MultiLevelTiling(SketchRule):
 
     # ------------------------------------------------------------------ the output's loops
     def spatial(
-        self, draft: Draft, name: str, axes: Sequence[Axis], hardware: Hardware, width: int = 1
+        self,
+        draft: Draft,
+        name: str,
+        axes: Sequence[Axis],
+        hardware: Hardware,
+        tiles: Sequence[tuple[int, int]],
+        tail: str,
     ) -> tuple[Draft, _Tile]:
         """Splits the output's axes; the first long one and the vector axis get a parallel level.
 
         Args:
-            width: neighbours along the last axis that read the same, see `group_width`.
+            tiles: of the last axis, (blocks, vectors).
+            tail: of the last axis: where an instruction reads by group, each lane must be there.
         """
         lanes = hardware.float_lanes
         long = [a for a in axes[:-1] if a.extent.value > 1]
@@ -126,11 +135,8 @@ class MultiLevelTiling(SketchRule):
             inner.append(tile)
             factors[axis.name] = sizes[-1]
         last = axes[-1]
-        tiles = vector_tiles(int(last.extent.value), lanes, MAX_VECTORS)
-        if width % lanes and lanes % width:  # which lanes share a group is known where each tile begins with one
-            tiles = [row for row in tiles if row[-1] * lanes % width == 0] or tiles
         draft, (blocks, vectors) = draft.choose_row(f"{name}.{last.name}", ("blocks", "vectors"), tiles)
-        draft, (first, block, *vector) = draft.split(name, last.name, (blocks, vectors, lanes), "guard")
+        draft, (first, block, *vector) = draft.split(name, last.name, (blocks, vectors, lanes), tail)
         factors[last.name] = vectors
         found = _Tile((*parallel, first), (*serial, block), (*inner, *vector), factors)
         registers = lift(product(factors.values()))
@@ -189,7 +195,9 @@ class MultiLevelTiling(SketchRule):
         draft, (vectors, vector) = draft.split(name, last, (lanes,))
         unrolled = [loops[1] for loops in inner.values()]
         tensor = () if nest.intrinsic is None else inner[nest.long.name][2:]
-        slid = None if tensor else sliding(draft.stage(name), nest.order, self.tiled(draft, output, name, tile))
+        slid = sliding(draft.stage(name), nest.order, self.tiled(draft, output, name, tile))
+        if nest.intrinsic is not None and nest.intrinsic not in LANES_APART:
+            slid = None  # nothing is permuted: what all lanes share is read by the instruction itself
         # Tile innermost: each weight is loaded once for all rows. Under a window the positions are innermost instead,
         # as a vector that was permuted serves all that reach it.
         if slid is None or slid not in inner:
@@ -279,10 +287,12 @@ def _packed_bytes(draft: Draft, name: str) -> int:
     return sum(dtype_bytes(s.dtype) * prod(s.shape) for s in packed)
 
 
-def group_width(stage: Stage, axis: str) -> int:
-    """How many neighbours along an axis read the same, as the outputs of a group of channels do; 1 where none do."""
-    divisions = (node for node in walk(stage.body) if node.op == "floordiv" and node.args[0] is var(axis))
-    return next((int(node.args[1].value) for node in divisions if node.args[1].is_const), 1)
+def whole_tiles(stage: Stage, lanes: int) -> list[tuple[int, int]]:
+    """Tiles (blocks, vectors) of the last axis; each begins with a group of channels where that can be."""
+    tiles, width = vector_tiles(int(stage.axes[-1].extent.value), lanes, MAX_VECTORS), group_width(stage)
+    if width % lanes and lanes % width:  # which lanes share a group is known where each tile begins with one
+        tiles = [row for row in tiles if row[-1] * lanes % width == 0] or tiles
+    return tiles
 
 
 def sliding(stage: Stage, reduced: Sequence[Axis], tiled: Sequence[str]) -> str | None:

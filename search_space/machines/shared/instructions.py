@@ -9,9 +9,10 @@ from __future__ import annotations
 from math import prod
 
 from search_space.hardware import Hardware
-from search_space.intrinsics import BF16_DOT, available
+from search_space.intrinsics import BF16_DOT, LANES_APART, available
 from search_space.ir.expr import Expr, var, variables, walk
 from search_space.lower.inline import expanded
+from search_space.machines.shared.groups import in_groups, of_one_group
 from search_space.schedule.intrinsics import TensorIntrin
 from search_space.schedule.patterns import shape_of
 from search_space.schedule.state import Axis, Stage
@@ -52,12 +53,16 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
     """An instruction of the machine that computes the stage's body over its last axis and a reduce axis, and that axis.
 
     The shared operand must run along the reduce axis in memory, the other be a constant, which packing lays out, or an
-    input that may be copied in the order of the instruction. The body is that with inlined stages put in: what these
-    compute, an instruction does not.
+    input that may be copied in the order of the instruction. Where lanes have factors of their own, one is such a
+    constant, and the other is read by groups of lanes. The body is that with inlined stages put in: what these compute,
+    an instruction does not.
+
+    Where groups are whole vectors, the lanes of one share what they read.
     """
     if not stage.axes:
         return None
-    last, body = stage.axes[-1].name, expanded(stage, draft.state)
+    last = stage.axes[-1].name
+    body = of_one_group(expanded(stage, draft.state), stage, hardware.float_lanes)
     loads = [n for n in walk(body) if n.op == "load"]
     shared = [n for n in loads if last not in {v for i in n.args[1:] for v in variables(i)}]
     weights = [n for n in loads if n not in shared]
@@ -67,6 +72,8 @@ def matching_intrinsic(draft: Draft, stage: Stage, hardware: Hardware) -> tuple[
             return False
         if packable(draft, stage, node):
             return True
+        if intrinsic in LANES_APART:
+            return in_groups(stage, node, axis.name, *intrinsic.extents)
         return intrinsic.name in INTERLEAVED and interleavable(draft, stage, node, axis.name)
 
     for intrinsic in available(hardware):

@@ -1,0 +1,83 @@
+"""Words of a few elements that each lane of an instruction has for itself: one load, and a permutation in the register.
+
+Pairs of input channels are such, where lanes are output channels of several groups.
+"""
+
+from __future__ import annotations
+
+from search_space.ir.expr import substitute
+from search_space.ir.stmt import Operand
+from targets.base import BuildError
+from targets.cpu.addresses import LANE, Terms
+from targets.cpu.text import Value
+from targets.cpu.values import Values
+from targets.cpu.windows import Window, shuffled, window
+
+LANES = 16
+
+
+def lane_words(values: Values, operand: Operand, depth: int) -> tuple[Value, bool]:
+    """The words of all lanes as floats of 32 bits, and whether it is one word that all share.
+
+    Args:
+        operand: its `depth` elements along `#1`, of 32 bits together, lie next to each other.
+
+    Raises:
+        BuildError: words that lie across others, or further apart than two vectors.
+    """
+    storage = values.storage[operand.buffer]
+    plan = values.addresses.plan(operand.buffer, tuple(substitute(e, {"#1": 0}) for e in operand.elements))
+    outer, values.lane = values.lane, (LANE, LANES)
+    lanes_at = values.even_lanes(plan, *values.addresses.offset(plan))
+    values.lane = outer
+    found = None if lanes_at is None else _in_words(*lanes_at, storage.grain, depth)
+    if found is None:
+        raise BuildError(f"lanes must read whole words within two vectors, but got {list(operand.elements)}")
+    pointer = values.addresses.pointer(
+        operand.buffer, tuple((m, c * depth) for m, c in found.terms), found.constant * depth
+    )
+    if found.size == 1:
+        return _everywhere(values, operand.buffer, pointer), True
+    block = _block(values, operand.buffer, pointer, found, depth)
+    if found.places == tuple(range(found.size)) and found.size == LANES:
+        return block, False
+    order = ("lanes", block.text, found.places)
+    known: Value | None = values.text.lookup(order)
+    if known is None:
+        known = values.text.remember(order, shuffled(values.math, block, found.places))
+    return known, False
+
+
+def _in_words(terms: Terms, constant: int, offsets: tuple[int, ...], grain: int, depth: int) -> Window | None:
+    """The block that holds all lanes' words, counted in words."""
+    if any(n % depth for n in (constant, *offsets, *(c for _, c in terms))):
+        return None
+    words = tuple((m, c // depth) for m, c in terms)
+    return window(words, constant // depth, tuple(o // depth for o in offsets), max(1, grain // depth))
+
+
+def _everywhere(values: Values, buffer: str, pointer: str) -> Value:
+    """One word in every lane."""
+    text, key = values.text, ("word", pointer, values.versions.get(buffer, 0), values.epoch)
+    known: Value | None = text.lookup(key)
+    if known is None:
+        word = text.value(f"load float, ptr {pointer}, align 1", "float32")
+        known = text.remember(key, values.ops.vector(word, LANES))
+    return known
+
+
+def _block(values: Values, buffer: str, pointer: str, found: Window, depth: int) -> Value:
+    """Neighbouring words; those that may not be there are not read."""
+    text, key = values.text, ("words", pointer, found.size, values.versions.get(buffer, 0), values.epoch)
+    known: Value | None = text.lookup(key)
+    if known is None:
+        count, mask = found.size * depth, None
+        if found.there < found.size:
+            bits = ", ".join(f"i1 {int(i < found.there * depth)}" for i in range(count))
+            mask = Value(f"<{bits}>", "bool", count)
+        else:
+            values.prefetch(buffer, pointer)
+        loaded = values.memory.load(pointer, values.storage[buffer].dtype, count, mask)
+        line = f"bitcast {loaded.type} {loaded.text} to <{found.size} x float>"
+        known = text.remember(key, text.value(line, "float32", found.size))
+    return known
