@@ -114,24 +114,28 @@ class Values:
             return self.ops.byte(number, added, (found.low, found.high), e.dtype)
         if e.op == "call":
             return self.call(e.args[0], self.value(e.args[1]))
-        return self.function_form(e, False) or self.binary(e)
+        return self.function_form(e) or self.binary(e)
 
-    def function_form(self, e: Expr, short: bool) -> Value | None:
+    def function_form(self, e: Expr) -> Value | None:
         """An expression that is the form of one function, where vectors here have code for that."""
         form = wide_math.form_of(e)
         if form is None:
             return None
         x = self.value(form.argument)
-        return wide_math.apply(self.math, form.function, x, short) if wide_math.has(self.math, x.lanes) else None
+        return wide_math.apply(self.math, form.function, x) if wide_math.has(self.math, x.lanes) else None
 
     def short(self, e: Expr) -> Value | None:
         """A float32 that is rounded to bfloat16 at once: a function with the digits that this leaves, or a product or
         quotient with one, as relative errors stay what they are there; None where it is nothing of this kind."""
-        if e.op == "call" and e.dtype == "float32":
-            return wide_math.apply(self.math, e.args[0], self.value(e.args[1]), True)
-        if (found := self.function_form(e, True)) is not None or e.op not in ("mul", "div") or e.dtype != "float32":
-            return found
-        for place, factor in enumerate(e.args):
+        form = wide_math.short_form_of(e)
+        if form is not None:
+            x = self.value(form.argument)
+            if not wide_math.has(self.math, x.lanes):
+                return None
+            key = ("short", form.function, x.text)
+            known: Value | None = self.text.lookup(key)
+            return known or self.text.remember(key, wide_math.apply(self.math, form.function, x, short=True))
+        for place, factor in enumerate(e.args if e.op in ("mul", "div") and e.dtype == "float32" else ()):
             if (value := self.short(factor)) is not None:
                 other = self.value(e.args[1 - place])
                 a, b = self.ops.same_lanes(*((value, other) if place == 0 else (other, value)))

@@ -43,7 +43,7 @@ class Form:
     """A function in the form of an expression.
 
     Attributes:
-        function: `gelu` or `silu`.
+        function: `gelu`, `silu`, or a row of the table of operators.
         argument: what it is of.
     """
 
@@ -56,6 +56,8 @@ def form_of(e: Expr) -> Form | None:
     x * sigmoid(x), factors and summands in any order."""
     if e.op != "mul" or e.dtype != "float32":
         return None
+    x: Expr
+    other: Expr
     for x, other in (e.args, e.args[::-1]):
         if other.op == "call" and other.args[0] == "sigmoid" and other.args[1] is x:
             return Form("silu", x)
@@ -65,8 +67,17 @@ def form_of(e: Expr) -> Form | None:
     return None
 
 
+def short_form_of(e: Expr) -> Form | None:
+    """Which function of `SHORT` the float32 expression is, by its name or its form."""
+    if e.op == "call" and e.dtype == "float32" and e.args[0] in SHORT:
+        return Form(e.args[0], e.args[1])
+    return form_of(e)
+
+
 def _scaled(e: Expr, factor: float) -> Expr | None:
     """What is multiplied by a constant factor."""
+    x: Expr
+    other: Expr
     if e.op == "mul":
         for x, other in (e.args, e.args[::-1]):
             if other.is_const and abs(float(other.value) - factor) < 1e-7:
@@ -76,6 +87,7 @@ def _scaled(e: Expr, factor: float) -> Expr | None:
 
 def _one_plus_erf(e: Expr) -> Expr | None:
     """The argument of erf."""
+    x: Expr
     if e.op == "add":
         for x, other in (e.args, e.args[::-1]):
             if other.is_const and other.value == 1 and x.op == "call" and x.args[0] == "erf":
