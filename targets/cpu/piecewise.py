@@ -78,8 +78,7 @@ def _gelu_defect(t: float) -> float:
     return t * math.erfc(t * math.sqrt(0.5)) / 2
 
 
-ERF = Table(math.erf, 3.5, 5)
-TANH = Table(math.tanh, 1.5625, 7)
-GELU = Table(_gelu_defect, 2.5, 5)
-GELU_SHORT = Table(_gelu_defect, 2.5, 4)
-"""For a result that is rounded to bfloat16."""
+ERF, ERF_SHORT = Table(math.erf, 3.5, 5), Table(math.erf, 3.5, 3)
+TANH, TANH_SHORT = Table(math.tanh, 1.5625, 7), Table(math.tanh, 1.5625, 4)
+GELU, GELU_SHORT = Table(_gelu_defect, 2.5, 5), Table(_gelu_defect, 2.5, 4)
+"""For float32, and for a result that is rounded to bfloat16."""
