@@ -14,6 +14,7 @@ A permutation of a register looks up the coefficients of polynomials over 16 int
 
 What is not a number stays so. `gelu` and `silu` are no functions of the table of operators but the forms that
 `form_of` knows; 1 + erf(x) has no digit left where x is a few less than 0, and the function of its own keeps them.
+Of minus infinity it is its limit, 0.
 """
 
 from __future__ import annotations
