@@ -62,7 +62,8 @@ def floats(low: float = -math.inf, high: float = math.inf) -> np.ndarray:
     bits = (np.arange(1 << 16, dtype=np.uint32)[:, None] << 16) | np.concatenate([lower, 0 * lower[:, :1]], 1)
     dense = np.linspace(-12, 12, 100_001, dtype=np.float32)
     x = np.concatenate([bits.reshape(-1).view(np.float32), dense])
-    return x[np.isfinite(x) & (x >= low) & (x <= high)]
+    chosen: np.ndarray = x[np.isfinite(x) & (x >= low) & (x <= high)]
+    return chosen
 
 
 def exact(name: str, x: np.ndarray) -> np.ndarray:
