@@ -8,6 +8,7 @@ from search_space.hardware import columns_of
 from search_space.ir.expr import Expr, const, substitute, var, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
 from targets.base import BuildError
+from targets.cpu import wide_math
 from targets.cpu.across import columns, neighbours
 from targets.cpu.addresses import Addresses, Plan, Terms, holds_load
 from targets.cpu.integers import Integers
@@ -105,13 +106,41 @@ class Values:
         if e.op == "cast":
             found = bounded(e)
             if found is None:
-                return self.ops.cast(self.value(e.args[0]), e.dtype)
+                inner = e.args[0]
+                value = self.short(inner) if e.dtype == "bfloat16" else None
+                return self.ops.cast(value or self.value(inner), e.dtype)
             number = self.value(found.number)
             added = None if found.added is None else self.value(found.added)
             return self.ops.byte(number, added, (found.low, found.high), e.dtype)
         if e.op == "call":
             return self.call(e.args[0], self.value(e.args[1]))
-        return self.binary(e)
+        return self.function_form(e) or self.binary(e)
+
+    def function_form(self, e: Expr) -> Value | None:
+        """An expression that is the form of one function, where vectors here have code for that."""
+        form = wide_math.form_of(e)
+        if form is None:
+            return None
+        x = self.value(form.argument)
+        return wide_math.apply(self.math, form.function, x) if wide_math.has(self.math, x.lanes) else None
+
+    def short(self, e: Expr) -> Value | None:
+        """A float32 that is rounded to bfloat16 at once: a function with the digits that this leaves, or a product or
+        quotient with one, as relative errors stay what they are there; None where it is nothing of this kind."""
+        form = wide_math.short_form_of(e)
+        if form is not None:
+            x = self.value(form.argument)
+            if not wide_math.has(self.math, x.lanes):
+                return None
+            key = ("short", form.function, x.text)
+            known: Value | None = self.text.lookup(key)
+            return known or self.text.remember(key, wide_math.apply(self.math, form.function, x, short=True))
+        for place, factor in enumerate(e.args if e.op in ("mul", "div") and e.dtype == "float32" else ()):
+            if (value := self.short(factor)) is not None:
+                other = self.value(e.args[1 - place])
+                a, b = self.ops.same_lanes(*((value, other) if place == 0 else (other, value)))
+                return self.ops.combine(e.op, a, b, e.dtype)
+        return None
 
     def is_index(self, e: Expr) -> bool:
         """Whether `e` is integer arithmetic over loop variables alone."""
@@ -371,7 +400,7 @@ class Values:
     def call(self, function: str, x: Value) -> Value:
         """A math function, computed in float32."""
         single = self.ops.cast(x, "float32")
-        return self.ops.cast(self.math.apply(function, single), x.dtype)
+        return self.ops.cast(wide_math.apply(self.math, function, single, x.dtype == "bfloat16"), x.dtype)
 
     def binary(self, e: Expr) -> Value:
         op = e.op

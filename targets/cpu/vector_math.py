@@ -2,7 +2,7 @@
 
 Errors are relative to the exact value, over the whole range unless stated: exp 2 ulp (Cephes expf), log 2 ulp,
 tanh 4 ulp (through exp; a polynomial below 0.625), sigmoid 4 ulp, erf 5e-7 absolute, rsqrt and sqrt correctly rounded
-divisions. What is not a number stays so.
+divisions. What is not a number stays so. `wide_math.py` has code of its own for registers of AVX-512.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from targets.cpu.text import Text, Value, float_literal, llvm_type
 
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 0.16666665459, 0.5)
+_EXP_SCALED = (1.384360526e-3, 8.374196497e-3, 4.166800479e-2, 0.1666643079, 0.4999999419, 1.0, 1.0)
+"""e^r on [-ln2/2, ln2/2], relatively within 2^-28, and 1 at 0."""
 _ROUND = 12582912.0  # 1.5 * 2^23
 
 
@@ -53,6 +55,9 @@ class VectorMath:
 
     def number(self, number: float, like: Value) -> Value:
         return Value(self.constant(number, like), "float32", like.lanes)
+
+    def negated(self, x: Value) -> Value:
+        return self.text.value(f"fneg {x.type} {x.text}", x.dtype, x.lanes)
 
     def fma(self, a: Value, b: Value | float, c: Value | float) -> Value:
         b = b if isinstance(b, Value) else self.number(b, a)
@@ -102,19 +107,19 @@ class VectorMath:
 
     def _exp_scaled(self, x: Value) -> Value:
         """The same with AVX-512's instruction for p * 2^n, which keeps within the range by itself."""
-        x = self._ordered("olt", self.number(89.0, x), self._ordered("ogt", self.number(-104.0, x), x))
+        x = self.ordered("olt", self.number(89.0, x), self.ordered("ogt", self.number(-104.0, x), x))
         shifted = self.fma(x, 1.44269504088896341, _ROUND)  # rounds to a whole number in the last bits
         n = self.op("fsub", shifted, _ROUND)
         r = self.fma(n, -0.693359375, x)
         r = self.fma(n, 2.12194440e-4, r)
-        p = self.polynomial(r, (*_EXP, 1.0, 1.0))
+        p = self.polynomial(r, _EXP_SCALED)
         kind = p.type
         name = "llvm.x86.avx512.mask.scalef.ps.512"
         self.declared.add(f"declare {kind} @{name}({kind}, {kind}, {kind}, i16, i32)")
         line = f"call {kind} @{name}({kind} {p.text}, {kind} {n.text}, {kind} zeroinitializer, i16 -1, i32 4)"
         return self.text.value(line, "float32", x.lanes)
 
-    def _ordered(self, code: str, limit: Value, x: Value) -> Value:
+    def ordered(self, code: str, limit: Value, x: Value) -> Value:
         """The limit where it compares so with `x`; NaN stays."""
         return self.select(self.text.value(f"fcmp {code} {x.type} {limit.text}, {x.text}", "bool", x.lanes), limit, x)
 

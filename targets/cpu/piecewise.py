@@ -1,0 +1,84 @@
+"""Functions as polynomials over 16 intervals, whose coefficients a permutation of a register looks up.
+
+An interval lies around each of the places 0, 1, ..., 15, the argument times `Table.scale`. The polynomial of one is in
+the distance from its place, and goes through the function at the Chebyshev nodes of the interval, which is within twice
+the least error there is (Trefethen, Approximation Theory and Approximation Practice, 2013). That around 0 is 0 at 0, so
+that errors are relative there; what lies past the last place has the value of that place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+PLACES = 16
+
+
+@dataclass(frozen=True)
+class Table:
+    """A function of numbers that are not negative, and 0 at 0.
+
+    Attributes:
+        function: in float64.
+        scale: intervals per unit of the argument.
+        degree: of each polynomial.
+    """
+
+    function: Callable[[float], float]
+    scale: float
+    degree: int
+
+    @cached_property
+    def coefficients(self) -> tuple[tuple[float, ...], ...]:
+        """Highest power first; of each power those of the 16 polynomials."""
+        places = [self._polynomial(place) for place in range(PLACES)]
+        return tuple(zip(*places, strict=True))
+
+    def _polynomial(self, place: int) -> list[float]:
+        """Coefficients around a place, highest power first."""
+
+        def at(distance: float) -> float:
+            return self.function((place + distance) / self.scale)
+
+        if place:
+            # The end of the last interval is its place, and what lies beyond has its value: that is the function's.
+            last = place == PLACES - 1
+            fixed = [0.0] if last else []
+            nodes = chebyshev(-0.5, 0.0 if last else 0.5, self.degree + 1 - len(fixed)) + fixed
+            return interpolated(nodes, [at(d) for d in nodes])
+        nodes = chebyshev(0.0, 0.5, self.degree)
+        return [*interpolated(nodes, [at(d) / d for d in nodes]), 0.0]
+
+
+def chebyshev(low: float, high: float, count: int) -> list[float]:
+    """The Chebyshev nodes of an interval."""
+    middle, half = (low + high) / 2, (high - low) / 2
+    return [middle + half * math.cos(math.pi * (i + 0.5) / count) for i in range(count)]
+
+
+def interpolated(nodes: list[float], values: list[float]) -> list[float]:
+    """Coefficients, highest power first, of the polynomial through some points (Newton's divided differences)."""
+    differences = list(values)
+    for order in range(1, len(nodes)):
+        for i in range(len(nodes) - 1, order - 1, -1):
+            differences[i] = (differences[i] - differences[i - 1]) / (nodes[i] - nodes[i - order])
+    found: list[float] = []
+    for node, difference in zip(reversed(nodes), reversed(differences), strict=True):
+        # found * (x - node) + difference
+        shifted, taken = [*found, 0.0], [0.0, *(c * node for c in found)]
+        found = [a - b for a, b in zip(shifted, taken, strict=True)]
+        found[-1] += difference
+    return found
+
+
+def _gelu_defect(t: float) -> float:
+    """What the Gaussian error linear unit is less than max(x, 0) by, at x = -t and t."""
+    return t * math.erfc(t * math.sqrt(0.5)) / 2
+
+
+ERF, ERF_SHORT = Table(math.erf, 3.5, 5), Table(math.erf, 3.5, 3)
+TANH, TANH_SHORT = Table(math.tanh, 1.5625, 7), Table(math.tanh, 1.5625, 4)
+GELU, GELU_SHORT = Table(_gelu_defect, 2.5, 5), Table(_gelu_defect, 2.5, 4)
+"""For float32, and for a result that is rounded to bfloat16."""
