@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from autotune.network.selection import Limits, extra_bytes
-from autotune.tuning.result import peak_flops
+from autotune.tuning.result import multiplied, peak_flops
 from autotune.tuning.task import Task
 from search_space.hardware import Hardware
 from search_space.ir.expr import dtype_bytes
@@ -15,7 +15,10 @@ from search_space.workloads import Workload
 
 
 def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limits: Limits | None = None) -> float:
-    """Seconds of a network in float32 that ran at the machine's peak, each task by the algorithm that is best for it.
+    """Seconds of a network in floats that ran at the machine's peak, each task by the algorithm that is best for it.
+
+    The peak is that of the types that an algorithm multiplies: Winograd's, but for those of `winograd.DOT`, multiply
+    float32 whatever is stored.
 
     Transforms and additions of Winograd's algorithms are not counted, so that it cannot be met where they are best.
 
@@ -25,12 +28,20 @@ def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limit
         threads: that kernels run on.
         limits: which algorithms there are; all by default.
     """
-    limits, peak = limits or Limits(), peak_flops(hardware, threads)
+    limits = limits or Limits()
+
+    def peak(workload: Workload, algorithm: str) -> float:
+        wide = algorithm in winograd.TILES and algorithm not in winograd.DOT
+        return peak_flops(hardware, threads, () if wide else multiplied(workload))
+
     total = 0.0
     for task in tasks:
         workload = task.workload
         ways = (
-            max(workload.flops * _products(name) / peak, _constant_bytes(workload, name) / hardware.bandwidth)
+            max(
+                workload.flops * _products(name) / peak(workload, name),
+                _constant_bytes(workload, name) / hardware.bandwidth,
+            )
             for name in limits.allowed(workload)
         )
         total += task.weight * min(ways)

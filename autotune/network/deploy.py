@@ -14,7 +14,6 @@ import numpy as np
 from autotune.config import ConfigError, RunConfig, errors_at
 from autotune.executable.loading import load, manifest_of
 from autotune.executable.stepwise import StepwiseExecutable
-from autotune.graph.precision import FULL
 from autotune.network.benched import keep
 from autotune.network.bound import bound_seconds
 from autotune.network.build import make_feeds, write_network
@@ -109,7 +108,7 @@ def finish_network(
         "weights_bytes": facts["weights"]["nbytes"],
         "original_weights_bytes": facts["weights"]["original_nbytes"],
     }
-    floats = network.accuracy is None and network.precision == FULL and bool(results)
+    floats = network.accuracy is None and bool(results)
     bound = bound_seconds(network.tasks, results[0].hardware, settings.threads, limits_of(config)) if floats else None
     untuned = 0.0 if executable is None else _untuned_seconds(executable, network, best, settings.seed)
     trials = sum(len(result.records) for result in results)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from autotune.report.mixed import mixture_table
 from autotune.report.tables import Column, console_width, fitted
-from autotune.tuning.result import TuneResult, peak_flops
+from autotune.tuning.result import TuneResult, multiplied, peak_flops
 from autotune.units import latency, share
 from costmodel.transfer import summary
 from measure.steadiness import DISAGREE, disagreement
@@ -154,12 +154,12 @@ def network_table(results: Sequence[TuneResult], width: int) -> Table:
                 "-" if missing else f"{result.peak_share:.0%}",
             )
         )
-    flops = sum(r.weight * r.workload.flops for r in results if not math.isnan(r.best_seconds))
-    peak = peak_flops(results[0].hardware, results[0].threads)
+    timed = [r for r in results if not math.isnan(r.best_seconds)]
+    ideal = sum(r.weight * r.workload.flops / peak_flops(r.hardware, r.threads, multiplied(r.workload)) for r in timed)
     trials = sum(len(result.records) for result in results)
     failed = sum(sum(result.errors.values()) for result in results)
     times = sum(result.weight for result in results)
-    reached = f"{flops / whole / peak:.0%}" if whole else "-"
+    reached = f"{ideal / whole:.0%}" if whole else "-"
     rows.append(("sum", str(times), "", str(trials), str(failed), "", "", latency(whole), "100.0%", reached))
     ranks = {
         "task": 0,

@@ -15,7 +15,7 @@ from autotune.search.base import NoLegalSchedule
 from autotune.tuning.callbacks import Callback, Progress
 from autotune.tuning.finals import ROUNDS
 from autotune.tuning.interrupt import Interrupt
-from autotune.tuning.result import TuneResult, peak_flops
+from autotune.tuning.result import TuneResult, multiplied, peak_flops
 from autotune.tuning.task_tuning import TaskTuning
 from measure.database import Database
 from measure.errors import PoolError
@@ -112,7 +112,7 @@ def progress_of(
         total=total,
         best_seconds=best,
         gflops=rate * 1e-9,
-        peak_share=rate / peak_flops(task.space.hardware, task.settings.threads),
+        peak_share=rate / peak_flops(task.space.hardware, task.settings.threads, multiplied(task.task.workload)),
         seconds=seconds,
         rank_accuracy=task.scorer.rank_accuracy,
     )

@@ -19,6 +19,7 @@ from measure.record import Record
 from measure.recordlog import RecordLog
 from search_space.dtypes import numpy_dtype
 from search_space.hardware import Hardware
+from search_space.intrinsics import available
 from search_space.ir.stmt import LoopProgram
 from search_space.lower.memories import workspace_bytes
 from search_space.schedule.trace import Trace
@@ -143,8 +144,8 @@ class TuneResult:
 
     @property
     def peak_share(self) -> float:
-        """`gflops` as a share of the float32 peak of the cores that were used."""
-        return self.gflops * 1e9 / peak_flops(self.hardware, self.threads)
+        """`gflops` as a share of the peak, in the types that are multiplied, of the cores that were used."""
+        return self.gflops * 1e9 / peak_flops(self.hardware, self.threads, multiplied(self.workload))
 
     @property
     def algorithm(self) -> str | None:
@@ -278,6 +279,19 @@ def known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def peak_flops(hardware: Hardware, threads: int) -> float:
-    """float32 operations a second of the cores that `threads` threads use."""
-    return hardware.peak_flops * min(threads, hardware.cores) / hardware.cores
+def multiplied(workload: Workload) -> tuple[str, ...]:
+    """Element types of the first two inputs, which a product is of where there is one."""
+    return tuple(spec.dtype for spec in workload.inputs[:2])
+
+
+def peak_flops(hardware: Hardware, threads: int, factors: tuple[str, ...] = ()) -> float:
+    """Operations a second of the cores that `threads` threads use, in products of such factors; by default of float32.
+
+    Where a processor's instruction adds up several products of these types at once, as of bfloat16, it is that one's.
+    """
+    rates, faster = hardware.rates, 1.0
+    for intrinsic in available(hardware) if hardware.kind == "cpu" else ():
+        if tuple(tensor.dtype for tensor in intrinsic.op.inputs) == factors:
+            started = (rates.dots or rates.fma) if "bfloat16" in factors else rates.fma
+            faster = max(faster, math.prod(intrinsic.extents) / hardware.float_lanes * started / rates.fma)
+    return hardware.peak_flops * faster * min(threads, hardware.cores) / hardware.cores

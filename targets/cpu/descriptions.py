@@ -42,10 +42,12 @@ def _of(
     loads: float = 2.0,
     stores: float = 1.0,
     issue: float = 6.0,
+    dots: float = 0.0,
 ) -> Description:
     sizes = kib[0] << 10, kib[1] << 10, kib[2] << 10
     elements = max(2.0, loads)  # units that halve vectors load whole elements in each half
-    return Description(sizes, ways, CpuRates(fma, latency, loads, stores, issue, elements=elements))
+    rates = CpuRates(fma, latency, loads, stores, issue, elements=elements, dots=dots, dot_latency=6.0 if dots else 0.0)
+    return Description(sizes, ways, rates)
 
 
 _USUAL = _of((32, 1024, 32 << 10), (8, 16))
@@ -53,7 +55,7 @@ _HASWELL = _of((32, 256, 20 << 10), (8, 8), latency=5.0, issue=4.0)
 _SKYLAKE = _of((32, 256, 8 << 10), (8, 4), issue=4.0)
 _SKYLAKE_SERVER = _of((32, 1024, 22 << 10), (8, 16), issue=4.0)
 _ICELAKE_SERVER = _of((48, 1280, 36 << 10), (12, 20), issue=5.0)
-_SAPPHIRE_RAPIDS = _of((48, 2048, 60 << 10), (12, 16))
+_SAPPHIRE_RAPIDS = _of((48, 2048, 60 << 10), (12, 16), dots=1.0)
 _ALDER_LAKE = _of((48, 1280, 24 << 10), (12, 10), loads=3.0, stores=2.0)
 _ZEN2 = _of((32, 512, 16 << 10), (8, 8), latency=5.0)
 
@@ -64,7 +66,7 @@ DESCRIPTIONS = MappingProxyType(
         "skylake": _SKYLAKE,
         "skylake-avx512": _SKYLAKE_SERVER,
         "cascadelake": _SKYLAKE_SERVER,
-        "cooperlake": _SKYLAKE_SERVER,
+        "cooperlake": _of((32, 1024, 22 << 10), (8, 16), issue=4.0, dots=1.0),
         "icelake-client": _of((48, 512, 8 << 10), (12, 8), fma=1.0, issue=5.0),
         "tigerlake": _of((48, 1280, 12 << 10), (12, 20), fma=1.0, issue=5.0),
         "icelake-server": _ICELAKE_SERVER,
@@ -77,7 +79,7 @@ DESCRIPTIONS = MappingProxyType(
         "znver2": _ZEN2,
         "znver3": _of((32, 512, 32 << 10), (8, 8)),
         # units of 256 bits: half as many instructions on vectors of 512
-        "znver4": _of((32, 1024, 32 << 10), (8, 8), fma=1.0, loads=1.0, stores=0.5),
+        "znver4": _of((32, 1024, 32 << 10), (8, 8), fma=1.0, loads=1.0, stores=0.5, dots=1.0),
         "znver5": _of((48, 1024, 32 << 10), (12, 16), issue=8.0),
         "neoverse-n1": _of((64, 1024, 32 << 10), (4, 8), issue=4.0),
         "neoverse-n2": _of((64, 1024, 32 << 10), (4, 8), issue=5.0),

@@ -125,6 +125,8 @@ def rates_of(found: Probed) -> CpuRates:
         found.start_seconds,
         found.wake_seconds,
         found.elements,
+        found.dots,
+        found.dot_latency,
     )
 
 

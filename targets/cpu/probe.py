@@ -68,6 +68,8 @@ class Probed:
         start_seconds: of a parallel loop of which every thread is awake, from its start to its end.
         wake_seconds: the same where all threads but the caller's sleep.
         elements: loads of one element each that a core starts in a cycle.
+        dots, dot_latency: instructions that add two products of bfloat16 to each sum, as `fma` and `fma_latency`;
+            those of multiply-adds where there are none.
         disturbed: whether other programs took part of the cores meanwhile: the figures of all cores at once are then
             put together from those of one, and those of loops are usual ones.
     """
@@ -84,6 +86,8 @@ class Probed:
     start_seconds: float
     wake_seconds: float
     elements: float
+    dots: float
+    dot_latency: float
     disturbed: bool = False
 
 
@@ -104,6 +108,8 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         "chain": lambda n: code.chain(n, 3, 5),
         "products": lambda n: code.products(n, 0.0),
         "latency": lambda n: code.latency(n, 0.0),
+        "dots": lambda n: code.dots(n, 0.0),
+        "dot_latency": lambda n: code.dot_latency(n, 0.0),
         "loads": lambda n: code.loads(n, place),
         "elements": lambda n: code.elements(n, place),
         "stores": lambda n: code.stores(n, place),
@@ -142,6 +148,8 @@ def probe(lanes: int, registers: int, cores: int, physical: int, caches: Sequenc
         start_seconds=digits(start),
         wake_seconds=digits(wake),
         elements=_halves(best["elements"] / clock),
+        dots=_halves(best["dots"] / clock),
+        dot_latency=max(1.0, float(round(clock / best["dot_latency"]))),
         disturbed=disturbed,
     )
 
@@ -150,6 +158,8 @@ FUNCTIONS = (
     "chain",
     "latency",
     "products",
+    "dot_latency",
+    "dots",
     "loads",
     "elements",
     "stores",
@@ -173,13 +183,16 @@ class _Code:
             reloc="pic",
             codemodel="default",
         )
-        module = llvm.parse_assembly(probe_text(machine.triple, lanes, chains))
+        dots = lanes == 16 and bool(llvm.get_host_cpu_features().get("avx512bf16"))
+        module = llvm.parse_assembly(probe_text(machine.triple, lanes, chains, dots))
         self._linked = LinkedObjects([machine.emit_object(module)], FUNCTIONS)
         _LOADED.append(self._linked)  # the threads of its pool run in it
         number, floating, place = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
         self.chain = self._function("chain", number, number, number, gives=number)
         self.latency = self._function("latency", number, floating, gives=floating)
         self.products = self._function("products", number, floating, gives=floating)
+        self.dot_latency = self._function("dot_latency", number, floating, gives=floating)
+        self.dots = self._function("dots", number, floating, gives=floating)
         self.loads = self._function("loads", number, place)
         self.elements = self._function("elements", number, place)
         self.stores = self._function("stores", number, place)

@@ -12,27 +12,35 @@ UNROLLED = 48
 """Steps of the chain, products, loads, stores or other instructions in a pass of a loop."""
 
 
+DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
+"""Of vectors of 512 bits."""
+
 ROW = 256
 """Bytes that are read from one place."""
 
 
-def probe_text(triple: str, lanes: int, chains: int) -> str:
-    """The module: functions `chain`, `latency`, `products`, `loads`, `elements`, `stores`, `mixed`, `stream`, and those
-    that run on all threads of our pool.
+def probe_text(triple: str, lanes: int, chains: int, dots: bool = False) -> str:
+    """The module: functions `chain`, `latency`, `products`, `dot_latency`, `dots`, `loads`, `elements`, `stores`,
+    `mixed`, `stream`, and those that run on all threads of our pool.
 
     Args:
         triple: LLVM's, of this host.
         lanes: float32 elements of a vector register.
         chains: sums that `products` adds up side by side; a divisor of `UNROLLED`.
+        dots: whether the processor adds up pairs of products of bfloat16; without, `dots` and `dot_latency` are those
+            of multiply-adds.
     """
     kind, bits = f"<{lanes} x float>", lanes * 32
     wide = f'"min-legal-vector-width"="{bits}" "prefer-vector-width"="{bits}"' if bits > 128 else ""
     functions = [
         f"declare {kind} @llvm.fma.v{lanes}f32({kind}, {kind}, {kind})",
         "declare float @llvm.fma.f32(float, float, float)",
+        *([f"declare {kind} @{DOT}({kind}, <{2 * lanes} x bfloat>, <{2 * lanes} x bfloat>)"] if dots else []),
         _chain(),
         _products("latency", kind, lanes, 1),
         _products("products", kind, lanes, chains),
+        _products("dot_latency", kind, lanes, 1, dots),
+        _products("dots", kind, lanes, chains, dots),
         _accesses("loads", f"%v = load volatile {kind}, ptr %p, align 64", lanes * 4),
         _accesses("elements", "%v = load volatile float, ptr %p, align 4", 4),
         _accesses("stores", f"store volatile {kind} zeroinitializer, ptr %p, align 64", lanes * 4),
@@ -73,16 +81,22 @@ def _chain() -> str:
     return _loop("define i64 @chain(i64 %n, i64 %y, i64 %z) #0", phi, "\n".join(steps), f"  ret i64 {last}")
 
 
-def _products(name: str, kind: str, lanes: int, chains: int) -> str:
-    """`UNROLLED` vector multiply-adds into `chains` sums."""
+def _products(name: str, kind: str, lanes: int, chains: int, dots: bool = False) -> str:
+    """`UNROLLED` vector multiply-adds into `chains` sums, or additions of two products of bfloat16."""
+    operands, function = f"{kind} %m, {kind} %m", f"llvm.fma.v{lanes}f32"
     last = [f"%a{chain}" for chain in range(chains)]
     body = [
         f"  %m0 = insertelement {kind} poison, float %z, i32 0",
         f"  %m = shufflevector {kind} %m0, {kind} poison, <{lanes} x i32> zeroinitializer",
     ]
+    if dots:
+        pairs = f"<{2 * lanes} x bfloat>"
+        body.append(f"  %w = bitcast {kind} %m to {pairs}")
     for step in range(UNROLLED):
         chain = step % chains
-        body.append(f"  %s{step} = call {kind} @llvm.fma.v{lanes}f32({kind} %m, {kind} %m, {kind} {last[chain]})")
+        sum_ = f"{kind} {last[chain]}"
+        given = f"{sum_}, {pairs} %w, {pairs} %w" if dots else f"{operands}, {sum_}"
+        body.append(f"  %s{step} = call {kind} @{DOT if dots else function}({given})")
         last[chain] = f"%s{step}"
     phis = "\n".join(f"  %a{c} = phi {kind} [ splat (float {c}.0), %e ], [ {last[c]}, %l ]" for c in range(chains))
     sums, total = [], last[0]

@@ -105,6 +105,7 @@ class FakeWorkload:
     flops: int = 10**8
     operator: str = "fake"
     algorithms: tuple[str, ...] = ("fake",)
+    inputs: tuple[Any, ...] = ()
 
     @property
     def key(self) -> str:

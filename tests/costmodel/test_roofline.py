@@ -117,3 +117,16 @@ def test_a_call_of_a_library_takes_its_time(m: int, n: int, k: int) -> None:
         extractor = FeatureExtractor(sketch.program, sketch.columns, hardware)
         found = extractor.roofline(np.ones((len(sketch.columns), 1)))[0]
         assert 1 < found / (2 * m * n * k / hardware.peak_flops) < 4
+
+
+def test_dot_products_take_as_long_as_the_processor_needs_for_them() -> None:
+    base = dataclasses.replace(HARDWARE, features=("avx512bf16",))
+    slow = dataclasses.replace(base, rates=dataclasses.replace(base.rates, dots=base.rates.fma / 2))
+    sketch = generate(workloads.matmul(m=256, n=256, k=256, dtype="bfloat16"), base, ["direct"]).sketches[0]
+    rng = np.random.default_rng(0)
+    choices = np.stack([rng.integers(0, len(group.table), 512) for group in sketch.groups], 1).astype(np.int32)
+    choices = choices[sketch.legal(choices)]
+    fast, halved = (
+        FeatureExtractor(sketch.program, sketch.columns, h).roofline(sketch.expand(choices)).min() for h in (base, slow)
+    )
+    assert 1.3 * fast < halved <= 2 * fast

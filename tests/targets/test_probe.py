@@ -21,7 +21,9 @@ from targets.cpu.host import allowed_cores, rates_of
 from targets.cpu.probe import Probed, digits, probe
 
 CPU = registry.get("cpu").limits
-KNOWN = Probed(3.7e9, 2.36e11, 1.0, 1.0, 0.5, 4.0, 4.5, (1e11, 2e10, 1e10), (9e10, 1e10, 5e9), 1e-6, 5e-5, 2.0)
+KNOWN = Probed(
+    3.7e9, 2.36e11, 1.0, 1.0, 0.5, 4.0, 4.5, (1e11, 2e10, 1e10), (9e10, 1e10, 5e9), 1e-6, 5e-5, 2.0, 1.0, 6.0
+)
 GIVEN = (16, 32, (0, 1))
 
 

@@ -15,7 +15,7 @@ from costmodel.features.nest import LINE, Nest
 from costmodel.features.spans import step
 from costmodel.features.statement import Access, Loop, Statement
 from search_space.dtypes import NARROW
-from search_space.hardware import COLUMNS, Hardware, columns_of
+from search_space.hardware import COLUMNS, CpuRates, Hardware, columns_of
 from search_space.ir.expr import Expr, dtype_bytes, var, variables, walk
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.stmt import LoopProgram
@@ -87,9 +87,10 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     rates = hardware.rates
     ports = ((loads - elements) / rates.loads + elements / rates.elements) / body
     ports = ports.most(stores / body / rates.stores)
-    arithmetic = tape.const(work / rates.fma)
+    started, latency = _rates_of(statement, rates)
+    arithmetic = tape.const(work / started)
     if statement.reducing:
-        arithmetic = arithmetic.most(tape.const(rates.fma_latency * max(1.0, work)) / tile.most(1))
+        arithmetic = arithmetic.most(tape.const(latency * max(1.0, work)) / tile.most(1))
         excess = (registers - hardware.vector_registers).most(0).least(tile)
         arithmetic = arithmetic + excess / tile.most(1) * SPILL
         if any(loop.kind == "vectorize" and statement.is_reduction(loop) for loop in statement.loops):
@@ -126,6 +127,14 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     return Terms(
         instructions, tile, registers, body, loads, arithmetic, loading, overhead, traffic, misses, balance, seconds
     )
+
+
+def _rates_of(statement: Statement, rates: CpuRates) -> tuple[float, float]:
+    """Instructions of a statement's kind that are started in a cycle, and cycles until a result can be used."""
+    inside = statement.reducing and any(loop.kind == "tensor" for loop in statement.loops)
+    if inside and all(access.buffer.dtype == "bfloat16" for access in statement.inputs):
+        return rates.dots or rates.fma, rates.dot_latency or rates.fma_latency
+    return rates.fma, rates.fma_latency
 
 
 def _together(arithmetic: Value, loading: Value) -> Value:

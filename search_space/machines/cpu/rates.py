@@ -21,6 +21,8 @@ class CpuRates:
         start_seconds: of a parallel loop beyond its work, where all threads are awake.
         wake_seconds: the same where they sleep.
         elements: loads of one element each that are started in a cycle, which may be more than of whole vectors.
+        dots: instructions that add two products of bfloat16 to each sum, as `fma`; 0: as many as multiply-adds.
+        dot_latency: cycles until the result of one can be used; 0: as many as of a multiply-add.
     """
 
     fma: float = 2.0
@@ -33,6 +35,8 @@ class CpuRates:
     start_seconds: float = 6e-7
     wake_seconds: float = 5e-5
     elements: float = 2.0
+    dots: float = 0.0
+    dot_latency: float = 0.0
 
 
 USUAL = CpuRates()
