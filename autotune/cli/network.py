@@ -14,13 +14,13 @@ from autotune.cli.options import Config, Overrides, load
 
 def compile_command(
     config: Config,
-    records: Annotated[Path | None, typer.Option(help="Records file; that of the run folder by default.")] = None,
+    records: Annotated[Path | None, typer.Option(help="Records; by default those of the run folder.")] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder to write; `network` in the run folder by default.")
     ] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Rebuilds the executable of a model from records alone."""
+    """Compiles a model from records alone, and without them by the roofline's choices."""
     with bad_input(config=config):
         from autotune.network.deploy import rebuild
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from measure.recordlog import RecordLog
 from measure.steadiness import tell_if_busy
 from targets import registry
 from targets.executable import Executable
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 FOLDER = "network"
 """Where in a run folder the executable lies."""
@@ -83,7 +86,7 @@ def finish_network(
     schedules = Schedules(best, settings, limits_of(config), network.device)
     write_network(network, schedules, folder / FOLDER, settings)
     notes, wrong = [], ""
-    if schedules.untuned:
+    if schedules.untuned and results:
         first = next((f"; {result.name}: {result.problem}" for result in results if result.problem), "")
         notes.append(f"{len(schedules.untuned)} tasks have no working trial and run by the roofline's choice{first}")
     absent = settings.target.unavailable()
@@ -105,8 +108,9 @@ def finish_network(
         "weights_bytes": facts["weights"]["nbytes"],
         "original_weights_bytes": facts["weights"]["original_nbytes"],
     }
-    floats = network.accuracy is None and network.precision == FULL and bool(results)
-    bound = bound_seconds(network.tasks, results[0].hardware, settings.threads, limits_of(config)) if floats else None
+    floats = network.accuracy is None and network.precision == FULL and bool(network.tasks)
+    hardware = results[0].hardware if results else settings.of(network.tasks[0]).target.hardware
+    bound = bound_seconds(network.tasks, hardware, settings.threads, limits_of(config)) if floats else None
     untuned = 0.0 if executable is None else _untuned_seconds(executable, network, best, settings.seed)
     trials = sum(len(result.records) for result in results)
     document = _document(network, best, untuned, trials, check, timing, config, memory, bound)
@@ -173,41 +177,47 @@ def _untuned_seconds(executable: Executable, network: Network, best: Chosen, see
     return float(np.median(executable.profile(TIMED), axis=0)[places].sum())
 
 
-def rebuild(config: RunConfig, records: Path | None = None, output: Path | None = None) -> tuple[Path, list[str]]:
-    """The executable of a model from records alone.
+def rebuild(
+    config: RunConfig, records: Path | None = None, output: Path | None = None, model: ModelProto | None = None
+) -> tuple[Path, list[str]]:
+    """The executable of a model from records alone; what has none, be it everything, runs by the roofline's choice.
 
     Args:
         config: of the run.
-        records: file of the records; that of the run folder by default.
+        records: file of the records; by default that of the run folder, where it is there.
         output: folder to write; `network` in the run folder by default.
+        model: in place of the one that the configuration names.
 
     Returns:
         The folder of the executable, and what the user should know of.
 
     Raises:
-        ConfigError: a model that cannot be compiled, or records of which none is of its tasks.
+        ConfigError: a model that cannot be compiled, or `records` that are not there or have none of its tasks.
         MeasureError: records that cannot be read.
     """
     settings = settings_of(config)
     path = records or config.records_path
-    if not path.exists():
+    if records is not None and not path.exists():
         raise ConfigError(f"`records` must be an existing file, but got {path}")
-    network = network_of(config)
-    with Database(path, readonly=True) as database:
-        found = RecordLog(
-            r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target.name)
-        )
-    best = select(network.tasks, found, limits_of(config))
-    if not best:
-        raise ConfigError(
-            f"`records` must hold working trials of {network.name} on {config.target}, but {path} holds none"
-        )
+    network = network_of(config, model=model)
+    best: Chosen = {}
+    if path.exists():
+        with Database(path, readonly=True) as database:
+            found = RecordLog(
+                r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target.name)
+            )
+        best = select(network.tasks, found, limits_of(config))
+        if not best:
+            raise ConfigError(
+                f"`records` must hold working trials of {network.name} on {config.target}, but {path} holds none"
+            )
     schedules = Schedules(best, settings, limits_of(config), network.device)
     folder = output or config.folder / FOLDER
     with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"):
         write_network(network, schedules, folder, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
-    return folder, [f"without records, by the roofline's choice: {', '.join(missing)}"] if missing else []
+    shown = ", ".join(missing) if best else "all"
+    return folder, [f"without records, by the roofline's choice: {shown}"] if missing else []
 
 
 def compare(

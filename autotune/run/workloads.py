@@ -24,24 +24,26 @@ if TYPE_CHECKING:
     from autotune.network.selection import Limits
 
 
-def network_of(config: RunConfig, at: str = "model", again: bool = False) -> Network:
+def network_of(config: RunConfig, at: str = "model", again: bool = False, model: ModelProto | None = None) -> Network:
     """The network of a run, imported and optimised.
 
     Args:
         config: of the run.
         at: key that names the model, for messages.
         again: whether mixed precision is chosen anew, where the run folder has a choice.
+        model: in place of the one that the configuration names.
 
     Raises:
         ConfigError: an unknown model or pass, or a model that cannot be compiled.
     """
-    from autotune.graph.onnx_model import load_model
+    from autotune.graph.onnx_model import inferred, load_model
     from autotune.network.load import load_network
 
     keys = config.network
     what = "reading" if keys.precision != "mixed" else "reading and choosing precisions of"
     with notice_if_slow(f"{what} {config.model}"), errors_at(at):
-        model = load_model(str(config.model), shapes={name: tuple(shape) for name, shape in keys.shapes.items()})
+        shapes = {name: tuple(shape) for name, shape in keys.shapes.items()}
+        model = load_model(str(config.model), shapes) if model is None else inferred(model, shapes)
         device = device_of(config)
         network = load_network(
             model,
