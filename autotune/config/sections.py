@@ -344,6 +344,12 @@ class RunConfig(Section):
         default=None, description="Records file to append to; null: records.jsonl in the run folder."
     )
     output: str | None = Field(default=None, description="The run folder; null: runs/<name>.")
+    cache: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder of what compiling has found out before, or none; null: what the environment variable "
+        "AUTOTUNE_CACHE says, else the user's cache folder.",
+    )
     tracking: Tracking = Tracking()
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, select
 from autotune.network.timing import Timing, time_network
 from autotune.run.resolve import settings_of
-from autotune.run.workloads import limits_of, network_of
+from autotune.run.workloads import cache_of, limits_of, network_of
 from autotune.tuning.result import TuneResult, known
 from autotune.tuning.settings import Settings
 from measure.database import Database
@@ -83,7 +83,7 @@ def finish_network(
         say(f"mixed precision: {network.mixture}")
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
     best = select(network.tasks, records, limits_of(config))
-    schedules = Schedules(best, settings, limits_of(config), network.device)
+    schedules = Schedules(best, settings, limits_of(config), network.device, cache_of(config))
     write_network(network, schedules, folder / FOLDER, settings)
     notes, wrong = [], ""
     if schedules.untuned and results:
@@ -211,7 +211,7 @@ def rebuild(
             raise ConfigError(
                 f"`records` must hold working trials of {network.name} on {config.target}, but {path} holds none"
             )
-    schedules = Schedules(best, settings, limits_of(config), network.device)
+    schedules = Schedules(best, settings, limits_of(config), network.device, cache_of(config))
     folder = output or config.folder / FOLDER
     with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"):
         write_network(network, schedules, folder, settings)

@@ -18,6 +18,7 @@ from targets.base import Target
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from autotune.cache.kernels import KernelCache
     from autotune.graph.ir import Graph
     from autotune.graph.mixed import Mixture
     from autotune.network.load import Network
@@ -91,6 +92,18 @@ def limits_of(config: RunConfig) -> Limits:
     extra = None if megabytes is None else int(megabytes * 1e6)
     hardware = target_of(config).hardware
     return Limits(config.search.algorithms, keys.max_algorithm_error, extra, hardware)
+
+
+def cache_of(config: RunConfig) -> KernelCache | None:
+    """What compiling has found out before; None where nothing is kept.
+
+    Raises:
+        ConfigError: a folder that others may write to.
+    """
+    from autotune.cache.place import open_cache
+
+    with errors_at("cache"):
+        return open_cache(config.cache)
 
 
 def device_of(config: RunConfig) -> Target | None:
