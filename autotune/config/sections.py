@@ -344,6 +344,12 @@ class RunConfig(Section):
         default=None, description="Records file to append to; null: records.jsonl in the run folder."
     )
     output: str | None = Field(default=None, description="The run folder; null: runs/<name>.")
+    lock: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Lock file of a model, as a run writes it: its kernels have the schedules that it says; without "
+        "trials.",
+    )
     cache: str | None = Field(
         default=None,
         min_length=1,
@@ -359,6 +365,8 @@ class RunConfig(Section):
             raise ValueError(f"a run must have one of {', '.join(kinds)}, but got {' and '.join(found) or 'none'}")
         if self.trials < 1 and self.model is None:
             raise ValueError(f"`trials` must be at least 1 beside a `{found[0]}`, but got trials={self.trials}")
+        if self.lock is not None and self.model is None:
+            raise ValueError(f"`lock` must stand beside a `model`, but got a {found[0]}")
         if self.search.template is not None and self.workload is None:
             raise ValueError(f"`search.template` must stand beside a `workload`, but got a {found[0]}")
         return self

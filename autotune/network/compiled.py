@@ -35,6 +35,7 @@ def compile(
     seed: int = 0,
     shapes: Mapping[str, Sequence[int]] | None = None,
     output: str | os.PathLike[str] | None = None,
+    lock: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> Executable:
     """Compiles a network for this machine; without trials its kernels are what the roofline chooses.
@@ -54,6 +55,7 @@ def compile(
         seed: of every random draw, and of weights that the model does not carry.
         shapes: of inputs whose dimensions the model leaves open, by name.
         output: folder of the run, the executable in `network` there; None: one that lasts as long as the executable.
+        lock: file of schedules that an earlier run has written, which all kernels have; without trials.
         cache: folder of what compiling has found out before, or `none`; None: what `AUTOTUNE_CACHE` says, else the
             user's cache folder. It changes how long compiling takes, and nothing else.
 
@@ -82,6 +84,7 @@ def compile(
             "measure": {"cache": "network", "threads": threads},
             "network": {"precision": precision, "shapes": {k: list(v) for k, v in (shapes or {}).items()}},
             "output": str(folder),
+            "lock": None if lock is None else os.fspath(lock),
             "cache": None if cache is None else os.fspath(cache),
             "tracking": {"backend": "none"},
         },

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ from autotune.network.build import make_feeds, write_network
 from autotune.network.check import check_network
 from autotune.network.comparison import Check
 from autotune.network.load import Network
+from autotune.network.lock import NAME as LOCK
+from autotune.network.lock import lock_text, read_lock
 from autotune.network.process import RuntimeFailure
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, select
@@ -32,8 +35,10 @@ from measure.hostlock import alone
 from measure.notices import notice_if_slow
 from measure.recordlog import RecordLog
 from measure.steadiness import tell_if_busy
+from search_space.schedule.errors import ScheduleError
 from targets import registry
 from targets.executable import Executable
+from targets.manifest import replace_file
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -82,9 +87,15 @@ def finish_network(
     if network.mixture is not None:
         say(f"mixed precision: {network.mixture}")
     say(f"compiling {network.name} from {len(network.tasks)} kernels")
-    best = select(network.tasks, records, limits_of(config))
+    if config.lock is None:
+        best: Chosen = select(network.tasks, records, limits_of(config))
+    else:
+        best = read_lock(Path(config.lock), network.tasks, settings)
     schedules = Schedules(best, settings, limits_of(config), network.device, cache_of(config))
-    write_network(network, schedules, folder / FOLDER, settings)
+    with _legal(config.lock):
+        write_network(network, schedules, folder / FOLDER, settings)
+    text = lock_text(network.tasks, schedules.of_tasks(network.tasks), settings)
+    replace_file(folder / LOCK, text.encode())
     notes, wrong = [], ""
     if schedules.untuned and results:
         first = next((f"; {result.name}: {result.problem}" for result in results if result.problem), "")
@@ -117,6 +128,17 @@ def finish_network(
     if timed and isinstance(executable, StepwiseExecutable):
         document["targets"] = executable.seconds_by_target(TIMED)
     return document, notes, wrong
+
+
+@contextmanager
+def _legal(lock: str | None) -> Iterator[None]:
+    """Turns the refusal of a schedule that a lock file has into one of the file."""
+    try:
+        yield
+    except ScheduleError as error:
+        if lock is None:
+            raise
+        raise ConfigError(f"`lock` must have schedules that its tasks can have, but {lock} has not: {error}") from error
 
 
 def _checked(
@@ -178,7 +200,10 @@ def _untuned_seconds(executable: Executable, network: Network, best: Chosen, see
 
 
 def rebuild(
-    config: RunConfig, records: Path | None = None, output: Path | None = None, model: ModelProto | None = None
+    config: RunConfig,
+    records: Path | None = None,
+    output: Path | None = None,
+    model: ModelProto | None = None,
 ) -> tuple[Path, list[str]]:
     """The executable of a model from records alone; what has none, be it everything, runs by the roofline's choice.
 
@@ -192,16 +217,21 @@ def rebuild(
         The folder of the executable, and what the user should know of.
 
     Raises:
-        ConfigError: a model that cannot be compiled, or `records` that are not there or have none of its tasks.
+        ConfigError: a model that cannot be compiled, `records` that are not there or have none of its tasks, or a lock
+            file of other tasks.
         MeasureError: records that cannot be read.
     """
     settings = settings_of(config)
     path = records or config.records_path
+    if records is not None and config.lock is not None:
+        raise ConfigError(f"`records` must not stand beside `lock`, but got {records} and {config.lock}")
     if records is not None and not path.exists():
         raise ConfigError(f"`records` must be an existing file, but got {path}")
     network = network_of(config, model=model)
     best: Chosen = {}
-    if path.exists():
+    if config.lock is not None:
+        best = read_lock(Path(config.lock), network.tasks, settings)
+    elif path.exists():
         with Database(path, readonly=True) as database:
             found = RecordLog(
                 r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target.name)
@@ -213,7 +243,7 @@ def rebuild(
             )
     schedules = Schedules(best, settings, limits_of(config), network.device, cache_of(config))
     folder = output or config.folder / FOLDER
-    with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"):
+    with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), _legal(config.lock):
         write_network(network, schedules, folder, settings)
     missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
     shown = ", ".join(missing) if best else "all"

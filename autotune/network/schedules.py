@@ -77,6 +77,12 @@ class Schedules:
         self(workload)
         return self._made[tuned_as(workload).key][1]
 
+    def of_tasks(self, tasks: Sequence[Task]) -> dict[str, Estimated]:
+        """Schedule of each task and its seconds, of its records or by the roofline, by the workload's key."""
+        for task in tasks:
+            self(task.workload)
+        return {key: self._best.get(key) or self._made[key] for key in (task.workload.key for task in tasks)}
+
     def prepare(self, workloads: Sequence[Workload]) -> None:
         """Makes the schedules of all workloads that have none; of many at once by a process on each core.
 

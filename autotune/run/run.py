@@ -124,6 +124,11 @@ def _run(
 ) -> Outcome:
     start = time.perf_counter()
     settings = settings_of(config)
+    if config.lock is not None and settings.trials:
+        raise ConfigError(
+            f"`trials` must be 0 where `lock` has the schedules, but got trials={settings.trials}, lock={config.lock}",
+            "",
+        )
     target = settings.target
     check_runnable(config.measure, (target, registry.get(config.target)))
     if config.measure.pool in ("local", "ray") and not target.simulated:
