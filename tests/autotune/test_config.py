@@ -50,7 +50,7 @@ def test_overrides_win_and_reach_any_key(write):
         ("model: r\ntrails: 3", "job.yaml:trails: must be one of the known keys; did you mean 'trials'"),
         ("model: r\nsearch: {stratgy: x}", "job.yaml:search.stratgy: .*; did you mean 'strategy'"),
         ("model: r\nzzz: 3", "job.yaml:zzz: must be one of the known keys name, model, workload, collect, target"),
-        ("model: r\ntrials: 0", "job.yaml:trials: must be greater than or equal to 1, but got 0"),
+        ("model: r\ntrials: -1", "job.yaml:trials: must be greater than or equal to 0, but got -1"),
         ("model: r\ntrials: '8'", "job.yaml:trials: must be a valid integer, but got '8'"),
         ("model: r\ntrials: 1.5", "job.yaml:trials: must be a valid integer.*but got 1.5"),
         ("model: r\nseed: true", "job.yaml:seed: must be a valid integer, but got True"),
