@@ -72,7 +72,7 @@ def test_mistakes_are_named_by_file_and_path(write, text, message):
 
 def test_every_mistake_is_told(write):
     with pytest.raises(ConfigError) as caught:
-        load_config(write("model: r\ntrials: 0\nseed: -1"))
+        load_config(write("model: r\ntrials: -1\nseed: -1"))
     assert len(str(caught.value).splitlines()) == 2
 
 

@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(small(), folder / "small.onnx")
     (folder / "small.yaml").write_text(
         f"model: {folder / 'small.onnx'}\noutput: {folder / 'run'}\nmeasure: {{threads: 1}}\n"
-        "trials: 8\nsearch: {finalists: 0}\n"
+        "trials: 3\nsearch: {finalists: 0}\n"
     )
     done = CliRunner().invoke(app, ["run", str(folder / "small.yaml")])
     assert done.exit_code == 0, done.output
@@ -61,7 +61,7 @@ def test_a_run_without_trials_takes_it_and_writes_the_same(run: Path) -> None:
     command = ["run", str(run / "small.yaml"), "--output", str(other), "--set", f"lock={lock}"]
     refused = CliRunner().invoke(app, command)
     assert refused.exit_code == 2
-    assert "`trials` must be 0 where `lock` has the schedules, but got trials=8" in refused.output
+    assert "`trials` must be 0 where `lock` has the schedules, but got trials=3" in refused.output
     done = CliRunner().invoke(app, [*command, "--trials", "0"])
     assert done.exit_code == 0, done.output
     assert (other / "schedules.lock").read_text() == lock.read_text()
