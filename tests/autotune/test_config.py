@@ -109,7 +109,7 @@ def test_the_published_schema_is_today_s():
     assert published == json_schema(), "run `autotune schema --output docs/config.schema.json`"
     assert set(published["properties"]) == {
         *("name", "model", "workload", "collect", "target", "trials", "seed", "search", "cost_model"),
-        *("measure", "network", "records", "output", "tracking"),
+        *("measure", "network", "records", "output", "lock", "cache", "tracking"),
     }
     assert published["additionalProperties"] is False
 
