@@ -1,4 +1,4 @@
-"""Makes tensor programs fast by search: tune a workload or a network, lower and build hand-written schedules.
+"""Makes tensor programs fast: compile a network, tune it or a workload, lower and build hand-written schedules.
 
 The names are resolved on first use, so that `import autotune` and `autotune --help` are quick.
 """
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from autotune.executable.loading import load as load
     from autotune.handwritten import build as build
     from autotune.handwritten import lower as lower
+    from autotune.network.compiled import compile as compile
     from autotune.tuning.result import TuneResult as TuneResult
     from autotune.tuning.tuner import tune as tune
 
@@ -20,12 +21,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "TuneResult": "autotune.tuning.result",
     "build": "autotune.handwritten",
+    "compile": "autotune.network.compiled",
     "load": "autotune.executable.loading",
     "lower": "autotune.handwritten",
     "tune": "autotune.tuning.tuner",
 }
 
-__all__ = ["TuneResult", "__version__", "build", "load", "lower", "tune"]
+__all__ = ["TuneResult", "__version__", "build", "compile", "load", "lower", "tune"]
 
 
 def __getattr__(name: str) -> Any:

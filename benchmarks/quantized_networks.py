@@ -78,7 +78,7 @@ def compare(name: str, file: Path, folder: Path, options: argparse.Namespace) ->
         "model": str(file),
         "name": name,
         "seed": options.seed,
-        "trials": max(1, options.trials),
+        "trials": options.trials,
         "output": str(folder / "run"),
         "network": {"quantise": "int8"},
         "measure": {"cache": "network", "threads": options.threads},

@@ -15,12 +15,12 @@ from search_space.ir.columns import ColumnFunction, compile_columns
 from search_space.ir.stmt import Constraint, LoopProgram, substitute_program
 from search_space.lower import cleanup, lower
 from search_space.lower.memories import workspace_bytes
-from search_space.machines.registry import machine_of
+from search_space.machines.registry import machine_of, rules_of
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import State, initial_state
 from search_space.schedule.trace import Trace
-from search_space.sketch.base import Draft
-from search_space.sketch.generate import derive
+from search_space.sketch.base import Draft, SketchRule
+from search_space.sketch.generate import Derived, derive
 from search_space.sketch.tables import DecisionGroup
 
 if TYPE_CHECKING:
@@ -194,17 +194,25 @@ def generate(workload: Workload, hardware: Hardware, algorithms: Sequence[str] |
     dropped = 0
     refused: dict[str, str] = {}
     for algorithm in algorithms or workload.algorithms:
-        state = initial_of(workload, algorithm)
-        derived = derive(state, hardware)
+        derived, sketches = _derived(workload, algorithm, hardware, tuple(rules_of(hardware.kind)))
         dropped += derived.dropped
         refused |= {f"{algorithm}:{name}": reason for name, reason in derived.refused.items()}
-        for draft in derived.drafts:
-            sketch = _sketch(algorithm, state, draft, hardware)
+        for draft, sketch in zip(derived.drafts, sketches, strict=True):
             if reason := sketch.refusal:
                 refused[sketch.name] = reason
             else:
                 (last if draft.last_resort and algorithms is None else found).append(sketch)
     return SearchSpace(workload, hardware, tuple(found or last), dropped, refused=refused)
+
+
+@lru_cache(maxsize=8)
+def _derived(
+    workload: Workload, algorithm: str, hardware: Hardware, rules: tuple[SketchRule, ...]
+) -> tuple[Derived, tuple[Sketch, ...]]:
+    """What rules make of an algorithm: who asks for its sketches has mostly asked before whether there are any."""
+    state = initial_of(workload, algorithm)
+    derived = derive(state, hardware)
+    return derived, tuple(_sketch(algorithm, state, draft, hardware) for draft in derived.drafts)
 
 
 def _sketch(algorithm: str, state: State, draft: Draft, hardware: Hardware) -> Sketch:
@@ -225,9 +233,9 @@ def algorithms_on(workload: Workload, hardware: Hardware) -> tuple[str, ...]:
     found: list[str] = []
     last: list[str] = []
     for algorithm in workload.algorithms:
-        state = initial_of(workload, algorithm)
-        drafts = sorted(derive(state, hardware).drafts, key=lambda draft: draft.last_resort)
-        first = next((draft for draft in drafts if not _sketch(algorithm, state, draft, hardware).refusal), None)
+        derived, sketches = _derived(workload, algorithm, hardware, tuple(rules_of(hardware.kind)))
+        drafts = sorted(zip(derived.drafts, sketches, strict=True), key=lambda pair: pair[0].last_resort)
+        first = next((draft for draft, sketch in drafts if not sketch.refusal), None)
         if first is not None:
             (last if first.last_resort else found).append(algorithm)
     return tuple(found or last)

@@ -360,6 +360,14 @@ class Target(ABC):
         """Its limits, as sketch rules and estimates know them."""
 
     @property
+    def identity(self) -> Mapping[str, Any] | None:
+        """What the machine code of a program depends on besides the program, as plain data.
+
+        None: not all of it is known, and what was built before is not taken in its place.
+        """
+        return None
+
+    @property
     def stages(self) -> Mapping[str, Callable[[Module], str]]:
         """Texts of a module on its way to machine code, by what they are, in the order in which they are made."""
         return {"assembly": self.assembly}

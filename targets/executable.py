@@ -17,10 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from targets.arrays import aligned
-from targets.base import Parameter, RunError, as_array, check_array
-from targets.manifest import SEAL, ExecutableError, Format, digest, parameters_of, read_manifest
-
-Array = NDArray[Any]
+from targets.calling import Array, checked, handed_back, in_order
+from targets.manifest import (
+    SEAL,
+    ExecutableError,
+    Format,
+    contents,
+    digest,
+    files_of,
+    parameters_of,
+    read_manifest,
+    replace_file,
+    write_manifest,
+)
 
 
 class Executable(ABC):
@@ -54,17 +63,33 @@ class Executable(ABC):
         self.inputs = parameters_of(self.manifest["inputs"])
         self.outputs = parameters_of(self.manifest["outputs"])
 
-    def __call__(self, *arrays: Any) -> Array | tuple[Array, ...]:
+    def __call__(self, *given: Any) -> Any:
         """One inference: the network's inputs in order → its output, or a tuple of them.
 
-        Inputs are arrays of NumPy, or whatever gives one by `__array__` or DLPack.
+        A mapping of all inputs by name gives one of the outputs by theirs. Inputs are arrays of NumPy, or whatever
+        gives one by `__array__` or DLPack; where one is a tensor of PyTorch, outputs are tensors too.
 
         Raises:
             ExecutableError: arrays that the network does not take.
             RunError: the machine failed.
         """
-        outputs = self.infer(_checked(self.name, self.inputs, arrays))
-        return outputs[0] if len(outputs) == 1 else outputs
+        outputs = self.infer(checked(self.name, self.inputs, in_order(self.name, self.inputs, given)))
+        return handed_back(outputs, self.outputs, given)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Writes the network to a folder, from which `autotune.load` gives it again; the folder.
+
+        Raises:
+            ExecutableError: another network has been written over this one's files meanwhile.
+        """
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        if place.resolve() == self.folder.resolve():
+            return place
+        for file, sha256 in files_of(self.manifest):
+            replace_file(place / file, contents(self.folder / file, sha256))
+        write_manifest(self.manifest, place)
+        return place
 
     @abstractmethod
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
@@ -119,28 +144,6 @@ def _restored(kind: type[Executable], folder: str, seal: str, threads: int, mapp
     found = kind(folder, threads, mapped)
     if found.manifest[SEAL] != seal:
         raise ExecutableError(f"{folder}: a network must be the one that was pickled, but another was written there")
-    return found
-
-
-def _checked(name: str, inputs: Sequence[Parameter], arrays: Sequence[Any]) -> list[Array]:
-    """Inputs as arrays of NumPy, if the network takes them.
-
-    Raises:
-        ExecutableError: states which it does not take and why.
-    """
-    if len(arrays) != len(inputs):
-        names = ", ".join(p.name for p in inputs)
-        raise ExecutableError(f"`{name}` must be given {names}, but got {len(arrays)} arrays")
-    found = []
-    for given, parameter in zip(arrays, inputs, strict=True):
-        try:
-            found.append(as_array(given))
-        except (TypeError, ValueError, RuntimeError, BufferError) as error:
-            raise ExecutableError(f"input `{parameter.name}` must be an array, but {error}") from error
-        try:
-            check_array(found[-1], parameter, "input")
-        except RunError as error:
-            raise ExecutableError(str(error)) from None
     return found
 
 

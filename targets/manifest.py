@@ -166,8 +166,14 @@ def read_manifest(folder: Path, *formats: Format) -> dict[str, Any]:
 
 def write_manifest(manifest: Mapping[str, Any], folder: Path) -> None:
     """Writes a manifest with its seal, whole or not at all."""
-    data = {**manifest, SEAL: _seal(manifest)}
+    data = {**{key: value for key, value in manifest.items() if key != SEAL}, SEAL: _seal(manifest)}
     replace_file(folder / MANIFEST, (json.dumps(data, indent=2) + "\n").encode())
+
+
+def files_of(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Files of a network besides its manifest, and the digest of each."""
+    listed = [manifest["weights"], *manifest.get("files", ()), *manifest.get("modules", ())]
+    return list(dict.fromkeys((item["file"], item["sha256"]) for item in listed))
 
 
 def _seal(manifest: Mapping[str, Any]) -> str:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from targets.arrays import aligned
 from targets.base import Parameter
-from targets.executable import Array, Executable
+from targets.calling import Array
+from targets.executable import Executable
 from targets.manifest import HASHED, SIZE, ExecutableError, Format, contents
 from targets.network_library import SCHEMA, NetworkLibrary
 

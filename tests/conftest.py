@@ -19,6 +19,7 @@ from tests.stores import migrated_database, mlflow_database
 settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
 settings.load_profile("untimed")
 os.environ.setdefault("AUTOTUNE_TRACKING", "none")  # tests of tracking say so; no other pays for it
+os.environ["AUTOTUNE_CACHE"] = "none"  # tests of the cache have one of their own
 
 __all__ = ["golden", "migrated_database", "mlflow_database", "pytest_addoption"]
 

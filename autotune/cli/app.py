@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from autotune import __version__
-from autotune.cli import collect, costmodel, dataset, inspect, network, results, run, workers
+from autotune.cli import cache, collect, costmodel, dataset, inspect, network, results, run, workers
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(collect.collect)
@@ -21,6 +21,7 @@ app.command()(inspect.lower)
 app.command()(inspect.tasks)
 app.command("compile")(network.compile_command)
 app.command()(network.bench)
+app.command()(cache.cache)
 app.command()(run.sweep)
 app.command()(results.track)
 app.command()(results.ui)

@@ -14,17 +14,18 @@ from autotune.cli.options import Config, Overrides, load
 
 def compile_command(
     config: Config,
-    records: Annotated[Path | None, typer.Option(help="Records file; that of the run folder by default.")] = None,
+    records: Annotated[Path | None, typer.Option(help="Records; by default those of the run folder.")] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder to write; `network` in the run folder by default.")
     ] = None,
+    lock: Annotated[str | None, typer.Option(metavar="FILE", help="Lock file with the schedules, all of them.")] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Rebuilds the executable of a model from records alone."""
+    """Compiles a model from records alone, and without them by the roofline's choices."""
     with bad_input(config=config):
         from autotune.network.deploy import rebuild
 
-        loaded = load(config, overrides)
+        loaded = load(config, overrides, {"lock": lock})
         folder, notes = rebuild(loaded, records, output)
         for note in notes:
             typer.echo(note, err=True)

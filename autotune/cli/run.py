@@ -15,7 +15,9 @@ from autotune.cli.options import Config, Overrides, Pool, Quiet, RunFolder, Toke
 
 def run(
     config: Config,
-    trials: Annotated[int | None, typer.Option(help="Candidates to measure; the tasks of a model share them.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Candidates to measure; a model's tasks share them; 0: none.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of every random draw.")] = None,
     overrides: Overrides = None,
     pool: Pool = None,

@@ -329,7 +329,12 @@ class RunConfig(Section):
         description="A name of targets.registry; an accelerator such as vta computes those layers of a model that it "
         "can, and the CPU the rest.",
     )
-    trials: int = Field(default=64, ge=1, description="Candidates to measure; the tasks of a model share them.")
+    trials: int = Field(
+        default=64,
+        ge=0,
+        description="Candidates to measure; the tasks of a model share them. 0, of a model: its kernels are what the "
+        "roofline chooses.",
+    )
     seed: int = Field(default=0, ge=0, description="Of every random draw, and of the inputs.")
     search: Search = Search()
     cost_model: Model = Model()
@@ -339,6 +344,18 @@ class RunConfig(Section):
         default=None, description="Records file to append to; null: records.jsonl in the run folder."
     )
     output: str | None = Field(default=None, description="The run folder; null: runs/<name>.")
+    lock: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Lock file of a model, as a run writes it: its kernels have the schedules that it says; without "
+        "trials.",
+    )
+    cache: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Folder of what compiling has found out before, or none; null: what the environment variable "
+        "AUTOTUNE_CACHE says, else the user's cache folder.",
+    )
     tracking: Tracking = Tracking()
 
     @model_validator(mode="after")
@@ -346,6 +363,10 @@ class RunConfig(Section):
         kinds = ("model", "workload", "collect")
         if len(found := [kind for kind in kinds if getattr(self, kind) is not None]) != 1:
             raise ValueError(f"a run must have one of {', '.join(kinds)}, but got {' and '.join(found) or 'none'}")
+        if self.trials < 1 and self.model is None:
+            raise ValueError(f"`trials` must be at least 1 beside a `{found[0]}`, but got trials={self.trials}")
+        if self.lock is not None and self.model is None:
+            raise ValueError(f"`lock` must stand beside a `model`, but got a {found[0]}")
         if self.search.template is not None and self.workload is None:
             raise ValueError(f"`search.template` must stand beside a `workload`, but got a {found[0]}")
         return self

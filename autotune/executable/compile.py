@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from autotune.cache.kernels import KernelCache
+from autotune.executable.schedule import Schedule
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Array, Graph
 from autotune.graph.memory_plan import Interval, lower_bound, plan
@@ -18,21 +19,13 @@ from autotune.graph.views import dense, locate
 from search_space.dtypes import numpy_dtype
 from search_space.ir.stmt import with_pitches
 from search_space.schedule.state import operations
-from search_space.schedule.trace import Trace
 from search_space.space import program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
 from targets.manifest import digest, listed, replace_file, write_manifest
 
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a workload is computed: the algorithm and the concrete trace."""
-
-    algorithm: str
-    trace: Trace
-
+__all__ = ["Chosen", "Compiler", "Schedule", "identifier"]
 
 Chosen = Callable[[Workload], Schedule]
 
@@ -51,15 +44,18 @@ class Compiler:
         chosen: workload → its schedule.
         target: name of the target.
         threads: that the network is meant to run on.
+        cache: of kernels that were built before; None: every kernel is built.
     """
 
-    def __init__(self, graph: Graph, chosen: Chosen, target: str = "cpu", threads: int = 1) -> None:
+    def __init__(
+        self, graph: Graph, chosen: Chosen, target: str = "cpu", threads: int = 1, cache: KernelCache | None = None
+    ) -> None:
         self._target: Target = registry.get(target)
         alignment = self._target.alignment
         self.graph = executable_graph(graph, alignment)
         self.groups = [g for g in partition(self.graph, alignment=alignment) if g.workload is not None]
         self._locations = locate(self.graph, alignment=alignment)
-        self._chosen, self._threads = chosen, threads
+        self._chosen, self._threads, self._cache = chosen, threads, cache
         self._name = identifier(graph.name)
         self._modules: list[Module] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
@@ -202,10 +198,24 @@ class Compiler:
         key = (workload.key, schedule.algorithm, schedule.trace.key, tuple(sorted(pitches.items())))
         if key not in self._numbers:
             number = self._numbers[key] = len(self._modules)
-            program = with_pitches(program_of(workload, schedule.algorithm, schedule.trace), pitches)
-            self._modules.append(self._target.build(program, f"{self._name}_kernel{number}"))
+            self._modules.append(self._built(workload, schedule, pitches, f"{self._name}_kernel{number}"))
             self._packers[number] = self._target.packer(self._modules[number])
         return self._numbers[key]
+
+    def _built(
+        self, workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]], name: str
+    ) -> Module:
+        key = None
+        if self._cache is not None:
+            key = self._cache.module_key(workload, schedule, pitches, self._target, name)
+            known = None if key is None else self._cache.module(key)
+            if known is not None:
+                return known
+        program = with_pitches(program_of(workload, schedule.algorithm, schedule.trace), pitches)
+        module = self._target.build(program, name)
+        if self._cache is not None and key is not None:
+            self._cache.keep_module(key, module)
+        return module
 
     def _packed(self, number: int, parameter: Parameter, sources: tuple[Place, ...]) -> Place:
         """Where a constant will lie that is packed when the network is loaded; of the same sources it is made once."""

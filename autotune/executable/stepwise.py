@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from search_space.dtypes import numpy_dtype
 from targets import registry
 from targets.base import Bound, Module, Parameter, RunError
-from targets.executable import Array, Executable
+from targets.calling import Array
+from targets.executable import Executable
 from targets.manifest import FILE, HASHED, TENSOR, TEXT, WEIGHTS, ExecutableError, Format, contents
 
 

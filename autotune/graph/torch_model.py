@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import re
+import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -43,8 +44,32 @@ def export(path: str) -> onnx.ModelProto:
             f"the function of `model` must give (torch.nn.Module, inputs), but got model={path!r}, which gives "
             f"{type(module).__name__}"
         )
+    return exported(module, inputs)
+
+
+def is_module(model: object) -> bool:
+    """Whether a model is a module of PyTorch; torch is imported already where one is."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def exported(module: Any, inputs: Any) -> onnx.ModelProto:
+    """The model of a module in evaluation mode, which it is in only meanwhile.
+
+    Args:
+        module: a `torch.nn.Module`.
+        inputs: a tensor or a tuple of them, whose shapes the model will have.
+    """
+    torch: Any = importlib.import_module("torch")
     given = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
-    return _with_bfloat16(onnx.load_model_from_string(_exported(torch, module.eval(), given)))
+    training = [part for part in module.modules() if part.training]
+    try:
+        model = _with_bfloat16(onnx.load_model_from_string(_exported(torch, module.eval(), given)))
+    finally:
+        for part in training:
+            part.training = True
+    model.graph.name = type(module).__name__
+    return model
 
 
 def _exported(torch: Any, module: Any, given: tuple[Any, ...]) -> bytes:

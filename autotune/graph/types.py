@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
@@ -40,4 +42,9 @@ class TensorType:
 
 def type_of(array: Array) -> TensorType:
     """Type of an array."""
-    return TensorType(tuple(array.shape), str(array.dtype))
+    return TensorType(tuple(array.shape), _dtype_name(array.dtype))
+
+
+@cache
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return str(dtype)  # takes NumPy microseconds, and a network asks thousands of times

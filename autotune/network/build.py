@@ -22,9 +22,11 @@ def write_network(network: Network, schedules: Schedules, folder: Path, settings
     if network.device is not None:
         compile_stepwise(network.graph, schedules, folder, settings.target.name, network.device, settings.threads)
     else:
-        compiler = Compiler(network.graph, schedules, settings.target.name, settings.threads)
+        compiler = Compiler(network.graph, schedules, settings.target.name, settings.threads, schedules.cache)
         schedules.prepare(compiler.workloads)
         compiler.write(folder)
+    if schedules.cache is not None:
+        schedules.cache.store.trim()
 
 
 def compile_network(network: Network, schedules: Schedules, folder: Path, settings: Settings) -> Executable:

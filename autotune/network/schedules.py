@@ -11,8 +11,9 @@ from dataclasses import asdict, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from autotune.cache.kernels import KernelCache
 from autotune.config import ConfigError, Measure
-from autotune.executable.compile import Schedule
+from autotune.executable.schedule import Schedule
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.network.selection import Chosen, Limits
 from autotune.tuning.settings import Settings
@@ -42,16 +43,24 @@ class Schedules:
         settings: of the run, for those without records.
         limits: for those without records.
         device: target of the workloads that an accelerator computes.
+        cache: of choices that were made before, and kernels; None: all are made.
 
     Attributes:
+        cache: as given.
         untuned: keys of the workloads asked for that have no records.
     """
 
     def __init__(
-        self, best: Chosen, settings: Settings, limits: Limits | None = None, device: str | None = None
+        self,
+        best: Chosen,
+        settings: Settings,
+        limits: Limits | None = None,
+        device: str | None = None,
+        cache: KernelCache | None = None,
     ) -> None:
         self._best, self._settings, self._limits, self._device = best, settings, limits or Limits(), device
         self._made: dict[str, Estimated] = {}
+        self.cache = cache
         self.untuned: set[str] = set()
 
     def __call__(self, workload: Workload) -> Schedule:
@@ -59,14 +68,20 @@ class Schedules:
         if workload.key in self._best:
             return self._best[workload.key][0]
         self.untuned.add(workload.key)
-        if workload.key not in self._made:
-            self._made[workload.key] = _choice(self._task(workload), self._settings, self._limits)
+        if workload.key not in self._made and not self._known(workload):
+            self._keep(workload, _choice(self._task(workload), self._settings, self._limits))
         return self._made[workload.key][0]
 
     def estimate(self, workload: Workload) -> float:
         """Seconds of the roofline's choice for a workload without records, by the roofline."""
         self(workload)
         return self._made[tuned_as(workload).key][1]
+
+    def of_tasks(self, tasks: Sequence[Task]) -> dict[str, Estimated]:
+        """Schedule of each task and its seconds, of its records or by the roofline, by the workload's key."""
+        for task in tasks:
+            self(task.workload)
+        return {key: self._best.get(key) or self._made[key] for key in (task.workload.key for task in tasks)}
 
     def prepare(self, workloads: Sequence[Workload]) -> None:
         """Makes the schedules of all workloads that have none; of many at once by a process on each core.
@@ -79,12 +94,35 @@ class Schedules:
         """
         known = {tuned.key: tuned for tuned in map(tuned_as, workloads)}
         missing = [w for key, w in known.items() if key not in self._best and key not in self._made]
+        missing = [workload for workload in missing if not self._known(workload)]
         processes = len(allowed_cores())
         if len(missing) < FEWEST or processes < 2:
             return  # they are made when they are asked for
         tasks = [self._task(workload) for workload in missing]
         made = _side_by_side(tasks, self._settings, self._limits, processes)
-        self._made.update(zip([workload.key for workload in missing], made, strict=True))
+        for workload, estimated in zip(missing, made, strict=True):
+            self._keep(workload, estimated)
+
+    def _key(self, workload: Workload) -> str | None:
+        """Of its choice in the cache."""
+        if self.cache is None:
+            return None
+        settings = self._settings.of(self._task(workload))
+        return self.cache.choice_key(workload, settings.target, _depends(settings, self._limits))
+
+    def _known(self, workload: Workload) -> bool:
+        """Takes a choice from the cache, if it is there."""
+        key = self._key(workload)
+        found = None if key is None or self.cache is None else self.cache.choice(key)
+        if found is not None:
+            self._made[workload.key] = found
+        return found is not None
+
+    def _keep(self, workload: Workload, made: Estimated) -> None:
+        self._made[workload.key] = made
+        key = self._key(workload)
+        if key is not None and self.cache is not None:
+            self.cache.keep_choice(key, *made)
 
     def _task(self, workload: Workload) -> Task:
         return Task(workload.operator, workload, target=self._device if is_offloaded(workload) else None)
@@ -95,15 +133,22 @@ def _choice(task: Task, settings: Settings, limits: Limits, hardware: Hardware |
     return Schedule(found.algorithm, found.trace), found.seconds
 
 
-def _side_by_side(tasks: Sequence[Task], settings: Settings, limits: Limits, processes: int) -> list[Estimated]:
-    """The roofline's choices for tasks, each made by the process that is free; those of most operations first."""
-    targets = {of.name: of for of in (settings.of(task).target for task in tasks)}
-    options = {
-        "target": settings.target.name,  # and the rest of what the roofline's choice depends on
+def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
+    """What a choice depends on besides the workload, the target and its hardware, as plain data."""
+    return {
         "seed": settings.seed,
         "measure": {"threads": settings.threads, "cache": settings.measure.cache},
         "limits": asdict(replace(limits, hardware=None)),
         "limited": None if limits.hardware is None else limits.hardware.to_json(),
+    }
+
+
+def _side_by_side(tasks: Sequence[Task], settings: Settings, limits: Limits, processes: int) -> list[Estimated]:
+    """The roofline's choices for tasks, each made by the process that is free; those of most operations first."""
+    targets = {of.name: of for of in (settings.of(task).target for task in tasks)}
+    options = {
+        **_depends(settings, limits),
+        "target": settings.target.name,
         "hardware": {name: target.hardware.to_json() for name, target in targets.items()},
     }
     found: dict[int, Estimated] = {}

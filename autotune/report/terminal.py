@@ -35,7 +35,8 @@ def print_results(
         network: the `network` part of the summary, where the tasks are those of a network.
     """
     width = console_width(console)
-    console.print(result_table(results, references, width) if network is None else network_table(results, width))
+    if results:
+        console.print(result_table(results, references, width) if network is None else network_table(results, width))
     if (sentence := unsteady_sentence(results)) is not None:
         console.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
     if network is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune import schedulers
 from autotune.config import ConfigError, RunConfig, errors_at
@@ -22,13 +23,20 @@ from autotune.tuning.pools import check_runnable, make_pool
 from autotune.tuning.result import TuneResult
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
+from autotune.tuning.task_tuning import TaskTuning
 from autotune.tuning.tuner import known, prepare, source_of
+from costmodel.transfer import Source
 from measure.database import Database
 from measure.hostlock import alone
 from measure.notices import notice_if_slow
 from measure.steadiness import tell_if_busy
 from search_space.extras import missing
 from targets import registry
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from autotune.network.selection import Limits
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,7 @@ def run(
     callbacks: Sequence[Callback] = (),
     say: Callable[[str], None] = lambda text: None,
     show: Callable[[Outcome], None] = lambda outcome: None,
+    model: ModelProto | None = None,
 ) -> Outcome:
     """Runs a configuration; when it returns, the tracking store has everything, or `tracking.wait_s` has passed.
 
@@ -90,6 +99,7 @@ def run(
         callbacks: listeners of the run.
         say: shows a sentence to the user.
         show: is given the outcome before the tracking store is waited for.
+        model: in place of the one that the configuration names.
 
     Raises:
         ConfigError: something in the configuration cannot be done.
@@ -99,7 +109,7 @@ def run(
         raise ConfigError("a run must have `model` or `workload`, but got `collect`, see `autotune collect`", "")
     tracker = tracker_of(config, where, say)
     with tracker:
-        outcome = _run(config, resume, (*callbacks, tracker), say, tracker)
+        outcome = _run(config, resume, (*callbacks, tracker), say, tracker, model)
         show(outcome)
         return replace(outcome, untracked=tracker.settle())
 
@@ -110,9 +120,15 @@ def _run(
     callbacks: Sequence[Callback],
     say: Callable[[str], None],
     tracker: Tracker,
+    model: ModelProto | None,
 ) -> Outcome:
     start = time.perf_counter()
     settings = settings_of(config)
+    if config.lock is not None and settings.trials:
+        raise ConfigError(
+            f"`trials` must be 0 where `lock` has the schedules, but got trials={settings.trials}, lock={config.lock}",
+            "",
+        )
     target = settings.target
     check_runnable(config.measure, (target, registry.get(config.target)))
     if config.measure.pool in ("local", "ray") and not target.simulated:
@@ -121,41 +137,33 @@ def _run(
     if config.model is None:
         tasks = tasks_of(config)
     else:
-        network, limits = network_of(config, again=not resume), limits_of(config)
+        network, limits = network_of(config, again=not resume, model=model), limits_of(config)
         tasks = list(network.tasks)
         settings = settings.searching(batch=round_size(config.search.batch, settings.trials, len(tasks)))
     with errors_at("cost_model.transfer"):
-        source = source_of(settings)
+        source = source_of(settings) if settings.trials else None
     folder = run_folder.make_folder(config)
     notes: list[str] = []
     wrong = ""
     with errors_at("measure.pool"):
-        pool = make_pool(config.measure)
-    with pool, run_folder.claimed(folder), _records(config, resume, say) as database:
+        pool = make_pool(config.measure) if settings.trials else None
+    with (
+        pool or nullcontext(),
+        run_folder.claimed(folder),
+        _records(config, resume, say) if settings.trials else nullcontext() as database,
+    ):
         tracker.begin(folder, resume)
         if network is not None and network.mixture is not None:
             run_folder.write_json(network.mixture.to_json(), folder / run_folder.PRECISION)
-        if resume:
-            database.check_compatible(*dict.fromkeys(settings.of(task).target.name for task in tasks))
-        with notice_if_slow(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):
-            tunings = [
-                prepare(
-                    task,
-                    settings,
-                    known(database, task.workload, settings.of(task)) if resume else [],
-                    algorithms=None if limits is None else limits.allowed(task.workload),
-                    source=source,
-                )
-                for task in tasks
-            ]
-        for tuning in tunings:
-            if tuning.failure is not None:
-                raise ConfigError(f"{tuning.task.name}: {tuning.failure}", "")
-        if network is None:
-            results = run_rounds(tunings, pool, database, callbacks)
-        else:
-            results = run_rounds(tunings, pool, database, callbacks, _scheduler(config), settings.trials)
-        notes += database.notes
+        results: list[TuneResult] = []
+        if pool is not None and database is not None:
+            with notice_if_slow(f"preparing the search spaces of {len(tasks)} task{'s' * (len(tasks) > 1)}", say):
+                tunings = _prepared(tasks, settings, limits, source, database, resume)
+            if network is None:
+                results = run_rounds(tunings, pool, database, callbacks)
+            else:
+                results = run_rounds(tunings, pool, database, callbacks, _scheduler(config), settings.trials)
+            notes += database.notes
     interrupted = any(result.interrupted for result in results)
     measured = config.measure.pool in ("local", "ray") and not interrupted  # by this host, or a cluster begun on it
     stopped = False
@@ -166,7 +174,7 @@ def _run(
             stopped, references, note = True, [None] * len(tasks), "no reference timings: they were stopped"
         notes += [note] if note else []
     else:
-        references = [None] * len(tasks)
+        references = [None] * len(results)
     document = run_folder.summary(config, results, references)
     if network is not None and not interrupted:
         from autotune.network.deploy import finish_network
@@ -179,7 +187,9 @@ def _run(
     for result in results:
         note = run_folder.write_best(result, folder)
         notes += [note] if note else []
-    if why := missing("curve.png", "matplotlib"):
+    if not results:
+        pass  # nothing was measured that could be drawn
+    elif why := missing("curve.png", "matplotlib"):
         notes.append(why)
     else:
         run_folder.draw_curves(results, folder / "curve.png")
@@ -187,6 +197,38 @@ def _run(
     note = tracker.finish(folder, document, interrupted or stopped, time.perf_counter() - start)
     notes += [note] if note else []
     return Outcome(results, references, document, folder, notes, time.perf_counter() - start, wrong, stopped)
+
+
+def _prepared(
+    tasks: Sequence[Task],
+    settings: Settings,
+    limits: Limits | None,
+    source: Source | None,
+    database: Database,
+    resume: bool,
+) -> list[TaskTuning]:
+    """The tasks ready to be tuned, with the records that are there where a run is resumed.
+
+    Raises:
+        ConfigError: a task without a legal candidate.
+        MeasureError: records of another run that cannot go on.
+    """
+    if resume:
+        database.check_compatible(*dict.fromkeys(settings.of(task).target.name for task in tasks))
+    tunings = [
+        prepare(
+            task,
+            settings,
+            known(database, task.workload, settings.of(task)) if resume else [],
+            algorithms=None if limits is None else limits.allowed(task.workload),
+            source=source,
+        )
+        for task in tasks
+    ]
+    for tuning in tunings:
+        if tuning.failure is not None:
+            raise ConfigError(f"{tuning.task.name}: {tuning.failure}", "")
+    return tunings
 
 
 def _records(config: RunConfig, resume: bool, say: Callable[[str], None]) -> Database:

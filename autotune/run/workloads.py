@@ -18,30 +18,33 @@ from targets.base import Target
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from autotune.cache.kernels import KernelCache
     from autotune.graph.ir import Graph
     from autotune.graph.mixed import Mixture
     from autotune.network.load import Network
     from autotune.network.selection import Limits
 
 
-def network_of(config: RunConfig, at: str = "model", again: bool = False) -> Network:
+def network_of(config: RunConfig, at: str = "model", again: bool = False, model: ModelProto | None = None) -> Network:
     """The network of a run, imported and optimised.
 
     Args:
         config: of the run.
         at: key that names the model, for messages.
         again: whether mixed precision is chosen anew, where the run folder has a choice.
+        model: in place of the one that the configuration names.
 
     Raises:
         ConfigError: an unknown model or pass, or a model that cannot be compiled.
     """
-    from autotune.graph.onnx_model import load_model
+    from autotune.graph.onnx_model import inferred, load_model
     from autotune.network.load import load_network
 
     keys = config.network
     what = "reading" if keys.precision != "mixed" else "reading and choosing precisions of"
     with notice_if_slow(f"{what} {config.model}"), errors_at(at):
-        model = load_model(str(config.model), shapes={name: tuple(shape) for name, shape in keys.shapes.items()})
+        shapes = {name: tuple(shape) for name, shape in keys.shapes.items()}
+        model = load_model(str(config.model), shapes) if model is None else inferred(model, shapes)
         device = device_of(config)
         network = load_network(
             model,
@@ -89,6 +92,18 @@ def limits_of(config: RunConfig) -> Limits:
     extra = None if megabytes is None else int(megabytes * 1e6)
     hardware = target_of(config).hardware
     return Limits(config.search.algorithms, keys.max_algorithm_error, extra, hardware)
+
+
+def cache_of(config: RunConfig) -> KernelCache | None:
+    """What compiling has found out before; None where nothing is kept.
+
+    Raises:
+        ConfigError: a folder that others may write to.
+    """
+    from autotune.cache.place import open_cache
+
+    with errors_at("cache"):
+        return open_cache(config.cache)
 
 
 def device_of(config: RunConfig) -> Target | None:

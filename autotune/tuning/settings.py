@@ -23,7 +23,7 @@ class Settings:
 
     Attributes:
         target: what kernels are for; tasks may have another one, see `of`.
-        trials: candidates to measure, those resumed included.
+        trials: candidates to measure, those resumed included; 0: nothing is searched.
         seed: of every random draw, and of the inputs.
         search, cost_model, measure: sections of the configuration.
     """
@@ -36,8 +36,8 @@ class Settings:
     measure: Measure = Measure()
 
     def __post_init__(self) -> None:
-        if self.trials < 1:
-            raise ValueError(f"`trials` must be at least 1, but got trials={self.trials}")
+        if self.trials < 0:
+            raise ValueError(f"`trials` must not be negative, but got trials={self.trials}")
         if self.seed < 0:
             raise ValueError(f"`seed` must not be negative, but got seed={self.seed}")
 

@@ -87,6 +87,8 @@ def tune(
         RecordError: `records` cannot be used.
         TransferError: `transfer` cannot.
     """
+    if trials < 1:
+        raise ValueError(f"`trials` must be at least 1, but got trials={trials}")
     on = targets.get(targets.name_of(target))
     space: SearchSpace | None = None
     if isinstance(workload, TuningTemplate):

@@ -99,7 +99,7 @@ def _config(request: Mapping[str, Any]) -> RunConfig:
         "model": request["file"],
         "name": request["name"],
         "seed": request["seed"],
-        "trials": max(1, request["trials"]),
+        "trials": request["trials"],
         "output": str(Path(request["folder"]) / "run"),
         "measure": {"cache": "network", "threads": request["threads"]},
         "tracking": {"backend": "none"},  # nothing else shall go on meanwhile

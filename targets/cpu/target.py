@@ -67,6 +67,16 @@ class CpuTarget(Target):
         return hardware_of(self.name, self.limits)
 
     @property
+    def identity(self) -> Mapping[str, Any]:
+        return {
+            "llvm": list(llvm.llvm_version_info),
+            "triple": self.machine.triple,
+            "cpu": self.cpu,
+            "features": self.features,
+            "emitted": [self.limits.vector_bytes, *sorted(self.limits.features)],
+        }
+
+    @property
     def cache_bytes(self) -> int:
         return self.limits.caches[-1]
 

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from targets.base import RunError
+from targets.calling import Array
 from targets.cuda.device import Device, first_device
 from targets.cuda.driver import runs_on
 from targets.cuda.network_runner import NetworkRunner
-from targets.executable import Array, Executable
+from targets.executable import Executable
 from targets.manifest import HASHED, SHAPE, SIZE, TEXT, ExecutableError, Format, Rule, contents, tensor_bytes
 
 _SPACES = ("input", "output", "weights", "packed", "arena", "workspace")

@@ -83,7 +83,7 @@ def test_importing_the_package_imports_no_library():
         (["--set", "target='cuda:'"], "small.yaml:target: `target` must have a variant behind its colon, or no colon"),
         (["--pool", "replay"], "`pool` must be 'replay:FILE' with a records file"),
         (["--pool", "replay:nowhere.jsonl"], "nowhere.jsonl"),
-        (["--trials", "0"], "small.yaml:trials: must be greater than or equal to 1, but got 0"),
+        (["--trials", "0"], "`trials` must be at least 1 beside a `workload`, but got trials=0"),
         (["--set", "target=vta", "--trials", "9999"], "small.yaml: small: a workload must have at least one legal"),
         (["--output", "/proc/nowhere"], "`output` must be a folder to write to, but got /proc/nowhere"),
         (["--output", "small.yaml"], "`output` must be a folder to write to, but got small.yaml"),

@@ -50,7 +50,7 @@ def test_overrides_win_and_reach_any_key(write):
         ("model: r\ntrails: 3", "job.yaml:trails: must be one of the known keys; did you mean 'trials'"),
         ("model: r\nsearch: {stratgy: x}", "job.yaml:search.stratgy: .*; did you mean 'strategy'"),
         ("model: r\nzzz: 3", "job.yaml:zzz: must be one of the known keys name, model, workload, collect, target"),
-        ("model: r\ntrials: 0", "job.yaml:trials: must be greater than or equal to 1, but got 0"),
+        ("model: r\ntrials: -1", "job.yaml:trials: must be greater than or equal to 0, but got -1"),
         ("model: r\ntrials: '8'", "job.yaml:trials: must be a valid integer, but got '8'"),
         ("model: r\ntrials: 1.5", "job.yaml:trials: must be a valid integer.*but got 1.5"),
         ("model: r\nseed: true", "job.yaml:seed: must be a valid integer, but got True"),
@@ -72,7 +72,7 @@ def test_mistakes_are_named_by_file_and_path(write, text, message):
 
 def test_every_mistake_is_told(write):
     with pytest.raises(ConfigError) as caught:
-        load_config(write("model: r\ntrials: 0\nseed: -1"))
+        load_config(write("model: r\ntrials: -1\nseed: -1"))
     assert len(str(caught.value).splitlines()) == 2
 
 
@@ -109,7 +109,7 @@ def test_the_published_schema_is_today_s():
     assert published == json_schema(), "run `autotune schema --output docs/config.schema.json`"
     assert set(published["properties"]) == {
         *("name", "model", "workload", "collect", "target", "trials", "seed", "search", "cost_model"),
-        *("measure", "network", "records", "output", "tracking"),
+        *("measure", "network", "records", "output", "lock", "cache", "tracking"),
     }
     assert published["additionalProperties"] is False
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
 from targets.base import Module
-from targets.executable import Array, Executable
+from targets.calling import Array
+from targets.executable import Executable
 from targets.manifest import HASHED, SIZE, TEXT, Format, contents
 
 _CALL = {"module": SIZE, "function": TEXT}

@@ -1,0 +1,91 @@
+"""Choices and code of kernels in the cache, each under all that it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.cache.code import code_digest
+from autotune.cache.store import Store
+from autotune.executable.schedule import Schedule
+from search_space.machines.registry import rules_of
+from search_space.operators import LIBRARY
+from search_space.schedule.trace import Trace
+from search_space.workloads import Workload
+from targets.base import Module, Target
+
+
+class KernelCache:
+    """What was chosen and built before, of targets that say what their code depends on (`Target.identity`).
+
+    Args:
+        store: where it is kept.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def choice_key(self, workload: Workload, target: Target, depends: Mapping[str, Any]) -> str | None:
+        """Key of the roofline's choice; None where it is not kept, as what is of this process alone takes part.
+
+        Args:
+            workload: what is computed.
+            target: for which.
+            depends: what else the choice goes by.
+        """
+        own = [rule for rule in rules_of(target.hardware.kind) if not type(rule).__module__.startswith("search_space.")]
+        if own:
+            return None
+        return _key("choice", workload, target, {"hardware": target.hardware.to_json(), **depends})
+
+    def choice(self, key: str) -> tuple[Schedule, float] | None:
+        """A schedule that was chosen, and its seconds by the roofline."""
+        data = self.store.get(key)
+        if data is None:
+            return None
+        found = json.loads(data)
+        return Schedule(found["algorithm"], Trace.from_json(found["trace"])), found["seconds"]
+
+    def keep_choice(self, key: str, schedule: Schedule, seconds: float) -> None:
+        """Keeps a choice for `choice`."""
+        found = {"algorithm": schedule.algorithm, "trace": schedule.trace.to_json(), "seconds": seconds}
+        self.store.put(key, json.dumps(found).encode())
+
+    def module_key(
+        self, workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]], target: Target, name: str
+    ) -> str | None:
+        """Key of a built kernel; None where it is not kept.
+
+        Args:
+            workload, schedule: what is computed, and how.
+            pitches: strides of those of its arrays that are not dense.
+            target: for which it is built.
+            name: of the kernel, which its code has as a symbol.
+        """
+        depends = {"algorithm": schedule.algorithm, "trace": schedule.trace.to_json(), "name": name}
+        return _key("module", workload, target, {**depends, "pitches": sorted(pitches.items())})
+
+    def module(self, key: str) -> Module | None:
+        """A kernel that was built."""
+        data = self.store.get(key)
+        return None if data is None else Module.from_bytes(data)
+
+    def keep_module(self, key: str, module: Module) -> None:
+        """Keeps a kernel for `module`."""
+        self.store.put(key, module.to_bytes())
+
+
+def _key(what: str, workload: Workload, target: Target, depends: Mapping[str, Any]) -> str | None:
+    anchor = workload.args["anchor"]["operator"] if workload.operator == "fused" else workload.operator
+    if target.identity is None or anchor not in LIBRARY:
+        return None
+    document = {
+        "what": what,
+        "code": code_digest(),
+        "target": [target.name, target.identity],
+        "workload": workload.to_json(),
+        "depends": depends,
+    }
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

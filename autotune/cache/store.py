@@ -1,0 +1,169 @@
+"""A folder of entries by digest: written whole or not at all, private, of bounded size, and never trusted to be whole.
+
+Any number of processes may use one folder. An entry is a file: a line with a digest of what follows, then that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import stat
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+LIMIT = 1 << 30
+"""Bytes that the entries of a folder take at most, once a compilation has ended."""
+TORN_SECONDS = 3600.0
+"""After which a file that was never finished is taken away."""
+_MARK = b"autotune-cache/1 "
+_FRESH_SECONDS = 60.0
+"""How old the time of an entry's last use is before it is written again."""
+
+
+class CacheError(ValueError):
+    """A folder that cannot be a cache."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a folder holds.
+
+    Attributes:
+        entries: number of them.
+        nbytes: of all files.
+    """
+
+    entries: int
+    nbytes: int
+
+
+class Store:
+    """Entries in a folder, which is made when it is first written to.
+
+    What cannot be written costs the next compilation, and is said once; so is an entry that is not whole.
+
+    Args:
+        folder: of the entries.
+        limit: bytes, see `trim`.
+
+    Raises:
+        CacheError: a folder that others may write to, as entries are code.
+    """
+
+    def __init__(self, folder: Path, limit: int = LIMIT) -> None:
+        self.folder, self.limit = folder, limit
+        self._warned: set[str] = set()
+        self._written = False
+        self._check()
+
+    def get(self, key: str) -> bytes | None:
+        """What was put under a key, a hexadecimal digest; None where nothing was, or it is not whole."""
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._warn(f"the cache cannot be read: {path}: {error.strerror}")
+            return None
+        head, _, payload = data.partition(b"\n")
+        if head != _MARK + _digest(payload):
+            self._warn(f"an entry of the cache is damaged and will be made again: {path}")
+            return None
+        self._touch(path)
+        return payload
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Keeps something under a key."""
+        path, partial = self._path(key), ""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.parent.mkdir(exist_ok=True, mode=0o700)
+            descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".")  # for this user alone
+            with open(descriptor, "wb") as file:
+                file.write(b"".join([_MARK, _digest(payload), b"\n", payload]))
+            os.replace(partial, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            self._warn(f"the cache cannot be written: {path}: {error.strerror}")
+        self._written = True
+
+    def trim(self) -> None:
+        """Removes the entries least recently used where all are larger than the limit; costs nothing if none is new."""
+        if not self._written:
+            return
+        self._written = False
+        files = sorted(self._files(), key=lambda item: (item[2], item[0]))
+        whole = sum(size for _, size, _ in files)
+        for path, size, _ in files:
+            if whole <= self.limit:
+                return
+            _remove(path)
+            whole -= size
+
+    def clear(self) -> Size:
+        """Removes every entry; what there was."""
+        found = self.size()
+        for path, _, _ in self._files():
+            _remove(path)
+        return found
+
+    def size(self) -> Size:
+        """What there is."""
+        files = self._files()
+        return Size(len(files), sum(size for _, size, _ in files))
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / key
+
+    def _files(self) -> list[tuple[Path, int, float]]:
+        """Entries with their bytes and when they were last used; what was begun long ago and never finished goes."""
+        found = []
+        for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
+            try:
+                facts = path.lstat()
+            except FileNotFoundError:
+                continue  # another process was faster
+            if not path.name.startswith("."):
+                found.append((path, facts.st_size, facts.st_mtime))
+            elif time.time() - facts.st_mtime > TORN_SECONDS:
+                _remove(path)
+        return found
+
+    def _touch(self, path: Path) -> None:
+        with contextlib.suppress(OSError):  # it was removed, or the folder is read only: then none is
+            if time.time() - path.stat().st_mtime > _FRESH_SECONDS:
+                os.utime(path)
+
+    def _check(self) -> None:
+        try:
+            facts = self.folder.stat()
+        except OSError:
+            return  # it is not there yet
+        if facts.st_uid != os.getuid() or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise CacheError(
+                f"`cache` must be a folder of this user that nobody else may write to, but got {self.folder} of user "
+                f"{facts.st_uid} with mode {stat.filemode(facts.st_mode)}"
+            )
+
+    def _warn(self, sentence: str) -> None:
+        kind = sentence.partition(":")[0]
+        if kind not in self._warned:
+            self._warned.add(kind)
+            log.warning("%s", sentence)
+
+
+def _digest(payload: bytes) -> bytes:
+    return hashlib.sha256(payload).hexdigest().encode()
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # another process was faster, or it is not ours to remove
+        path.unlink()

@@ -1,0 +1,37 @@
+"""`autotune cache`: what compiling has found out before. What it needs is imported when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.errors import bad_input, fail
+
+
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove every entry.")] = False,
+    folder: Annotated[
+        Path | None, typer.Option(help="By default what AUTOTUNE_CACHE says, else the user's cache folder.")
+    ] = None,
+) -> None:
+    """Shows the cache of kernels and the roofline's choices, or clears it."""
+    with bad_input():
+        from autotune.cache.place import NONE, open_cache
+        from autotune.cache.store import CacheError
+
+        try:
+            found = open_cache(None if folder is None else str(folder))
+        except CacheError as error:
+            fail(str(error))
+        if found is None:
+            typer.echo(f"there is no cache: its folder is said to be {NONE}")
+            return
+        store = found.store
+        size = store.clear() if clear else store.size()
+        entries = f"{size.entries} entr{'y' if size.entries == 1 else 'ies'} of {size.nbytes / 2**20:.1f} MiB"
+        if clear:
+            typer.echo(f"{store.folder}: removed {entries}")
+        else:
+            typer.echo(f"{store.folder}: {entries}, at most {store.limit / 2**20:.0f} MiB are kept")

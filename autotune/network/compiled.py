@@ -1,0 +1,125 @@
+"""`compile`: from a model to an executable, in one call and by default without a trial."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from autotune.config import RunConfig, check_config
+from autotune.executable.loading import load
+from autotune.graph.torch_model import exported, is_module
+from autotune.naming import file_name
+from autotune.network.deploy import FOLDER, rebuild
+from autotune.run.run import run
+from targets import registry
+from targets.executable import Executable
+
+if TYPE_CHECKING:
+    import torch
+
+
+def compile(
+    model: str | os.PathLike[str] | onnx.ModelProto | torch.nn.Module,
+    example_inputs: Any = None,
+    *,
+    target: str | registry.Design = "cpu",
+    threads: int | None = None,
+    precision: str = "float32",
+    trials: int = 0,
+    seed: int = 0,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    lock: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> Executable:
+    """Compiles a network for this machine; without trials its kernels are what the roofline chooses.
+
+        network = autotune.compile("model.onnx")
+        logits = network(image)
+        network.save("folder")  # which `autotune.load` reads
+
+    Args:
+        model: an ONNX file, a name of the zoo or the import path `package.module:function` of a function that gives a
+            module of PyTorch and its inputs; or a model of ONNX; or a module of PyTorch.
+        example_inputs: of a module: a tensor or a tuple of them, whose shapes and types the network will have.
+        target: a name of `targets.registry`, or the design of an accelerator.
+        threads: that the kernels are chosen for, and run on; None: one a core.
+        precision: `float32`, `bfloat16`, `float16` or `mixed`, see docs/precision.md.
+        trials: candidates to measure, which the tasks share; 0: none.
+        seed: of every random draw, and of weights that the model does not carry.
+        shapes: of inputs whose dimensions the model leaves open, by name.
+        output: folder of the run, the executable in `network` there; None: one that lasts as long as the executable.
+        lock: file of schedules that an earlier run has written, which all kernels have; without trials.
+        cache: folder of what compiling has found out before, or `none`; None: what `AUTOTUNE_CACHE` says, else the
+            user's cache folder. It changes how long compiling takes, and nothing else.
+
+    Returns:
+        The network, to be called with arrays or tensors in order, or with a mapping of them by name.
+
+    Raises:
+        ConfigError: a model that cannot be compiled, or a value that cannot be.
+        TypeError: `example_inputs` that are missing, or beside a model that knows its own.
+    """
+    if is_module(model) == (example_inputs is None):
+        raise TypeError(
+            "`example_inputs` must be given for a module of PyTorch alone, but got "
+            f"model={type(model).__name__}, example_inputs={type(example_inputs).__name__}"
+        )
+    kept = None if output is not None else tempfile.TemporaryDirectory(prefix="autotune-network-")
+    folder = Path(output or "") if kept is None else Path(kept.name)
+    proto = exported(model, example_inputs) if is_module(model) else _proto(model)
+    config = check_config(
+        {
+            "model": "model" if proto is not None else str(model),
+            "name": _name_of(model, proto),
+            "target": registry.name_of(target),
+            "trials": trials,
+            "seed": seed,
+            "measure": {"cache": "network", "threads": threads},
+            "network": {"precision": precision, "shapes": {k: list(v) for k, v in (shapes or {}).items()}},
+            "output": str(folder),
+            "lock": None if lock is None else os.fspath(lock),
+            "cache": None if cache is None else os.fspath(cache),
+            "tracking": {"backend": "none"},
+        },
+        "autotune.compile",
+    )
+    if trials:
+        _tuned(config, proto)
+    else:
+        rebuild(config, model=proto)
+    found = load(folder / FOLDER, threads)
+    if kept is not None:
+        weakref.finalize(found, kept.cleanup)
+    return found
+
+
+def _proto(model: object) -> onnx.ModelProto | None:
+    return model if isinstance(model, onnx.ModelProto) else None
+
+
+def _name_of(model: Any, proto: onnx.ModelProto | None) -> str:
+    """What a network is called: its file, its function, or its graph, which a module gives the name of its class."""
+    if proto is not None:
+        return file_name(proto.graph.name or "network")
+    return file_name(Path(model).stem.rpartition(":")[2] or "network")
+
+
+def _tuned(config: RunConfig, proto: onnx.ModelProto | None) -> None:
+    """Searches, and compiles what was found.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+        RuntimeError: the network computes something else, or none of its trials works.
+    """
+    outcome = run(config, "autotune.compile", model=proto)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if outcome.problems:
+        raise RuntimeError("; ".join(outcome.problems))

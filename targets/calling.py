@@ -1,0 +1,72 @@
+"""How executables are called: inputs in order or by name, arrays of NumPy or tensors of PyTorch; outputs alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from targets.base import Parameter, RunError, as_array, check_array
+from targets.manifest import ExecutableError
+
+Array = NDArray[Any]
+Outputs = Any
+"""One array, a tuple of them, or a mapping by name; tensors in place of arrays."""
+
+
+def in_order(name: str, inputs: Sequence[Parameter], given: Sequence[Any]) -> Sequence[Any]:
+    """Inputs in the network's order: as they are, or of the one mapping by name that is given.
+
+    Raises:
+        ExecutableError: a mapping of other names than the network's inputs.
+    """
+    if len(given) != 1 or not isinstance(given[0], Mapping):
+        return given
+    wanted = [p.name for p in inputs]
+    if set(given[0]) != set(wanted):
+        raise ExecutableError(f"`{name}` must be given {', '.join(wanted)}, but got {', '.join(map(str, given[0]))}")
+    return [given[0][key] for key in wanted]
+
+
+def checked(name: str, inputs: Sequence[Parameter], arrays: Sequence[Any]) -> list[Array]:
+    """Inputs as arrays of NumPy, if the network takes them.
+
+    Raises:
+        ExecutableError: states which it does not take and why.
+    """
+    if len(arrays) != len(inputs):
+        names = ", ".join(p.name for p in inputs)
+        raise ExecutableError(f"`{name}` must be given {names}, but got {len(arrays)} arrays")
+    found = []
+    for given, parameter in zip(arrays, inputs, strict=True):
+        try:
+            found.append(as_array(given))
+        except (TypeError, ValueError, RuntimeError, BufferError) as error:
+            raise ExecutableError(f"input `{parameter.name}` must be an array, but {error}") from error
+        try:
+            check_array(found[-1], parameter, "input")
+        except RunError as error:
+            raise ExecutableError(str(error)) from None
+    return found
+
+
+def handed_back(outputs: Sequence[Array], parameters: Sequence[Parameter], given: Sequence[Any]) -> Outputs:
+    """Outputs as their caller gave the inputs: by name for a mapping, tensors of PyTorch where one of them was."""
+    by_name = len(given) == 1 and isinstance(given[0], Mapping)
+    values = given[0].values() if by_name else given
+    torch = sys.modules.get("torch")
+    if torch is not None and any(isinstance(value, torch.Tensor) for value in values):
+        outputs = [_tensor(torch, array) for array in outputs]
+    if by_name:
+        return {p.name: value for p, value in zip(parameters, outputs, strict=True)}
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _tensor(torch: Any, array: Array) -> Any:
+    """A tensor on an array's memory; bfloat16, which NumPy has not, by its bits."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
