@@ -113,11 +113,8 @@ def load_network(
         raise ValueError(f"`precision` must be one of {allowed}, but got precision={precision!r}")
     if (choose is None) == (precision == MIXED):
         raise ValueError(f"`choose` must be given for {MIXED} precision alone, but got precision={precision!r}")
-    if precision != FULL and quantise is not None:
-        raise ValueError(
-            f"`precision` must be {FULL} for a network that is quantised, but got precision={precision!r}, "
-            f"quantise={quantise!r}"
-        )
+    if precision != FULL and quantise == "shift8":
+        raise ValueError(f"`precision` must be {FULL} beside quantise='shift8', but got precision={precision!r}")
     if substitutions not in (None, "search"):
         raise ValueError(f"`substitutions` must be 'search' or None, but got substitutions={substitutions!r}")
     whole = with_weights(model, seed)
