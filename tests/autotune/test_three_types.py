@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,18 +16,21 @@ import autotune.graph.precision
 import autotune.network.lowered
 from autotune.config import Quantisation
 from autotune.graph.copies import executable_graph
+from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Graph
+from autotune.graph.mixed import ByteLayers, Mixture, in_types, noise_between, sensitivities
 from autotune.graph.onnx_model import load_model
 from autotune.graph.passes import optimise
-from autotune.graph.precision import kernels_of, lower_precision
-from autotune.graph.quantise import calibrate, quantise, random_feeds
-from autotune.graph.quantise.units import layers
+from autotune.graph.precision import kernels_of
+from autotune.graph.quantise import random_feeds
 from autotune.network.check import TOLERANCE, check_network
 from autotune.network.load import Network, load_network
 from autotune.network.lowered import stored_values
 from autotune.network.schedules import Schedules
 from tests.autotune.fakes import settings_with
-from tests.autotune.test_network import two_layers
+from tests.autotune.test_mixed import chooser
+from tests.autotune.test_mixed import layers as products
+from tests.autotune.test_network import call, two_layers
 from tests.graph.nets import residual
 from tests.graph.quantise.nets import transformer
 from tests.graph.random_graphs import random_graph
@@ -39,12 +43,10 @@ SCHEDULES = Schedules({}, SETTINGS)
 def in_three_types(graph: Graph, seed: int) -> Graph:
     """A random part of the layers in int8, of the other kernels a random part in bfloat16."""
     rng = np.random.default_rng(seed)
-    calibration = calibrate(graph, random_feeds(graph.inputs, seed, 2))
-    names = layers(graph)
-    floats = [name for name in names if rng.random() < 0.5]
-    options = Quantisation(floats=floats, least_decibels=0)
-    bytes_too = quantise(graph, calibration, options).graph if len(floats) < len(names) else graph
-    return lower_precision(bytes_too, "bfloat16", [name for name in kernels_of(bytes_too) if rng.random() < 0.5])
+    layers = ByteLayers.of(graph, seed, Quantisation(least_decibels=0, inputs=2))
+    in_bytes = [name for name in layers.names if rng.random() < 0.5] if layers is not None else []
+    narrow = [name for name in kernels_of(graph) if name not in in_bytes and rng.random() < 0.5]
+    return in_types(graph, "bfloat16", narrow, in_bytes, layers)
 
 
 @pytest.mark.parametrize(
@@ -97,3 +99,77 @@ def test_more_of_one_weight_of_bytes_fails(model: onnx.ModelProto, monkeypatch: 
 def test_shifted_integers_have_float32_beside_them(model: onnx.ModelProto) -> None:
     with pytest.raises(ValueError, match="`precision` must be float32 beside quantise='shift8', but got precision='bf"):
         load_network(model, "two", quantise="shift8", precision="bfloat16")
+
+
+INT8 = Quantisation(inputs=2)
+
+
+def test_layers_on_bytes_are_chosen_where_the_bound_allows_them() -> None:
+    found = [chooser(decibels, int8=INT8)(products(), onnx.ModelProto()) for decibels in (60.0, 40.0, 30.0)]
+    kernels = set(kernels_of(products()))
+    for mixture in found:
+        assert mixture.measured >= mixture.wanted
+        assert {*mixture.full, *mixture.narrow, *mixture.int8} == kernels and mixture.bytes_allowed
+    assert [bool(mixture.int8) for mixture in found] == [False, False, True]
+    assert found[0].seconds >= found[1].seconds >= found[2].seconds
+    assert "and 0 in int8" in str(found[0])
+    shown = found[2].front
+    assert shown[0].name == "float32" and {"bfloat16", "int8"} <= {point.name for point in shown}
+    assert sorted(shown, key=lambda point: -point.decibels) == list(shown)
+    assert Mixture.from_json(json.loads(json.dumps(found[2].to_json()))) == found[2]
+
+
+def test_noise_of_bytes_adds_up() -> None:
+    graph = products()
+    layers = ByteLayers.of(graph, 0, INT8)
+    assert layers is not None and set(layers.names) == set(kernels_of(graph))
+    feeds = random_feeds(graph.inputs, 1, 2)
+    noise = sensitivities(graph, layers.places, feeds, layers.rounded)
+    lowered = in_types(graph, "bfloat16", (), layers.names, layers)
+    outputs = [[{"y": evaluate(g, f)[g.outputs[0]]} for f in feeds] for g in (lowered, graph)]
+    assert 0.5 < noise_between(*outputs)["y"] / noise.sum() < 2
+
+
+def test_a_residual_is_a_place_of_the_layer_that_adds_it() -> None:
+    graph = optimise(residual())
+    layers = ByteLayers.of(graph, 0, INT8)
+    assert layers is not None
+    added = next(node for node in graph.nodes if node.op == "add" and not set(node.inputs) & set(graph.constants))
+    held = {place.name: place.kernels for place in layers.places}
+    assert all(len(held[name]) >= 1 for name in added.inputs if name in held)
+    assert any(len(held.get(name, ())) > 1 for name in added.inputs)
+
+
+def test_a_choice_without_bytes_is_not_taken_where_they_are_allowed(tmp_path: Path) -> None:
+    kept = tmp_path / "precision.json"
+    before = chooser(30.0)(products(), onnx.ModelProto())
+    kept.write_text(json.dumps(before.to_json()))
+    assert chooser(30.0, kept=kept)(products(), onnx.ModelProto()) == before
+    again = chooser(30.0, kept=kept, int8=INT8)(products(), onnx.ModelProto())
+    assert again.int8 and again != before
+
+
+def test_data_of_too_few_sets_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "two.npz"
+    np.savez(file, x=np.zeros((2, 16, 32), np.float32))
+    with pytest.raises(ValueError, match=r"`data` must hold more than 2 sets of inputs, but got 2"):
+        ByteLayers.of(products(), 0, Quantisation(data=str(file)))
+
+
+def test_a_run_in_three_types(tmp_path: Path) -> None:
+    file = two_layers(tmp_path / "two.onnx")
+    config = tmp_path / "two.yaml"
+    config.write_text(
+        f"model: {file}\ntrials: 8\noutput: {tmp_path / 'run'}\nmeasure: {{threads: 1}}\n"
+        "network: {precision: mixed, quantise: int8, accuracy: 15}\n"
+    )
+    done = call("run", config)
+    assert done.exit_code == 0, done.output
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())["network"]
+    mixture = summary["mixture"]
+    assert mixture["int8"] and mixture["bytes_allowed"] and summary["accuracy"] is None
+    assert mixture["measured"] >= 15 and summary["max_error"] < TOLERANCE
+    assert json.loads((tmp_path / "run" / "precision.json").read_text()) == mixture
+    assert "in int8" in done.output
+    shown = call("tasks", config)
+    assert shown.exit_code == 0 and "uint8" in shown.output and "in int8" in shown.output
