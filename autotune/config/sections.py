@@ -208,14 +208,15 @@ class Network(Section):
     quantise: Literal["int8", "shift8"] | None = Field(
         default=None,
         description="int8: layers work on bytes, see docs/quantisation.md; shift8: as accelerators that only shift "
-        "compute them; null: in floats, or shift8 where the target is an accelerator.",
+        "compute them; null: in floats, or shift8 where the target is an accelerator. Beside `precision: mixed` int8 "
+        "is a third type that layers may be in.",
     )
     quantisation: Quantisation = Quantisation()
     precision: Literal["float32", "bfloat16", "float16", "mixed"] = Field(
         default="float32",
         description="What layers multiply and values between kernels are stored in, see docs/precision.md; inputs and "
-        "outputs keep the model's types. mixed: each kernel in float32 or bfloat16, the fastest choice that keeps "
-        "`accuracy`.",
+        "outputs keep the model's types. mixed: each kernel in float32 or bfloat16, and int8 beside `quantise: int8`, "
+        "the fastest choice that keeps `accuracy`.",
     )
     accuracy: Annotated[float, Field(ge=0, le=200)] | Literal["as openvino"] | None = Field(
         default=None,

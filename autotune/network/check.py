@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import onnx
 
 from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
-from autotune.graph.evaluate import compute, evaluate
+from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
-from autotune.graph.ir import Array, Graph
+from autotune.graph.ir import Graph
 from autotune.graph.passes import optimise
 from autotune.graph.precision import FULL
 from autotune.network.build import compile_network, make_feeds
-from autotune.network.comparison import Check, against_float64, errors_of, relative_error
+from autotune.network.comparison import Check, against_float64, errors_of
+from autotune.network.integers import error_of, rounded_values
 from autotune.network.load import Network, searched
 from autotune.network.lowered import check_lowered
 from autotune.network.reference import reference_outputs
@@ -30,10 +30,6 @@ TOLERANCE = 1e-4
 
 
 INTERMEDIATES = 3
-
-
-EXACT = ("clip", "concat", "copy", "dequantise", "max_pool2d", "pad", "relu", "reshape", "slice", "transpose")
-"""Operations that round no float: every order of computing them gives the same."""
 
 
 def with_checkpoints(model: onnx.ModelProto, count: int = INTERMEDIATES) -> tuple[onnx.ModelProto, list[str]]:
@@ -117,36 +113,3 @@ def _check_quantised(network: Network, schedules: Schedules, settings: Settings,
         found = dict(zip(names, out if isinstance(out, tuple) else (out,), strict=True))
     values = evaluate(graph, feeds, {name: found[name] for name in rounded})
     return Check("numpy", {name: error_of(graph, name, found[name], values, rounded) for name in names})
-
-
-def rounded_values(graph: Graph) -> list[str]:
-    """Integers of a graph that are made of floats which are computed, and not merely moved or compared."""
-    computed: set[str] = set()
-    for node in graph.nodes:
-        if node.type.dtype.startswith("float") and (node.op not in EXACT or computed.intersection(node.inputs)):
-            computed.add(node.name)
-    return [n.name for n in graph.nodes if not n.type.dtype.startswith("float") and computed.intersection(n.inputs)]
-
-
-def error_of(graph: Graph, name: str, found: Array, values: Mapping[str, Array], rounded: Collection[str]) -> float:
-    """How wrong a value of a quantised network is.
-
-    Args:
-        graph: quantised.
-        name: of the value.
-        found: what the executable gives.
-        values: of the reference, those of `rounded` as the executable gives them.
-        rounded: names of the integers that are made of computed floats.
-
-    Returns:
-        The relative error of a float. Of an integer 0 where it is exact, else 1, whatever its size; of a byte that a
-        float is rounded to 0 up to one step, else its relative error.
-    """
-    node = graph.node(name)
-    if name in rounded and node is not None:
-        wanted = compute(node, values)
-        steps = int(np.max(np.abs(found.astype(np.int64) - wanted.astype(np.int64)), initial=0))
-        return 0.0 if node.op == "quantise" and steps <= 1 else relative_error(found, wanted)
-    if found.dtype.kind == "f":
-        return relative_error(found, values[name])
-    return 0.0 if np.array_equal(found, values[name]) else 1.0

@@ -13,7 +13,7 @@ from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Graph
-from autotune.graph.mixed import Mixture
+from autotune.graph.mixed import ByteLayers, Mixture, in_types
 from autotune.graph.offload import block_of, offload
 from autotune.graph.passes import optimise
 from autotune.graph.passes.roundings import roundings
@@ -89,7 +89,7 @@ def load_network(
         name: of the network.
         seed: of weights that the model does not carry.
         passes: names of passes to run; all by default.
-        quantise: one of `quantise.MODES`; None: floats.
+        quantise: one of `quantise.MODES`; None: floats. In mixed precision the type of those layers that are chosen.
         how: of a network to quantise.
         substitutions: `search`, after the passes and before quantisation; None: passes alone.
         device: target of the layers that an accelerator can compute, which needs `shift8`; None: no accelerator.
@@ -113,11 +113,8 @@ def load_network(
         raise ValueError(f"`precision` must be one of {allowed}, but got precision={precision!r}")
     if (choose is None) == (precision == MIXED):
         raise ValueError(f"`choose` must be given for {MIXED} precision alone, but got precision={precision!r}")
-    if precision != FULL and quantise is not None:
-        raise ValueError(
-            f"`precision` must be {FULL} for a network that is quantised, but got precision={precision!r}, "
-            f"quantise={quantise!r}"
-        )
+    if precision != FULL and quantise == "shift8":
+        raise ValueError(f"`precision` must be {FULL} beside quantise='shift8', but got precision={precision!r}")
     if substitutions not in (None, "search"):
         raise ValueError(f"`substitutions` must be 'search' or None, but got substitutions={substitutions!r}")
     whole = with_weights(model, seed)
@@ -127,7 +124,7 @@ def load_network(
     if substitutions is not None:
         substituted = searched(graph)
         graph = substituted.graph
-    if quantise is not None:
+    if quantise is not None and precision != MIXED:
         found, accuracy = _quantised(graph, seed, how or Quantisation(), quantise)
         graph = found.graph
     if device is not None:
@@ -141,7 +138,8 @@ def load_network(
         graph = roundings(graph)
     mixture = None if choose is None else choose(graph, whole)
     if mixture is not None:
-        graph = lower_precision(graph, mixture.dtype, mixture.full)
+        layers = ByteLayers.of(graph, seed, how or Quantisation()) if mixture.int8 else None
+        graph = in_types(graph, mixture.dtype, mixture.narrow, mixture.int8, layers)
     elif precision != FULL:
         graph = lower_precision(graph, precision)
     graph = executable_graph(graph, on.alignment)

@@ -20,12 +20,13 @@ from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.partition import partition
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.comparison import Check, Rounding, relative_error
+from autotune.network.integers import error_of, rounded_values
 from autotune.network.load import Network
 from autotune.network.process import RuntimeFailure
 from autotune.network.reference import numpy_outputs, reference_outputs
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
-from search_space.dtypes import NARROW
+from search_space.dtypes import FLOATS, NARROW
 from search_space.operators import winograd
 from search_space.operators.estimates import STEP
 
@@ -99,18 +100,28 @@ def _expected_noise(network: Network) -> float:
 def stored_values(
     network: Network, schedules: Schedules, settings: Settings, feeds: Mapping[str, Array], folder: Path
 ) -> tuple[dict[str, Array], dict[str, float]]:
-    """Outputs and values of 16 bits as an executable computes them, and the error of each."""
+    """Outputs, values of 16 bits, and integers made of floats as an executable computes them, and the error of each.
+
+    Integers that are made of integers alone are outputs of no probe: all floats that are made of them are compared.
+    """
     graph = network.graph
     stored = [n.name for n in graph.nodes if n.type.dtype in NARROW and n.op == "cast" and n.name not in graph.outputs]
-    names = [*graph.outputs, *stored]
+    bytes_made = rounded_values(graph)
+    names = list(dict.fromkeys([*graph.outputs, *stored, *bytes_made]))
     probed = executable_graph(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(names)))
     executable = compile_network(replace(network, graph=probed, tasks=()), schedules, folder / "network", settings)
     out = executable(*(feeds[p.name] for p in executable.inputs))
     found = dict(zip(names, out if isinstance(out, tuple) else (out,), strict=True))
-    values = evaluate(graph, feeds, {name: found[name] for name in stored})
+    values = evaluate(graph, feeds, {name: found[name] for name in (*stored, *bytes_made)})
     rounds = rounding_of_kernels(probed, schedules, settings.target.alignment)
-    allowed = {name: _gathered(graph, name, rounds, set(stored)) for name in names}
-    return found, {name: _error(graph, name, found[name], values, allowed[name]) for name in names}
+    allowed = {name: _gathered(graph, name, rounds, {*stored, *bytes_made}) for name in names}
+
+    def error(name: str) -> float:
+        if graph.type(name).dtype not in FLOATS:
+            return error_of(graph, name, found[name], values, bytes_made)
+        return _error(graph, name, found[name], values, allowed[name])
+
+    return found, {name: error(name) for name in names}
 
 
 def rounding_of_kernels(graph: Graph, schedules: Schedules, alignment: int) -> dict[str, float]:

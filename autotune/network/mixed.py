@@ -7,43 +7,34 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 
+from autotune.config import Quantisation
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Array, Graph
 from autotune.graph.mixed import (
-    Candidate,
+    ByteLayers,
     Mixture,
-    Place,
     Problem,
-    assign,
     float_outputs,
-    front,
     graph_digest,
+    in_types,
     noise_between,
     places_of,
     sensitivities,
+    to,
 )
-from autotune.graph.mixed.assignment import Bits, Point, point_of
-from autotune.graph.precision import kernels_of, lower_precision
-from autotune.graph.quantise import load_feeds, random_feeds
-from autotune.network.precision_times import Kernels, Times, layers_of, saved_seconds
+from autotune.graph.mixed.assignment import Choice, point_of
+from autotune.graph.quantise import TEST_INPUTS, load_feeds, random_feeds
 from autotune.network.process import NetworkProcess, RuntimeFailure
-from autotune.network.schedules import Schedules
-from autotune.network.selection import Chosen, Limits, select
-from autotune.network.tasks import tasks_of
+from autotune.network.selection import Limits
+from autotune.network.settling import NARROW, candidates, settled
+from autotune.network.type_problem import BYTES, Seconds, problem_of
 from autotune.tuning.settings import Settings
-from autotune.tuning.tuner import known
-from measure.database import Database
-from measure.recordlog import RecordLog
-
-NARROW = "bfloat16"
-"""What kernels are in that are not in float32."""
 
 AS_OPENVINO = "as openvino"
 """The accuracy of OpenVINO as it is installed, which is in bfloat16 where the processor has it."""
@@ -54,19 +45,10 @@ DEFAULT = 40.0
 INPUTS = 2
 """Sets of inputs that noise is measured on."""
 
-ROUNDS = 8
-"""Choices that are checked as a whole, each with a bound corrected by the check before."""
-
-CLOSE = 0.9
-"""Share of the allowed noise beyond which no bound is laxed any more."""
-
-SHOWN = 10
-"""Choices of the front that are kept, besides both ends."""
-
 
 @dataclass(frozen=True)
 class Chooser:
-    """Chooses what of a network is in 16 bits.
+    """Chooses what of a network is in 16 bits, and in int8 where it may.
 
     Attributes:
         settings: of the run.
@@ -75,6 +57,7 @@ class Chooser:
         records: file of measurements, which may be missing.
         data: file of inputs; None: random ones.
         kept: file of an earlier choice to take if it is of the same graph and accuracy; None: none is.
+        int8: how layers are quantised that may be in int8; None: none may.
     """
 
     settings: Settings
@@ -83,6 +66,7 @@ class Chooser:
     records: Path | None = None
     data: Path | None = None
     kept: Path | None = None
+    int8: Quantisation | None = None
 
     def __call__(self, graph: Graph, model: onnx.ModelProto) -> Mixture:
         """The choice for a graph in float32, after the passes.
@@ -99,30 +83,46 @@ class Chooser:
             return before
         if not float_outputs(graph):
             raise ValueError("`precision` must be of one type for a network without outputs in float32, but got mixed")
+        layers = None if self.int8 is None else ByteLayers.of(graph, self.settings.seed, self.int8)
         feeds = self._feeds(graph)
         exact = [outputs_of(graph, feed) for feed in feeds]
         wanted = self._decibels(model, graph, feeds, exact)
         places = places_of(graph)
         with progress("sensitivities") as tell:
-            noise = sensitivities(graph, places, feeds, NARROW, tell)
-        problem, wide = self._problem(graph, places, noise)
+            noise = sensitivities(graph, places, feeds, to(NARROW), tell)
+            on_bytes = None if layers is None else sensitivities(graph, layers.places, feeds, layers.rounded, tell)
+        seconds = Seconds(graph, layers, self.settings, self.limits, self.records)
+        problem = problem_of(seconds, places, noise, on_bytes)
+
+        def made(choice: Choice) -> Graph:
+            narrow, in_bytes = (_chosen(problem, choice, kind) for kind in (1, BYTES))
+            return in_types(graph, NARROW, narrow, in_bytes, layers)
+
+        def loud(choice: Choice) -> float:
+            return _noise(graph, made(choice), feeds, exact)
+
         allowed = 10 ** (-wanted / 10)
-        narrow, measured = settled(problem, allowed, lambda bits: _noise(graph, problem, bits, feeds, exact))
-        full = tuple(name for name, chosen in zip(problem.kernels, narrow, strict=True) if not chosen)
-        others = tuple(name for name, chosen in zip(problem.kernels, narrow, strict=True) if chosen)
-        point = point_of(problem, narrow)
+        choice, measured = settled(problem, allowed, loud)
+        if (choice == BYTES).any():  # their seconds add up only nearly, as kernels depend on their neighbours' types
+            without = replace(problem, may=problem.may & (np.arange(problem.may.shape[1]) < BYTES))
+            other, noise_of_other = settled(without, allowed, loud)
+            if seconds.of(made(other)) <= seconds.of(made(choice)):
+                choice, measured = other, noise_of_other
+        point = point_of(problem, choice)
         return Mixture(
             NARROW,
-            full,
-            others,
+            _chosen(problem, choice, 0),
+            _chosen(problem, choice, 1),
             wanted,
             self.accuracy,
             point.decibels,
             -10 * math.log10(measured) if measured > 0 else math.inf,
             len(feeds),
-            wide - point.saved,
-            candidates(problem, wide),
+            seconds.of(made(choice)) if (choice == BYTES).any() else seconds.in_float32 - point.saved,
+            candidates(problem, seconds.in_float32),
             graph_digest(graph),
+            _chosen(problem, choice, BYTES),
+            self.int8 is not None,
         )
 
     def _before(self, graph: Graph) -> Mixture | None:
@@ -134,12 +134,15 @@ class Chooser:
             raise ValueError(
                 f"`{self.kept}` must be a choice that a run wrote, but reading it failed: {error}"
             ) from None
-        return found if (found.graph, found.asked) == (graph_digest(graph), self.accuracy) else None
+        asked = (graph_digest(graph), self.accuracy, self.int8 is not None)
+        return found if (found.graph, found.asked, found.bytes_allowed) == asked else None
 
     def _feeds(self, graph: Graph) -> Sequence[Mapping[str, Array]]:
+        """Those that bytes are calibrated on are others."""
         if self.data is None:
-            return random_feeds(graph.inputs, self.settings.seed, INPUTS)
-        found = load_feeds(self.data, graph.inputs)[:INPUTS]
+            return random_feeds(graph.inputs, self.settings.seed + (self.int8 is not None), INPUTS)
+        sets = load_feeds(self.data, graph.inputs)
+        found = sets[:INPUTS] if self.int8 is None else sets[-TEST_INPUTS:]
         if not found:
             raise ValueError(f"`data` must hold at least one set of inputs, but got none in {self.data}")
         return found
@@ -158,103 +161,6 @@ class Chooser:
         noise = noise_between([{named[name]: a for name, a in each.items() if name in named} for each in found], exact)
         worst = max(noise.values())
         return -10 * math.log10(worst) if worst > 0 else math.inf
-
-    def _problem(self, graph: Graph, places: Sequence[Place], noise: NDArray[np.float64]) -> tuple[Problem, float]:
-        """What may be chosen, and the seconds of the network in float32."""
-        kernels = kernels_of(graph)
-        alignment = self.settings.target.alignment
-        wide, narrow = (Kernels(graph, NARROW, full, alignment) for full in (kernels, ()))
-        times = Times(Schedules({}, self.settings, self.limits), self._measured(wide, narrow))
-        times.prepare([*wide.workloads, *narrow.workloads])
-        times.learn(narrow.groups)
-        times.learn(wide.groups)
-        bandwidth = self.settings.target.hardware.bandwidth
-        saved = saved_seconds(graph, places, wide, narrow, times, bandwidth)
-        holders = [*(place.kernels for place in places), *((name,) for name in layers_of(graph))]
-        at = np.array([[name in held for name in kernels] for held in map(set, holders)], bool)
-        at = at.reshape(len(holders), len(kernels))
-        silent = np.zeros((len(holders) - len(places), noise.shape[1]))
-        return Problem(kernels, at, saved, np.vstack([noise, silent])), wide.seconds(times)
-
-    def _measured(self, *kernels: Kernels) -> Chosen:
-        if self.records is None or not self.records.exists():
-            return {}
-        tasks = [task for each in kernels for task in tasks_of(each.graph, None, self.settings.target.alignment)]
-        with Database(self.records, readonly=True) as database:
-            found = RecordLog(r for task in tasks for r in known(database, task.workload, self.settings))
-        return select(tasks, found, self.limits)
-
-
-def settled(problem: Problem, allowed: float, measure: Callable[[Bits], float]) -> tuple[Bits, float]:
-    """The fastest choice found that keeps the bound with all of it rounded together, and its noise then.
-
-    Noise adds up only nearly: each choice is measured as a whole, and the bound of the next search is corrected by what
-    the sum was off. All in float32 keeps every bound.
-
-    Args:
-        problem: to solve.
-        allowed: noise over signal of the worst output.
-        measure: noise over signal of a choice.
-    """
-    best, saved, least = np.zeros(len(problem.kernels), bool), 0.0, 0.0
-    bound = allowed
-    for _ in range(ROUNDS if allowed > 0 else 0):
-        narrow = assign(problem, bound)
-        if not narrow.any():
-            break
-        found = measure(narrow)
-        if found <= allowed:
-            point = point_of(problem, narrow)
-            if point.saved > saved:
-                best, saved, least = narrow, point.saved, found
-            if found > CLOSE * allowed or narrow.all():
-                break
-            bound *= min(allowed / found if found > 0 else 2.0, 2.0) * (1 + CLOSE) / 2
-        else:
-            bound *= allowed / found * CLOSE
-    return best, least
-
-
-def candidates(problem: Problem, seconds: float) -> tuple[Candidate, ...]:
-    """Choices along the trade-off, estimated, from all in float32 to all in 16 bits.
-
-    Args:
-        problem: that was solved.
-        seconds: of the network in float32.
-    """
-    whole = point_of(problem, np.ones(len(problem.kernels), bool))
-    points = front(problem, whole.noise)[1:] if whole.noise > 0 else []
-    shown = [points[round(i * (len(points) - 1) / max(SHOWN - 1, 1))] for i in range(min(SHOWN, len(points)))]
-
-    def named(name: str, point: Point) -> Candidate:
-        return Candidate(name, point.decibels, seconds - point.saved, int(point.narrow.sum()))
-
-    nothing = point_of(problem, np.zeros(len(problem.kernels), bool))
-    return (
-        named("float32", nothing),
-        *(named("mixed", point) for point in dict.fromkeys(shown) if not point.narrow.all()),
-        named(NARROW, whole),
-    )
-
-
-def outputs_of(graph: Graph, feed: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs by name."""
-    values = evaluate(graph, feed)
-    return {name: values[name] for name in graph.outputs}
-
-
-def _noise(
-    graph: Graph,
-    problem: Problem,
-    narrow: Bits,
-    feeds: Sequence[Mapping[str, Array]],
-    exact: Sequence[Mapping[str, Array]],
-) -> float:
-    full = [name for name, chosen in zip(problem.kernels, narrow, strict=True) if not chosen]
-    lowered = lower_precision(graph, NARROW, full)
-    named = dict(zip(lowered.outputs, graph.outputs, strict=True))
-    found = ({named[name]: array for name, array in outputs_of(lowered, feed).items()} for feed in feeds)
-    return max(noise_between(list(found), exact).values())
 
 
 def openvino_outputs(
@@ -287,3 +193,22 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def outputs_of(graph: Graph, feed: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs by name."""
+    values = evaluate(graph, feed)
+    return {name: values[name] for name in graph.outputs}
+
+
+def _chosen(problem: Problem, choice: Choice, kind: int) -> tuple[str, ...]:
+    """Kernels of one type."""
+    return tuple(name for name, each in zip(problem.kernels, choice, strict=True) if each == kind)
+
+
+def _noise(
+    graph: Graph, lowered: Graph, feeds: Sequence[Mapping[str, Array]], exact: Sequence[Mapping[str, Array]]
+) -> float:
+    named = dict(zip(lowered.outputs, graph.outputs, strict=True))
+    found = ({named[name]: array for name, array in outputs_of(lowered, feed).items()} for feed in feeds)
+    return max(noise_between(list(found), exact).values())

@@ -25,6 +25,7 @@ class Row:
         decibels: signal to noise of the worst output; None where nothing is rounded.
         narrow: kernels in 16 bits; None where they are another runtime's.
         timed: whether it was timed, and not estimated.
+        int8: kernels on bytes.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Row:
     decibels: float | None
     narrow: int | None
     timed: bool
+    int8: int = 0
 
 
 def rows_of(network: Mapping[str, Any], benched: Sequence[Mapping[str, Any]] = ()) -> list[Row]:
@@ -44,17 +46,20 @@ def rows_of(network: Mapping[str, Any], benched: Sequence[Mapping[str, Any]] = (
     mixture = network.get("mixture")
     if not mixture:
         return []
-    rows = [Row(p["name"], p["seconds"], p["decibels"], p["narrow"], False) for p in mixture["front"]]
-    count = len(mixture["narrow"])
-    rows.append(Row("chosen", mixture["seconds"], mixture["measured"], count, False))
+    rows = [Row(p["name"], p["seconds"], p["decibels"], p["narrow"], False, p.get("int8", 0)) for p in mixture["front"]]
+    count, in_bytes = len(mixture["narrow"]), len(mixture.get("int8", ()))
+    rows.append(Row("chosen", mixture["seconds"], mixture["measured"], count, False, in_bytes))
     if benched:
-        narrow = {f"autotune {p['name']}": p["narrow"] for p in mixture["front"] if p["name"] != MIXED}
-        narrow[f"autotune {MIXED}"] = count
-        known = [each for each in benched if each["exact"] or each["decibels"] is not None]
-        return rows + [Row(e["title"], e["seconds"], e["decibels"], narrow.get(e["title"]), True) for e in known]
+        narrow = {f"autotune {p['name']}": (p["narrow"], 0) for p in mixture["front"] if p["name"] != MIXED}
+        narrow[f"autotune {MIXED}"] = (count, in_bytes)
+        for each in benched:
+            if each["exact"] or each["decibels"] is not None:
+                kernels, bytes_too = narrow.get(each["title"], (None, 0))
+                rows.append(Row(each["title"], each["seconds"], each["decibels"], kernels, True, bytes_too))
+        return rows
     if network.get("seconds") is not None:
         decibels = [cost["decibels"] for cost in network["rounding"].values()]
-        rows.append(Row(f"autotune {MIXED}", network["seconds"], min(decibels, default=None), count, True))
+        rows.append(Row(f"autotune {MIXED}", network["seconds"], min(decibels, default=None), count, True, in_bytes))
     if network.get("reference_seconds") is not None:
         rows.append(Row(title_of(network["reference"], "float32"), network["reference_seconds"], None, None, True))
     return rows
@@ -63,9 +68,12 @@ def rows_of(network: Mapping[str, Any], benched: Sequence[Mapping[str, Any]] = (
 def mixture_table(network: Mapping[str, Any], width: int) -> Table:
     """A row a point; at most `width` characters wide."""
     rows = rows_of(network)
+    bytes_too = (network.get("mixture") or {}).get("bytes_allowed", False)
+    in_bytes = ["-" if row.narrow is None else str(row.int8) for row in rows]
     columns = [
         Column("precision", [row.name for row in rows], left=True),
         Column("in 16 bits", ["-" if row.narrow is None else str(row.narrow) for row in rows], rank=2),
+        *([Column("in int8", in_bytes, rank=2)] if bytes_too else []),
         Column("dB", ["exact" if row.decibels is None else f"{row.decibels:.1f}" for row in rows]),
         Column("latency", [latency(row.seconds) for row in rows]),
         Column("", ["timed" if row.timed else "estimated" for row in rows], rank=1, left=True),

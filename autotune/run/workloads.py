@@ -81,6 +81,7 @@ def _chooser(config: RunConfig, again: bool) -> Callable[[Graph, ModelProto], Mi
         config.records_path,
         None if keys.quantisation.data is None else Path(keys.quantisation.data),
         None if again else config.folder / PRECISION,
+        keys.quantisation if keys.quantise == "int8" else None,
     )
 
 

@@ -22,8 +22,9 @@ from autotune.graph.ir import Array, Builder, Graph, TensorType
 from autotune.graph.onnx_model import load_model
 from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.quantise import quantise_with_report, random_feeds
-from autotune.network.check import TOLERANCE, check_network, error_of, rounded_values
+from autotune.network.check import TOLERANCE, check_network
 from autotune.network.comparison import relative_error
+from autotune.network.integers import error_of, rounded_values
 from autotune.network.load import Network, load_network
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings

@@ -13,6 +13,7 @@ import pytest
 
 import autotune.graph.precision
 import autotune.network.mixed
+import autotune.network.type_problem
 from autotune.config import ConfigError, Network, RunConfig
 from autotune.graph.copies import executable_graph
 from autotune.graph.importer import import_model
@@ -25,11 +26,12 @@ from autotune.network.check import TOLERANCE, check_network
 from autotune.network.load import Network as Loaded
 from autotune.network.load import load_network
 from autotune.network.lowered import stored_values
-from autotune.network.mixed import AS_OPENVINO, Chooser, settled
+from autotune.network.mixed import AS_OPENVINO, Chooser
 from autotune.network.precision_times import Kernels, Times, saved_seconds
 from autotune.network.process import RuntimeFailure
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Limits
+from autotune.network.settling import settled
 from autotune.run.workloads import network_of
 from tests.autotune.fakes import settings_with
 from tests.autotune.test_network import call, two_layers
@@ -86,7 +88,7 @@ def test_a_laxer_bound_is_never_slower_and_the_same_seed_chooses_the_same() -> N
 
 def test_a_layer_whose_products_cancel_stays_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        autotune.network.mixed, "saved_seconds", lambda g, p, *rest: np.ones(len(p) + len(kernels_of(g)))
+        autotune.network.type_problem, "saved_seconds", lambda g, p, *rest: np.ones(len(p) + len(kernels_of(g)))
     )
     graph = layers(fragile=2)
     mixture = chooser(35.0)(graph, onnx.ModelProto())
@@ -96,7 +98,8 @@ def test_a_layer_whose_products_cancel_stays_in_float32(monkeypatch: pytest.Monk
 
 
 def test_what_the_sum_misses_is_mended() -> None:
-    problem = Problem(list("abcd"), np.eye(4, dtype=bool), np.ones(4), np.ones((4, 1)))
+    at = np.stack([np.zeros((4, 4), bool), np.eye(4, dtype=bool)], axis=2)
+    problem = Problem(list("abcd"), at, np.ones(4), np.ones((4, 1)), np.ones((4, 2), bool))
     narrow, noise = settled(problem, 4.0, lambda bits: 1.9 * bits.sum())
     assert narrow.sum() == 2 and noise == pytest.approx(3.8)
     narrow, noise = settled(problem, 2.0, lambda bits: 0.5 * bits.sum())

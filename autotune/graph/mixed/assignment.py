@@ -1,9 +1,11 @@
-"""The fastest choice of kernels in 16 bits whose noise keeps a bound.
+"""The fastest choice of types of kernels whose noise keeps a bound.
 
-Numbers are in 16 bits where one of the kernels at their place is (`Place`): that saves time, or costs some where they
-have to be converted, and adds noise. So seconds and noise are sums over places, each of which is there or not, and a
-choice is a 0-1 knapsack whose items share weights and worths. It is searched by adding what saves most for its noise,
-by taking out of the whole what saves least for it, and by exchanging pairs until nothing is gained.
+Types are numbered from 0, float32, to the narrowest. Numbers are stored or multiplied in a type where one of some
+kernels is in it (`Place`), which saves time, or costs some where they have to be converted, and adds noise. So seconds
+and noise are sums over places, each of which is there or not, and a choice is a multiple-choice knapsack (Sinha and
+Zoltners, "The Multiple-Choice Knapsack Problem", 1979) whose items share weights and worths. It is searched by taking
+what saves most for its noise, by giving up of the whole what saves least for it, and by exchanging pairs until nothing
+is gained.
 """
 
 from __future__ import annotations
@@ -11,15 +13,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 Bits = NDArray[np.bool_]
-"""(kernels,): which are in 16 bits."""
+Choice = NDArray[np.int64]
+"""(kernels,): the type of each; 0 is float32."""
 
 LADDER = 60
 """Decibels above the wanted ones from which bounds are laxed one by one."""
+
+Move = tuple[int, int]
+"""A kernel, and the type that it is brought to."""
 
 TINY = 1e-12
 """Part of all seconds below which nothing is gained."""
@@ -27,32 +34,68 @@ TINY = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What may be in 16 bits.
+    """What types there are for kernels.
 
     Attributes:
         kernels: their names.
-        at: (places, kernels), whether a kernel in 16 bits puts the numbers of a place there.
-        saved: (places,), seconds that 16 bits save there; below 0 where they cost some.
+        at: (places, kernels, types), whether a kernel in that type makes a place be there. Those of type 0 are places
+            that are there as long as a kernel has not left float32, such as what is stored for it.
+        saved: (places,), seconds that are saved by a place; below 0 where it costs some.
         noise: (places, outputs), over signal, in power.
+        may: (kernels, types), which may be chosen; float32 may always.
     """
 
     kernels: Sequence[str]
     at: NDArray[np.bool_]
     saved: NDArray[np.float64]
     noise: NDArray[np.float64]
+    may: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
-        places, kernels = self.at.shape
-        if (kernels, self.saved.shape, self.noise.shape[:1]) != (len(self.kernels), (places,), (places,)):
+        places, kernels, types = self.at.shape
+        wanted = (len(self.kernels), (kernels, types), (places,), (places,))
+        if (kernels, self.may.shape, self.saved.shape, self.noise.shape[:1]) != wanted:
             raise ValueError(
-                f"`at` must be (places, kernels), but got at={self.at.shape}, kernels={len(self.kernels)}, "
-                f"saved={self.saved.shape}, noise={self.noise.shape}"
+                f"`at` must be (places, kernels, types), but got at={self.at.shape}, kernels={len(self.kernels)}, "
+                f"may={self.may.shape}, saved={self.saved.shape}, noise={self.noise.shape}"
             )
+        if not self.may[:, 0].all():
+            raise ValueError("`may` must allow type 0 for all kernels, but does not")
 
-    def totals(self, narrow: Bits) -> tuple[float, NDArray[np.float64]]:
-        """Seconds saved by a choice, and the noise of each output."""
-        there = self.at[:, narrow].any(1)
-        return float(self.saved[there].sum()), self.noise[there].sum(0)
+    @property
+    def full(self) -> Choice:
+        """All in float32."""
+        return np.zeros(len(self.kernels), np.int64)
+
+    def all_in(self, kind: int) -> Choice:
+        """Each kernel in a type, or in the narrowest of the wider ones that it may be in."""
+        types = np.arange(self.may.shape[1])
+        found: Choice = np.where(self.may & (types <= kind), types, 0).max(1, initial=0)
+        return found
+
+    def there(self, choice: Choice) -> Bits:
+        """(places,): which are there."""
+        return np.asarray(self.items[self.items_of(choice)].any(0))
+
+    @cached_property
+    def items(self) -> Bits:
+        """(kernels x types, places): `at`, an item of the knapsack a row."""
+        places, kernels, types = self.at.shape
+        return np.ascontiguousarray(self.at.reshape(places, kernels * types).T)
+
+    def items_of(self, choice: Choice) -> Choice:
+        """(kernels,): rows of `items` that are chosen."""
+        return np.asarray(np.arange(len(choice)) * self.at.shape[2] + choice)
+
+    @cached_property
+    def before(self) -> float:
+        """Seconds saved by the places that are there with all in float32, from which others count."""
+        return float(self.saved[self.there(self.full)].sum())
+
+    def totals(self, choice: Choice) -> tuple[float, NDArray[np.float64]]:
+        """Seconds saved by a choice beside all in float32, and the noise of each output."""
+        there = self.there(choice)
+        return float(self.saved[there].sum()) - self.before, self.noise[there].sum(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +103,12 @@ class Point:
     """A choice, and what it is estimated to come to.
 
     Attributes:
-        narrow: the choice.
+        choice: of types.
         saved: seconds.
         noise: over signal, of the worst output.
     """
 
-    narrow: Bits
+    choice: Choice
     saved: float
     noise: float
 
@@ -75,19 +118,19 @@ class Point:
         return -10 * math.log10(self.noise) if self.noise > 0 else math.inf
 
 
-def point_of(problem: Problem, narrow: Bits) -> Point:
+def point_of(problem: Problem, choice: Choice) -> Point:
     """A choice with its totals."""
-    saved, noise = problem.totals(narrow)
-    return Point(narrow, saved, float(noise.max(initial=0.0)))
+    saved, noise = problem.totals(choice)
+    return Point(choice, saved, float(noise.max(initial=0.0)))
 
 
-def assign(problem: Problem, noise: float) -> Bits:
+def assign(problem: Problem, noise: float) -> Choice:
     """The fastest choice that is found with no more than `noise` over signal in any output.
 
     Raises:
         ValueError: a bound that is not above 0.
     """
-    return front(problem, noise)[-1].narrow
+    return front(problem, noise)[-1].choice
 
 
 def front(problem: Problem, noise: float) -> list[Point]:
@@ -103,7 +146,7 @@ def front(problem: Problem, noise: float) -> list[Point]:
         raise ValueError(f"`noise` must be above 0, but got noise={noise}")
     decibels = -10 * math.log10(noise)
     steps = [float(n) for n in range(math.ceil(decibels + LADDER), math.floor(decibels), -1) if n > decibels]
-    best = np.zeros(len(problem.kernels), bool)
+    best = problem.full
     found = [point_of(problem, best)]
     for step in [*steps, decibels]:
         best = _better(_Search(problem, 10 ** (-step / 10)), best)
@@ -113,10 +156,12 @@ def front(problem: Problem, noise: float) -> list[Point]:
     return found
 
 
-def _better(search: _Search, known: Bits) -> Bits:
-    starts = [search.filled(known), search.filled(np.zeros_like(known)), search.filled(search.emptied())]
-    distinct = list({narrow.tobytes(): narrow for narrow in starts}.values())
-    return max((search.exchanged(start) for start in distinct), key=lambda narrow: search.problem.totals(narrow)[0])
+def _better(search: _Search, known: Choice) -> Choice:
+    problem = search.problem
+    wholes = [problem.all_in(kind) for kind in range(1, problem.may.shape[1])]
+    starts = [search.filled(start) for start in (known, problem.full, *map(search.emptied, wholes))]
+    distinct = list({choice.tobytes(): choice for choice in starts}.values())
+    return max((search.exchanged(start) for start in distinct), key=lambda choice: problem.totals(choice)[0])
 
 
 class _Search:
@@ -126,68 +171,86 @@ class _Search:
         self.problem = problem
         self._weights = np.hstack([problem.saved[:, None], problem.noise / noise])  # (places, 1 + outputs)
         self._least = TINY * float(np.abs(problem.saved).sum())
-        self._at = problem.at.astype(np.float64)
+        self._items = problem.items.astype(np.float64)
+        several = problem.at & (problem.at.sum(2, keepdims=True) > 1)  # places of a kernel in more than one type
+        self._place, self._kernel, kind = np.nonzero(several)
+        self._item = self._kernel * problem.at.shape[2] + kind
 
-    def changes(self, narrow: Bits) -> NDArray[np.float64]:  # (kernels, 1 + outputs)
-        """By flipping each kernel: seconds saved more, and noise added as a share of the bound."""
-        counts = self._at @ narrow
-        on = self._at.T @ (self._weights * (counts == 0)[:, None])
-        off = self._at.T @ (self._weights * (counts == 1)[:, None])
-        found: NDArray[np.float64] = np.where(narrow[:, None], -off, on)
-        return found
+    def changes(self, choice: Choice) -> NDArray[np.float64]:  # (kernels, types, 1 + outputs)
+        """By bringing each kernel to each type: seconds saved more, and noise added as a share of the bound."""
+        mine = self._items[self.problem.items_of(choice)]  # (kernels, places)
+        counts = mine.sum(0)
+        alone = self._weights * (counts == 1)[:, None]  # of places that are there by one kernel
+        found = self._items @ (self._weights * (counts == 0)[:, None])
+        if len(self._item):  # what a kernel alone keeps there in its new type, too
+            stays = mine[self._kernel, self._place][:, None] * alone[self._place]
+            np.add.at(found, self._item, stays)
+        lost = mine @ alone
+        changes: NDArray[np.float64] = found.reshape(*self.problem.may.shape, -1) - lost[:, None]
+        changes[np.arange(len(choice)), choice] = 0.0
+        return changes
 
-    def sums(self, narrow: Bits) -> NDArray[np.float64]:  # (1 + outputs,)
+    def sums(self, choice: Choice) -> NDArray[np.float64]:  # (1 + outputs,)
         """Seconds saved, and noise as a share of the bound."""
-        there = self.problem.at[:, narrow].any(1)
-        return np.asarray(self._weights[there].sum(0))
+        return np.asarray(self._weights[self.problem.there(choice)].sum(0))
 
-    def filled(self, narrow: Bits) -> Bits:
-        """With the kernels added that save most for their noise, one by one."""
-        found = narrow.copy()
+    def filled(self, choice: Choice) -> Choice:
+        """With the changes made that save most for their noise, one by one."""
+        found = choice.copy()
         while True:
             changes, sums = self.changes(found), self.sums(found)
-            legal = ~found & self._keeps(sums, changes) & (changes[:, 0] > self._least)
+            legal = self._keeps(sums, changes) & (changes[:, :, 0] > self._least)
             if not legal.any():
                 return found
-            noise = changes[:, 1:].max(1, initial=0.0)
-            rate = np.where(legal, changes[:, 0] / np.maximum(noise, TINY), -np.inf)
-            found[int(np.argmax(rate))] = True
+            noise = changes[:, :, 1:].max(2, initial=0.0)
+            rate = np.where(legal, changes[:, :, 0] / np.maximum(noise, TINY), -np.inf)
+            kernel, kind = divmod(int(np.argmax(rate)), rate.shape[1])
+            found[kernel] = kind
 
-    def emptied(self) -> Bits:
-        """All, but for those that save least for their noise, as many as keep the bound."""
-        found = np.ones(len(self.problem.kernels), bool)
-        while (sums := self.sums(found))[1:].max(initial=0.0) > 1:
+    def emptied(self, choice: Choice) -> Choice:
+        """The choice with kernels in wider types, those that lose least for the noise they lose, until it keeps the
+        bound."""
+        found = choice.copy()
+        wider = np.arange(self.problem.may.shape[1])
+        while (sums := self.sums(found))[1:].max(initial=0.0) > 1 and found.any():
             changes = self.changes(found)
             worst = 1 + int(np.argmax(sums[1:]))
-            lost, less = -changes[:, 0], -changes[:, worst]
-            rate = np.where(found, np.maximum(lost, self._least) / np.maximum(less, TINY), np.inf)
-            found[int(np.argmin(rate))] = False
+            lost, less = -changes[:, :, 0], -changes[:, :, worst]
+            legal = self.problem.may & (wider < found[:, None])
+            rate = np.where(legal, np.maximum(lost, self._least) / np.maximum(less, TINY), np.inf)
+            kernel, kind = divmod(int(np.argmin(rate)), rate.shape[1])
+            found[kernel] = kind
         return found
 
-    def exchanged(self, narrow: Bits) -> Bits:
-        """With one or two kernels at a time flipped as long as that saves seconds."""
-        found = narrow.copy()
+    def exchanged(self, choice: Choice) -> Choice:
+        """With one or two kernels at a time in other types as long as that saves seconds."""
+        found = choice.copy()
         while True:
-            moves = [self._best_flip(found, ())]
+            moves = [self._best_move(found, ())]
             if moves[0][0] <= self._least:
-                moves = [self._best_flip(found, (first,)) for first in range(len(found))]
-            gain, flips = max(moves, key=lambda move: move[0], default=(0.0, ()))
+                may = self.problem.may.copy()
+                may[np.arange(len(found)), found] = False
+                firsts = zip(*(axis.tolist() for axis in np.nonzero(may)), strict=True)
+                moves = [self._best_move(found, (first,)) for first in firsts]
+            gain, changed = max(moves, key=lambda move: move[0], default=(0.0, ()))
             if gain <= self._least:
                 return found
-            found[list(flips)] ^= True
+            for kernel, kind in changed:
+                found[kernel] = kind
 
-    def _best_flip(self, narrow: Bits, before: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
-        """Seconds gained by the best flip after some others, and all flips."""
-        start, tried = self.sums(narrow), narrow.copy()
-        tried[list(before)] ^= True
+    def _best_move(self, choice: Choice, before: tuple[Move, ...]) -> tuple[float, tuple[Move, ...]]:
+        """Seconds gained by the best change after some others, and all changes."""
+        start, tried = self.sums(choice), choice.copy()
+        for kernel, kind in before:
+            tried[kernel] = kind
         sums, changes = self.sums(tried), self.changes(tried)
-        gains = np.where(self._keeps(sums, changes), sums[0] + changes[:, 0] - start[0], -np.inf)
-        if not len(gains):
+        gains = np.where(self._keeps(sums, changes), sums[0] + changes[:, :, 0] - start[0], -np.inf)
+        if not gains.size:
             return 0.0, ()
-        last = int(np.argmax(gains))
-        return float(gains[last]), (*before, last)
+        kernel, kind = divmod(int(np.argmax(gains)), gains.shape[1])
+        return float(gains[kernel, kind]), (*before, (kernel, kind))
 
-    @staticmethod
-    def _keeps(sums: NDArray[np.float64], changes: NDArray[np.float64]) -> Bits:
-        kept: Bits = (sums[1:] + changes[:, 1:]).max(1, initial=0.0) <= 1
+    def _keeps(self, sums: NDArray[np.float64], changes: NDArray[np.float64]) -> Bits:
+        """(kernels, types): which changes are allowed, and keep the bound."""
+        kept: Bits = self.problem.may & ((sums[1:] + changes[:, :, 1:]).max(2, initial=0.0) <= 1)
         return kept

@@ -20,17 +20,19 @@ class Candidate:
         decibels: signal to noise of the worst output, the noise of all places added up; infinite in float32.
         seconds: of the network.
         narrow: how many kernels are in 16 bits.
+        int8: how many are on bytes.
     """
 
     name: str
     decibels: float
     seconds: float
     narrow: int
+    int8: int = 0
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Which kernels are in float32 and which in 16 bits.
+    """Which kernels are in float32, which in 16 bits, and which on bytes.
 
     Attributes:
         dtype: of those in 16 bits.
@@ -44,6 +46,8 @@ class Mixture:
         seconds: of the network by measurements and the roofline.
         front: choices along the trade-off, the slowest first, with all in float32 and all in 16 bits.
         graph: digest of the graph that the names belong to.
+        int8: layers on bytes.
+        bytes_allowed: whether there could be such.
     """
 
     dtype: str
@@ -57,12 +61,14 @@ class Mixture:
     seconds: float
     front: tuple[Candidate, ...]
     graph: str
+    int8: tuple[str, ...] = ()
+    bytes_allowed: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, in which infinity is null."""
         found = asdict(self)
         found["front"] = [{**each, "decibels": _known(each["decibels"])} for each in found["front"]]
-        found |= {name: list(found[name]) for name in ("full", "narrow")}
+        found |= {name: list(found[name]) for name in ("full", "narrow", "int8")}
         return {**found, **{name: _known(found[name]) for name in ("predicted", "measured", "wanted")}}
 
     @classmethod
@@ -74,14 +80,16 @@ class Mixture:
         """
         fields = dict(data)
         front = tuple(Candidate(**{**each, "decibels": _number(each["decibels"])}) for each in fields.pop("front"))
-        fields |= {name: tuple(fields[name]) for name in ("full", "narrow")}
+        fields |= {name: tuple(fields[name]) for name in ("full", "narrow")} | {"int8": tuple(fields.get("int8", ()))}
         fields |= {name: _number(fields[name]) for name in ("predicted", "measured", "wanted")}
         return cls(**fields, front=front)
 
     def __str__(self) -> str:
-        kernels = len(self.full) + len(self.narrow)
+        kernels = len(self.full) + len(self.narrow) + len(self.int8)
+        in_bytes = f" and {len(self.int8)} in int8" if self.bytes_allowed else ""
         return (
-            f"{len(self.narrow)} of {kernels} kernels in {self.dtype}, {decibels_text(self.measured)} beside float32 "
+            f"{len(self.narrow)} of {kernels} kernels in {self.dtype}{in_bytes}, "
+            f"{decibels_text(self.measured)} beside float32 "
             f"({decibels_text(self.predicted)} predicted, {decibels_text(self.wanted)} wanted)"
         )
 

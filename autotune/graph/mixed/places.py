@@ -10,7 +10,7 @@ from autotune.graph.precision import is_lowered, moved_together, stored_together
 
 @dataclass(frozen=True)
 class Place:
-    """Numbers that are in 16 bits where one of some kernels is.
+    """Numbers that are in a narrow type where one of some kernels is.
 
     Attributes:
         name: of the first value.

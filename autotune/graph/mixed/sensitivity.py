@@ -19,6 +19,9 @@ from search_space.dtypes import numpy_dtype
 
 Feeds = Mapping[str, Array]
 
+Rounding = Callable[[str, Array], Array]
+"""Name of a value or constant, and its numbers in float32 → the numbers that are there where it is rounded."""
+
 LOUD = 1e30
 """Noise over signal of what is not finite any more, or was nothing but zeros."""
 
@@ -27,7 +30,7 @@ def sensitivities(
     graph: Graph,
     places: Sequence[Place],
     feeds: Sequence[Feeds],
-    dtype: str,
+    rounding: Rounding,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> NDArray[np.float64]:  # (places, outputs in floats)
     """Noise over signal of each output, in power, where one place is rounded.
@@ -36,7 +39,7 @@ def sensitivities(
         graph: in float32, after the passes.
         places: of the graph.
         feeds: sets of inputs.
-        dtype: `bfloat16` or `float16`.
+        rounding: what becomes of a value or an operand.
         tell: is called before each evaluation with how many are done, and of how many.
     """
     names = float_outputs(graph)
@@ -48,7 +51,7 @@ def sensitivities(
         signal += [power(finite(values[name])) for name in names]
         for row, place in enumerate(places):
             tell(number * len(places) + row, total)
-            changed = rounded_at(graph, values, place, dtype)
+            changed = rounded_at(graph, values, place, rounding)
             noise[row] += [power(difference(changed.get(n, values[n]), values[n])) for n in names]
     tell(total, total)
     return over(noise, signal)
@@ -68,19 +71,19 @@ def float_outputs(graph: Graph) -> list[str]:
     return [name for name in dict.fromkeys(graph.outputs) if graph.type(name).dtype == "float32"]
 
 
-def rounded_at(graph: Graph, values: Mapping[str, Array], place: Place, dtype: str) -> dict[str, Array]:
+def rounded_at(graph: Graph, values: Mapping[str, Array], place: Place, rounding: Rounding) -> dict[str, Array]:
     """What the values of a graph change to where one place is rounded; those that it does not reach are left out.
 
     Args:
         graph: in float32.
         values: all of them, in float32.
         place: whose values or operand are rounded.
-        dtype: to which.
+        rounding: what becomes of them.
     """
     changed: dict[str, Array] = {}
     layers = set(place.kernels) if place.operand else set()
     stored = set(place.values)
-    given = rounded(values[place.operand], dtype) if place.operand else None
+    given = rounding(place.operand, values[place.operand]) if place.operand else None
     for node in graph.nodes:
         reads = not changed.keys().isdisjoint(node.inputs)
         multiplies = node.name in layers
@@ -90,8 +93,13 @@ def rounded_at(graph: Graph, values: Mapping[str, Array], place: Place, dtype: s
                 arrays = [given if n == place.operand else a for n, a in zip(node.inputs, arrays, strict=True)]
             changed[node.name] = find(node.op).evaluate(node.attrs, arrays)
         if node.name in stored:
-            changed[node.name] = rounded(changed.get(node.name, values[node.name]), dtype)
+            changed[node.name] = rounding(node.name, changed.get(node.name, values[node.name]))
     return changed
+
+
+def to(dtype: str) -> Rounding:
+    """Rounding to a 16-bit float."""
+    return lambda name, array: rounded(array, dtype)
 
 
 def rounded(array: Array, dtype: str) -> Array:

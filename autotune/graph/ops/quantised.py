@@ -16,6 +16,7 @@ from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, regi
 from autotune.graph.ops.elementwise import computed
 from autotune.graph.types import Array, Attributes
 from search_space import te
+from search_space.dtypes import FLOATS
 from search_space.ir.expr import Expr
 from search_space.operators.checks import spread
 from search_space.operators.naming import over
@@ -74,7 +75,7 @@ def quantised(x: Array, inverse: Array, zero: Array, dtype: str = "uint8") -> Ar
 
 
 def _quantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs = _with_dtype(typed("float32", "float32", BYTES, dtype="uint8")(given, types))
+    attrs = _with_dtype(typed(" or ".join(FLOATS), "float32", BYTES, dtype="uint8")(given, types))
     if types[2].dtype != attrs["dtype"]:
         raise ValueError(f"the zero must have the `dtype` of the bytes, {attrs['dtype']}, but got {types[2].dtype}")
     return attrs

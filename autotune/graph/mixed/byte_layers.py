@@ -1,0 +1,123 @@
+"""Layers of a network that may work on bytes beside others in floats: which, what that rounds, and the graph with some
+of them so."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from autotune.config import Quantisation
+from autotune.graph.ir import Array, Graph
+from autotune.graph.mixed.places import Place
+from autotune.graph.precision import kernels_of, lower_precision
+from autotune.graph.quantise import TEST_INPUTS, Calibration, Quantised, calibrate, load_feeds, quantise, random_feeds
+from autotune.graph.quantise.formats import quantise_weights, weight_scales
+from autotune.graph.quantise.units import Part, layers, units
+
+
+@dataclass(frozen=True, eq=False)
+class ByteLayers:
+    """What of a graph may be in int8.
+
+    Attributes:
+        graph: in float32, after the passes.
+        calibration: of it.
+        options: how it is quantised.
+        whole: the graph with all of these layers on bytes.
+    """
+
+    graph: Graph
+    calibration: Calibration
+    options: Quantisation
+    whole: Quantised
+
+    @classmethod
+    def of(cls, graph: Graph, seed: int, options: Quantisation) -> ByteLayers | None:
+        """Those of a graph, calibrated as a network is that is quantised as a whole; None where there are no layers.
+
+        Args:
+            graph: in float32, after the passes.
+            seed: of random inputs and of the samples of the calibration.
+            options: how it is quantised; the last sets of its `data` are left for others.
+
+        Raises:
+            ValueError: unknown layers, or data that do not fit.
+        """
+        if not layers(graph):
+            return None
+        if options.data is None:
+            feeds = random_feeds(graph.inputs, seed, options.inputs)
+        else:
+            feeds = load_feeds(Path(options.data), graph.inputs)
+            if len(feeds) <= TEST_INPUTS:
+                raise ValueError(f"`data` must hold more than {TEST_INPUTS} sets of inputs, but got {len(feeds)}")
+            feeds = feeds[:-TEST_INPUTS]
+        calibration = calibrate(graph, feeds, seed)
+        return cls(graph, calibration, options, quantise(graph, calibration, options))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The layers, in order."""
+        return tuple(name for name in layers(self.graph) if name not in self.whole.left_float)
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """Values that layers read as bytes, then weights: each is there where one of its layers is in int8.
+
+        A layer that gives bytes reads its residual as bytes, too.
+        """
+        readers: dict[str, list[str]] = {}
+        for unit in units(self.graph, self.whole.left_float):
+            if unit.part is Part.layer:
+                gives_bytes = unit.output.name in self.whole.names
+                for name in unit.data if gives_bytes else unit.data[:1]:
+                    readers.setdefault(name, []).append(unit.nodes[0].name)
+        found = []
+        for name, held in readers.items():
+            stored = self.graph.node(name) is not None
+            found.append(Place(name, tuple(held), (name,) if stored else (), "" if stored else name))
+        weights: dict[str, list[str]] = {}
+        for name in self.names:
+            node = self.graph.node(name)
+            assert node is not None
+            weights.setdefault(node.inputs[1], []).append(name)
+        return [*found, *(Place(name, tuple(held), (), name) for name, held in weights.items())]
+
+    def rounded(self, name: str, array: Array) -> Array:
+        """A value, or the weights of a layer, with the numbers that bytes stand for."""
+        if name in self.graph.constants:
+            scales = weight_scales(array, self.options.per_channel)
+            return quantise_weights(array, scales).decode().astype(array.dtype)
+        at = self.calibration.format([name], self.options.method)
+        return at.decode(at.encode(array)).astype(array.dtype)
+
+    def graph_with(self, names: Collection[str]) -> Graph:
+        """The graph with these layers on bytes, the others in float32."""
+        if not names:
+            return self.graph
+        if set(names) == set(self.names):
+            return self.whole.graph
+        floats = [name for name in layers(self.graph) if name not in names]
+        return quantise(self.graph, self.calibration, self.options.model_copy(update={"floats": floats})).graph
+
+
+def in_types(
+    graph: Graph, dtype: str, narrow: Collection[str], in_bytes: Collection[str] = (), layers: ByteLayers | None = None
+) -> Graph:
+    """The graph with each kernel in its type.
+
+    What a kernel on bytes gives as floats is stored in `dtype`, like what a kernel in it gives.
+
+    Args:
+        graph: in float32, after the passes.
+        dtype: `bfloat16` or `float16`.
+        narrow: kernels in `dtype`, of `kernels_of`.
+        in_bytes: layers in int8.
+        layers: that these are of; None where there are none.
+    """
+    known = set(kernels_of(graph))
+    quantised = graph if layers is None else layers.graph_with(in_bytes)
+    full = [name for name in kernels_of(quantised) if name in known and name not in narrow]
+    return lower_precision(quantised, dtype, full)
