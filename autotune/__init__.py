@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from autotune.executable.loading import load as load
     from autotune.handwritten import build as build
     from autotune.handwritten import lower as lower
+    from autotune.pytorch.explain import explain as explain
     from autotune.tuning.result import TuneResult as TuneResult
     from autotune.tuning.tuner import tune as tune
 
@@ -20,12 +21,13 @@ __version__ = "0.1.0"
 _HOMES = {
     "TuneResult": "autotune.tuning.result",
     "build": "autotune.handwritten",
+    "explain": "autotune.pytorch.explain",
     "load": "autotune.executable.loading",
     "lower": "autotune.handwritten",
     "tune": "autotune.tuning.tuner",
 }
 
-__all__ = ["TuneResult", "__version__", "build", "load", "lower", "tune"]
+__all__ = ["TuneResult", "__version__", "build", "explain", "load", "lower", "tune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,16 @@
+"""Which of ATen's operators are taken apart before they are converted: those without a converter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch._decomp import core_aten_decompositions
+from torch._ops import OpOverload
+
+from autotune.graph.aten.registry import CONVERTERS, name_of
+
+
+def decompositions() -> dict[OpOverload, Callable[..., Any]]:
+    """Core ATen's decompositions, but for operators that have a converter."""
+    return {op: how for op, how in core_aten_decompositions().items() if name_of(op) not in CONVERTERS}
