@@ -161,7 +161,7 @@ class Computed(torch.nn.Module):
         self._strided = [_layout(tensor) for tensor in piece.made]
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Outputs of the piece, each laid out in memory as PyTorch's own would be: others may look at it by its strides."""
+        """Outputs of the piece, each laid out in memory as PyTorch's own: others may look at it by its strides."""
         found = self._run([array_of(inputs[place].contiguous()) for place in self._places])
         return tuple(_laid_out(tensor_of(a), how) for a, how in zip(found, self._strided, strict=True))
 

@@ -30,8 +30,7 @@ def _attention(call: AtenCall) -> str:
     queries, keys, values = (call.value(place) for place in range(3))
     *batch, m, k = call.shape(queries)
     n, d = call.shape(keys)[-2], call.shape(values)[-1]
-    if call.given.get("enable_gqa"):
-        keys, values = (_repeated(call, each, batch[-1]) for each in (keys, values))
+    keys, values = (_repeated(call, each, batch) for each in (keys, values))
     whole = (*batch, n, k) == call.shape(keys) and (*batch, n, d) == call.shape(values)
     call.require(whole, f"must have keys of {[*batch, 'n', k]}", list(call.shape(keys)))
     scale = 1 / math.sqrt(k) if call["scale"] is None else float(call["scale"])
@@ -82,11 +81,11 @@ def _masked(call: AtenCall, scores: str) -> tuple[str, str]:
     return scores, call.add("equal", [largest, call.scalar(-math.inf, largest)])
 
 
-def _repeated(call: AtenCall, value: str, heads: int) -> str:
-    """Each head several times, so that there are as many as of queries."""
+def _repeated(call: AtenCall, value: str, batch: list[int]) -> str:
+    """Each head several times where there are fewer than of queries, so that there are as many."""
     *lead, own, n, d = call.shape(value)
-    if own == heads:
+    if not batch or own == batch[-1] or batch[-1] % own or lead != batch[:-1]:
         return value
     wide = call.add("reshape", [value], shape=(*lead, own, 1, n, d))
-    full = call.add("broadcast_to", [wide], shape=(*lead, own, heads // own, n, d))
-    return call.add("reshape", [full], shape=(*lead, heads, n, d))
+    full = call.add("broadcast_to", [wide], shape=(*lead, own, batch[-1] // own, n, d))
+    return call.add("reshape", [full], shape=(*batch, n, d))

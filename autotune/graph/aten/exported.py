@@ -19,8 +19,8 @@ def import_exported(program: ExportedProgram, name: str = "network") -> Graph:
     """The graph of a program of `torch.export`, of the same inputs and outputs.
 
     Args:
-        program: of static shapes, exported in evaluation mode. Its parameters are shared with it where graphs have them in the
-            same order of elements.
+        program: of static shapes, exported in evaluation mode. Parameters stay on its memory where the graph has their
+            elements in the same order.
         name: of the network.
 
     Raises:

@@ -158,8 +158,7 @@ def convert(context: AtenContext, node: Node) -> None:
         raise ModelError(f"operators must be supported, but got {name} in node {node.name!r}")
     call = AtenCall.of(context, node)
     several = isinstance(node.meta["val"], (tuple, list))
-    if not several:
-        call.result  # states what is wrong with it
+    call.check_outputs()
     try:
         found = converter(call)
     except GraphError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,16 +12,13 @@ from autotune.graph.importer import layers, normalisation
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.reductions import reduced
 
-_EVALUATED = ("_native_batch_norm_legit_no_training.default", "cudnn_batch_norm.default", "batch_norm.default")
-
 
 @converts("_native_batch_norm_legit_no_training.default", "batch_norm.default", "native_batch_norm.default")
 def batch_norm(call: AtenCall) -> str | list[str | None]:
     """With constant statistics: x * scale + shift."""
     call.require(not call.given.get("training"), "must not be in training mode", "training=True")
-    call.require(not (call.reads(1) or call.reads(2)), "must have one output", "statistics that are read") if (
-        call.op != "batch_norm.default"
-    ) else None
+    alone = call.op == "batch_norm.default"
+    call.require(alone or not (call.reads(1) or call.reads(2)), "must have one output", "statistics that are read")
     channels = call.type(0).shape[1]
     inputs = [call.inputs[0]]
     for place, value in ((1, 1.0), (2, 0.0), (3, 0.0), (4, 1.0)):
@@ -30,7 +28,7 @@ def batch_norm(call: AtenCall) -> str | list[str | None]:
             call.context.arrays[name] = np.full(channels, value, np.float32)
         inputs.append(name)
     out = layers.batch_normalization(call.shared("BatchNormalization", inputs, epsilon=float(call["eps"])))
-    return out if call.op == "batch_norm.default" else [out, None, None]
+    return out if alone else [out, None, None]
 
 
 @converts("native_layer_norm.default")
@@ -41,9 +39,8 @@ def layer_norm(call: AtenCall) -> list[str | None]:
     inputs = [call.inputs[0], _scale(call, 2), call.inputs[3]]
     outputs = (call.title, *("read" if call.reads(place) else "" for place in (1, 2)))
     made = call.shared("LayerNormalization", inputs, axis=axis, epsilon=float(call["eps"]))
-    found: list[str | None] = []
-    found += normalisation.layer_normalization(type(made)(**{**made.__dict__, "outputs": outputs}))
-    return found + [None] * (3 - len(found))
+    found = normalisation.layer_normalization(replace(made, outputs=outputs))
+    return [*found, *[None] * (3 - len(found))]
 
 
 @converts("layer_norm.default")
@@ -85,9 +82,8 @@ def instance_norm(call: AtenCall) -> list[str | None]:
     value = call.value(0)
     if shape[0] != 1:
         value = call.add("transpose", [value], axes=(1, 0, *range(2, len(shape))))
-    moved = call.shape(value)
     out = _normalised(call, value, shape[1])
-    if moved != shape or shape[0] != 1:
+    if shape[0] != 1:
         out = call.add("transpose", [out], axes=(1, 0, *range(2, len(shape))))
     return [_per_channel(call, out), None, None]
 

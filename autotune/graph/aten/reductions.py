@@ -17,10 +17,7 @@ _REDUCERS = {
     **{f"sum.{kind}": "sum" for kind in ("default", "dim_IntList")},
     **{f"mean.{kind}": "mean" for kind in ("default", "dim")},
     **{f"prod.{kind}": "prod" for kind in ("default", "dim_int")},
-    **{f"amax.{kind}": "max" for kind in ("default",)},
-    **{f"amin.{kind}": "min" for kind in ("default",)},
-    **{f"max.{kind}": "max" for kind in ("default",)},
-    **{f"min.{kind}": "min" for kind in ("default",)},
+    **{f"{name}.default": name[-3:] for name in ("amax", "amin", "max", "min")},
 }
 
 
@@ -31,8 +28,10 @@ def _axes(call: AtenCall) -> tuple[int, ...]:
 @converts(*_REDUCERS)
 def reduce(call: AtenCall) -> str:
     """Over some axes, or all."""
-    value = call.operand(0, call.computed)
-    return reduced(call, value, _axes(call), _REDUCERS[call.op], bool(call.given.get("keepdim", False)))
+    truths = call.type(0).dtype == BOOL and call.computed == "int64"  # how many there are fits 32 bits
+    value = call.operand(0, "int32" if truths else call.computed)
+    out = reduced(call, value, _axes(call), _REDUCERS[call.op], bool(call.given.get("keepdim", False)))
+    return call.cast(out, "int64") if truths else out
 
 
 @converts("any.default", "any.dim", "any.dims", "all.default", "all.dim", "all.dims")

@@ -61,6 +61,17 @@ class AtenCall(Call):
         """An argument by its name."""
         return self.given[argument]
 
+    def check_outputs(self) -> None:
+        """Holds what the call gives against what graphs can have.
+
+        Raises:
+            ModelError: it gives a tensor of another kind.
+        """
+        found = self.node.meta["val"]
+        for place, value in enumerate(found if isinstance(found, (tuple, list)) else [found]):
+            if isinstance(found, torch.Tensor) or self.reads(place):
+                tensor_type(value, self.title)
+
     @property
     def result(self) -> TensorType:
         """Type of the output, or of the first of several."""
@@ -74,7 +85,7 @@ class AtenCall(Call):
         return "float32" if dtype in NARROW else dtype
 
     def operand(self, place: int, dtype: str) -> str:
-        """An argument that is a tensor or a number, to compute with in `dtype`: what is narrow is widened as it is read."""
+        """A tensor or a number, to compute with in `dtype`; 16-bit floats are widened as they are read."""
         given = list(self.given.values())[place]
         wide = "float32" if dtype in NARROW else dtype
         if not isinstance(given, Node):

@@ -71,9 +71,9 @@ def repeated_each(call: AtenCall) -> str:
 @converts("cat.default", "concat.default", "concatenate.default")
 def concatenated(call: AtenCall) -> str:
     """Along an axis; tensors of one axis without elements are left out."""
-    values = [call.context.value(node.name) for node in call["tensors"]]
-    dtype = call.computed if any(call.context.builder.type(v).dtype != call.result.dtype for v in values) else ""
-    values = [call.cast(value, dtype) for value in values] if dtype else values
+    values = [call.context.value(node.name) for node in call["tensors"] if node.meta["val"].numel()]
+    if any(call.context.builder.type(value).dtype != call.result.dtype for value in values):
+        values = [call.cast(value, call.result.dtype) for value in values]
     return joined(call, values, int(call["dim"]) % len(call.result.shape))
 
 
