@@ -23,8 +23,9 @@ from torch.fx import GraphModule
 
 from autotune.graph.aten.decompositions import decompositions
 from autotune.graph.aten.tensors import array_of, tensor_of
+from autotune.graph.ir import Graph
 from autotune.pytorch.kernels import Compiled, compile_graph
-from autotune.pytorch.options import Options, options_of
+from autotune.pytorch.options import options_of
 from autotune.pytorch.pieces import Piece, Split, split
 
 TESTED = "2.13"
@@ -54,7 +55,11 @@ def autotune_backend(
         ValueError: an unknown mode or option, or a value out of range.
     """
     chosen = options_of(mode, options)
-    return compiled_by(module, example_inputs, lambda graph, fixed: Program(graph, fixed, chosen))
+
+    def made(graph: GraphModule, fixed: Sequence[int]) -> Program:
+        return Program(graph, fixed, lambda piece: compile_graph(piece, chosen))
+
+    return compiled_by(module, example_inputs, made)
 
 
 def compiled_by(module: GraphModule, example_inputs: list[Any], made: Made) -> Callable[..., Any]:
@@ -107,11 +112,15 @@ class Program:
     Args:
         module: the graph.
         fixed: places of inputs that are constants.
-        options: how to compile it.
+        make: compiles the graph of a piece.
+
+    Attributes:
+        found: the pieces of the last compilation; None before the first call.
     """
 
-    def __init__(self, module: GraphModule, fixed: Sequence[int], options: Options) -> None:
-        self._module, self._fixed, self._options = module, tuple(fixed), options
+    def __init__(self, module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled]) -> None:
+        self._module, self._fixed, self._make = module, tuple(fixed), make
+        self.found: Split | None = None
         self._kept: list[tuple[int, int]] = []
         self._run: Callable[..., Any] | None = None
 
@@ -130,8 +139,9 @@ class Program:
         placeholders = self._module.graph.find_nodes(op="placeholder")
         found = split(self._module, {placeholders[place].name: inputs[place] for place in self._fixed})
         for piece in found.pieces:
-            setattr(found.module, piece.target, Computed(piece, compile_graph(piece.graph, self._options)))
+            setattr(found.module, piece.target, Computed(piece, self._make(piece.graph)))
         found.module.recompile()
+        self.found = found
         _LOG.info("%s", described(found))
         return found.module.forward
 

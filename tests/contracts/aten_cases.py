@@ -166,6 +166,7 @@ CASES: dict[str, list[Args]] = {
     **{f"{n}_pad3d.default": [(x(1, 2, 3, 5, 4), [1, 2, 0, 3, 1, 1])] for n in ("reflection", "replication")},
     "pixel_shuffle.default": [(x(1, 8, 2, 3), 2)],
     "pixel_unshuffle.default": [(x(1, 2, 4, 6), 2)],
+    "as_strided.default": [(x(2, 3), [3, 2], [2, 1]), (x(2, 3, 1, 1), [2, 3, 1, 1], [3, 1, 3, 3])],
     "channel_shuffle.default": [(x(1, 6, 2, 3), 3)],
     # Layers: input, weight, bias, stride, padding, dilation, transposed, output padding, groups
     "convolution.default": [
@@ -218,7 +219,7 @@ CASES: dict[str, list[Args]] = {
     **{f"{name}.default": [(x(2, 3, 4),)] for name in ("sum", "mean", "prod", "max", "min")},
     **{f"{name}.default": [(x(2, 3, 4), [0, -1], keep) for keep in (False, True)] for name in ("amax", "amin")},
     "sum.dim_IntList": [(x(2, 3, 4), [1]), (b(3, 4), [0], True)],
-    "mean.dim": [(x(2, 3, 4), [1, 2], True), (x(2, 3, 4), None)],
+    "mean.dim": [(x(2, 3, 4, 5), [-1, -2]), (x(2, 3, 4), [1, 2], True), (x(2, 3, 4), None)],
     "prod.dim_int": [(x(2, 3, 4), 1)],
     **{f"{name}.default": [(b(3, 4),)] for name in ("any", "all")},
     **{f"{name}.dim": [(b(3, 4), 1, True)] for name in ("any", "all")},

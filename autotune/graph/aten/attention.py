@@ -34,11 +34,10 @@ def _attention(call: AtenCall) -> str:
     whole = (*batch, n, k) == call.shape(keys) and (*batch, n, d) == call.shape(values)
     call.require(whole, f"must have keys of {[*batch, 'n', k]}", list(call.shape(keys)))
     scale = 1 / math.sqrt(k) if call["scale"] is None else float(call["scale"])
+    call.require(scale > 0, "must have a positive scale", f"scale={scale}")
     count = math.prod(batch)
-    queries = call.add("multiply", [queries, call.scalar(scale, queries)])
-    if call.type(0).dtype in NARROW:
-        queries = call.cast(queries, call.type(0).dtype)
     turned = call.add("transpose", [keys], axes=(*range(len(batch)), len(batch) + 1, len(batch)))
+    queries, turned = (_scaled(call, each, math.sqrt(scale)) for each in (queries, turned))
     left, right = call.reshaped(queries, (count, m, k)), call.reshaped(turned, (count, k, n))
     scores = call.reshaped(call.add("batch_matmul", [left, right]), (*batch, m, n))
     empty = ""
@@ -55,6 +54,12 @@ def _attention(call: AtenCall) -> str:
     weights = call.reshaped(weights, (count, m, n))
     out = call.add("batch_matmul", [weights, call.reshaped(values, (count, n, d))])
     return call.reshaped(out, (*batch, m, d))
+
+
+def _scaled(call: AtenCall, value: str, factor: float) -> str:
+    """Both sides by the root of the scale, as PyTorch writes it to ONNX: the tasks are the same, and so are records."""
+    out = call.add("multiply", [value, call.number(factor, "float32")])
+    return call.cast(out, call.type(0).dtype) if call.type(0).dtype in NARROW else out
 
 
 def _masked(call: AtenCall, scores: str) -> tuple[str, str]:

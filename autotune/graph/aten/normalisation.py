@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from autotune.graph.aten.registry import AtenCall, converts
+from autotune.graph.aten.registry import AtenCall, converts, float32
 from autotune.graph.importer import layers, normalisation
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.reductions import reduced
@@ -99,7 +99,7 @@ def _normalised(call: AtenCall, value: str, rows: int) -> str:
     columns = math.prod(shape) // rows
     ones, zeros = (call.constant(np.full(columns, v, np.float32)) for v in (1, 0))
     data = call.reshaped(value, (rows, columns))
-    out = call.add("layer_norm", [data, ones, zeros], epsilon=float(call["eps"]))
+    out = call.add("layer_norm", [data, ones, zeros], epsilon=float32(call["eps"]))
     return call.reshaped(out, shape)
 
 

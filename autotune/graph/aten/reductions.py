@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from autotune.graph.aten.registry import AtenCall, converts
-from autotune.graph.importer import reductions
+from autotune.graph.importer import layers, reductions
 from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.reductions import reduced
 from search_space.dtypes import FLOATS
@@ -28,9 +28,13 @@ def _axes(call: AtenCall) -> tuple[int, ...]:
 @converts(*_REDUCERS)
 def reduce(call: AtenCall) -> str:
     """Over some axes, or all."""
+    rank, axes = len(call.type(0).shape), _axes(call)
+    if call.op == "mean.dim" and rank == 4 and axes == (2, 3) and call["dtype"] is None:
+        out = layers.global_pool(call.shared("GlobalAveragePool", call.inputs[:1]))  # of images, whose channels are last
+        return call.reshaped(out, call.result.shape)
     truths = call.type(0).dtype == BOOL and call.computed == "int64"  # how many there are fits 32 bits
     value = call.operand(0, "int32" if truths else call.computed)
-    out = reduced(call, value, _axes(call), _REDUCERS[call.op], bool(call.given.get("keepdim", False)))
+    out = reduced(call, value, axes, _REDUCERS[call.op], bool(call.given.get("keepdim", False)))
     return call.cast(out, "int64") if truths else out
 
 

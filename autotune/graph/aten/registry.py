@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch.fx import Node
 
@@ -13,7 +14,7 @@ from autotune.graph.aten.tensors import dtype_name
 from autotune.graph.errors import ModelError
 from autotune.graph.importer.registry import Call, Context
 from autotune.graph.ir import TensorType
-from search_space.dtypes import BITS, NARROW
+from search_space.dtypes import BITS, NARROW, numpy_dtype
 
 OPSET = 18
 """Of ONNX, whose rules the shared parts of the importers go by."""
@@ -97,7 +98,7 @@ class AtenCall(Call):
 
     def number(self, value: float, dtype: str) -> str:
         """A constant of one element."""
-        return self.constant(torch.tensor([value], dtype=getattr(torch, dtype)).numpy())
+        return self.constant(np.array(value).astype(numpy_dtype(dtype)))
 
     def values(self, argument: str) -> list[str]:
         """The graph's names of a list of tensors."""
@@ -115,12 +116,21 @@ class AtenCall(Call):
         return int(self.given[argument]) % max(1, len(self.type(0).shape))
 
     def shared(self, op: str, inputs: Sequence[str], **attrs: Any) -> Call:
-        """The same call in ONNX's words, for the parts that both importers share; `inputs` are names of FX nodes."""
-        return Call(self.context, op, self.title, tuple(inputs), self.outputs, attrs)
+        """The same call in ONNX's words, for the parts that both importers share; `inputs` are names of FX nodes.
+
+        Numbers are those of ONNX's attributes, which are float32: workloads, and so records, are the same either way.
+        """
+        held = {name: float32(value) if isinstance(value, float) else value for name, value in attrs.items()}
+        return Call(self.context, op, self.title, tuple(inputs), self.outputs, held)
 
     def reads(self, place: int) -> bool:
         """Whether an output of several is read."""
         return any(user.args[1] == place for user in self.node.users)
+
+
+def float32(value: float) -> float:
+    """The nearest number that float32 has."""
+    return float(np.float32(value))
 
 
 Converter = Callable[[AtenCall], "str | Sequence[str | None]"]

@@ -190,6 +190,28 @@ def _padding(call: AtenCall) -> str:
     return "pad" if "pad" in call.given else "padding"
 
 
+@converts("as_strided.default")
+def strided(call: AtenCall) -> str:
+    """Another shape of all elements, as they lie in memory; nothing else that strides can say."""
+    source = call.node.args[0].meta["val"]  # type: ignore[union-attr]
+    size, stride = list(call["size"]), list(call["stride"])
+    span = 1 + sum((n - 1) * s for n, s in zip(source.shape, source.stride(), strict=True))
+    whole = math.prod(size) == math.prod(source.shape) == span and not call["storage_offset"]
+    call.require(whole, "must keep all elements", f"size={size}")
+    memory = np.empty(span, np.int64)  # place in memory → number of the element there
+    view = np.lib.stride_tricks.as_strided(memory, source.shape, [8 * s for s in source.stride()])
+    view[...] = np.arange(span).reshape(source.shape)
+    inside = sum((n - 1) * s for n, s in zip(size, stride, strict=True)) < span
+    kept = (
+        inside
+        and (
+            np.lib.stride_tricks.as_strided(memory, size, [8 * s for s in stride]).reshape(-1) == np.arange(span)
+        ).all()
+    )
+    call.require(bool(kept), "must keep the order of elements", f"stride={stride}")
+    return call.reshaped(call.value(0), call.result.shape)
+
+
 @converts("pixel_shuffle.default")
 def pixel_shuffle(call: AtenCall) -> str:
     """Channels to blocks of r x r."""
