@@ -1,9 +1,9 @@
 """Models through `torch.compile(model, backend="autotune")`: graphs, pieces, what is left to PyTorch, and the outputs.
 
-`python -m benchmarks.pytorch [--rows NAME,...] [--kernels compiled] [--time] [--turns 20] [--threads N]` takes models of
-the survey's list with random weights, of which nothing is downloaded, writes `benchmarks/results/pytorch.json` and prints
-the table. With `--kernels numpy` the graphs are computed node by node by NumPy, which says whether models are read right
-and takes a fraction of the time. `--time` runs eager PyTorch and Inductor in turns with the executables.
+`python -m benchmarks.pytorch [--rows NAME,...] [--kernels compiled] [--time] [--turns 20] [--threads N]` takes models
+of the survey's list with random weights, of which nothing is downloaded, writes `benchmarks/results/pytorch.json` and
+prints the table. With `--kernels numpy` the graphs are computed node by node by NumPy, which says whether models are
+read right and takes a fraction of the time. `--time` runs eager PyTorch and Inductor in turns with the executables.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 said = (str(error).strip() or "no message").splitlines()[0]
                 rows.append({"title": model.name, "failed": f"{type(error).__name__}: {said}"})
         print(shown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
-    results.save(NAME, rows)
+        results.save(NAME, {"rows": {rows[-1]["title"]: rows[-1]}})
     print(shown(rows))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 import warnings
 from importlib import import_module
@@ -212,3 +213,15 @@ def test_the_backend_is_known_by_its_name_once_registered() -> None:
         warnings.simplefilter("error")
         found = torch.compile(nn.ReLU(), backend="autotune", dynamic=False)(torch.tensor([-1.0, 2.0]))
     assert found.tolist() == [0.0, 2.0]
+
+
+def test_the_page_holds() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text()
+    names: dict[str, Any] = {}
+    exec(
+        compile("\n".join(re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)), page[:10], "exec"),
+        names,
+    )
+    said = re.findall(r"^# (\d.*)$", page, re.MULTILINE)
+    assert str(names["found"]).splitlines() == said
+    assert tuple(names["outputs"].shape) == (4, 8)

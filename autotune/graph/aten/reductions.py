@@ -30,7 +30,7 @@ def reduce(call: AtenCall) -> str:
     """Over some axes, or all."""
     rank, axes = len(call.type(0).shape), _axes(call)
     if call.op == "mean.dim" and rank == 4 and axes == (2, 3) and call["dtype"] is None:
-        out = layers.global_pool(call.shared("GlobalAveragePool", call.inputs[:1]))  # of images, whose channels are last
+        out = layers.global_pool(call.shared("GlobalAveragePool", call.inputs[:1]))  # channels of images come last
         return call.reshaped(out, call.result.shape)
     truths = call.type(0).dtype == BOOL and call.computed == "int64"  # how many there are fits 32 bits
     value = call.operand(0, "int32" if truths else call.computed)
