@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 from torch.fx import GraphModule
 
@@ -69,7 +69,8 @@ def compiled_by(module: GraphModule, example_inputs: list[Any], made: Made) -> C
     """
     if why := unusable(example_inputs):
         warnings.warn(f"autotune leaves a graph to PyTorch: {why}", stacklevel=2)
-        return module.forward
+        left: Callable[..., Any] = module.forward
+        return left
 
     def inference(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         return make_boxed_func(made(graph, _fixed()))

@@ -13,4 +13,5 @@ from autotune.graph.aten.registry import CONVERTERS, name_of
 
 def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """Core ATen's decompositions, but for operators that have a converter."""
-    return {op: how for op, how in core_aten_decompositions().items() if name_of(op) not in CONVERTERS}
+    table: Any = core_aten_decompositions()
+    return {op: how for op, how in table.items() if name_of(op) not in CONVERTERS}
