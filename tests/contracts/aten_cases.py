@@ -119,7 +119,7 @@ CASES: dict[str, list[Args]] = {
     "to.dtype": [(b(3, 5), torch.float32), (x(3, 5), torch.int32)],
     "prims.convert_element_type.default": [(x(3, 5), torch.int64), (b(3, 5), torch.float32)],
     "dropout.default": [(x(3, 5), 0.5, False)],
-    "copy.default": [(x(3, 5), x(3, 5))],
+    "copy.default": [(x(3, 5), x(3, 5)), (x(3, 5), w()), (x(3, 5), i(9, 5))],
     "pow.Tensor_Scalar": [*((p(3, 5), e) for e in (-1, 0, 0.5, 1, 2, 3, 2.3, -0.5)), (x(3, 5), 2)],
     "pow.Tensor_Tensor": [(p(3, 5), x(5))],
     "pow.Scalar": [(2.0, x(3, 5))],

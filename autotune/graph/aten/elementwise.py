@@ -189,8 +189,9 @@ def identity(call: AtenCall) -> str:
     if call.op == "dropout.default":
         call.require(not call["train"], "must not be in training mode", "train=True")
     if call.op == "copy.default":
-        call.require(call.type(0) == call.type(1), f"must copy {call.type(0)}", call.type(1))
-        return call.value(1)
+        value = call.cast(call.value(1), call.result.dtype)
+        same = call.shape(value) == call.result.shape
+        return value if same else call.add("broadcast_to", [value], shape=call.result.shape)
     return call.value(0)
 
 
