@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from autotune.handwritten import build as build
     from autotune.handwritten import lower as lower
     from autotune.network.compiled import compile as compile
+    from autotune.pytorch.explain import explain as explain
     from autotune.tuning.result import TuneResult as TuneResult
     from autotune.tuning.tuner import tune as tune
 
@@ -22,12 +23,13 @@ _HOMES = {
     "TuneResult": "autotune.tuning.result",
     "build": "autotune.handwritten",
     "compile": "autotune.network.compiled",
+    "explain": "autotune.pytorch.explain",
     "load": "autotune.executable.loading",
     "lower": "autotune.handwritten",
     "tune": "autotune.tuning.tuner",
 }
 
-__all__ = ["TuneResult", "__version__", "build", "compile", "load", "lower", "tune"]
+__all__ = ["TuneResult", "__version__", "build", "compile", "explain", "load", "lower", "tune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -119,19 +119,24 @@ def batch_normalization(call: Call) -> str:
 
 
 @imports("MaxPool", "AveragePool")
-def pool(call: Call) -> str | Sequence[Result]:
+def pool_with_places(call: Call) -> str | Sequence[Result]:
+    """Of windows; where the places of maxima are asked for, each element of a window is a slice."""
+    if len([o for o in call.outputs if o]) > 1:
+        columns_first = bool(call.attrs.get("storage_order", 0))
+        return by_slices.maxima_with_places(call, call.value(0), windows_of(call), columns_first)
+    return pool(call)
+
+
+def pool(call: Call) -> str:
     """Over any number of axes: over the last two, then over each before them, as maxima and means of windows allow.
 
-    With holes, and where the places of maxima are asked for, each element of a window is a slice.
+    With holes each element of a window is a slice.
     """
     shape = call.type(0).shape
     rank = len(shape) - 2
     call.require(rank > 0, "must slide over at least one axis", f"input shape={shape}")
     windows = windows_of(call)
     kernel, stride = windows.kernel, windows.stride
-    if len([o for o in call.outputs if o]) > 1:
-        columns_first = bool(call.attrs.get("storage_order", 0))
-        return by_slices.maxima_with_places(call, call.value(0), windows, columns_first)
     if set(windows.dilation) != {1}:
         if call.op == "MaxPool":
             return by_slices.maxima(call, call.value(0), windows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -158,14 +158,15 @@ class Call:
 
 
 Handler = Callable[[Call], str | Sequence[Result]]
+_Same = TypeVar("_Same", bound=Handler)
 HANDLERS: dict[str, Handler] = {}
 """ONNX operator → what adds its nodes and gives the name of its value, or all its results in order."""
 
 
-def imports(*names: str) -> Callable[[Handler], Handler]:
+def imports(*names: str) -> Callable[[_Same], _Same]:
     """Registers a function as the importer of operators."""
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: _Same) -> _Same:
         for name in names:
             assert name not in HANDLERS, name
             HANDLERS[name] = handler

@@ -1,0 +1,36 @@
+"""PyTorch's graphs of ATen operators to graphs. A further operator is a function with a line of `@converts`."""
+
+from __future__ import annotations
+
+from autotune.graph.aten import (
+    activations,
+    attention,
+    elementwise,
+    layers,
+    normalisation,
+    reductions,
+    resizing,
+    selection,
+    shapes,
+)
+from autotune.graph.aten.exported import import_exported
+from autotune.graph.aten.graph import Known, import_fx, known_of, refusals
+from autotune.graph.aten.registry import CONVERTERS
+
+__all__ = [
+    "CONVERTERS",
+    "Known",
+    "activations",
+    "attention",
+    "elementwise",
+    "import_exported",
+    "import_fx",
+    "known_of",
+    "layers",
+    "normalisation",
+    "reductions",
+    "refusals",
+    "resizing",
+    "selection",
+    "shapes",
+]

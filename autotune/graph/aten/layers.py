@@ -1,0 +1,161 @@
+"""Convolutions, products, pooling, softmax: windows slide over channels-last data, between transpositions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autotune.graph.aten.registry import AtenCall, converts
+from autotune.graph.importer import layers
+from autotune.graph.importer.reductions import reduced
+from autotune.graph.importer.spatial import conv_transpose
+
+
+@converts("convolution.default")
+def convolution(call: AtenCall) -> str:
+    """Over one, two or three axes, in groups, depthwise, transposed."""
+    rank = len(call.type(0).shape) - 2
+    call.require(rank > 0 and len(call.type(1).shape) == rank + 2, "must have a batch", call.type(0))
+    padding = _each(call["padding"], rank)
+    attrs: dict[str, Any] = {
+        "strides": _each(call["stride"], rank),
+        "dilations": _each(call["dilation"], rank),
+        "pads": (*padding, *padding),
+        "group": int(call["groups"]),
+    }
+    inputs = [name for name in call.inputs[:3] if name]
+    if not call["transposed"]:
+        return layers.conv(call.shared("Conv", inputs, **attrs))
+    call.known(1, "weight")
+    more = _each(call["output_padding"], rank)
+    return conv_transpose(call.shared("ConvTranspose", inputs, **attrs, output_padding=more))
+
+
+def _each(given: Sequence[int], rank: int) -> tuple[int, ...]:
+    """A number for each axis, of one for all or of one each."""
+    return tuple(given) * rank if len(given) == 1 else tuple(given)
+
+
+@converts("linear.default")
+def linear(call: AtenCall) -> str:
+    """x weight^T + bias."""
+    value, shape = call.value(0), call.type(0).shape
+    rows = call.reshaped(value, (math.prod(shape[:-1]), shape[-1]))
+    weight = call.array(1)
+    right = call.constant(weight.T) if weight is not None else call.add("transpose", [call.value(1)], axes=(1, 0))
+    out = call.add("matmul", [rows, right])
+    out = call.reshaped(out, call.result.shape)
+    return call.add("add", [out, call.value(2)]) if call.has(2) else out
+
+
+@converts("mm.default", "bmm.default", "matmul.default")
+def product(call: AtenCall) -> str:
+    """Products of the last two axes."""
+    return layers.matmul(call.shared("MatMul", call.inputs[:2]))
+
+
+@converts("mv.default", "dot.default")
+def product_with_vector(call: AtenCall) -> str:
+    """A matrix or a vector times a vector."""
+    return layers.matmul(call.shared("MatMul", call.inputs[:2]))
+
+
+@converts("addmm.default", "baddbmm.default")
+def product_and_sum(call: AtenCall) -> str:
+    """beta * x + alpha * a b."""
+    out = layers.matmul(call.shared("MatMul", call.inputs[1:3]))
+    added = call.value(0)
+    if call["alpha"] != 1:
+        out = call.add("multiply", [out, call.scalar(float(call["alpha"]), out)])
+    if call["beta"] == 0:
+        return out
+    if call["beta"] != 1:
+        added = call.add("multiply", [added, call.scalar(float(call["beta"]), added)])
+    return call.add("add", [out, added])
+
+
+@converts("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
+def max_pool(call: AtenCall) -> list[str | None]:
+    """Largest elements of windows, without their places."""
+    call.require(not call.reads(1), "must not be asked for places", "an output that is read")
+    rank = 3 if "3d" in call.op else 2
+    return [_pool(call, "MaxPool", rank, dilations=_each(call["dilation"], rank)), None]
+
+
+@converts("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")
+def max_pool_alone(call: AtenCall) -> str:
+    """Largest elements of windows."""
+    rank = int(call.op[8])
+    return _pool(call, "MaxPool", rank, dilations=_each(call["dilation"], rank))
+
+
+@converts("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
+def avg_pool(call: AtenCall) -> str:
+    """Means of windows."""
+    given = call.given.get("divisor_override")
+    call.require(given is None, "must divide by the number of elements", f"divisor_override={given}")
+    return _pool(call, "AveragePool", int(call.op[8]), count_include_pad=int(call["count_include_pad"]))
+
+
+def _pool(call: AtenCall, op: str, rank: int, **attrs: Any) -> str:
+    call.require(len(call.type(0).shape) == rank + 2, "must have a batch", call.type(0))
+    kernel, padding = _each(call["kernel_size"], rank), _each(call["padding"], rank)
+    attrs |= {"kernel_shape": kernel, "strides": _each(call["stride"] or kernel, rank)}
+    attrs |= {"pads": (*padding, *padding), "ceil_mode": int(call["ceil_mode"])}
+    return layers.pool(call.shared(op, call.inputs[:1], **attrs))
+
+
+@converts("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default", "adaptive_avg_pool1d.default")
+def adaptive_avg_pool(call: AtenCall) -> str:
+    """Means of windows that cover the input evenly; those of different extents are made one by one."""
+    shape, out = call.type(0).shape, call.result.shape
+    rank = int(call.op.partition("pool")[2][0])
+    value, first = call.value(0), len(shape) - rank
+    if all(n % m == 0 for n, m in zip(shape[first:], out[first:], strict=True)):
+        kernel = tuple(n // m for n, m in zip(shape[first:], out[first:], strict=True))
+        if set(out[first:]) == {1}:
+            return reduced(call, value, tuple(range(first, len(shape))), "mean", True)
+        call.require(first == 2, "must have a batch", call.type(0))
+        return layers.pool(call.shared("AveragePool", call.inputs[:1], kernel_shape=kernel, strides=kernel))
+    for axis in range(first, len(shape)):
+        value = _adapted(call, value, axis, out[axis])
+    return value
+
+
+def _adapted(call: AtenCall, value: str, axis: int, count: int) -> str:
+    """One axis as a product with the windows' shares of each element: (count, extent)."""
+    shape = call.shape(value)
+    extent, rank = shape[axis], len(shape)
+    if extent == count:
+        return value
+    shares = np.zeros((extent, count), np.float32)
+    for place in range(count):
+        begin, end = place * extent // count, -(-(place + 1) * extent // count)
+        shares[begin:end, place] = 1 / (end - begin)
+    order = [a for a in range(rank) if a != axis] + [axis]
+    moved = call.add("transpose", [value], axes=tuple(order)) if order != sorted(order) else value
+    rows = call.reshaped(moved, (math.prod(shape) // extent, extent))
+    out = call.add("matmul", [call.cast(rows, "float32"), call.constant(shares)])
+    out = call.reshaped(out, (*(n for a, n in enumerate(shape) if a != axis), count))
+    back = tuple(int(a) for a in np.argsort(order))
+    return call.add("transpose", [out], axes=back) if order != sorted(order) else out
+
+
+@converts("_softmax.default", "softmax.int", "_log_softmax.default", "log_softmax.int")
+def softmax(call: AtenCall) -> str:
+    """Along an axis."""
+    op = "LogSoftmax" if "log" in call.op else "Softmax"
+    return layers.softmax(call.shared(op, call.inputs[:1], axis=call.axis()))
+
+
+@converts("_safe_softmax.default")
+def safe_softmax(call: AtenCall) -> str:
+    """Along an axis; rows that are all minus infinity become zeros."""
+    value, axis = call.value(0), call.axis()
+    out = layers.softmax(call.shared("Softmax", call.inputs[:1], axis=axis))
+    largest = reduced(call, value, (axis,), "max", True)
+    empty = call.add("equal", [largest, call.scalar(-math.inf, largest)])
+    return call.add("where", [empty, call.scalar(0.0, out), out])

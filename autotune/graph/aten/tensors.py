@@ -1,0 +1,31 @@
+"""Tensors of PyTorch as arrays of NumPy on the same memory, and back."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from autotune.graph.types import Array
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Its name in graphs: `float32` of `torch.float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def array_of(tensor: torch.Tensor) -> Array:
+    """A CPU tensor's elements, on its memory."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.dtype == torch.bfloat16:
+        bits: Array = tensor.view(torch.int16).numpy()
+        return bits.view(ml_dtypes.bfloat16)
+    found: Array = tensor.numpy()
+    return found
+
+
+def tensor_of(array: Array) -> torch.Tensor:
+    """An array's elements as a tensor, on its memory."""
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

@@ -1,0 +1,112 @@
+"""What becomes of a PyTorch model: which of its operators are compiled, which are left to PyTorch, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._dynamo.utils import counters
+from torch.fx import GraphModule
+
+from autotune.pytorch.backend import compiled_by, unusable
+from autotune.pytorch.pieces import Split, split
+
+
+@dataclass(frozen=True)
+class Left:
+    """Operators of one kind that PyTorch runs.
+
+    Attributes:
+        operator: its name without `aten`.
+        count: how many there are.
+        reason: why the first of them is not compiled.
+    """
+
+    operator: str
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What becomes of a model.
+
+    Attributes:
+        graphs: that Dynamo traces, those included that are left to PyTorch as a whole.
+        pieces: that are compiled, each an executable by itself.
+        compiled: operators of graphs in those pieces.
+        left: what PyTorch runs, most frequent first.
+        whole: why graphs are left to PyTorch as a whole.
+        breaks: why Dynamo ends a graph, and how often.
+    """
+
+    graphs: int
+    pieces: int
+    compiled: int
+    left: tuple[Left, ...]
+    whole: tuple[str, ...]
+    breaks: Mapping[str, int]
+
+    def __str__(self) -> str:
+        lines = [f"{self.graphs} graphs, {self.pieces} compiled pieces of {self.compiled} operations"]
+        lines += [f"a graph is left to PyTorch: {why}" for why in self.whole]
+        lines += [f"a graph ends {count} times: {why}" for why, count in self.breaks.items()]
+        lines += [f"{left.count} {left.operator} left to PyTorch: {left.reason}" for left in self.left]
+        return "\n".join(lines)
+
+
+def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> Explanation:
+    """What `torch.compile(model, backend="autotune")` makes of a model that is called with these inputs.
+
+    Kernels are not compiled; the model is run once by PyTorch.
+
+    Args:
+        model: in evaluation mode.
+        inputs, named: of one call.
+    """
+    splits: list[Split] = []
+    whole: list[str] = []
+
+    def made(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
+            splits.append(split(graph, {names[place]: given[place] for place in fixed}))
+            return graph.forward(*given)
+
+        return run
+
+    def recorded(module: GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        if why := unusable(example_inputs):
+            whole.append(why)
+            return module.forward
+        return compiled_by(module, example_inputs, made)
+
+    torch._dynamo.reset()
+    counters["graph_break"].clear()
+    try:
+        with torch.no_grad():
+            torch.compile(model, backend=recorded, dynamic=False)(*inputs, **named)
+        breaks = {str(why).splitlines()[0]: count for why, count in counters["graph_break"].items()}
+    finally:
+        torch._dynamo.reset()
+    return Explanation(
+        graphs=len(splits) + len(whole),
+        pieces=sum(len(found.pieces) for found in splits),
+        compiled=sum(found.compiled for found in splits),
+        left=_left(splits),
+        whole=tuple(whole),
+        breaks=breaks,
+    )
+
+
+def _left(splits: Sequence[Split]) -> tuple[Left, ...]:
+    counts: Counter[str] = Counter()
+    reasons: dict[str, str] = {}
+    for found in splits:
+        for name, (count, why) in found.refused.items():
+            counts[name] += count
+            reasons.setdefault(name, why)
+    return tuple(Left(name, count, reasons[name]) for name, count in counts.most_common())

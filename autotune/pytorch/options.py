@@ -1,0 +1,60 @@
+"""What `torch.compile(model, backend="autotune", mode=..., options={...})` may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from autotune.graph.precision import FULL, PRECISIONS
+from search_space.operators.checks import nearest
+
+MODES = ("default", "max-autotune")
+MOST_TRIALS = 1000
+"""Trials of `max-autotune`, all kernels of a graph together."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How graphs are compiled.
+
+    Attributes:
+        trials: candidates to measure, all kernels of a graph together; 0: the choice of the roofline, none measured.
+        threads: that kernels run on; None: those of `torch.get_num_threads()`.
+        precision: float32: as the model is; bfloat16 or float16: what it has in float32 is lowered to that.
+        seed: of every random draw of a search.
+    """
+
+    trials: int = 0
+    threads: int | None = None
+    precision: str = FULL
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("trials", 0), ("threads", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is None and name == "threads":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"`{name}` must be a whole number of at least {least}, but got {name}={value!r}")
+        if self.precision not in PRECISIONS:
+            raise ValueError(
+                f"`precision` must be one of {', '.join(PRECISIONS)}, but got precision={self.precision!r}"
+            )
+
+
+def options_of(mode: str | None, given: Mapping[str, Any] | None) -> Options:
+    """The options that a call of `torch.compile` states.
+
+    Raises:
+        ValueError: an unknown mode or option, or a value out of range.
+    """
+    if mode not in (None, *MODES):
+        raise ValueError(f"`mode` must be one of {', '.join(MODES)}, but got mode={mode!r}")
+    known = [item.name for item in fields(Options)]
+    for name in given or {}:
+        if name not in known:
+            hint = nearest(name, known)
+            raise ValueError(f"`options` must be among {', '.join(known)}, but got {name!r}{hint}")
+    trials = {"trials": MOST_TRIALS} if mode == "max-autotune" else {}
+    return Options(**{**trials, **(given or {})})

@@ -1,0 +1,130 @@
+"""FX graphs split into what is compiled and what is left to PyTorch, in as few pieces as possible."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+
+from autotune.graph.aten import Known, import_fx, known_of, refusals
+from autotune.graph.aten.registry import name_of
+from autotune.graph.ir import Graph
+
+_PREFIX = "autotune_piece_"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of an FX graph that is compiled.
+
+    Attributes:
+        target: of the module that stands for it.
+        graph: what it computes.
+        places: which of the module's inputs the graph takes, in its order: the others are constants.
+        made: values that the module gives, as PyTorch would make them.
+    """
+
+    target: str
+    graph: Graph
+    places: tuple[int, ...]
+    made: tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Split:
+    """An FX graph in pieces.
+
+    Attributes:
+        module: in which modules stand for the pieces.
+        pieces: what is compiled.
+        compiled: operators of the graph that are in pieces.
+        refused: operator → how many of it are left to PyTorch, and why the first of them is.
+    """
+
+    module: GraphModule
+    pieces: tuple[Piece, ...]
+    compiled: int
+    refused: Mapping[str, tuple[int, str]]
+
+
+class _Supported(OperatorSupportBase):
+    def __init__(self, refused: Mapping[Node, str]) -> None:
+        self._refused = refused
+
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: Node) -> bool:
+        return node.op == "call_function" and node not in self._refused
+
+
+def split(module: GraphModule, constants: Mapping[str, torch.Tensor]) -> Split:
+    """Splits a graph of ATen's operators.
+
+    Args:
+        module: stays as it is.
+        constants: placeholders whose value stays the same, by name.
+    """
+    copied = GraphModule(module, copy.deepcopy(module.graph))
+    copied.graph.eliminate_dead_code()
+    known = known_of({**constants, **_attributes(copied)})
+    refused = refusals(copied.graph, known)
+    places = {node: number for number, node in enumerate(copied.graph.nodes)}
+    parts = [sorted(nodes, key=places.__getitem__) for nodes in _parts(copied, refused)]
+    parts = sorted((nodes for nodes in parts if _computes(nodes, known)), key=lambda nodes: places[nodes[0]])
+    whole = fuse_by_partitions(copied, [dict.fromkeys(nodes) for nodes in parts], _PREFIX, always_return_tuple=True)
+    calls = [node for node in whole.graph.nodes if node.op == "call_module" and str(node.target).startswith(_PREFIX)]
+    pieces = tuple(_piece(whole, call, known) for call in calls)
+    compiled = sum(node.target is not operator.getitem for nodes in parts for node in nodes)
+    return Split(whole, pieces, compiled, _counted(refused))
+
+
+def _attributes(module: GraphModule) -> dict[str, torch.Tensor]:
+    """Tensors that the graph holds itself."""
+    found = {node.name: getattr(module, str(node.target)) for node in module.graph.find_nodes(op="get_attr")}
+    return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
+
+
+def _parts(module: GraphModule, refused: Mapping[Node, str]) -> Iterable[Iterable[Node]]:
+    if not refused:
+        return [[node for node in module.graph.nodes if node.op == "call_function"]]
+    support = _Supported(refused)
+    found = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True).propose_partitions()
+    return [partition.nodes for partition in found]
+
+
+def _computes(nodes: Sequence[Node], known: Known) -> bool:
+    """Whether a part does more than to look at values in another way, which costs PyTorch nothing."""
+    return any(not known.learn(node) and not _is_view(node) for node in nodes)
+
+
+def _is_view(node: Node) -> bool:
+    return node.target is operator.getitem or bool(getattr(node.target, "is_view", False))
+
+
+def _counted(refused: Mapping[Node, str]) -> dict[str, tuple[int, str]]:
+    found: dict[str, tuple[int, str]] = {}
+    for node, why in refused.items():
+        if node.target is not operator.getitem:
+            count, first = found.get(name_of(node.target), (0, why))
+            found[name_of(node.target)] = count + 1, first
+    return found
+
+
+def _piece(module: GraphModule, call: Node, known: Known) -> Piece:
+    """The graph of what a call of a module stands for."""
+    inner = module.get_submodule(str(call.target))
+    assert isinstance(inner, GraphModule)
+    placeholders = inner.graph.find_nodes(op="placeholder")
+    given = list(zip(placeholders, call.all_input_nodes, strict=True))
+    mine = Known({inside.name: known.arrays[outside.name] for inside, outside in given if outside.name in known.arrays})
+    places = tuple(place for place, (inside, _) in enumerate(given) if inside.name not in mine.arrays)
+    outputs: Any = inner.graph.output_node().args[0]
+    inputs = [placeholders[place] for place in places]
+    graph = import_fx(inner.graph, inputs, outputs, mine, str(call.target))
+    return Piece(str(call.target), graph, places, tuple(node.meta["val"] for node in outputs))

@@ -1,0 +1,115 @@
+"""What every converter of an ATen operator promises: its nodes compute what PyTorch's own kernel does.
+
+A new converter is held to this by a case in `aten_cases`; without one this fails.
+"""
+
+from __future__ import annotations
+
+import operator
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.fx import Graph, Node  # noqa: E402
+
+from autotune.graph.aten import CONVERTERS, import_fx, known_of, refusals  # noqa: E402
+from autotune.graph.aten.tensors import array_of  # noqa: E402
+from autotune.graph.evaluate import evaluate  # noqa: E402
+from search_space.operators.estimates import STEP  # noqa: E402
+from tests.contracts.aten_cases import CASES, Given  # noqa: E402
+
+ALL = [(name, place) for name, cases in CASES.items() for place in range(len(cases))]
+JUMPS = ("pow.", "cumsum", "remainder", "floor_divide", "div.Tensor_mode")
+"""Operators whose results in 16 bits lie far from each other where a rounding falls to the other side."""
+FLOAT32 = ("avg_pool3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")
+"""Operators that PyTorch has in float32 alone."""
+
+ALONE = (
+    *("max_pool2d_with_indices.default", "max_pool3d_with_indices.default", "native_group_norm.default"),
+    *("_native_batch_norm_legit_no_training.default", "native_batch_norm.default", "_native_batch_norm_legit.no_stats"),
+    *("_scaled_dot_product_flash_attention_for_cpu.default", "log_sigmoid_forward.default", "_fused_rms_norm.default"),
+)
+"""Operators of which the first output alone is converted."""
+
+
+def overload(name: str) -> Any:
+    """An operator by its name in the table."""
+    space: Any = torch.ops.prims if name.startswith("prims.") else torch.ops.aten
+    packet, kind = name.removeprefix("prims.").split(".")
+    return getattr(getattr(space, packet), kind)
+
+
+class Call:
+    """A graph of one call, its inputs, and what PyTorch gives."""
+
+    def __init__(self, name: str, place: int, dtype: torch.dtype) -> None:
+        self.generator = torch.Generator().manual_seed(zlib.crc32(name.encode()) + place)
+        self.graph, self.inputs, self.constants = Graph(), {}, {}
+        self.tensors: dict[Node, torch.Tensor] = {}
+        self.dtype, target = dtype, overload(name)
+        *args, last = CASES[name][place]
+        args, kwargs = (args, last) if isinstance(last, dict) else ([*args, last], {})
+        nodes, named = [self.given(arg) for arg in args], {key: self.given(arg) for key, arg in kwargs.items()}
+        self.node = self.graph.call_function(target, tuple(nodes), named)
+
+        def tensor(node: Node) -> torch.Tensor:
+            return self.tensors[node]
+
+        found = target(*torch.fx.map_arg(nodes, tensor), **torch.fx.map_arg(named, tensor))
+        self.node.meta["val"] = found
+        if isinstance(found, torch.Tensor):
+            self.outputs, self.wanted = [self.node], [found]
+        else:
+            read = [0] if name in ALONE else range(len(found))
+            self.outputs = [self.graph.call_function(operator.getitem, (self.node, k)) for k in read]
+            self.wanted = [found[k] for k in read]
+            for node, value in zip(self.outputs, self.wanted, strict=True):
+                node.meta["val"] = value
+
+    def given(self, arg: Any) -> Any:
+        """An argument as the graph's node has it."""
+        if isinstance(arg, list):
+            return [self.given(each) for each in arg]
+        if not isinstance(arg, Given):
+            return arg
+        tensor = arg.drawn(self.generator, self.dtype)
+        node = self.graph.placeholder(f"x{len(self.tensors)}")
+        node.meta["val"] = self.tensors[node] = tensor
+        (self.constants if arg.constant else self.inputs)[node] = tensor
+        return node
+
+
+def test_every_converter_has_a_case() -> None:
+    assert set(CASES) == set(CONVERTERS)
+
+
+@pytest.mark.parametrize(("name", "place"), ALL, ids=lambda value: str(value))
+def test_a_converted_call_computes_what_pytorch_does(name: str, place: int) -> None:
+    call = Call(name, place, torch.float32)
+    for found, wanted in zip(converted(call), call.wanted, strict=True):
+        assert (found.shape, str(found.dtype)) == (tuple(wanted.shape), str(wanted.dtype).removeprefix("torch."))
+        np.testing.assert_allclose(found, wanted.numpy(), rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "place"), [c for c in ALL if not c[0].startswith(JUMPS + FLOAT32)], ids=str)
+def test_a_converted_call_rounds_once_in_bfloat16(name: str, place: int) -> None:
+    call = Call(name, place, torch.bfloat16)
+    for found, wanted in zip(converted(call), call.wanted, strict=True):
+        assert (found.shape, str(found.dtype)) == (tuple(wanted.shape), str(wanted.dtype).removeprefix("torch."))
+        ours, theirs = found.astype(float), array_of(wanted).astype(float)
+        largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=0)
+        np.testing.assert_allclose(ours, theirs, rtol=2 * STEP["bfloat16"], atol=2 * STEP["bfloat16"] * largest)
+
+
+def converted(call: Call) -> list[np.ndarray]:
+    """What the graph computes, by NumPy."""
+    inputs = list(call.inputs)
+    known = known_of({node.name: tensor for node, tensor in call.constants.items()})
+    assert refusals(call.graph, known) == {}
+    graph = import_fx(call.graph, [node for node in inputs if node.meta["val"].numel()], call.outputs, known)
+    values = evaluate(graph, {node.name: array_of(call.inputs[node]) for node in inputs if node.name in graph.inputs})
+    return [values[name] for name in graph.outputs]
