@@ -9,15 +9,12 @@ from pathlib import Path
 import onnx
 
 from autotune.config import Quantisation
-from autotune.graph.attention import with_attention
 from autotune.graph.copies import executable_graph
 from autotune.graph.importer import import_model, with_weights
 from autotune.graph.ir import Graph
 from autotune.graph.mixed import ByteLayers, Mixture, in_types
 from autotune.graph.offload import block_of, offload
 from autotune.graph.passes import optimise
-from autotune.graph.passes.roundings import roundings
-from autotune.graph.passes.split_windows import split_windows
 from autotune.graph.precision import FULL, MIXED, PRECISIONS, lower_precision, narrow_floats
 from autotune.graph.quantise import (
     MODES,
@@ -25,9 +22,9 @@ from autotune.graph.quantise import (
     Quantised,
     load_feeds,
     quantise_with_report,
-    with_dot_products,
 )
 from autotune.graph.substitutions import Analytic, Found, explore
+from autotune.network.prepare import check_precision, for_kernels
 from autotune.network.tasks import tasks_of
 from autotune.tuning.task import CPU, Task
 from targets import registry
@@ -120,7 +117,8 @@ def load_network(
     whole = with_weights(model, seed)
     graph, accuracy, substituted = optimise(import_model(whole, seed=seed), passes), None, None
     narrow = narrow_floats(graph)
-    _check_narrow(narrow, precision, quantise, substitutions)
+    check_precision(graph, precision, "a model")
+    _check_narrow(narrow, quantise, substitutions)
     if substitutions is not None:
         substituted = searched(graph)
         graph = substituted.graph
@@ -129,13 +127,8 @@ def load_network(
         graph = found.graph
     if device is not None:
         graph = offload(graph, _block(device))
-    graph = with_dot_products(graph)
     on = target or registry.get(CPU)
-    if passes is None and on.splits_windows:
-        graph = split_windows(graph)
-    graph = with_attention(graph, on.hardware)
-    if narrow:
-        graph = roundings(graph)
+    graph = for_kernels(graph, on, windows=passes is None)
     mixture = None if choose is None else choose(graph, whole)
     if mixture is not None:
         layers = ByteLayers.of(graph, seed, how or Quantisation()) if mixture.int8 else None
@@ -148,15 +141,13 @@ def load_network(
     return Network(name, whole, graph, tasks, accuracy, substituted, device, precision, mixture)
 
 
-def _check_narrow(narrow: Sequence[str], precision: str, quantise: str | None, substitutions: str | None) -> None:
-    """Holds what is asked for against the 16-bit floats that a model has.
+def _check_narrow(narrow: Sequence[str], quantise: str | None, substitutions: str | None) -> None:
+    """Holds what else is asked for against the 16-bit floats that a model has.
 
     Raises:
         ValueError: they exclude each other.
     """
     has = f"a model with values in {' and '.join(narrow)}"
-    if narrow and precision not in (FULL, *narrow):
-        raise ValueError(f"`precision` must be {FULL} or {' or '.join(narrow)} for {has}, but got {precision!r}")
     if narrow and quantise is not None:
         raise ValueError(f"`quantise` must be None for {has}, but got quantise={quantise!r}")
     if narrow and substitutions is not None:

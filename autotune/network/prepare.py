@@ -25,18 +25,38 @@ def prepared(graph: Graph, target: Target, precision: str = FULL) -> Graph:
         ValueError: a precision that the graph's own 16-bit floats exclude.
     """
     graph = optimise(graph)
-    narrow = narrow_floats(graph)
-    if narrow and precision not in (FULL, *narrow):
-        raise ValueError(
-            f"`precision` must be {FULL} or {' or '.join(narrow)} for a graph with values in {' and '.join(narrow)}, "
-            f"but got {precision!r}"
-        )
-    graph = with_dot_products(graph)
-    if target.splits_windows:
-        graph = split_windows(graph)
-    graph = with_attention(graph, target.hardware)
-    if narrow:
-        graph = roundings(graph)
+    check_precision(graph, precision, "a graph")
+    graph = for_kernels(graph, target)
     if precision != FULL:
         graph = lower_precision(graph, precision)
     return executable_graph(graph, target.alignment)
+
+
+def check_precision(graph: Graph, precision: str, what: str) -> None:
+    """Holds a precision against the 16-bit floats that a graph has itself.
+
+    Raises:
+        ValueError: the graph, which is called `what`, excludes it.
+    """
+    narrow = narrow_floats(graph)
+    if narrow and precision not in (FULL, *narrow):
+        raise ValueError(
+            f"`precision` must be {FULL} or {' or '.join(narrow)} for {what} with values in {' and '.join(narrow)}, "
+            f"but got {precision!r}"
+        )
+
+
+def for_kernels(graph: Graph, target: Target, windows: bool = True) -> Graph:
+    """An optimised graph in the operations that a target has kernels for, each rounded once.
+
+    Args:
+        graph: after the passes.
+        target: of its kernels.
+        windows: whether windows with holes may be split, where the target wants that.
+    """
+    graph = with_dot_products(graph)
+    if windows and target.splits_windows:
+        graph = split_windows(graph)
+    narrow = narrow_floats(graph)
+    graph = with_attention(graph, target.hardware)
+    return roundings(graph) if narrow else graph
