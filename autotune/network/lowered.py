@@ -125,9 +125,16 @@ def stored_values(
 
 
 def rounding_of_kernels(graph: Graph, schedules: Schedules, alignment: int) -> dict[str, float]:
-    """Node → share of the largest element that its kernel may be off by; those alone whose algorithm rounds tiles."""
+    """Node → share of the largest element that its kernel may be off by; those alone that round within.
+
+    Those are kernels whose algorithm rounds tiles, and attention with weights in 16 bits: each weight may be half a step
+    of a number just above 1 to the other side of a tie, and the weights of a row add up to 1.
+    """
     found: dict[str, float] = {}
     for group in partition(graph, alignment=alignment):
+        for node in group.nodes:
+            if node.op == "attention" and node.attrs.get("weights") in NARROW:
+                found |= {each.name: STEP[node.attrs["weights"]] / 2 for each in group.nodes}
         algorithm = None if group.workload is None else schedules(group.workload).algorithm
         if algorithm in winograd.DOT:
             found |= {node.name: winograd.RELATIVE_ERROR[algorithm] for node in group.nodes}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +21,8 @@ from autotune.graph.ir import Graph  # noqa: E402
 from autotune.graph.onnx_model import load_model  # noqa: E402
 from autotune.graph.partition import partition  # noqa: E402
 from autotune.graph.passes import optimise  # noqa: E402
-from benchmarks.survey.exports import made, written  # noqa: E402
-from benchmarks.survey.models import Model  # noqa: E402
-
-IMAGE = {"shape": [1, 3, 32, 32]}
-BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 200}
-VIT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "image_size": 32}
-MODELS = {
-    "resnet18": ("torchvision", Model("resnet18", "torchvision", "resnet", IMAGE)),
-    "mobilenet_v2": ("torchvision", Model("mobilenet_v2", "torchvision", "mobilenet", IMAGE)),
-    "vit": (
-        "transformers",
-        Model(
-            "vit",
-            "transformers",
-            "vit",
-            {"model": "ViTModel", "inputs": {"pixel_values": {"float": [1, 3, 32, 32]}}, "config": VIT},
-        ),
-    ),
-    "bert": (
-        "transformers",
-        Model("bert", "transformers", "bert", {"model": "BertModel", "inputs": {"input_ids": [1, 8]}, "config": BERT}),
-    ),
-}
+from benchmarks.survey.exports import written  # noqa: E402
+from tests.graph.torch_models import MODELS  # noqa: E402
 
 
 def exported(module: Any, *inputs: Any) -> Graph:
@@ -70,13 +48,11 @@ def tasks(graph: Graph) -> Counter[str]:
     return Counter(group.workload.key for group in partition(graph) if group.workload is not None)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_both_ways_lead_to_the_same_tasks(name: str, tmp_path: Path) -> None:
-    library, model = MODELS[name]
-    if find_spec(library) is None:
-        pytest.skip(f"needs {library}")
-    module, inputs = made(model, seed=0)
+    torch.manual_seed(0)
+    module, inputs = MODELS[name]()
+    module.eval()
     direct = optimise(exported(module, *inputs.values()))
     other = optimise(by_onnx(module, inputs, tmp_path / "model.onnx"))
     arrays = [tensor.numpy() for tensor in inputs.values()]

@@ -58,7 +58,7 @@ def _attention(call: AtenCall) -> str:
 
 def _scaled(call: AtenCall, value: str, factor: float) -> str:
     """Both sides by the root of the scale, as PyTorch writes it to ONNX: the tasks are the same, and so are records."""
-    out = call.add("multiply", [value, call.number(factor, "float32")])
+    out = call.add("multiply", [value, call.constant(np.full(1, factor, np.float32))])
     return call.cast(out, call.type(0).dtype) if call.type(0).dtype in NARROW else out
 
 
