@@ -256,10 +256,16 @@ def test_a_second_ctrl_c_stops_at_once():
         run(space, fakes.FakePool(space, on_results=press))
 
 
-@pytest.mark.parametrize("name", ["trials", "batch", "threads"])
+@pytest.mark.parametrize("name", ["batch", "threads"])
 def test_settings_state_their_rules(name):
     with pytest.raises(ValueError, match=f"`{name}` must be at least 1, but got {name}=0"):
         settings_with(**{name: 0})
+
+
+def test_fewer_than_no_trials_are_refused():
+    assert settings_with(trials=0).trials == 0
+    with pytest.raises(ValueError, match="`trials` must not be negative, but got trials=-1"):
+        settings_with(trials=-1)
 
 
 def test_the_guide_goes_by_the_roofline_until_there_is_data():
