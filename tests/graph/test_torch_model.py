@@ -29,6 +29,9 @@ class Module:
     def __init__(self) -> None:
         self.training = True
 
+    def modules(self) -> list[Module]:
+        return [self]
+
     def eval(self) -> Module:
         self.training = False
         return self
@@ -36,11 +39,11 @@ class Module:
 
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A stand-in for torch; the list of what was exported."""
+    """A stand-in for torch; the list of what was exported: module, whether it was in training, options."""
     exported: list[Any] = []
 
     def export(module: Module, args: tuple[Any, ...], file: Any, **options: Any) -> None:
-        exported.append((module, args, options))
+        exported.append((module, module.training, options))
         file.write(model_of("Relu", {"x": np.zeros(args[0], np.float32)}).SerializeToString())
 
     fake: Any = types.ModuleType("torch")
@@ -63,8 +66,8 @@ def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("nets")
 def test_module_is_exported_in_evaluation_mode(torch: list[Any]) -> None:
     model = load_model("my_nets:one")
-    ((module, _, options),) = torch
-    assert not module.training
+    ((module, training, options),) = torch
+    assert not training and module.training  # it is left as it was
     assert options["opset_version"] == torch_model.OPSET
     assert shapes(model)["x"] == shapes(model)["y0"] == (2, 3)
 
