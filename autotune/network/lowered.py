@@ -127,8 +127,8 @@ def stored_values(
 def rounding_of_kernels(graph: Graph, schedules: Schedules, alignment: int) -> dict[str, float]:
     """Node → share of the largest element that its kernel may be off by; those alone that round within.
 
-    Those are kernels whose algorithm rounds tiles, and attention with weights in 16 bits: each weight may be half a step
-    of a number just above 1 to the other side of a tie, and the weights of a row add up to 1.
+    Those are kernels whose algorithm rounds tiles, and attention with weights in 16 bits: each weight may fall to the
+    other side of a tie, by half a step at most, and the weights of a row add up to 1.
     """
     found: dict[str, float] = {}
     for group in partition(graph, alignment=alignment):
