@@ -40,6 +40,10 @@ ROUNDS = 3
 LEAST_FAR, MOST_FAR = 64 << 20, 512 << 20
 """Bytes that are read to find the bandwidth of memory: four times the last cache, but within these."""
 
+SHARED = 8
+"""Part of the last cache that is read to find its bandwidth: others on its cores, of other machines too where this one
+is virtual, hold the most of it."""
+
 SCATTER = 0x9E3779B1
 """Odd, so that its multiples come to every row: one after the other, far apart."""
 
@@ -233,7 +237,7 @@ def _bandwidths(code: _Code, memory: NDArray[Any], threads: int, caches: Sequenc
     """Bytes a second that each of so many threads reads from the second level, the third and memory."""
     first, second, third = caches
     own = _again(code, memory, max(2 * first, second // 2), threads)
-    shared = _again(code, memory, max(2 * second, third // 2 // threads), threads)
+    shared = _again(code, memory, max(2 * second, third // SHARED), threads)
     return own, shared, _onwards(code, memory, threads)
 
 
