@@ -36,7 +36,7 @@ def settings_of(options: Options) -> Settings:
     """The settings by which kernels are chosen, or searched."""
     threads = options.threads or torch.get_num_threads()
     measure = Measure(cache="network", threads=threads)
-    return Settings(registry.get(CPU), max(1, options.trials), options.seed, measure=measure)
+    return Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
 
 
 def compile_graph(graph: Graph, options: Options) -> Compiled:

@@ -151,7 +151,7 @@ def _config(name: str, file: Path, precision: str, folder: Path, plan: Plan) -> 
         "model": str(file),
         "name": name,
         "seed": plan.seed,
-        "trials": max(1, plan.trials),
+        "trials": plan.trials,
         "output": str(folder / precision),
         "records": str(folder / "records.jsonl"),
         "network": keys,

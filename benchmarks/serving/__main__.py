@@ -62,7 +62,7 @@ def _config(name: str, trials: int, folder: Path) -> RunConfig:
     document = {
         "model": name,
         "name": name,
-        "trials": max(1, trials),
+        "trials": trials,
         "output": str(folder / "run"),
         "measure": {"cache": "network"},
         "tracking": {"backend": "none"},  # nothing else shall go on meanwhile

@@ -193,7 +193,7 @@ def _padding(call: AtenCall) -> str:
 @converts("as_strided.default")
 def strided(call: AtenCall) -> str:
     """Another shape of all elements, as they lie in memory; nothing else that strides can say."""
-    source = call.node.args[0].meta["val"]  # type: ignore[union-attr]
+    source = call["self"].meta["val"]
     size, stride = list(call["size"]), list(call["stride"])
     span = 1 + sum((n - 1) * s for n, s in zip(source.shape, source.stride(), strict=True))
     whole = math.prod(size) == math.prod(source.shape) == span and not call["storage_offset"]
