@@ -18,7 +18,7 @@ from autotune.graph.passes import optimise
 from autotune.graph.precision import FULL
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.comparison import Check, against_float64, errors_of
-from autotune.network.integers import error_of, rounded_values
+from autotune.network.integers import error_of, rounded_integers
 from autotune.network.load import Network, searched
 from autotune.network.lowered import check_lowered
 from autotune.network.reference import reference_outputs
@@ -101,7 +101,7 @@ def _check_quantised(network: Network, schedules: Schedules, settings: Settings,
     those bytes are outputs of the probed network, too, and the reference goes on from them as they are.
     """
     graph = network.graph
-    rounded = rounded_values(graph)
+    rounded = rounded_integers(graph)
     stored = [n.name for n in graph.nodes if n.type.dtype in ("uint8", "int8") and n.name not in graph.outputs]
     added = [stored[len(stored) * (i + 1) // (INTERMEDIATES + 1)] for i in range(INTERMEDIATES) if stored]
     names = list(dict.fromkeys([*graph.outputs, *added, *rounded]))

@@ -15,7 +15,7 @@ EXACT = ("clip", "concat", "copy", "dequantise", "max_pool2d", "pad", "relu", "r
 """Operations that round no float: every order of computing them gives the same."""
 
 
-def rounded_values(graph: Graph) -> list[str]:
+def rounded_integers(graph: Graph) -> list[str]:
     """Integers of a graph that are made of floats which are computed, and not merely moved or compared."""
     computed: set[str] = set()
     for node in graph.nodes:

@@ -20,7 +20,7 @@ from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.partition import partition
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.comparison import Check, Rounding, relative_error
-from autotune.network.integers import error_of, rounded_values
+from autotune.network.integers import error_of, rounded_integers
 from autotune.network.load import Network
 from autotune.network.process import RuntimeFailure
 from autotune.network.reference import numpy_outputs, reference_outputs
@@ -106,7 +106,7 @@ def stored_values(
     """
     graph = network.graph
     stored = [n.name for n in graph.nodes if n.type.dtype in NARROW and n.op == "cast" and n.name not in graph.outputs]
-    bytes_made = rounded_values(graph)
+    bytes_made = rounded_integers(graph)
     names = list(dict.fromkeys([*graph.outputs, *stored, *bytes_made]))
     probed = executable_graph(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, tuple(names)))
     executable = compile_network(replace(network, graph=probed, tasks=()), schedules, folder / "network", settings)

@@ -24,7 +24,7 @@ from autotune.graph.onnx_nodes import NodeError
 from autotune.graph.quantise import quantise_with_report, random_feeds
 from autotune.network.check import TOLERANCE, check_network
 from autotune.network.comparison import relative_error
-from autotune.network.integers import error_of, rounded_values
+from autotune.network.integers import error_of, rounded_integers
 from autotune.network.load import Network, load_network
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
@@ -97,7 +97,7 @@ def mixed() -> Network:
 
 
 def test_bytes_made_of_computed_floats_are_known(mixed: Network) -> None:
-    (name,) = rounded_values(mixed.graph)
+    (name,) = rounded_integers(mixed.graph)
     node = mixed.graph.node(name)
     assert node is not None and node.op == "quantise"
     behind = mixed.graph.node(node.inputs[0])
@@ -113,7 +113,7 @@ def test_integers_are_exact_and_floats_within_rounding(mixed: Network) -> None:
 
 def test_what_counts_as_an_error(mixed: Network) -> None:
     graph = mixed.graph
-    (name,) = rounded = rounded_values(graph)
+    (name,) = rounded = rounded_integers(graph)
     values = evaluate(graph, random_feeds(graph.inputs, 3, 1)[0])
 
     def error(value: str, change: float) -> float:
