@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 
 from targets.cuda.telemetry import gpu_name
@@ -38,11 +39,21 @@ def last_level_cache_bytes() -> int:
     return max(sizes, default=32 << 20)
 
 
+def cpu_name() -> str:
+    """The processor as its maker calls it; on virtual machines often without a model."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
 def describe_host() -> dict[str, Any]:
     """JSON-able description for records and summaries; the same as long as the machine is the same."""
     return {
         "machine": platform.machine(),
-        "cpu": _cpu_name(),
+        "cpu": f"{cpu_name()} ({llvm.get_host_cpu_name()})",
         "cores": len(allowed_cores()),
         "affinity": list(allowed_cores()),
         "last_level_cache_bytes": last_level_cache_bytes(),
@@ -109,12 +120,3 @@ def _cache_bytes(path: Path) -> int:
     text = path.read_text().strip()
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     return int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

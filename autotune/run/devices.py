@@ -9,7 +9,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from measure.host import describe_host
+from measure.host import cpu_name
 from measure.hostlock import alone
 from search_space.hardware import Hardware
 from targets import registry
@@ -57,7 +57,7 @@ def _processor(again: bool, source: Path | None) -> Facts:
     else:
         found = figures.probed(*given)
     return {
-        "name": describe_host()["cpu"],
+        "name": cpu_name(),
         "target": target.name,
         "llvm": limits.cpu,
         "identity": figures.processor_identity(),
