@@ -8,7 +8,7 @@ from autotune.graph.ir import Array
 from autotune.graph.quantise.formats import Weights
 
 MOST = 128
-"""Steps that the largest weight of a channel may have."""
+"""Steps that the largest weight of a channel may have, where it is negative; else one less."""
 NEIGHBOURS = range(-2, 3)
 """Float32 numbers beside a quotient that are tried as scales: the quotient of a rounded product is as close to it."""
 SAMPLE = 256
@@ -34,8 +34,6 @@ def multiples(weight: Array) -> Weights | None:
     if scales is None:
         return None
     values = np.rint(columns.astype(np.float64) / scales)
-    if np.abs(values + 0.5).max() > MOST:  # int8 goes from -128 to 127
-        return None
     return Weights(values.astype(np.int8).reshape(weight.shape), scales.astype(np.float64))
 
 
@@ -57,7 +55,7 @@ def _found(columns: Array, largest: Array) -> Array | None:
 
 
 def _fits(columns: Array, scales: Array) -> Array:
-    """Whether all weights of a column are products of whole numbers with its scale, rounded to float32."""
+    """Whether all weights of a column are products of int8 numbers with its scale, rounded to float32."""
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.rint(columns / scales)
-    return np.asarray((values * scales == columns).all(0))
+    return np.asarray(((values * scales == columns) & (values < MOST)).all(0))
