@@ -79,6 +79,8 @@ def tasks(config: Config, overrides: Overrides = None) -> None:
         console.print(f"{len(found)} tasks, {sum(task.weight for task in found)} kernels", highlight=False)
         if network is not None and network.mixture is not None:
             console.print(str(network.mixture), highlight=False, soft_wrap=True)
+        if network is not None and network.imported is not None:
+            console.print(str(network.imported), highlight=False, soft_wrap=True)
 
 
 def devices(

@@ -23,6 +23,9 @@ from search_space.dtypes import NARROW
 TYPED = ("Cast", "CastLike", "ConstantOfShape")
 """Operators whose result is of a type that they are told; of all others it is that of the floats that they read."""
 
+SINCE = {"DequantizeLinear": 19, "QuantizeLinear": 19}
+"""Operators of which ONNX's evaluator has no older version, though those are special cases of this one."""
+
 
 class NodeError(ValueError):
     """A node that cannot be computed here; the message names it and says why."""
@@ -51,7 +54,8 @@ def run_node(node: onnx.NodeProto, values: Mapping[str, Array], opset: int) -> d
         elif reason := _misread(node):
             raise ValueError(f"ONNX's evaluator {reason}")
         else:
-            found = _by_evaluator(node, {name: values[name] for name in node.input if name}, opset)
+            since = max(opset, SINCE.get(node.op_type, 0))
+            found = _by_evaluator(node, {name: values[name] for name in node.input if name}, since)
     except Exception as error:  # ONNX's evaluator raises whatever its NumPy code does
         raise NodeError(_message(node, str(error) or type(error).__name__)) from error
     if len(found) != len(names) or not all(isinstance(value, (np.ndarray, np.generic)) for value in found):

@@ -18,6 +18,7 @@ from autotune.graph.passes import optimise
 from autotune.graph.precision import FULL
 from autotune.network.build import compile_network, make_feeds
 from autotune.network.comparison import Check, against_float64, errors_of
+from autotune.network.imported import errors_against_floats
 from autotune.network.integers import error_of, rounded_integers
 from autotune.network.load import Network, searched
 from autotune.network.lowered import check_lowered
@@ -67,12 +68,19 @@ def check_network(
     Runtime is missing the reference is our evaluation of the imported graph in NumPy. Where the two differ by more than
     `tolerance`, either may be wrong, and the model in float64 decides. A quantised network is compared with the
     evaluation of its own graph: integers are exact there, see `_check_quantised`. So is one with 16-bit floats, see
-    `check_lowered`.
+    `check_lowered`. One that another quantiser made is compared with the floats of its model as well, layer by layer,
+    see `errors_against_floats`.
     """
     if network.precision != FULL:
         return check_lowered(network, schedules, settings, seed)
     if network.accuracy is not None:
         return _check_quantised(network, schedules, settings, seed)
+    if network.imported is not None:
+        check = _check_quantised(network, schedules, settings, seed)
+        plain = optimise(import_model(network.model, seed=seed))
+        beside = errors_against_floats(plain, network.imported, make_feeds(network, seed))
+        worst = {name: max(error, check.errors.get(name, 0.0)) for name, error in beside.items()}
+        return replace(check, errors={**check.errors, **worst})
     model, _ = with_checkpoints(network.model)
     plain = import_model(model, seed=seed)
     graph = optimise(plain)

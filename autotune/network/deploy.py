@@ -122,7 +122,7 @@ def finish_network(
         "weights_bytes": facts["weights"]["nbytes"],
         "original_weights_bytes": facts["weights"]["original_nbytes"],
     }
-    floats = network.accuracy is None and bool(network.tasks)
+    floats = network.accuracy is None and network.imported is None and bool(network.tasks)
     hardware = results[0].hardware if results else settings.of(network.tasks[0]).target.hardware
     bound = bound_seconds(network.tasks, hardware, settings.threads, limits_of(config)) if floats else None
     untuned = 0.0 if executable is None else _untuned_seconds(executable, network, best, settings.seed)
@@ -346,6 +346,7 @@ def _document(
         "mixture": None if network.mixture is None else network.mixture.to_json(),
         "rounding": {} if check is None else {name: _finite(asdict(cost)) for name, cost in check.rounding.items()},
         "accuracy": None if network.accuracy is None else network.accuracy.to_json(),
+        "imported": None if network.imported is None else network.imported.to_json(),
         "substitutions": None if network.found is None else network.found.to_json(),
         "tasks_seconds": tasks_seconds,
         "bound_seconds": bound,

@@ -42,7 +42,7 @@ def error_of(graph: Graph, name: str, found: Array, values: Mapping[str, Array],
     if name in rounded and node is not None:
         wanted = compute(node, values)
         steps = int(np.max(np.abs(found.astype(np.int64) - wanted.astype(np.int64)), initial=0))
-        return 0.0 if node.op == "quantise" and steps <= 1 else relative_error(found, wanted)
+        return 0.0 if node.op in ("quantise", "quantise_linear") and steps <= 1 else relative_error(found, wanted)
     if found.dtype.kind == "f":
         return relative_error(found, values[name])
     return 0.0 if np.array_equal(found, values[name]) else 1.0

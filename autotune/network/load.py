@@ -19,9 +19,11 @@ from autotune.graph.precision import FULL, MIXED, PRECISIONS, lower_precision, n
 from autotune.graph.quantise import (
     MODES,
     Accuracy,
+    Imported,
     Quantised,
     load_feeds,
     quantise_with_report,
+    with_byte_layers,
 )
 from autotune.graph.substitutions import Analytic, Found, explore
 from autotune.network.prepare import check_precision, for_kernels
@@ -53,6 +55,7 @@ class Network:
         precision: what layers multiply and values between kernels are stored in; of a model that has 16-bit floats
             these, though parts of it may be in float32.
         mixture: what of it is in which type, where that is mixed.
+        imported: of a model that another quantiser made, which layers work on bytes; None of another one.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Network:
     device: str | None = None
     precision: str = FULL
     mixture: Mixture | None = None
+    imported: Imported | None = None
 
 
 def load_network(
@@ -125,6 +129,9 @@ def load_network(
     if quantise is not None and precision != MIXED:
         found, accuracy = _quantised(graph, seed, how or Quantisation(), quantise)
         graph = found.graph
+    imported = with_byte_layers(graph) if quantise is None and precision == FULL else None
+    if imported is not None:
+        graph = imported.graph
     if device is not None:
         graph = offload(graph, _block(device))
     on = target or registry.get(CPU)
@@ -138,7 +145,7 @@ def load_network(
     graph = executable_graph(graph, on.alignment)
     tasks = tuple(tasks_of(graph, device, on.alignment))
     precision = " and ".join(narrow) if narrow and precision == FULL else precision
-    return Network(name, whole, graph, tasks, accuracy, substituted, device, precision, mixture)
+    return Network(name, whole, graph, tasks, accuracy, substituted, device, precision, mixture, imported)
 
 
 def _check_narrow(narrow: Sequence[str], quantise: str | None, substitutions: str | None) -> None:

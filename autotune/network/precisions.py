@@ -24,4 +24,5 @@ def model_precision(model: onnx.ModelProto) -> str:
 
 def own_precision(network: Network) -> str:
     """Of our executable of a network."""
-    return network.precision if network.accuracy is None else INT8
+    on_bytes = network.accuracy is not None or (network.imported is not None and network.imported.layers > 0)
+    return INT8 if on_bytes else network.precision

@@ -9,7 +9,7 @@ from autotune.graph.passes import optimise
 from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.split_windows import split_windows
 from autotune.graph.precision import FULL, lower_precision, narrow_floats
-from autotune.graph.quantise import with_dot_products
+from autotune.graph.quantise import with_byte_layers, with_dot_products
 from targets.base import Target
 
 
@@ -26,7 +26,8 @@ def prepared(graph: Graph, target: Target, precision: str = FULL) -> Graph:
     """
     graph = optimise(graph)
     check_precision(graph, precision, "a graph")
-    graph = for_kernels(graph, target)
+    imported = with_byte_layers(graph) if precision == FULL else None
+    graph = for_kernels(graph if imported is None else imported.graph, target)
     if precision != FULL:
         graph = lower_precision(graph, precision)
     return executable_graph(graph, target.alignment)

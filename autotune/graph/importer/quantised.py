@@ -44,6 +44,13 @@ def _to_bytes(call: Call, numbers: str, zero: str | None, dtype: str) -> str:
     return call.cast(call.cast(limited, "int32"), dtype)
 
 
+def _zero_of(call: Call, shape: tuple[int, ...], dtype: str) -> str:
+    """The zero beside data of `shape`: 0 where none is given."""
+    if call.has(2):
+        return _along(call, call.value(2), shape)
+    return call.constant(np.zeros(1 if shape else (), dtype))
+
+
 @imports("QuantizeLinear")
 def quantise(call: Call) -> str:
     """x / scale to the nearest byte, the even one of two, beside a zero; for the tensor, an axis or blocks of it."""
@@ -51,8 +58,9 @@ def quantise(call: Call) -> str:
     named = int(call.attrs.get("output_dtype", 0))
     dtype = str(onnx.helper.tensor_dtype_to_np_dtype(named)) if named else "uint8"
     dtype = call.type(2).dtype if call.has(2) else dtype
-    scaled = call.add("divide", [x, call.cast(_along(call, call.value(1), shape), "float32")])
-    return _to_bytes(call, scaled, _along(call, call.value(2), shape) if call.has(2) else None, dtype)
+    call.require(dtype in _BYTES, f"must give {' or '.join(_BYTES)}", dtype)
+    scale = call.cast(_along(call, call.value(1), shape), "float32")
+    return call.add("quantise_linear", [x, scale, _zero_of(call, shape, dtype)], dtype=dtype)
 
 
 @imports("DequantizeLinear")
@@ -60,10 +68,12 @@ def dequantise(call: Call) -> str:
     """(q - zero) * scale, for the tensor, an axis or blocks of it; in the type of the scale."""
     kind, shape = call.type(0), call.type(0).shape
     call.require(kind.dtype in (*_BYTES, "int32"), f"must read {', '.join(_BYTES)} or int32", f"{kind}")
+    scale = call.cast(_along(call, call.value(1), shape), "float32")
+    if kind.dtype in _BYTES:
+        return call.add("dequantise", [call.value(0), scale, _zero_of(call, shape, kind.dtype)])
     numbers = call.cast(call.value(0), "int32")
     if call.has(2):
         numbers = call.add("subtract", [numbers, call.cast(_along(call, call.value(2), shape), "int32")])
-    scale = call.cast(_along(call, call.value(1), shape), "float32")
     return call.add("multiply", [call.cast(numbers, "float32"), scale])
 
 

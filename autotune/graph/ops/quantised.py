@@ -14,7 +14,7 @@ import numpy as np
 
 from autotune.graph.ops.base import GraphOp, Kind, Tensors, Types, exactly, register
 from autotune.graph.ops.elementwise import computed
-from autotune.graph.types import Array, Attributes
+from autotune.graph.types import Array, Attributes, TensorType
 from search_space import te
 from search_space.dtypes import FLOATS
 from search_space.ir.expr import Expr
@@ -74,10 +74,33 @@ def quantised(x: Array, inverse: Array, zero: Array, dtype: str = "uint8") -> Ar
     return found
 
 
+def _quantise_linear(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """As ONNX defines it: one quotient is rounded to float32, and then to a whole number, halves to even."""
+    low, high = map(float, RANGES[attrs["dtype"]])
+
+    def byte(x: Expr, scale: Expr, zero: Expr) -> Expr:
+        whole = te.rint(x / scale) + zero.astype("float32")
+        found: Expr = te.minimum(te.maximum(whole, low), high).astype("int32").astype(attrs["dtype"])
+        return found
+
+    return computed("quantise_linear", byte, tensors)
+
+
+def _quantised_linear(x: Array, scale: Array, zero: Array, dtype: str) -> Array:
+    low, high = RANGES[dtype]
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        near = np.rint(x.astype(np.float32) / scale) + zero.astype(np.float32)
+    return np.asarray(np.clip(near, low, high).astype(dtype))
+
+
 def _quantise_attributes(given: Attributes, types: Types) -> dict[str, Any]:
     attrs = _with_dtype(typed(" or ".join(FLOATS), "float32", BYTES, dtype="uint8")(given, types))
-    if types[2].dtype != attrs["dtype"]:
-        raise ValueError(f"the zero must have the `dtype` of the bytes, {attrs['dtype']}, but got {types[2].dtype}")
+    return _zero_of_dtype(attrs, types[2])
+
+
+def _zero_of_dtype(attrs: dict[str, Any], zero: TensorType) -> dict[str, Any]:
+    if zero.dtype != attrs["dtype"]:
+        raise ValueError(f"the zero must have the `dtype` of the bytes, {attrs['dtype']}, but got {zero.dtype}")
     return attrs
 
 
@@ -106,22 +129,29 @@ def _requantise(attrs: Attributes, tensors: Tensors) -> te.Tensor:
     def shifted(x: Expr, bias: Expr, shift: Expr) -> Expr:
         return te.minimum(te.maximum((x + bias) >> shift, low), high).astype(dtype)
 
-    def scaled(x: Expr, bias: Expr, scale: Expr) -> Expr:
+    def scaled(x: Expr, bias: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
         whole = te.rint((x + bias).astype("float32") * scale)
+        whole = whole if zero is None else whole + zero.astype("float32")
         return te.minimum(te.maximum(whole, float(low)), float(high)).astype("int32").astype(dtype)
 
     return computed("requantise", shifted if tensors[2].dtype == "int32" else scaled, tensors)
 
 
-def requantised(x: Array, bias: Array, by: Array, low: int, high: int) -> Array:
-    """A sum brought to the scale of bytes: shifted down, or multiplied by a float and rounded."""
+def requantised(x: Array, bias: Array, by: Array, low: int, high: int, zero: Array | None = None) -> Array:
+    """A sum brought to the scale of bytes: shifted down, or multiplied by a float and rounded, beside a zero."""
     total = x + bias
     found: Array = total >> (by & 31) if by.dtype == np.int32 else np.rint(total.astype(np.float32) * by)
+    if zero is not None:
+        found = found + zero.astype(np.float32)
     return np.asarray(np.clip(found, low, high))
 
 
 def _limits(given: Attributes, types: Types) -> dict[str, Any]:
-    attrs = _with_dtype(typed("int32", "int32", "int32 or float32", low=0, high=255, dtype="uint8")(given, types))
+    ends: dict[str, Any] = {"low": 0, "high": 255, "dtype": "uint8"}
+    if len(types) == 4:
+        attrs = _zero_of_dtype(_with_dtype(typed("int32", "int32", "float32", BYTES, **ends)(given, types)), types[3])
+    else:
+        attrs = _with_dtype(typed("int32", "int32", "int32 or float32", **ends)(given, types))
     least, most = RANGES[attrs["dtype"]]
     if not least <= attrs["low"] <= attrs["high"] <= most:
         raise ValueError(f"`low` and `high` must be bytes in order, but got low={attrs['low']}, high={attrs['high']}")
@@ -141,6 +171,20 @@ def _same_bytes(attrs: dict[str, Any], types: Types) -> dict[str, Any]:
     if len({kind.dtype for kind in types}) > 1:
         raise ValueError(f"bytes must have one dtype, but got {', '.join(kind.dtype for kind in types)}")
     return attrs
+
+
+def _add_dequantised(attrs: Attributes, tensors: Tensors) -> te.Tensor:
+    """Written as a difference, as what multiplies and adds at once would not round the product."""
+
+    def added(x: Expr, q: Expr, scale: Expr, zero: Expr) -> Expr:
+        return x - (zero.astype("int32") - q.astype("int32")).astype("float32") * scale
+
+    return computed("add_dequantised", added, tensors)
+
+
+def _add_dequantised_attributes(given: Attributes, types: Types) -> dict[str, Any]:
+    attrs: dict[str, Any] = typed(" or ".join(FLOATS), BYTES, "float32", BYTES)(given, types)
+    return _same_bytes(attrs, (types[1], types[3]))
 
 
 def _wide(q: Array, factor: Array) -> Array:
@@ -188,12 +232,26 @@ register(
         _quantise,
         compute=lambda attrs, x, inverse, zero: quantised(x, inverse, zero, attrs["dtype"]),
     ),
+    GraphOp(  # the same by a quotient, as ONNX has it
+        "quantise_linear",
+        Kind.elementwise,
+        _quantise_attributes,
+        _quantise_linear,
+        compute=lambda attrs, x, scale, zero: _quantised_linear(x, scale, zero, attrs["dtype"]),
+    ),
     GraphOp(
         "dequantise",
         Kind.elementwise,
         _dequantise_attributes,
         _dequantise,
         compute=lambda attrs, q, scale, zero: dequantised(q, scale, zero),
+    ),
+    GraphOp(  # what bytes stand for, added to a float
+        "add_dequantised",
+        Kind.elementwise,
+        _add_dequantised_attributes,
+        _add_dequantised,
+        compute=lambda attrs, x, q, scale, zero: x + dequantised(q, scale, zero),
     ),
     GraphOp(  # a sum as a float
         "dequantise_sum",
@@ -202,12 +260,12 @@ register(
         lambda attrs, tensors: computed("dequantise_sum", lambda x, s: x.astype("float32") * s, tensors),
         compute=lambda attrs, x, s: x.astype(np.float32) * s,
     ),
-    GraphOp(  # a sum as a byte
+    GraphOp(  # a sum as a byte; a fourth input is the zero that is added to the rounded number
         "requantise",
         Kind.elementwise,
         _limits,
         _requantise,
-        compute=lambda attrs, x, bias, by: requantised(x, bias, by, attrs["low"], attrs["high"]),
+        compute=lambda attrs, x, bias, by, zero=None: requantised(x, bias, by, attrs["low"], attrs["high"], zero),
     ),
     GraphOp(  # bytes between two others
         "limit",

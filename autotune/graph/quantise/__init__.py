@@ -10,6 +10,7 @@ from autotune.graph.quantise.accuracy import Accuracy, measure_accuracy
 from autotune.graph.quantise.calibration import Calibration, Feeds, calibrate, load_feeds, random_feeds
 from autotune.graph.quantise.dot_products import with_dot_products
 from autotune.graph.quantise.formats import METHODS, Format
+from autotune.graph.quantise.imported import Imported, with_byte_layers
 from autotune.graph.quantise.rewriting import Quantised, quantise
 from autotune.graph.quantise.shifting import quantise_shift
 
@@ -21,6 +22,7 @@ __all__ = [
     "Calibration",
     "Feeds",
     "Format",
+    "Imported",
     "Quantised",
     "calibrate",
     "load_feeds",
@@ -29,6 +31,7 @@ __all__ = [
     "quantise_shift",
     "quantise_with_report",
     "random_feeds",
+    "with_byte_layers",
     "with_dot_products",
 ]
 

@@ -13,7 +13,7 @@ import numpy as np
 from autotune.graph.ir import Array, Builder, Graph, Node, rewrite
 from autotune.graph.ops.fixed_point import HIGH, LOW
 from autotune.graph.quantise.arithmetic import LARGEST
-from autotune.graph.quantise.rewriting import DEPTH
+from autotune.graph.quantise.products import DEPTH
 from search_space.operators.windows import both_sides
 
 ZERO = 128

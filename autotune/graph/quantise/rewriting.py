@@ -19,11 +19,8 @@ from autotune.graph.quantise.arithmetic import NotExact, Sum, plan_average, plan
 from autotune.graph.quantise.calibration import Calibration
 from autotune.graph.quantise.formats import Format
 from autotune.graph.quantise.noise import layer_decibels
-from autotune.graph.quantise.units import Part, Unit, layers, units
-from search_space.operators.windows import both_sides, padding_of
-
-DEPTH = 4
-"""Channels are filled up to a multiple of so many: dot products of bytes are that deep."""
+from autotune.graph.quantise.products import padded_bytes, sum_of_products
+from autotune.graph.quantise.units import Part, Unit, layers, units, window_of_means
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,13 +265,6 @@ class Rewriting:
             return value
         return self.builder.add("limit", [value, *(self.constant([end], dtype) for end in limits)], name)
 
-    def _padded(self, value: str, before: Sequence[int], after: Sequence[int], at: Format, name: str = "") -> str:
-        """Bytes with zeros of their format around them."""
-        sides = {"before": before, "after": after}
-        if not at.zero:
-            return self.builder.add("pad", [value], name, **sides)
-        return self.builder.add("pad_with", [value, self.constant([at.zero], at.dtype)], name, **sides)
-
     def _layer(self, unit: Unit) -> None:
         node = unit.nodes[0]
         data, *residuals = unit.data
@@ -290,21 +280,7 @@ class Rewriting:
             self.options.per_channel,
         )
         inputs = [self.byte(name) for name in (data, *added)]
-        attrs, values = dict(node.attrs), weights.values
-        before, after = [0] * len(self.graph.type(data).shape), [0] * len(self.graph.type(data).shape)
-        if source.zero and np.any(attrs.get("padding", 0)):
-            sides = both_sides(padding_of(2, attrs["padding"]))
-            before[1:-1], after[1:-1] = [b for b, _ in sides], [a for _, a in sides]
-            attrs["padding"] = 0
-        if node.op != "depthwise_conv2d" and attrs.get("groups", 1) == 1:
-            after[-1] = -values.shape[-2] % DEPTH
-            room = [(0, 0)] * values.ndim
-            room[-2] = (0, after[-1])
-            values = np.pad(values, room)
-        if any(after):
-            inputs[0] = self._padded(inputs[0], before, after, source)
-        constant = self.builder.constant(values, node.inputs[1])
-        value = self.builder.add(node.op, [inputs[0], constant], **attrs)
+        value = sum_of_products(self.builder, node, inputs[0], weights.values, source)
         self._end(unit, value, end, inputs[1:], residuals[len(added) :])
 
     def _add(self, unit: Unit) -> None:
@@ -318,10 +294,8 @@ class Rewriting:
     def _average(self, unit: Unit) -> None:
         (node,) = unit.nodes
         (data,) = unit.data
-        height, width = self.graph.type(data).shape[1:3]
-        window: dict[str, Any] = {"kernel": (height, width), "stride": 1, "padding": 0}
-        if node.op == "avg_pool2d":
-            window = {name: node.attrs[name] for name in window}
+        window = window_of_means(self.graph, node)
+        assert window is not None
         source = self.format(data)
         if source.zero and np.any(window["padding"]):
             raise NotExact("padding of signed values counts in its mean")
@@ -339,7 +313,9 @@ class Rewriting:
         attrs = dict(node.attrs)
         inputs = [self.byte(name) for name in node.inputs]
         if node.op == "pad":
-            value = self._padded(inputs[0], attrs["before"], attrs["after"], self.format(node.name), node.name)
+            value = padded_bytes(
+                self.builder, inputs[0], attrs["before"], attrs["after"], self.format(node.name), node.name
+            )
         else:
             value = self.builder.add(node.op, inputs, node.name, **attrs)
         self.bytes[node.name] = value

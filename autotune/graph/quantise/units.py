@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -100,9 +101,9 @@ def _unit(graph: Graph, nodes: Sequence[Node], left_float: Collection[str], resi
     if first.op == "add" and len(variable) == 2 and same:
         return _with_end(graph, Part.add, nodes, variable, False)
     if first.op == "clip" or first.op in LIMITS:
-        low, high = _limits(first)
+        low, high = limits_of(first)
         return Unit(Part.rescale, (first,), variable, nothing, low, high)
-    if _is_average(graph, first):
+    if window_of_means(graph, first) is not None:
         return Unit(Part.average, (first,), variable, nothing)
     moved = first.op in ("max_pool2d", "reshape", "transpose", "slice", "copy")
     moved = moved or first.op == "concat" or (first.op == "pad" and first.attrs["value"] == 0.0)
@@ -113,18 +114,23 @@ def _unit(graph: Graph, nodes: Sequence[Node], left_float: Collection[str], resi
     return Unit(Part.other, (first,), (), nothing)
 
 
-def _limits(node: Node) -> tuple[float, float]:
+def limits_of(node: Node) -> tuple[float, float]:
+    """Between which a `clip` or one of `LIMITS` keeps its data."""
     return (node.attrs["low"], node.attrs["high"]) if node.op == "clip" else LIMITS[node.op]
 
 
-def _is_average(graph: Graph, node: Node) -> bool:
-    """Means over as many elements everywhere, of images that are channels-last."""
+def window_of_means(graph: Graph, node: Node) -> dict[str, Any] | None:
+    """Kernel, stride and padding of means over as many elements everywhere, of images that are channels-last."""
     if node.op == "avg_pool2d":
-        return bool(node.attrs["count_padding"]) or not np.any(node.attrs["padding"])
-    if node.op != "reduce" or node.attrs["reducer"] != "mean":
-        return False
-    axes = np.atleast_1d(node.attrs["axes"]) % len(graph.type(node.inputs[0]).shape)
-    return len(graph.type(node.inputs[0]).shape) == 4 and sorted(axes) == [1, 2]
+        if node.attrs["count_padding"] or not np.any(node.attrs["padding"]):
+            return {name: node.attrs[name] for name in ("kernel", "stride", "padding")}
+        return None
+    shape = graph.type(node.inputs[0]).shape if node.inputs else ()
+    if node.op != "reduce" or node.attrs["reducer"] != "mean" or len(shape) != 4:
+        return None
+    if sorted(np.atleast_1d(node.attrs["axes"]) % len(shape)) != [1, 2]:
+        return None
+    return {"kernel": shape[1:3], "stride": 1, "padding": 0}
 
 
 def _with_end(graph: Graph, part: Part, nodes: Sequence[Node], data: tuple[str, ...], room: bool) -> Unit:
@@ -150,7 +156,7 @@ def _with_end(graph: Graph, part: Part, nodes: Sequence[Node], data: tuple[str, 
             else:
                 break
         elif node.op == "clip" or node.op in LIMITS:
-            low, high = _limits(node)
+            low, high = limits_of(node)
             taken.append(node)
             break
         else:

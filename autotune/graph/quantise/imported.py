@@ -1,0 +1,409 @@
+"""Models that another quantiser made: layers between `dequantise` and `quantise_linear` as sums of bytes.
+
+A layer whose data are bytes and whose weights are multiples of a scale (`multiples`) has its products added up in
+int32, where the model's floats would round each sum. What follows is what the model says, in float32 and in its order;
+a bias of whole steps, limits and the rounding to bytes are `requantise`. What only moves bytes is moved as bytes.
+
+int8 data are kept as uint8 with 128 added, and their zeros with them: that is what dot products take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from autotune.graph.ir import Array, Builder, Graph, Node, without_unread_constants
+from autotune.graph.ops import Kind, find
+from autotune.graph.ops.quantised import RANGES, exact_scale
+from autotune.graph.passes.dead_code import dead_code
+from autotune.graph.passes.site import Site, pair, sweep
+from autotune.graph.quantise.arithmetic import LARGEST
+from autotune.graph.quantise.formats import Format
+from autotune.graph.quantise.multiples import multiples
+from autotune.graph.quantise.products import sum_of_products
+from autotune.graph.quantise.units import LAYERS, LIMITS, limits_of, window_of_means
+
+MULTIPLYING = (*LAYERS, "conv1d", "conv3d", "conv2d_transpose", "batch_matmul")
+MOVES = ("reshape", "transpose", "slice", "copy", "max_pool2d")
+"""Operations that move bytes or compare them: the same on bytes as on what these stand for."""
+SIGN = 128
+"""What is added to int8."""
+WHOLE = 2.0**-22
+"""How far a bias may lie from whole steps, relative to itself: float32 has it no closer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """A graph whose layers work on bytes where the model has bytes there.
+
+    Attributes:
+        graph: with integer nodes; inputs and outputs are those of the model.
+        layers: how many layers work on bytes.
+        left_float: names of the layers that do not, and why.
+        names: values that the model rounds to bytes → their names in `graph`.
+        signed: those of them that are int8 in the model: `graph` has them as uint8 with 128 added.
+    """
+
+    graph: Graph
+    layers: int = 0
+    left_float: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    signed: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        lines = [f"{self.layers} layers on bytes, as the model is quantised; {len(self.left_float)} in floats"]
+        return "\n".join([*lines, *(f"  {name}: {reason}" for name, reason in self.left_float.items())])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"layers": self.layers, "left_float": dict(self.left_float)}
+
+
+def with_byte_layers(graph: Graph) -> Imported | None:
+    """The graph with its layers on bytes; None where it has nothing of another quantiser.
+
+    Args:
+        graph: optimised: channels last, weights as floats.
+    """
+    if not any(node.op in ("quantise_linear", "dequantise") for node in graph.nodes):
+        return None
+    return _Walk(sweep(graph, _behind_transposition)).run()
+
+
+def _behind_transposition(site: Site, node: Node) -> str | None:
+    """Images are transposed as floats, by the kernel that rounds them."""
+    if node.op != "transpose" or not site.private(node.inputs[0]):
+        return None
+    wide = site.node(node.inputs[0], "dequantise")
+    made = None if wide is None or not site.private(wide.inputs[0]) else site.node(wide.inputs[0], "quantise_linear")
+    if wide is None or made is None or made.inputs[0] not in site.graph.inputs:
+        return None
+    numbers = (*made.inputs[1:], *wide.inputs[1:])
+    if any((array := site.array(name)) is None or array.size != 1 for name in numbers):
+        return None
+    moved = site.add("transpose", [made.inputs[0]], **node.attrs)
+    # The old nodes were visited before this one, so that their constants have new names.
+    constants = [
+        [site.builder.constant(site.graph.constants[n].reshape(1)) for n in x.inputs[1:]] for x in (made, wide)
+    ]
+    return site.add("dequantise", [site.add("quantise_linear", [moved, *constants[0]], **made.attrs), *constants[1]])
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Bytes in the new graph that a value is kept as.
+
+    Attributes:
+        name: uint8.
+        at: what they stand for.
+    """
+
+    name: str
+    at: Format
+
+
+class _Walk:
+    """One walk over the nodes of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.consumers = graph.consumers()
+        self.builder = Builder(graph.name, graph.inputs)
+        self.same: dict[str, str] = {name: name for name in graph.inputs}
+        """Values with the type that they have in the model → new names."""
+        self.raw: dict[str, str] = {}
+        """Bytes of the model → their new names, uint8."""
+        self.stored: dict[str, _Stored] = {}
+        """Floats that bytes stand for."""
+        self.place: dict[str, int] = {}
+        self.done: set[str] = set()
+        self.left_float: dict[str, str] = {}
+        self.layers = 0
+        for name, array in graph.constants.items():
+            self.same[name] = self.builder.constant(array, name)
+
+    def run(self) -> Imported:
+        for node in self.graph.nodes:
+            if node.name not in self.done:
+                self._visit(node)
+            self.place.setdefault(node.name, len(self.place))
+        outputs = [self.value(name) for name in self.graph.outputs]
+        graph = without_unread_constants(dead_code(self.builder.finish(outputs)))
+        kept = {*graph.inputs, *(node.name for node in graph.nodes)}
+        made = [node for node in self.graph.nodes if node.op == "quantise_linear"]
+        names = {n.name: self.raw.get(n.name) or self.same.get(n.name, "") for n in made}
+        names = {old: new for old, new in names.items() if new in kept}
+        signed = frozenset(n for n in names if n in self.raw and self.graph.type(n).dtype == "int8")
+        return Imported(graph, self.layers, self.left_float, names, signed)
+
+    def _visit(self, node: Node) -> None:
+        rules = {
+            "dequantise": self._dequantise,
+            "quantise_linear": self._quantise_linear,
+            "concat": self._concat,
+            "add": self._add,
+        }
+        if node.op in LAYERS:
+            taken = self._layer(node)
+        elif node.op in MOVES:
+            taken = self._move(node)
+        elif window_of_means(self.graph, node) is not None:
+            taken = self._mean(node)
+        else:
+            taken = node.op in rules and rules[node.op](node)
+        if taken:
+            return
+        if node.op in MULTIPLYING and node.name not in self.left_float:
+            self.left_float[node.name] = self._reason(node)
+        fresh = find(node.op).kind is Kind.elementwise
+        inputs = [self.value(name, fresh) for name in node.inputs]
+        self.same[node.name] = self.builder.add(node.op, inputs, node.name, **node.attrs)
+
+    def _reason(self, node: Node) -> str:
+        if node.op not in LAYERS:
+            return f"{node.op} has no kernel on bytes here"
+        if node.inputs[1] not in self.graph.constants:
+            return "both factors are computed"
+        return "its data are no bytes with one scale and zero"
+
+    # ------------------------------------------------------------------ values
+    def constant(self, array: ArrayLike, dtype: Any) -> str:
+        return self.builder.constant(np.asarray(array).astype(dtype).reshape(-1), "constant")
+
+    def numbers(self, at: Format) -> list[str]:
+        """Scale and zero as inputs of nodes."""
+        return [self.constant(at.scale, np.float32), self.constant(at.zero, at.dtype)]
+
+    def value(self, name: str, fresh: bool = False) -> str:
+        """The value as the model has it; `fresh`: in a node for its one reader, whose kernel it can begin."""
+        if name in self.same:
+            return self.same[name]
+        if name in self.raw:
+            self.same[name] = self.raw[name]
+            if self.graph.type(name).dtype == "int8":  # and who reads it is no `dequantise`
+                wide = self.builder.add("cast", [self.raw[name]], dtype="int32")
+                wide = self.builder.add("subtract", [wide, self.constant(SIGN, np.int32)])
+                self.same[name] = self.builder.add("cast", [wide], name, dtype="int8")
+            return self.same[name]
+        kept = self.stored[name]
+        made = self.builder.add("dequantise", [kept.name, *self.numbers(kept.at)])
+        if not fresh:
+            self.same[name] = made
+        return made
+
+    def bytes_of(self, name: str) -> str | None:
+        """Bytes of the model as uint8, None where they are constants."""
+        if name not in self.raw and name in self.graph.inputs:
+            signed = self.graph.type(name).dtype == "int8"
+            self.raw[name] = self.builder.add("offset", [name]) if signed else name
+        elif name not in self.raw and name in self.same and name not in self.graph.constants:
+            signed = self.graph.type(name).dtype == "int8"
+            self.raw[name] = self.builder.add("offset", [self.same[name]]) if signed else self.same[name]
+        return self.raw.get(name)
+
+    def format(self, node: Node) -> Format | None:
+        """Of what a node makes of bytes or into bytes, as uint8; None where it has several scales, or an odd one."""
+        scale, zero = (self.graph.constants.get(name) for name in node.inputs[1:])
+        if scale is None or zero is None or scale.size != 1 or zero.size != 1:
+            return None
+        try:
+            return Format(exact_scale(float(scale.flat[0])), int(zero.flat[0]) - RANGES[str(zero.dtype)][0])
+        except ValueError:
+            return None
+
+    def _reads(self, name: str) -> int:
+        """How many nodes will read the bytes that a float is kept as."""
+        node = self.graph.node(name)
+        if node is None or node.op != "dequantise":
+            return len(self.consumers[name]) + (name in self.graph.outputs)
+        sides = [n for n in self.consumers[node.inputs[0]] if n.op == "dequantise"]
+        others = len(self.consumers[node.inputs[0]]) - len(sides) + (node.inputs[0] in self.graph.outputs)
+        return others + sum(len(self.consumers[n.name]) + (n.name in self.graph.outputs) for n in sides)
+
+    # ------------------------------------------------------------------ nodes
+    def _dequantise(self, node: Node) -> bool:
+        at = self.format(node)
+        source = None if at is None else self.bytes_of(node.inputs[0])
+        if at is None or source is None:
+            return False
+        self.stored[node.name] = _Stored(source, at)
+        return True
+
+    def _quantise_linear(self, node: Node) -> bool:
+        at = self.format(node)
+        if at is None:
+            return False
+        self.raw[node.name] = self._rounded(node.inputs[0], at, node.name)
+        return True
+
+    def _rounded(self, name: str, at: Format, title: str) -> str:
+        """A float of the model as bytes; where it is kept in this very format, those it has."""
+        kept = self.stored.get(name)
+        if kept is not None and kept.at == at:
+            return kept.name
+        return self.builder.add("quantise_linear", [self.value(name, True), *self.numbers(at)], title, dtype=at.dtype)
+
+    def _move(self, node: Node) -> bool:
+        kept = self.stored.get(node.inputs[0])
+        if kept is not None:
+            self.stored[node.name] = _Stored(self.builder.add(node.op, [kept.name], node.name, **node.attrs), kept.at)
+            return True
+        if node.inputs[0] in self.raw:
+            self.raw[node.name] = self.builder.add(node.op, [self.raw[node.inputs[0]]], node.name, **node.attrs)
+            return True
+        return False
+
+    def _concat(self, node: Node) -> bool:
+        """Of bytes in one format; of others in the format that all readers round the whole to."""
+        kept = [self.stored.get(name) for name in node.inputs]
+        formats = {None if x is None else x.at for x in kept}
+        readers = self.consumers[node.name]
+        wanted = {self.format(reader) if reader.op == "quantise_linear" else None for reader in readers}
+        at = next(iter(formats if len(formats) == 1 else wanted), None)
+        rounds = len(wanted) == 1 and node.name not in self.graph.outputs
+        if at is None or not (len(formats) == 1 or (rounds and None not in formats)):
+            return False
+        parts = [self._rounded(name, at, "") for name in node.inputs]
+        self.stored[node.name] = _Stored(self.builder.add("concat", parts, node.name, **node.attrs), at)
+        return True
+
+    def _add(self, node: Node) -> bool:
+        """Bytes are added to a float by the kernel that has it; of two the one is a float whose kernel is last."""
+        kept = [name for name in node.inputs if name in self.stored]
+        if not kept or len({self.graph.type(name).shape for name in (*node.inputs, node.name)}) != 1:
+            return False
+        if len(kept) == 2:
+            first = max(kept, key=lambda name: (self._reads(name) == 1, self.place[name]))
+        else:
+            first = next(name for name in node.inputs if name not in kept)
+            if first in self.graph.constants:
+                return False
+        other = node.inputs[1 - node.inputs.index(first)]
+        added = self.stored[other]
+        inputs = [self.value(first, True), added.name, *self.numbers(added.at)]
+        self.same[node.name] = self.builder.add("add_dequantised", inputs, node.name)
+        return True
+
+    def _mean(self, node: Node) -> bool:
+        kept, window = self.stored.get(node.inputs[0]), window_of_means(self.graph, node)
+        if kept is None or window is None or (kept.at.zero and np.any(window["padding"])):
+            return False
+        count = prod(pair(window["kernel"]))
+        if 255 * count > LARGEST:
+            return False
+        value = self.builder.add("sum_pool2d", [kept.name], **window)
+        if kept.at.zero:
+            value = self.builder.add("add", [value, self.constant(-kept.at.zero * count, np.int32)])
+        scale = self.constant(kept.at.scale / count, np.float32)
+        value = self.builder.add("dequantise_sum", [value, scale], node.name)
+        if self.builder.type(value).shape != node.type.shape:
+            value = self.builder.add("reshape", [value], shape=node.type.shape)
+        self.same[node.name] = value
+        return True
+
+    # ------------------------------------------------------------------ layers
+    def _layer(self, node: Node) -> bool:
+        data, weight = node.inputs
+        kept, array = self.stored.get(data), self.graph.constants.get(weight)
+        if kept is None or array is None or array.dtype != np.float32:
+            return False
+        weights = multiples(array)
+        if weights is None:
+            self.left_float[node.name] = "its weights are not multiples, from -128 to 127, of a scale by channel"
+            return False
+        columns = weights.values.reshape(-1, weights.values.shape[-1]).astype(np.int64)
+        units = kept.at.scale * weights.scales
+        end = self._end_of(node, units)
+        total = -kept.at.zero * columns.sum(0) + end.bias
+        most = int((255 * np.abs(columns).sum(0) + np.abs(total)).max())
+        if most > LARGEST:
+            self.left_float[node.name] = f"sums must be at most {LARGEST}, but could be {most}"
+            return False
+        self.layers += 1
+        value = sum_of_products(self.builder, node, kept.name, weights.values, kept.at)
+        if end.output is not None:
+            self._requantised(end, value, total, units)
+            return True
+        if total.any():
+            value = self.builder.add("add", [value, self.constant(total, np.int32)])
+        scale = self.constant(units, np.float32)
+        self.same[node.name] = self.builder.add("dequantise_sum", [value, scale], node.name)
+        return True
+
+    def _end_of(self, node: Node, units: Array) -> _End:
+        """What follows a layer up to the rounding to bytes; without output where anything else is between."""
+        nothing = np.zeros(len(units), np.int64)
+        low, high, bias, seen = -np.inf, np.inf, nothing, [node]
+        while len(readers := self.consumers[seen[-1].name]) == 1 and seen[-1].name not in self.graph.outputs:
+            (reader,) = readers
+            if reader.op == "quantise_linear" and reader.inputs[0] == seen[-1].name:
+                at = self.format(reader)
+                return _End(bias, low, high, at, (*seen[1:], reader)) if at is not None else _End(nothing)
+            limited = len(seen) > 1 and (low, high) != (-np.inf, np.inf)
+            if reader.op == "add" and not limited and not bias.any():
+                steps = self._whole_steps(next((n for n in reader.inputs if n != seen[-1].name), ""), units)
+                if steps is None:
+                    return _End(nothing)
+                bias = steps
+            elif (reader.op == "clip" or reader.op in LIMITS) and not limited:
+                low, high = limits_of(reader)
+            else:
+                return _End(nothing)
+            seen.append(reader)
+        return _End(nothing)
+
+    def _whole_steps(self, name: str, units: Array) -> Array | None:
+        """A bias by channel in steps of the sums, None where it is not of whole ones."""
+        array = self.graph.constants.get(name)
+        if array is None or array.size not in (1, len(units)) or array.shape[-1:] not in ((), (1,), (len(units),)):
+            return None
+        steps = np.broadcast_to(array.reshape(-1), units.shape).astype(np.float64) / units
+        whole = np.rint(steps)
+        if np.abs(whole).max(initial=0) > LARGEST or (np.abs(steps - whole) > WHOLE * np.abs(steps)).any():
+            return None
+        return np.asarray(whole.astype(np.int64))
+
+    def _requantised(self, end: _End, value: str, total: Array, units: Array) -> None:
+        at = end.output
+        assert at is not None
+        name, (least, most) = end.nodes[-1].name, RANGES[at.dtype]
+        low, high = (_byte(limit, at) for limit in (end.low, end.high))
+        whole = (low, high) == (least, most)
+        operands = [value, self.constant(total, np.int32), self.constant(units / at.scale, np.float32)]
+        operands += [self.constant(at.zero, at.dtype)] if at.zero else []
+        ends = {"low": least, "high": most, "dtype": at.dtype}
+        made = self.builder.add("requantise", operands, name if whole else "", **ends)
+        if not whole:
+            made = self.builder.add("limit", [made, *(self.constant(e, at.dtype) for e in (low, high))], name)
+        self.raw[name] = made
+        self.done.update(node.name for node in end.nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class _End:
+    """Nodes behind a layer that its kernel does on the sum.
+
+    Attributes:
+        bias: in steps of the sum, by channel.
+        low, high: floats between which the sum is limited.
+        output: format of the bytes; None where the sum leaves the layer as a float.
+        nodes: in order.
+    """
+
+    bias: Array
+    low: float = -np.inf
+    high: float = np.inf
+    output: Format | None = None
+    nodes: tuple[Node, ...] = ()
+
+
+def _byte(limit: float, at: Format) -> int:
+    """The byte that a float is rounded to, as `quantise_linear` does."""
+    low, high = RANGES[at.dtype]
+    steps = np.float32(limit) / np.float32(at.scale)
+    return int(np.clip(np.rint(steps) + np.float32(at.zero), low, high))

@@ -1,0 +1,50 @@
+"""Layers on bytes: sums of products of unsigned data with signed weights, in int32."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from autotune.graph.ir import Array, Builder, Node
+from autotune.graph.quantise.formats import Format
+from search_space.operators.windows import both_sides, padding_of
+
+DEPTH = 4
+"""Channels are filled up to a multiple of so many: dot products of bytes are that deep."""
+
+
+def padded_bytes(
+    builder: Builder, value: str, before: Sequence[int], after: Sequence[int], at: Format, name: str = ""
+) -> str:
+    """Adds bytes with zeros of their format around them."""
+    if not at.zero:
+        return builder.add("pad", [value], name, before=before, after=after)
+    zero = builder.constant(np.array([at.zero], at.dtype), "constant")
+    return builder.add("pad_with", [value, zero], name, before=before, after=after)
+
+
+def sum_of_products(builder: Builder, node: Node, data: str, weights: Array, source: Format) -> str:
+    """Adds a layer on bytes, whose sums still have what the zero of the data adds to them.
+
+    Args:
+        builder: of the graph.
+        node: the layer in floats.
+        data: bytes, channels last.
+        weights: int8, in the shape of the layer's.
+        source: of the data.
+    """
+    attrs, rank = dict(node.attrs), len(builder.type(data).shape)
+    before, after = [0] * rank, [0] * rank
+    if source.zero and np.any(attrs.get("padding", 0)):
+        sides = both_sides(padding_of(2, attrs["padding"]))
+        before[1:-1], after[1:-1] = [b for b, _ in sides], [a for _, a in sides]
+        attrs["padding"] = 0
+    if node.op != "depthwise_conv2d" and attrs.get("groups", 1) == 1:
+        after[-1] = -weights.shape[-2] % DEPTH
+        room = [(0, 0)] * weights.ndim
+        room[-2] = (0, after[-1])
+        weights = np.pad(weights, room)
+    if any(before) or any(after):
+        data = padded_bytes(builder, data, before, after, source)
+    return builder.add(node.op, [data, builder.constant(weights, node.inputs[1])], **attrs)
