@@ -12,7 +12,9 @@ from torch._dynamo.utils import counters
 from torch.fx import GraphModule
 
 from autotune.pytorch.backend import compiled_by, unusable
-from autotune.pytorch.pieces import Split, split
+from autotune.pytorch.pieces import Split
+from autotune.pytorch.program import split_at
+from autotune.pytorch.shapes import UnknownShape, sized
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Explanation:
         left: what PyTorch runs, most frequent first.
         whole: why graphs are left to PyTorch as a whole.
         breaks: why Dynamo ends a graph, and how often.
+        any_shape: graphs that Dynamo traces for any shape, which are compiled for each shape that they come in.
     """
 
     graphs: int
@@ -49,16 +52,19 @@ class Explanation:
     left: tuple[Left, ...]
     whole: tuple[str, ...]
     breaks: Mapping[str, int]
+    any_shape: int = 0
 
     def __str__(self) -> str:
         lines = [f"{self.graphs} graphs, {self.pieces} compiled pieces of {self.compiled} operations"]
+        if self.any_shape:
+            lines.append(f"{self.any_shape} graphs of any shape: compiled for each shape")
         lines += [f"a graph is left to PyTorch: {why}" for why in self.whole]
         lines += [f"a graph ends {count} times: {why}" for why, count in self.breaks.items()]
         lines += [f"{left.count} {left.operator} left to PyTorch: {left.reason}" for left in self.left]
         return "\n".join(lines)
 
 
-def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> Explanation:
+def explain(model: Callable[..., Any], *inputs: Any, dynamic: bool | None = False, **named: Any) -> Explanation:
     """What `torch.compile(model, backend="autotune")` makes of a model that is called with these inputs.
 
     Kernels are not compiled; the model is run once by PyTorch.
@@ -66,14 +72,20 @@ def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> Explanatio
     Args:
         model: in evaluation mode.
         inputs, named: of one call.
+        dynamic: as `torch.compile` has it: whether Dynamo traces graphs for any shape.
     """
     splits: list[Split] = []
     whole: list[str] = []
+    any_shape: list[GraphModule] = []
 
     def made(graph: GraphModule, fixed: Sequence[int]) -> Callable[..., Any]:
         def run(*given: Any) -> Any:
-            names = [node.name for node in graph.graph.find_nodes(op="placeholder")]
-            splits.append(split(graph, {names[place]: given[place] for place in fixed}))
+            try:
+                splits.append(split_at(graph, fixed, given))
+            except UnknownShape as error:
+                whole.append(str(error))
+            else:
+                any_shape.extend([graph] if sized(graph) else [])
             return graph.forward(*given)
 
         return run
@@ -88,7 +100,7 @@ def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> Explanatio
     counters["graph_break"].clear()
     try:
         with torch.no_grad():
-            torch.compile(model, backend=recorded, dynamic=False)(*inputs, **named)
+            torch.compile(model, backend=recorded, dynamic=dynamic)(*inputs, **named)
         breaks = {str(why).splitlines()[0]: count for why, count in counters["graph_break"].items()}
     finally:
         torch._dynamo.reset()
@@ -99,6 +111,7 @@ def explain(model: Callable[..., Any], *inputs: Any, **named: Any) -> Explanatio
         left=_left(splits),
         whole=tuple(whole),
         breaks=breaks,
+        any_shape=len(any_shape),
     )
 
 

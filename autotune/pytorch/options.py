@@ -23,15 +23,17 @@ class Options:
         threads: that kernels run on; None: those of `torch.get_num_threads()`.
         precision: float32: as the model is; bfloat16 or float16: what it has in float32 is lowered to that.
         seed: of every random draw of a search.
+        shapes: for which a graph of any shape is kept compiled, those that were used last.
     """
 
     trials: int = 0
     threads: int | None = None
     precision: str = FULL
     seed: int = 0
+    shapes: int = 16
 
     def __post_init__(self) -> None:
-        for name, least in (("trials", 0), ("threads", 1), ("seed", 0)):
+        for name, least in (("trials", 0), ("threads", 1), ("seed", 0), ("shapes", 1)):
             value = getattr(self, name)
             if value is None and name == "threads":
                 continue

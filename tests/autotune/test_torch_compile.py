@@ -166,10 +166,9 @@ def test_gradients_leave_a_graph_to_pytorch() -> None:
     assert model.weight.grad is not None
 
 
-def test_shapes_that_are_not_known_leave_a_graph_to_pytorch() -> None:
-    run = torch.compile(nn.ReLU(), backend=autotune_backend, dynamic=True)
-    with torch.no_grad(), pytest.warns(UserWarning, match=r"shapes must be known \(`dynamic=False`\)"):
-        run(torch.randn(3, 4))
+def test_tensors_elsewhere_leave_a_graph_to_pytorch() -> None:
+    with torch.no_grad(), pytest.warns(UserWarning, match="tensors must be on the CPU, but got one on meta"):
+        assert compiled(nn.ReLU())(torch.empty(2, 3, device="meta")).shape == (2, 3)
 
 
 def test_another_version_of_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +195,8 @@ def test_options() -> None:
         options_of(None, {"trails": 3})
     with pytest.raises(ValueError, match=r"`threads` must be a whole number of at least 1, but got threads=0"):
         options_of(None, {"threads": 0})
+    with pytest.raises(ValueError, match=r"`shapes` must be a whole number of at least 1, but got shapes=0"):
+        options_of(None, {"shapes": 0})
     with pytest.raises(ValueError, match=r"`precision` must be one of float32, .*, but got precision='int8'"):
         options_of(None, {"precision": "int8"})
 
