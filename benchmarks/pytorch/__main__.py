@@ -1,9 +1,10 @@
 """Models through `torch.compile(model, backend="autotune")`: graphs, pieces, what is left to PyTorch, and the outputs.
 
 `python -m benchmarks.pytorch [--rows NAME,...] [--kernels compiled] [--time] [--turns 20] [--threads N]` takes models
-of the survey's list with random weights, of which nothing is downloaded, writes `benchmarks/results/pytorch.json` and
+of `models.yaml` with random weights, of which nothing is downloaded, writes `benchmarks/results/pytorch.json` and
 prints the table. With `--kernels numpy` the graphs are computed node by node by NumPy, which says whether models are
-read right and takes a fraction of the time. `--time` runs eager PyTorch and Inductor in turns with the executables.
+read right and takes a fraction of the time; `--explain` says what becomes of each without computing it. `--time` runs
+eager PyTorch and Inductor in turns with the executables.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from torch.fx import GraphModule
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Array, Graph
 from autotune.pytorch.backend import Program, compiled_by
+from autotune.pytorch.explain import Explanation, explain
 from autotune.pytorch.kernels import Compiled, compile_graph
 from autotune.pytorch.options import Options
 from benchmarks import results
@@ -30,12 +33,7 @@ from benchmarks.survey.exports import made
 from benchmarks.survey.models import Model, load_models, select
 
 NAME = "pytorch"
-ROWS = (
-    *("resnet18", "mobilenet_v2", "efficientnet_b0", "convnext_tiny", "vit_b_32", "swin_t", "densenet121", "googlenet"),
-    *("inception_v3", "shufflenet_v2_x1_0", "regnet_y_800mf", "squeezenet1_1", "vgg11", "mnasnet1_0"),
-    *("lraspp_mobilenet_v3_large", "alexnet", "minilm", "distilbert_base", "gpt2", "llama_small", "t5_small_encoder"),
-    *("roberta_base", "electra_small", "whisper_tiny_encoder", "dinov2_small"),
-)
+LISTED = Path(__file__).with_name("models.yaml")
 
 
 def by_numpy(graph: Graph) -> Compiled:
@@ -87,6 +85,12 @@ def measure(model: Model, options: argparse.Namespace) -> dict[str, Any]:
     return row
 
 
+def explained(model: Model) -> Explanation:
+    """What becomes of one model."""
+    module, given = made(model, seed=0)
+    return explain(module, *given.values())
+
+
 def timed(runs: dict[str, Any], inputs: Sequence[Any], options: argparse.Namespace) -> dict[str, float]:
     """Median seconds of each, in turns."""
     took: dict[str, list[float]] = {name: [] for name in runs}
@@ -127,24 +131,30 @@ def shown(rows: Sequence[dict[str, Any]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures the rows and prints the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pytorch", description=__doc__)
-    parser.add_argument("--rows", default=",".join(ROWS), help="models or families of the survey's list")
+    parser.add_argument("--rows", help="comma-separated models or families of the list; all by default")
+    parser.add_argument("--explain", action="store_true", help="say what becomes of each, and no more")
     parser.add_argument("--kernels", choices=("compiled", "numpy"), default="compiled")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--threads", type=int)
     options = parser.parse_args(arguments)
     rows = []
-    for model in select(load_models(), options.rows):
+    for model in select(load_models(LISTED), options.rows):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
+                if options.explain:
+                    sys.stdout.write(f"{model.name}: {explained(model)}\n")
+                    sys.stdout.flush()
+                    continue
                 rows.append(measure(model, options))
             except Exception as error:  # the others are still of interest; the table says what this one said
                 said = (str(error).strip() or "no message").splitlines()[0]
                 rows.append({"title": model.name, "failed": f"{type(error).__name__}: {said}"})
         print(shown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
         results.save(NAME, {"rows": {rows[-1]["title"]: rows[-1]}})
-    print(shown(rows))
+    if rows:
+        print(shown(rows))
 
 
 if __name__ == "__main__":

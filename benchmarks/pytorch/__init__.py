@@ -1,0 +1,1 @@
+"""Sixty models through `torch.compile(model, backend="autotune")`: see `benchmarks.pytorch.__main__`."""
