@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from search_space.ir import expr as ir
 from search_space.ir.expr import Expr, const, eq, lift, logical_and, select
+from search_space.ir.sizes import sizes_of, span
 from search_space.ir.stmt import THREAD_TAGS
 from search_space.schedule.facade import Schedule
 from search_space.schedule.intrinsics import TensorIntrin
-from search_space.tensor import IterVar, Operation, Reduction, Tensor
+from search_space.tensor import Extent, IterVar, Operation, Reduction, Tensor
 
 __all__ = [
     "IterVar",
@@ -33,25 +35,49 @@ __all__ = [
     "reduce_axis",
     "sum",
     "thread_axis",
+    "var",
 ]
 
 REDUCERS = ("sum", "max", "min", "prod")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+GREATEST = 1 << 31
+
+
+def var(name: str, low: int, high: int) -> Expr:
+    """A size that is not decided: kernels take it with their arrays, any from `low` to `high`, both inclusive.
+
+    It may stand in shapes, extents of reduce axes and bodies, alone or in arithmetic, such as `(n + 1) // 2`.
+
+    Raises:
+        ValueError: a name that is no identifier, or a range without a size of at least 1.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"`name` of a size must be letters, digits and _, but got name={name!r}")
+    if not 1 <= int(low) <= int(high) < GREATEST:
+        raise ValueError(f"`low` and `high` must be 1 <= low <= high < 2**31, but got low={low}, high={high}")
+    return ir.size(name, int(low), int(high))
 
 
 def placeholder(
-    shape: Sequence[int], dtype: str = "float32", name: str = "placeholder", constant: bool = False
+    shape: Sequence[Extent], dtype: str = "float32", name: str = "placeholder", constant: bool = False
 ) -> Tensor:
-    """An input. `constant` marks weights, whose layout may be changed for free before the first call."""
+    """An input. `constant` marks weights, whose layout may be changed for free before the first call.
+
+    Raises:
+        ValueError: an unknown dtype, a shape that is not positive, or a constant whose shape holds a size.
+    """
     _check_dtype(dtype)
+    if constant and (sizes := sizes_of(shape)):
+        raise ValueError(f"`shape` of the constant {name} must be numbers, but got the size {', '.join(sizes)}")
     return Tensor(Operation(name, _check_shape(shape, name), dtype, constant=constant))
 
 
-def reduce_axis(domain: tuple[int, int], name: str = "k") -> IterVar:
+def reduce_axis(domain: tuple[int, Extent], name: str = "k") -> IterVar:
     """An axis summed (or otherwise reduced) over; `domain` is (0, extent) as TVM writes it."""
     low, high = domain
-    if low != 0 or high < 1:
+    if low != 0 or span(high)[0] < 1:
         raise ValueError(f"`domain` must be (0, extent) with extent >= 1, but got domain={tuple(domain)}")
-    return IterVar(name, int(high), "reduce")
+    return IterVar(name, _extent(high), "reduce")
 
 
 def thread_axis(tag: str) -> IterVar:
@@ -63,7 +89,11 @@ def thread_axis(tag: str) -> IterVar:
 
 
 def compute(
-    shape: Sequence[int], function: Callable[..., Any], name: str = "compute", tag: str = "", dtype: str | None = None
+    shape: Sequence[Extent],
+    function: Callable[..., Any],
+    name: str = "compute",
+    tag: str = "",
+    dtype: str | None = None,
 ) -> Tensor:
     """A tensor whose element at (i, j, ...) is `function(i, j, ...)`.
 
@@ -81,6 +111,10 @@ def compute(
         raise ValueError(f"`function` must take {len(shape)} indices for shape={shape}, but takes {len(names)}")
     probe = function(*(IterVar(n, e) for n, e in zip(names, shape, strict=True)))
     taken = {a.name for a in probe.axes} if isinstance(probe, Reduction) else set()
+    # A size and an axis of one name would be one variable: as a reduced axis does, the size keeps it.
+    mentioned = probe.value if isinstance(probe, Reduction) else probe
+    extents = [a.extent for a in probe.axes] if isinstance(probe, Reduction) else []
+    taken |= sizes_of([mentioned, *shape, *extents]).keys()
     names = [n if n not in taken else f"{n}_" for n in names]
     axis = tuple(IterVar(n, e) for n, e in zip(names, shape, strict=True))
     value = function(*axis) if taken & {n.rstrip("_") for n in names} else probe
@@ -166,11 +200,22 @@ def _check_dtype(dtype: str) -> None:
         raise ValueError(f"`dtype` must be one of {', '.join(ir.DTYPES)}, but got dtype={dtype!r}")
 
 
-def _check_shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
+def _extent(value: Any) -> Extent:
+    """An extent as a number, or as an expression of sizes."""
+    if not isinstance(value, Expr):
+        return int(value)
+    if value.is_const:
+        return int(value.value)
+    if value.dtype != ir.INT or not ir.variables(value) <= sizes_of([value]).keys():
+        raise TypeError(f"an extent must be a number or of sizes, but got {value}")
+    return value
+
+
+def _check_shape(shape: Sequence[Extent], name: str) -> tuple[Extent, ...]:
     try:
-        out = tuple(int(s) for s in shape)
+        out = tuple(_extent(s) for s in shape)
     except TypeError:
         raise ValueError(f"`shape` of {name} must be a sequence of integers, but got shape={shape!r}") from None
-    if any(s < 1 for s in out):
+    if any(span(s)[0] < 1 for s in out):
         raise ValueError(f"`shape` of {name} must be positive in every dimension, but got shape={out}")
     return out

@@ -53,6 +53,10 @@ def to_json(tensors: Sequence[te.Tensor]) -> dict[str, Any]:
     shown = ", ".join(t.name for t in tensors) or "none"
     if not tensors or tensors[-1].op.body is None:
         raise ValueError(f"`tensors` must end with the output, which is computed, but got {shown}")
+    if sized := [t for t in tensors if t.op.sized]:
+        raise ValueError(
+            f"a definition as plain data must have numbers for sizes, but got {sized[0].name} of {sized[0].shape}"
+        )
     given = [t.op for t in tensors[:-1]]
     names = operations(tensors[-1:], tensors[:-1])
     read = [op for op in operations(tensors[-1:]) if op.body is None]
@@ -142,6 +146,8 @@ class _Writer:
     def _node(self, e: Expr) -> Any:
         if e.op == "const":
             return e.value if e.dtype == INT else ["const", e.dtype, _plain(e.value)]
+        if ir.is_size(e):
+            raise ValueError(f"a definition as plain data must have numbers for sizes, but got the size {e}")
         if e.op == "var":
             return e.args[0]
         if e.op == "load":

@@ -7,6 +7,10 @@ from typing import Any
 
 from search_space.ir.access import check_reads
 from search_space.ir.expr import Expr, load, make, var
+from search_space.ir.sizes import sizes_of
+
+Extent = Any
+"""A number of iterations or elements: an int, or an expression of sizes (`te.var`)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,7 +18,7 @@ class IterVar:
     """An axis: a variable that runs over `range(extent)`, spatial or reduced, or a thread tag to bind loops to."""
 
     name: str
-    extent: int
+    extent: Extent
     kind: str = "spatial"  # spatial, reduce, thread
 
     @property
@@ -64,12 +68,12 @@ class Operation:
     """The definition behind a tensor: a placeholder (no body) or a computation over its axes.
 
     Raises:
-        ValueError: it reads outside of a tensor, or a variable that is none of its axes.
+        ValueError: it reads outside of a tensor, or a variable that is none of its axes; two sizes of one name.
         TypeError: it reads at an index that is no integer.
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Extent, ...]
     dtype: str
     axis: tuple[IterVar, ...] = ()
     reduce_axis: tuple[IterVar, ...] = ()
@@ -82,6 +86,12 @@ class Operation:
     def __post_init__(self) -> None:
         if self.body is not None:
             check_reads(self.name, self.body, {a.name: a.extent for a in (*self.axis, *self.reduce_axis)})
+
+    @property
+    def sized(self) -> tuple[Expr, ...]:
+        """The expressions of it that mention sizes."""
+        every = (*self.shape, *(a.extent for a in (*self.axis, *self.reduce_axis)), self.body)
+        return tuple(e for e in every if isinstance(e, Expr) and sizes_of([e]))
 
     def output(self, index: int = 0) -> Tensor:
         return Tensor(self)
@@ -98,7 +108,7 @@ class Tensor:
         return self.op.name
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[Extent, ...]:
         return self.op.shape
 
     @property

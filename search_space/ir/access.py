@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from search_space.ir.expr import BOOL, FLOATS, Expr, const, make, variables, walk
+from search_space.ir.expr import BOOL, FLOATS, INT, Expr, cast, const, lift, make, var, variables, walk
 from search_space.ir.intervals import DTYPE_RANGES, Bounds, Span
 from search_space.ir.points import values_where
+from search_space.ir.simplify import Simplifier
+from search_space.ir.sizes import extents_from_low, from_low, sizes_of, span
 
 Ranges = tuple[tuple[str, int], ...]
 Guards = frozenset[Expr]
@@ -18,24 +20,30 @@ KNOWN = 4096
 """Verdicts kept: a workload's definitions are made again and again."""
 
 
-def check_reads(name: str, body: Expr, extents: Mapping[str, int]) -> None:
+def check_reads(name: str, body: Expr, extents: Mapping[str, int | Expr]) -> None:
     """Holds every read of a definition against the shape of what it reads.
 
     Args:
         name: of what is defined.
         body: loads of tensors, which have a `name` and a `shape`, at expressions in the axes.
-        extents: of the axes; each runs over `range(extent)`.
+        extents: of the axes; each runs over `range(extent)`. With sizes in them, reads lie inside for all sizes.
 
     Raises:
         ValueError: a read outside of its tensor that no condition around it rules out, or a variable that is no axis.
         TypeError: an index that is no integer.
     """
-    if not variables(body) <= extents.keys():
-        unknown = ", ".join(sorted(variables(body) - extents.keys()))
+    shapes = [extent for node in walk(body) if node.op == "load" for extent in node.args[0].shape]
+    sizes = sizes_of([body, *extents.values(), *shapes])
+    if not variables(body) <= extents.keys() | sizes.keys():
+        unknown = ", ".join(sorted(variables(body) - extents.keys() - sizes.keys()))
         raise ValueError(
             f"`body` of {name} must be over the axes of its stage ({', '.join(extents)}), but got {unknown}"
         )
-    bounds = Bounds(extents)
+    if sizes:
+        _check_sized(name, body, extents, sizes)
+        return
+    numbers = {axis: int(extent) for axis, extent in extents.items()}  # type: ignore[arg-type]
+    bounds = Bounds(numbers)
     doubtful = [
         (node, place)
         for node in walk(body)
@@ -45,17 +53,70 @@ def check_reads(name: str, body: Expr, extents: Mapping[str, int]) -> None:
     ]
     if doubtful:
         guards = _guards_of(body, {node for node, _ in doubtful})
-        ranges = tuple(extents.items())
+        ranges = tuple(numbers.items())
         for node, place in doubtful:
             _check(name, node, place, guards[node.serial], ranges)
 
 
+def _check_sized(name: str, body: Expr, extents: Mapping[str, int | Expr], sizes: Mapping[str, Span]) -> None:
+    """The same for all values of the sizes, which count as axes of their own: numbers again, and a condition more.
+
+    An axis of `n` iterations runs as far as the greatest `n` lets it, under the condition that it is below `n`.
+    """
+    simplify = Simplifier({axis: lift(extent) for axis, extent in extents.items()})
+    ranges = {axis: span(extent)[1] for axis, extent in extents.items()} | extents_from_low(sizes)
+    bounds = Bounds(ranges)
+    below = frozenset(
+        from_low(make("lt", var(axis), extent), sizes) for axis, extent in extents.items() if isinstance(extent, Expr)
+    )
+    loads = [node for node in walk(body) if node.op == "load"]
+    guards = _guards_of(body, set(loads)) if loads else {}
+    for node in loads:
+        for place, (index, extent) in enumerate(zip(node.args[1:], node.args[0].shape, strict=True)):
+            low, high = _quick_bounds(from_low(index, sizes), bounds, name, node)
+            within = index.dtype == INT and (low, high) != DTYPE_RANGES[INT]
+            if within and simplify.nonnegative(index) and simplify.at_most_zero(index - extent + 1):
+                continue
+            at = cast(index, INT)
+            here, gap = from_low(at, sizes), from_low(at - extent, sizes)
+            for path in guards[node.serial]:
+                known = frozenset(from_low(g, sizes) for g in path if _reads(index) or not _reads(g)) | below
+                if _inside_for_all(here, gap, known, tuple(ranges.items())):
+                    continue
+                where = " where its conditions hold" if path else ""
+                raise ValueError(
+                    f"`{node.args[0].name}` must be read within its shape {_shape(node.args[0].shape)} for all sizes, "
+                    f"but {name} reads its axis {place} at {index}, which runs from {low} to {high}{where}"
+                )
+
+
+def _shape(shape: Sequence[int | Expr]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+@lru_cache(KNOWN)
+def _inside_for_all(index: Expr, gap: Expr, guards: Guards, ranges: Ranges) -> bool:
+    """Whether an index is at least 0, and less than an extent by `gap`, wherever the guards hold."""
+    bounds = Bounds(dict(ranges), guards)
+    if bounds.impossible or (bounds(index)[0] >= 0 and bounds(gap)[1] < 0):
+        return True
+    lows, highs = values_where(index, guards, dict(ranges)), values_where(gap, guards, dict(ranges))
+    if lows is None or highs is None:
+        return False
+    return all(low >= 0 for low, _ in lows) and all(high < 0 for _, high in highs)
+
+
 def _quickly_inside(index: Expr, extent: int, bounds: Bounds, name: str, load: Expr) -> bool:
     """Whether an index stays inside wherever the axes stand."""
+    low, high = _quick_bounds(index, bounds, name, load)
+    return low >= 0 and high < extent
+
+
+def _quick_bounds(index: Expr, bounds: Bounds, name: str, load: Expr) -> Span:
+    """Bounds of an index wherever the axes stand."""
     if index.dtype in FLOATS or index.dtype == "bool":
         raise TypeError(f"`{load.args[0].name}` must be indexed with integers, but {name} has {index}: {index.dtype}")
-    low, high = bounds(index)
-    return low >= 0 and high < extent
+    return bounds(index)
 
 
 def _check(name: str, load: Expr, place: int, paths: Iterable[Guards], ranges: Ranges) -> None:

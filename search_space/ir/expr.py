@@ -216,6 +216,19 @@ def var(name: str, dtype: str = INT) -> Expr:
     return raw("var", dtype, name)
 
 
+def size(name: str, low: int, high: int) -> Expr:
+    """A size that a kernel is given when it is called: a variable that knows its range, both ends inclusive.
+
+    Its range is a part of it: of one name there can be two, which no program may hold together.
+    """
+    return raw("var", INT, name, low, high)
+
+
+def is_size(e: Expr) -> bool:
+    """Whether an expression is a size by itself, `(name, low, high)`."""
+    return e.op == "var" and len(e.args) == 3
+
+
 def lift(value: Any, dtype: str = INT) -> Expr:
     """`value` as an expression: numbers become constants of `dtype`."""
     if isinstance(value, Expr):
@@ -452,7 +465,7 @@ def variables(expr: Expr) -> frozenset[str]:
     names = expr._names
     if names is None:
         if expr.op == "var":
-            names = frozenset(expr.args)
+            names = frozenset(expr.args[:1])  # a size has its range behind its name
         else:
             names = frozenset().union(*(variables(a) for a in expr.args if isinstance(a, Expr)))
         expr._names = names

@@ -12,8 +12,9 @@ def print_program(program: LoopProgram) -> str:
     """The program as indented pseudo-code, prologues first."""
     parts = [print_program(p) for p in program.prologues]
     head = f"{program.name}({', '.join(_buffer(b) for b in program.params)}) -> {', '.join(program.outputs)}"
+    sizes = [f"  size {name} from {low} to {high}" for name, (low, high) in program.sizes.items()]
     limits = [f"  require {c.left} <= {c.right}  # {c.name}" for c in program.constraints]
-    parts.append("\n".join([head, *limits, *_stmt(program.body, "  ")]))
+    parts.append("\n".join([head, *sizes, *limits, *_stmt(program.body, "  ")]))
     return "\n\n".join(parts)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from itertools import product as cartesian
 
-from search_space.ir.expr import BOOL, Expr, const, make, maximum, minimum, product, transform, variables, walk
+from search_space.ir.expr import BOOL, Expr, const, is_size, make, maximum, minimum, product, transform, variables, walk
 from search_space.ir.polynomial import Poly, canon, from_poly, nonpositive, poly, poly_add, poly_mul, positive
 
 MAX_CHOICES = 8
@@ -70,18 +70,27 @@ class Simplifier:
         """Whether p <= 0 for all decision variables, their upper limits taken into account."""
         if nonpositive(p) or any(nonpositive(poly_add(p, fact, -1)) for fact in self.facts):
             return True
+        if self._proved_by_limits(p):
+            return True
+        raised = _raised(p)
+        return raised is not p and (nonpositive(raised) or self._proved_by_limits(raised))
+
+    def _proved_by_limits(self, p: Poly) -> bool:
         if not any(self._limited(a) for m, c in p.items() if c > 0 for a in m):
             return False
         out: Poly = {}
         for m, c in p.items():
             for a in m if c > 0 else ():
-                c *= self.limits[a.args[0]] if self._limited(a) else 1
+                c *= self._limit(a) if self._limited(a) else 1
             left = tuple(a for a in m if not self._limited(a)) if c > 0 else m
             out[left] = out.get(left, 0) + c
         return nonpositive({m: c for m, c in out.items() if c})
 
     def _limited(self, atom: Expr) -> bool:
-        return atom.op == "var" and atom.args[0] in self.limits
+        return atom.op == "var" and (atom.args[0] in self.limits or is_size(atom))
+
+    def _limit(self, atom: Expr) -> int:
+        return int(atom.args[2]) if is_size(atom) else self.limits[atom.args[0]]
 
     def __call__(self, e: Expr) -> Expr:
         self._refresh()
@@ -286,6 +295,23 @@ class Simplifier:
 
     def _bounded_div(self, top: Poly, divisor: Expr) -> Poly:
         return poly(Simplifier({}).floordiv(from_poly(top), divisor))
+
+
+def _raised(p: Poly) -> Poly:
+    """The polynomial with sizes that are at least so many counted from there, as 1 more than what is beyond.
+
+    What comes of it holds for variables of at least 1, as all others are: for `n` of at least 64, `64 - n` is `1 - n`.
+    """
+    if not any(is_size(a) and a.args[1] > 1 for m in p for a in m):
+        return p
+    out: Poly = {}
+    for m, c in p.items():
+        term: Poly = {(): c}
+        for a in m:
+            # The variable stands for what is beyond; its upper end stays one that holds.
+            term = poly_mul(term, {(a,): 1, (): a.args[1] - 1} if is_size(a) else {(a,): 1})
+        out = poly_add(out, term)
+    return out
 
 
 def _varied(p: Poly) -> bool:

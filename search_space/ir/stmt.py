@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from search_space.ir.expr import Expr, lift, product, substitute
+from search_space.ir.sizes import sizes_of
 
 THREAD_TAGS = tuple(f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz")
 KINDS = ("serial", "parallel", "vectorize", "unroll", "vthread", *THREAD_TAGS)
@@ -151,6 +152,7 @@ class LoopProgram:
     Attributes:
         prologues: make constants once, before the first call; the output of each is a parameter here.
         sources: what callers hand over, in order, where prologues make parameters of it.
+        sizes: what shapes leave open, by name: least and greatest value.
     """
 
     name: str
@@ -161,6 +163,7 @@ class LoopProgram:
     prologues: tuple[LoopProgram, ...] = ()
     sources: tuple[Buffer, ...] = ()
     buffers: Mapping[str, Buffer] = field(init=False)
+    sizes: Mapping[str, tuple[int, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         found = {b.name: b for b in self.params}
@@ -168,6 +171,7 @@ class LoopProgram:
             if isinstance(node, Allocate):
                 found[node.buffer.name] = node.buffer
         object.__setattr__(self, "buffers", found)
+        object.__setattr__(self, "sizes", sizes_of(extent for b in self.params for extent in b.shape))
 
     @property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -249,7 +253,7 @@ def map_buffer(buffer: Buffer, function: Callable[[Expr], Expr]) -> Buffer:
 
 
 def substitute_program(program: LoopProgram, values: Mapping[str, int]) -> LoopProgram:
-    """The program with decision variables replaced by a candidate's numbers."""
+    """The program with decision variables replaced by a candidate's numbers, or sizes by those of a call."""
     memo: dict[int, Expr] = {}
 
     def function(e: Expr) -> Expr:
@@ -262,5 +266,5 @@ def substitute_program(program: LoopProgram, values: Mapping[str, int]) -> LoopP
         program.outputs,
         tuple(Constraint(c.name, function(lift(c.left)), function(lift(c.right))) for c in program.constraints),
         tuple(substitute_program(p, values) for p in program.prologues),
-        program.sources,
+        tuple(map_buffer(b, function) for b in program.sources),
     )

@@ -5,7 +5,8 @@ For      := a variable no loop around it has, an int64 extent, a kind of `KINDS`
 Allocate := a buffer whose name no buffer around it has
 Store    := a buffer in scope, one int64 index a dimension, a value of its dtype, a bool predicate or none
 load     := as Store; variables are loops in scope (and decision variables, while the program has any)
-concrete := extents and shapes are numbers, extents at least 0, shapes at least 1
+concrete := extents and shapes are numbers, extents at least 0, shapes at least 1; where sizes may stay open, they may
+            be expressions of the program's sizes for which this holds, but for loops that are written out
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_space.ir.expr import BOOL, DTYPES, INT, Expr, variables, walk
+from search_space.ir.sizes import Sizes, span
 from search_space.ir.stmt import KINDS, SCOPES, Allocate, Barrier, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 
 REDUCERS = (None, "sum", "max", "min", "prod")
@@ -22,18 +24,21 @@ class VerifyError(ValueError):
     """A loop program that breaks its grammar: a bug in what made it."""
 
 
-def verify(program: LoopProgram, concrete: bool = True) -> None:
+def verify(program: LoopProgram, concrete: bool = True, open_sizes: bool = False) -> None:
     """Checks a program and its prologues.
 
     Args:
         concrete: whether every extent must be a number and every variable a loop's.
+        open_sizes: whether sizes of the program may stand in for numbers.
 
     Raises:
         VerifyError: names the node and the rule it breaks.
     """
     for prologue in program.prologues:
         verify(prologue, concrete)
-    scope = _Scope(program.name, {}, frozenset(), concrete)
+    if concrete and not open_sizes and program.sizes:
+        raise VerifyError(f"shapes of {program.name} must be numbers here, but got the size {', '.join(program.sizes)}")
+    scope = _Scope(program.name, {}, frozenset(), concrete, program.sizes)
     for buffer in program.params:
         scope = scope.with_buffer(buffer)
     for name in program.outputs:
@@ -49,8 +54,10 @@ def _require(holds: bool, rule: str) -> None:
 class _Scope:
     """What is defined around a statement."""
 
-    def __init__(self, name: str, buffers: Mapping[str, Buffer], loops: frozenset[str], concrete: bool) -> None:
-        self.name, self.buffers, self.loops, self.concrete = name, buffers, loops, concrete
+    def __init__(
+        self, name: str, buffers: Mapping[str, Buffer], loops: frozenset[str], concrete: bool, sizes: Sizes
+    ) -> None:
+        self.name, self.buffers, self.loops, self.concrete, self.sizes = name, buffers, loops, concrete, sizes
 
     def with_buffer(self, buffer: Buffer) -> _Scope:
         name = f"buffer {buffer.name}"
@@ -59,11 +66,13 @@ class _Scope:
         _require(buffer.scope in SCOPES, f"{name} must be in one of {', '.join(SCOPES)}, but got {buffer.scope}")
         for extent in buffer.shape:
             self.size(extent, 1, f"shape of {name}")
-        return _Scope(self.name, {**self.buffers, buffer.name: buffer}, self.loops, self.concrete)
+        return _Scope(self.name, {**self.buffers, buffer.name: buffer}, self.loops, self.concrete, self.sizes)
 
-    def size(self, e: Expr, least: int, what: str) -> None:
+    def size(self, e: Expr, least: int, what: str, is_open: bool = True) -> None:
         self.index(e, what)
-        if self.concrete:
+        if self.concrete and is_open and variables(e) and variables(e) <= self.sizes.keys():
+            _require(span(e)[0] >= least, f"{what} must be at least {least} for all sizes, but got {e}")
+        elif self.concrete:
             _require(e.is_const and e.value >= least, f"{what} must be a number of at least {least}, but got {e}")
 
     def index(self, e: Expr, what: str) -> None:
@@ -73,7 +82,7 @@ class _Scope:
     def expr(self, e: Expr, what: str) -> None:
         """Variables and loads of an expression are in scope."""
         if self.concrete:
-            for name in variables(e) - self.loops:
+            for name in variables(e) - self.loops - self.sizes.keys():
                 _require(name.startswith("#"), f"{what} must mention loops in scope only, but got {name} in {e}")
         for node in walk(e):
             if node.op == "load":
@@ -111,8 +120,8 @@ class _Scope:
         what = f"loop {loop.var}"
         _require(loop.kind in KINDS, f"{what} must be one of {', '.join(KINDS)}, but got {loop.kind}")
         _require(loop.var not in self.loops, f"{what} must not be inside a loop of the same variable")
-        self.size(loop.extent, 0, f"extent of {what}")
-        inner = _Scope(self.name, self.buffers, self.loops | {loop.var}, self.concrete)
+        self.size(loop.extent, 0, f"extent of {what}", loop.kind in ("serial", "parallel"))
+        inner = _Scope(self.name, self.buffers, self.loops | {loop.var}, self.concrete, self.sizes)
         inner.stmt(loop.body)
 
     def store(self, store: Store) -> None:

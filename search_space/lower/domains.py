@@ -17,6 +17,7 @@ from search_space.ir.expr import Expr, ceildiv, const, maximum, minimum, product
 from search_space.ir.polynomial import canon, poly
 from search_space.ir.regroup import recombined
 from search_space.ir.simplify import Simplifier, Unbounded, interval
+from search_space.ir.sizes import is_sized, sizes_of
 from search_space.ir.stmt import THREAD_TAGS, Constraint, is_thread
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import Axis, FuseRelation, SplitRelation, Stage, State
@@ -266,7 +267,10 @@ class Bounds:
     def _range_of_peeled(self, stage: Stage, relation: SplitRelation, extents: dict[str, Expr]) -> None:
         """In the peeled rest the outer index is one past the loop's last."""
         outer = relation.children[0]
-        rest = self.simplify(extents[relation.parent] - extents[outer] * relation.factors[0])
+        whole = extents[relation.parent]
+        rest = self.simplify(
+            whole % relation.factors[0] if is_sized(whole) else whole - extents[outer] * relation.factors[0]
+        )
         if not (rest.is_const and rest.value == 0):
             self.ranges[loop_var(stage.name, outer)] = canon(extents[outer] + 1)
 
@@ -319,7 +323,7 @@ class Bounds:
             outer = self.simplify(extent // inner)
             if relation.tail == "exact":
                 rest = self.simplify(extent % inner)
-                if rest.is_const and rest.value:
+                if (rest.is_const and rest.value) or is_sized(rest):
                     raise ScheduleError(
                         f"`factor` must divide extent, but got factor={inner}, extent={extent} ({where})"
                     )
@@ -333,7 +337,14 @@ class Bounds:
                 raise ScheduleError(
                     f"`factor` must be at most extent where tail=clamp, but got factor={tile}, {extent=!s} ({where})"
                 )
-            if not (tile.is_const and extent.is_const):
+            if tile.is_const and is_sized(extent):
+                if not self.simplify.at_most_zero(tile - extent):
+                    sizes = ", ".join(f"{n} of {low} to {high}" for n, (low, high) in sizes_of([extent]).items())
+                    raise ScheduleError(
+                        f"`factor` must be at most extent for all sizes where tail=clamp, but got factor={tile}, "
+                        f"{extent=!s} ({where}) with {sizes}"
+                    )
+            elif not (tile.is_const and extent.is_const):
                 self.constraints.append(Constraint(f"{where} holds a tile", tile, extent))
                 # Only legal candidates count, so what is demanded of the decisions may be used from here on: it is
                 # what shows that `extent - tile`, where the last tile begins, is not negative.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from search_space.ir.expr import (
     Expr,
     const,
+    lift,
     load,
     logical_and,
     maximum,
@@ -18,10 +19,12 @@ from search_space.ir.expr import (
     select,
     substitute,
     transform,
+    var,
     variables,
 )
 from search_space.ir.polynomial import canon
 from search_space.ir.rounding import rounds
+from search_space.ir.sizes import is_sized
 from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
 from search_space.lower.cleanup import simplify_value
 from search_space.lower.domains import Bounds, loop_var
@@ -29,7 +32,11 @@ from search_space.lower.inline import inline_stages
 from search_space.lower.legality import check_schedule
 from search_space.lower.pack import is_made, layout_of, pack_program, packed_buffer, packed_indices, source_buffer
 from search_space.lower.tensorize import tensorized
+from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import SplitRelation, Stage, State, identity_of
+
+_WRITTEN_OUT = ("vectorize", "unroll")
+"""Kinds of loops whose iterations are all written out, so that their number must be one."""
 
 
 def lower(state: State, name: str = "kernel") -> LoopProgram:
@@ -111,9 +118,8 @@ class _Lowering:
 
     def loop(self, stage: Stage, depth: int, place: _Place) -> Stmt:
         leaf = stage.leaves[depth]
-        name = loop_var(stage.name, leaf)
+        name, kind = self.named(stage, leaf, place)
         extent = place.extents.get(leaf, self.bounds.nests[stage.name].extents[leaf])
-        kind = stage.kinds.get(leaf, "serial")
         body = self.attached(stage, leaf, self.loops(stage, depth + 1, place), place)
         main = For(name, extent, kind, body, tuple((key, value) for axis, key, value in stage.pragmas if axis == leaf))
         tail = self.tail(stage, leaf, extent, place)
@@ -122,15 +128,34 @@ class _Lowering:
         # the rest of a peeled loop: all that is inside of it once more, as its trip counts differ; it may be of none
         return seq(main, self.attached(stage, leaf, self.loops(stage, depth + 1, tail), tail))
 
+    def named(self, stage: Stage, leaf: str, place: _Place) -> tuple[str, str]:
+        """The variable of a loop where it stands, and how it runs.
+
+        The rest of a peeled loop is as long as sizes say, and no vector or unrolled code is: it runs as a loop with a
+        variable of its own.
+        """
+        name, kind = loop_var(stage.name, leaf), stage.kinds.get(leaf, "serial")
+        if name in place.values:
+            return str(place.values[name].args[0]), "serial"
+        extent = self.bounds.nests[stage.name].extents[leaf]
+        if kind in _WRITTEN_OUT and is_sized(extent):
+            raise ScheduleError(f"a loop to {kind} must run a number of times (split it), but {name} runs {extent}")
+        return name, kind
+
     def tail(self, stage: Stage, leaf: str, extent: Expr, place: _Place) -> _Place | None:
         """The place after the loop `leaf` where it was peeled and something is left."""
         for r in stage.relations:
             if isinstance(r, SplitRelation) and r.tail == "peel" and r.children[0] == leaf:
                 whole = self.bounds.nests[stage.name].extents[r.parent]
-                rest = self.simplify(whole - extent * r.factors[0])
+                sized = is_sized(whole)
+                rest = self.simplify(whole % r.factors[0] if sized else whole - extent * r.factors[0])
                 if rest.is_const and rest.value == 0:
                     return None
                 values = {**place.values, loop_var(stage.name, leaf): extent}
+                if sized and stage.kinds.get(r.children[1]) in _WRITTEN_OUT:
+                    inner = loop_var(stage.name, r.children[1])
+                    values[inner] = var(f"{inner}.rest")
+                    self.bounds.ranges[f"{inner}.rest"] = rest
                 return _Place(values, {**place.extents, r.children[1]: rest})
         return None
 
@@ -159,8 +184,8 @@ class _Lowering:
         if stage.is_reduce(leaf):
             return self.init(stage, depth + 1, place)
         extent = place.extents.get(leaf, nest.extents[leaf])
-        kind = stage.kinds.get(leaf, "serial")
-        main = For(loop_var(stage.name, leaf), extent, kind, self.init(stage, depth + 1, place))
+        name, kind = self.named(stage, leaf, place)
+        main = For(name, extent, kind, self.init(stage, depth + 1, place))
         tail = self.tail(stage, leaf, extent, place)
         return main if tail is None else seq(main, self.init(stage, depth + 1, tail))
 
@@ -256,7 +281,7 @@ class _Lowering:
                 return self.checked(load(name, indices, node.dtype), producer.shape, open_dims)
             source = self.inputs[name]
             if not is_made(source):
-                shape = tuple(const(s) for s in source.shape)
+                shape = tuple(lift(s) for s in source.shape)
                 return self.checked(load(name, indices, node.dtype), shape, open_dims)
             buffer = packed_buffer(source, self.simplify)
             packed = [

@@ -9,6 +9,7 @@ from search_space.ir.expr import (
     Expr,
     ceildiv,
     const,
+    lift,
     load,
     make,
     product,
@@ -40,7 +41,7 @@ def layout_of(source: Input) -> Layout:
 
 def source_buffer(source: Input) -> Buffer:
     """The buffer of an input as the caller hands it over."""
-    return Buffer(source.name, tuple(const(s) for s in source.shape), source.dtype, "global", source.constant)
+    return Buffer(source.name, tuple(lift(s) for s in source.shape), source.dtype, "global", source.constant)
 
 
 def packed_buffer(source: Input, simplify: Simplifier) -> Buffer:

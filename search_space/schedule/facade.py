@@ -8,6 +8,8 @@ from math import prod
 from typing import Any
 
 from search_space.ir.expr import Expr
+from search_space.ir.simplify import Simplifier
+from search_space.ir.sizes import is_sized
 from search_space.schedule.builder import Builder
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.intrinsics import TensorIntrin, register_intrinsic
@@ -15,7 +17,7 @@ from search_space.schedule.state import State, initial_state
 from search_space.schedule.step import Factor
 from search_space.schedule.steps import Fuse, Step
 from search_space.schedule.trace import Trace
-from search_space.tensor import IterVar, Operation, Tensor
+from search_space.tensor import Extent, IterVar, Operation, Tensor
 
 __all__ = ["Schedule", "StageTensor", "StageView", "TensorIntrin"]
 
@@ -34,12 +36,22 @@ class StageTensor:
     @property
     def axis(self) -> tuple[IterVar, ...]:
         stage = self.schedule.state.stage(self.name)
-        return tuple(IterVar(a.name, _number(a.extent)) for a in stage.axes)
+        return tuple(IterVar(a.name, _known(a.extent)) for a in stage.axes)
 
     @property
     def reduce_axis(self) -> tuple[IterVar, ...]:
         stage = self.schedule.state.stage(self.name)
-        return tuple(IterVar(a.name, _number(a.extent), "reduce") for a in stage.reduce_axes)
+        return tuple(IterVar(a.name, _known(a.extent), "reduce") for a in stage.reduce_axes)
+
+
+def _known(extent: Expr) -> Extent:
+    """An extent as a number or of sizes; 0 where it is another expression."""
+    return extent if is_sized(extent) else _number(extent)
+
+
+def _divides(factor: int, extent: Expr) -> bool:
+    rest = Simplifier({})(extent % factor)
+    return bool(rest.is_const and rest.value == 0)
 
 
 def _number(extent: Expr) -> int:
@@ -137,11 +149,12 @@ class StageView:
     ) -> tuple[IterVar, ...]:
         """Splits a loop; see `Split`. `factor` is the inner extent, `nparts` the outer.
 
-        Where no tail is given it is `exact` if numbers divide the extent, else `guard`.
+        Where no tail is given it is `exact` if numbers divide the extent, whatever sizes are in it, else `guard`.
         """
         name = _name(axis)
         stage = self._schedule.state.stage(self.name)
-        extent = {a.name: _number(a.extent) for a in (*stage.axes, *stage.reduce_axes)}.get(name, 0)
+        extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+        extent = _number(extents[name]) if name in extents else 0
         if nparts is not None:
             if not extent:
                 raise ScheduleError(f"`nparts` must be used on an axis whose extent is known, but got axis={name!r}")
@@ -152,7 +165,7 @@ class StageView:
         if tail is None:
             whole = prod(f for f in inner if isinstance(f, int) and f)
             known = all(isinstance(f, int) for f in inner)
-            tail = "exact" if extent and known and extent % whole == 0 else "guard"
+            tail = "exact" if known and name in extents and _divides(whole, extents[name]) else "guard"
         done, loops = self._builder.split(self.name, name, [f for f in inner if f is not None], tail)
         self._do(done)
         return tuple(IterVar(loop, 0) for loop in loops)

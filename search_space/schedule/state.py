@@ -8,10 +8,11 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, load, substitute, transform, var, walk
+from search_space.ir.expr import BITS, BOOL, FLOATS, Expr, const, is_size, lift, load, substitute, transform, var, walk
+from search_space.ir.sizes import sizes_of
 from search_space.schedule.errors import ScheduleError
 from search_space.tags import CONSTANT
-from search_space.tensor import Operation, Tensor
+from search_space.tensor import Extent, Operation, Tensor
 
 TAILS = ("exact", "guard", "clamp", "peel")
 _IDENTITY = {"sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf")}
@@ -83,7 +84,7 @@ class Input:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Extent, ...]
     dtype: str
     constant: bool = False
     layout: Layout | None = None
@@ -244,9 +245,11 @@ def initial_state(
         inputs: placeholders that come first, in this order; the others follow as they are read.
 
     Raises:
-        ScheduleError: a computation tagged constant that reads anything else, reduces, or is an output.
+        ScheduleError: a computation tagged constant that reads anything else, reduces, or is an output; a size that
+            no input has as an extent, so that arrays would not tell it.
     """
     order = operations(outputs, inputs)
+    _check_sizes(order)
     names = {} if names is None else names
     names.update(order)
     known = {names[op]: Input(names[op], op.shape, op.dtype, op.constant) for op in order if op.body is None}
@@ -260,6 +263,15 @@ def initial_state(
     read = {name for stage in stages for name in stage.reads()}
     derived = tuple(i for i in known.values() if i.derived is not None and i.name in read)
     return State((*placeholders, *derived), tuple(stages), tuple(names[t.op] for t in outputs))
+
+
+def _check_sizes(order: Mapping[Operation, str]) -> None:
+    """Every size is the extent of an axis of an input."""
+    mentioned = [node for op in order for node in op.sized]
+    sizes = sizes_of(mentioned)
+    bare = {e.args[0] for op in order if op.body is None for e in op.shape if isinstance(e, Expr) and is_size(e)}
+    if unknown := [name for name in sizes if name not in bare]:
+        raise ScheduleError(f"a size must be the extent of an axis of an input, but {', '.join(unknown)} is of none")
 
 
 def _derived(op: Operation, names: Mapping[Operation, str], known: Mapping[str, Input], is_output: bool) -> Input:
@@ -292,8 +304,8 @@ def _body_of(op: Operation, names: Mapping[Operation, str]) -> Expr:
 
 def _stage_of(op: Operation, names: Mapping[Operation, str]) -> Stage:
     body = _body_of(op, names)
-    axes = [Axis(a.name, const(a.extent)) for a in op.axis]
-    reduced = [Axis(a.name, const(a.extent), True) for a in op.reduce_axis]
+    axes = [Axis(a.name, lift(a.extent)) for a in op.axis]
+    reduced = [Axis(a.name, lift(a.extent), True) for a in op.reduce_axis]
     return make_stage(names[op], op.dtype, axes, reduced, body, op.reducer, tag=op.tag)
 
 
