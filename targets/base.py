@@ -8,6 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -184,7 +185,7 @@ class NetworkPlan:
         arena_bytes: of the activations; the kernels' own workspace follows them.
         packings: constants that are made when the network is loaded.
         packed_bytes: of these.
-        weights: all constants, `weights_bytes` of them.
+        parts: all constants, which lie one after the other.
     """
 
     name: str
@@ -196,7 +197,12 @@ class NetworkPlan:
     arena_bytes: int
     packings: tuple[Packing, ...] = ()
     packed_bytes: int = 0
-    weights: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False, repr=False)
+    parts: tuple[NDArray[np.uint8], ...] = field(default=(), compare=False, repr=False)
+
+    @cached_property
+    def weights(self) -> NDArray[np.uint8]:
+        """All constants in one array, `weights_bytes` long; as much memory again as they take."""
+        return np.concatenate([np.zeros(0, np.uint8), *self.parts])
 
 
 class Bound(ABC):

@@ -181,19 +181,27 @@ def _seal(manifest: Mapping[str, Any]) -> str:
     return digest(json.dumps(kept, sort_keys=True).encode())
 
 
-def replace_file(path: Path, data: bytes | memoryview) -> None:
-    """Writes a file whole or not at all; who has the one before it open or mapped keeps that."""
+def replace_file(path: Path, *parts: bytes | memoryview) -> None:
+    """Writes a file, its parts one after the other, whole or not at all.
+
+    Who has the one before it open or mapped keeps that.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_bytes(data)
+        with partial.open("wb") as file:
+            for part in parts:
+                file.write(part)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def digest(data: bytes | memoryview) -> str:
-    """By which a manifest knows its files."""
-    return hashlib.sha256(data).hexdigest()
+def digest(*parts: bytes | memoryview) -> str:
+    """By which a manifest knows its files: of their parts, one after the other."""
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()
 
 
 def contents(path: Path, sha256: str) -> bytes:

@@ -83,7 +83,6 @@ class Compiler:
         memory = plan(intervals, self._target.spacing)
         steps = [self._step(group, memory.offsets) for group in self.groups]
         arena = self._spaced(memory.nbytes)
-        blob = np.concatenate([np.zeros(0, np.uint8), *self._weights])
         network = NetworkPlan(
             self._name,
             tuple(self._modules),
@@ -96,11 +95,12 @@ class Compiler:
             arena,
             tuple(self._packings.values()),
             self._packed_bytes,
-            blob,
+            tuple(self._weights),
         )
         linked = self._target.link(network, folder)
         weights = folder / f"{self._name}.weights"
-        replace_file(weights, blob.data)
+        data = [part.data for part in self._weights]  # of a large network they are not copied into one
+        replace_file(weights, *data)
         original = sum(array.nbytes for array in self.graph.constants.values())
         manifest = {
             "schema": linked["schema"],
@@ -112,8 +112,8 @@ class Compiler:
             **linked,
             "weights": {
                 "file": weights.name,
-                "nbytes": int(blob.nbytes),
-                "sha256": digest(blob.data),
+                "nbytes": self._weights_bytes,
+                "sha256": digest(*data),
                 "original_nbytes": original,
             },
             "memory": {
@@ -249,6 +249,7 @@ class Compiler:
         if key not in self._blobs:
             self._blobs[key] = self._weights_bytes
             room = self._spaced(max(data.nbytes, 1))
-            self._weights.append(np.concatenate([data, np.zeros(room - data.nbytes, np.uint8)]))
+            rest = room - data.nbytes
+            self._weights += [data, np.zeros(rest, np.uint8)] if rest else [data]
             self._weights_bytes += room
         return self._blobs[key]

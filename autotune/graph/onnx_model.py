@@ -68,9 +68,9 @@ def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[
         ModelError: an unknown name, a file that is no complete ONNX model, or inputs of dynamic shape.
     """
     if fspath(name_or_path) in BUILDERS:
-        return inferred(BUILDERS[fspath(name_or_path)](), shapes, fspath(name_or_path))
+        return _inferred(BUILDERS[fspath(name_or_path)](), shapes, fspath(name_or_path))
     if is_import_path(fspath(name_or_path)) and not Path(name_or_path).is_file():
-        return inferred(export(fspath(name_or_path)), shapes, fspath(name_or_path))
+        return _inferred(export(fspath(name_or_path)), shapes, fspath(name_or_path))
     path = model_path(name_or_path)
     try:
         model = onnx.load(path)
@@ -80,7 +80,7 @@ def load_model(name_or_path: str | PathLike[str], shapes: Mapping[str, Sequence[
         ) from error
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"`model` must be an ONNX graph with nodes, but got model={str(path)!r}, which holds none")
-    return inferred(model, shapes, str(path))
+    return _inferred(model, shapes, str(path))
 
 
 def inferred(
@@ -98,6 +98,11 @@ def inferred(
     """
     given = onnx.ModelProto()
     given.CopyFrom(model)
+    return _inferred(given, shapes, title)
+
+
+def _inferred(given: onnx.ModelProto, shapes: Mapping[str, Sequence[int]] | None, title: str) -> onnx.ModelProto:
+    """The same of a model that nobody else has, so that its weights need no copy."""
     _open_negative_dimensions(given.graph)
     _give_shapes(given.graph, shapes or {})
     _check_inputs(given.graph)
@@ -106,11 +111,12 @@ def inferred(
         if found is not None:
             return found
     try:
-        return infer_shapes(given, strict=True)
+        infer_shapes(given, strict=True)
     except (shape_inference.InferenceError, checker.ValidationError) as error:
         raise ModelError(
             f"`model` must be a graph whose shapes agree, but got model={title!r}: {_first_line(error)}"
         ) from error
+    return given
 
 
 def _needs_definition(node: onnx.NodeProto) -> bool:
@@ -139,7 +145,7 @@ def _with_shapes_by_definition(model: onnx.ModelProto, title: str) -> onnx.Model
     del bare.graph.value_info[:]
     for value in bare.graph.output:
         value.type.tensor_type.ClearField("shape")
-    bare = infer_shapes(bare)
+    infer_shapes(bare)
     try:
         _, types = import_with_types(bare)
     except ModelError:

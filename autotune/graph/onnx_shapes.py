@@ -12,11 +12,11 @@ SMALL = 1024
 """Elements up to which a weight may say something of a shape: extents, axes, scales."""
 
 
-def infer_shapes(model: onnx.ModelProto, strict: bool = False) -> onnx.ModelProto:
-    """A copy of the model with the shapes that ONNX infers, weights of small size taken into account.
+def infer_shapes(model: onnx.ModelProto, strict: bool = False) -> None:
+    """Gives a model the shapes that ONNX infers, weights of small size taken into account; the others stay in place.
 
     Args:
-        model: stays as it is.
+        model: is changed; where an error is raised, it stays as it is.
         strict: an operator that fails is an error; otherwise its outputs have no shape.
 
     Raises:
@@ -36,8 +36,9 @@ def infer_shapes(model: onnx.ModelProto, strict: bool = False) -> onnx.ModelProt
     if stated:
         del found.graph.input[-len(stated) :]
     del found.graph.initializer[:]
-    found.graph.initializer.extend(model.graph.initializer)
-    return found
+    for name in _fields(model.graph, "initializer"):
+        model.graph.ClearField(name)
+    model.graph.MergeFrom(found.graph)
 
 
 def _fields(message: onnx.ModelProto | onnx.GraphProto, but: str) -> dict[str, Any]:

@@ -167,3 +167,24 @@ def test_a_weight_that_is_an_input_too_stays_one() -> None:
     graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", given, out, [weight])
     found = inferred(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
     assert [value.name for value in found.graph.input] == ["x", "w"] and fixed_shapes(found)["y"] == (64, 32)
+
+
+def test_shapes_are_given_in_place_and_weights_stay() -> None:
+    """What is inferred is what ONNX infers; a model that is handed over stays as it is, and a large weight is whole."""
+    weight = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)  # more elements than say anything of shapes
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph)
+    before = model.SerializeToString(deterministic=True)
+    found = inferred(model)
+    assert model.SerializeToString(deterministic=True) == before
+    assert fixed_shapes(found) == fixed_shapes(shape_inference.infer_shapes(model, data_prop=True))
+    assert [value.name for value in found.graph.input] == ["x"]
+    assert np.array_equal(numpy_helper.to_array(found.graph.initializer[0]), weight)
+    assert inferred(found) == found

@@ -33,6 +33,8 @@ def with_weights(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
     Each depends on the seed, its name and its place in the model alone. Weights that the model carries stay as they
     are.
     """
+    if not any(n.op_type == "ConstantOfShape" for n in model.graph.node):
+        return model
     known = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     made = [n for n in model.graph.node if n.op_type == "ConstantOfShape" and n.input[0] in known]
     users = _users(model)
