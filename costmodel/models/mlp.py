@@ -79,11 +79,20 @@ class MLPModel(ProgramModel):
         }
 
     def score(self, rows: Rows) -> Scores:
-        """See `ProgramModel.score`."""
-        at = self.learned
-        values = np.clip(rows, -CLIP, CLIP).astype(np.float32)
+        """See `ProgramModel.score`.
+
+        Sums are in float64 and rounded to float32 behind each layer: in which order a library adds up depends on the
+        processor and on how many rows there are, and a score must not depend on its company.
+        """
+        at = {name: np.asarray(value, np.float64) for name, value in self.learned.items()}
+        values = _rounded(np.clip(rows, -CLIP, CLIP))
         for i in (0, 1):
-            values = np.maximum(values @ at[f"weights{i}"] + at[f"bias{i}"], np.float32(0))
-        output = (values @ at["weights2"] + at["bias2"])[:, 0].astype(np.float64)
+            values = _rounded(np.maximum(values @ at[f"weights{i}"] + at[f"bias{i}"], 0.0))
+        output = _rounded(values @ at["weights2"] + at["bias2"])[:, 0]
         found: Scores = output * at["width"] + at["middle"]
         return found
+
+
+def _rounded(values: Scores) -> Scores:
+    """Numbers of float32, in float64."""
+    return values.astype(np.float32).astype(np.float64)

@@ -247,7 +247,8 @@ def test_a_run_keeps_its_choice_and_tells_what_is_in_which_type(tmp_path: Path) 
     assert "estimated" in done.output and "timed" in done.output
     shown = call("tasks", config)
     assert shown.exit_code == 0 and "types" in shown.output
-    assert "4 of 4 kernels in bfloat16, " in shown.output
+    # Which kernels gain by it, the times of this machine say.
+    assert f"{len(mixture['narrow'])} of 4 kernels in bfloat16, " in shown.output
     read = RunConfig(
         name="two",
         model=str(file),
