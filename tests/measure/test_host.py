@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+from types import SimpleNamespace
 
-from benchmarks.results import noise_of_host
+import pytest
+
+from benchmarks import results
 from measure import host
 from measure.hostlock import HostLock
 
@@ -40,8 +44,13 @@ def test_threading_settings_do_not_reach_a_worker(monkeypatch):
     assert environment["PYTHONPATH"] == f"/a{os.pathsep}/b"
 
 
-def test_noise_is_a_small_positive_share():
-    assert 0 <= noise_of_host(50) < 10
+@pytest.mark.parametrize(("every_fifth", "noise"), [(100, 0.0), (200, 1.0), (400, 3.0)])
+def test_noise_is_the_spread_of_timings_over_their_median(monkeypatch, every_fifth, noise):
+    took = itertools.cycle([every_fifth, 100, 100, 100, 100])  # ns
+    steps = (step for elapsed in took for step in (0, elapsed))
+    clock = itertools.accumulate(itertools.chain([0] * 5, steps))  # five warm up, and have no end
+    monkeypatch.setattr(results, "time", SimpleNamespace(perf_counter_ns=lambda: next(clock)))
+    assert results.noise_of_host(50) == pytest.approx(noise)
 
 
 def test_builds_share_the_host_and_timing_has_it_alone(tmp_path):
