@@ -150,6 +150,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 rows.append(measure(model, options))
             except Exception as error:  # the others are still of interest; the table says what this one said
                 said = (str(error).strip() or "no message").splitlines()[0]
+                if options.explain:  # results are of what was computed
+                    sys.stdout.write(f"{model.name}: {type(error).__name__}: {said}\n")
+                    continue
                 rows.append({"title": model.name, "failed": f"{type(error).__name__}: {said}"})
         print(shown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
         results.save(NAME, {"rows": {rows[-1]["title"]: rows[-1]}})

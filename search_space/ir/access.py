@@ -42,7 +42,7 @@ def check_reads(name: str, body: Expr, extents: Mapping[str, int | Expr]) -> Non
     if sizes:
         _check_sized(name, body, extents, sizes)
         return
-    numbers = {axis: int(extent) for axis, extent in extents.items()}  # type: ignore[arg-type]
+    numbers = {axis: span(extent)[0] for axis, extent in extents.items()}
     bounds = Bounds(numbers)
     doubtful = [
         (node, place)
