@@ -13,6 +13,7 @@ from benchmarks.gpu.table import beside_torch
 from benchmarks.interleave import geometric_mean
 from benchmarks.markdown import table
 from benchmarks.precisions.table import precisions
+from benchmarks.pytorch.table import pytorch
 from benchmarks.rows import ROWS
 from benchmarks.serving.table import serving
 from benchmarks.survey.table import survey
@@ -341,6 +342,7 @@ TABLES: dict[str, Callable[[Document], str]] = {
     "quantized": quantized,
     "quantized_networks": quantized_networks,
     "precisions": precisions,
+    "pytorch": pytorch,
     "vta": vta,
     "search": search,
     "models": models,

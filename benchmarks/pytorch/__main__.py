@@ -1,164 +1,148 @@
-"""Models through `torch.compile(model, backend="autotune")`: graphs, pieces, what is left to PyTorch, and the outputs.
+"""Models through `torch.compile(model, backend="autotune")` without a trial, beside Inductor and eager PyTorch.
 
-`python -m benchmarks.pytorch [--rows NAME,...] [--kernels compiled] [--time] [--turns 20] [--threads N]` takes models
-of `models.yaml` with random weights, of which nothing is downloaded, writes `benchmarks/results/pytorch.json` and
-prints the table. With `--kernels numpy` the graphs are computed node by node by NumPy, which says whether models are
-read right and takes a fraction of the time; `--explain` says what becomes of each without computing it. `--time` runs
-eager PyTorch and Inductor in turns with the executables.
+`python -m benchmarks.pytorch [--only NAME,...] [--peers inductor,inductor-frozen] [--minutes M]` takes models of
+`models.yaml` with random weights, of which nothing is downloaded, runs each in processes of their own, writes
+`benchmarks/results/pytorch.json` and prints the table. It goes on where it was stopped: models that have a row of this
+processor are left out, those of another commit, too, unless `--again` is given. `--explain` says what becomes of each
+and computes nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch.fx import GraphModule
-
-from autotune.graph.evaluate import evaluate
-from autotune.graph.ir import Array, Graph
-from autotune.pytorch.backend import Program, compiled_by
-from autotune.pytorch.explain import Explanation, explain
-from autotune.pytorch.kernels import Compiled, compile_graph
-from autotune.pytorch.options import Options
+from autotune.units import latency
 from benchmarks import results
-from benchmarks.markdown import table
+from benchmarks.pytorch.runtime import EAGER, FROZEN, INDUCTOR, OURS, TITLES
+from benchmarks.pytorch.table import pytorch, ratio
 from benchmarks.survey.exports import made
+from benchmarks.survey.log import commit_of, versions
 from benchmarks.survey.models import Model, load_models, select
+from benchmarks.survey.process import Facts, limited
+from measure.host import allowed_cores, describe_host
 
 NAME = "pytorch"
 LISTED = Path(__file__).with_name("models.yaml")
+WORKER = "benchmarks.pytorch.one"
+PEERS = (INDUCTOR, FROZEN)
 
 
-def by_numpy(graph: Graph) -> Compiled:
-    """What computes a graph node by node."""
-
-    def run(arrays: Sequence[Array]) -> tuple[Array, ...]:
-        values = evaluate(graph, dict(zip(graph.inputs, arrays, strict=True)))
-        return tuple(np.array(values[name]) for name in graph.outputs)
-
-    return run
-
-
-def compiled(module: Any, make: Callable[[Graph], Compiled], programs: list[Program]) -> Any:
-    """The module by our backend; its graphs are noted in `programs`."""
-
-    def noted(graph: GraphModule, fixed: Sequence[int]) -> Program:
-        programs.append(Program(graph, fixed, make))
-        return programs[-1]
-
-    return torch.compile(module, backend=lambda g, inputs, **_: compiled_by(g, inputs, noted), dynamic=False)
-
-
-def measure(model: Model, options: argparse.Namespace) -> dict[str, Any]:
-    """The row of one model."""
-    how = Options(threads=options.threads)
-    make = by_numpy if options.kernels == "numpy" else lambda graph: compile_graph(graph, how)
-    torch._dynamo.reset()
-    module, given = made(model, seed=0)
-    inputs, programs = tuple(given.values()), list[Program]()
-    row: dict[str, Any] = {"title": model.name, "library": model.library, "kernels": options.kernels}
-    with torch.no_grad():
-        wanted = module(*inputs)
-        start = time.perf_counter()
-        run = compiled(module, make, programs)
-        found = run(*inputs)
-        row["compile_seconds"] = time.perf_counter() - start
-        if options.time:
-            row["seconds"] = timed(
-                {"eager": module, "autotune": run, "inductor": torch.compile(module)}, inputs, options
-            )
-    splits = [program.found for program in programs if program.found is not None]
-    row |= {
-        "graphs": len(splits),
-        "pieces": sum(len(split.pieces) for split in splits),
-        "operations": sum(split.compiled for split in splits),
-        "left": {name: count for split in splits for name, (count, _) in split.refused.items()},
-        "error": float((found - wanted).abs().max() / wanted.abs().max()),
+def measure(models: Sequence[Model], options: argparse.Namespace) -> dict[str, Any] | None:
+    """Measures models that have no row yet, each saved at once; all rows there are then."""
+    common = {
+        "cpu": describe_host()["cpu"],
+        "threads": options.threads or len(allowed_cores()),
+        "seed": options.seed,
+        "turns": options.turns,
+        "commit": commit_of(),
+        "versions": versions(),
     }
+    deadline = time.monotonic() + options.minutes * 60
+    for model in models:
+        key = f"{model.name}, {common['cpu']}, {common['threads']} threads"
+        before = (results.load(NAME, options.results) or {"rows": {}})["rows"]
+        if not wanted(before.get(key), str(common["commit"]), options.again):
+            continue
+        if time.monotonic() >= deadline:
+            break
+        row = measured(model, common, options)
+        results.save(NAME, {"rows": {**before, key: row}}, options.results)
+        sys.stderr.write(f"{line_of(row)}\n")
+    return results.load(NAME, options.results)
+
+
+def wanted(row: dict[str, Any] | None, commit: str, again: bool) -> bool:
+    """Whether a model is to be measured: it has no row, or one of another commit that is to be made again."""
+    return row is None or (again and (row["commit"] != commit or commit.endswith("+")))
+
+
+def measured(model: Model, common: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """The row of one model; where it fails, `failed` says why."""
+    row = {"name": model.name, "library": model.library, "missing": {}, **common}
+    runtimes = [EAGER, OURS, *options.peers]
+    with tempfile.TemporaryDirectory(prefix="autotune-pytorch-") as place:
+        facts = Facts(Path(place) / "facts.jsonl")
+        request = {name: common[name] for name in ("threads", "seed", "turns")}
+        request |= {"model": model.to_json(), "runtimes": runtimes, "folder": place, "facts": f"{place}/facts.jsonl"}
+        ended = limited(WORKER, request, options.limit * 60)
+        found = facts.all()
+    stage, failure = found.pop("stage", ""), found.pop("failure", "")
+    row |= found
+    if ended.why:
+        row["failed"] = f"{stage}: {failure or ended.why}"
     return row
 
 
-def explained(model: Model) -> Explanation:
-    """What becomes of one model."""
-    module, given = made(model, seed=0)
-    return explain(module, *given.values())
+def line_of(row: dict[str, Any]) -> str:
+    """A row in a line."""
+    parts = [f"{row['name']}: {row.get('failed', 'error')}"]
+    if "errors" in row:
+        parts[0] += f" {row['errors'].get(OURS, float('nan')):.0e}"
+    for runtime, title in TITLES.items():
+        if runtime in row.get("seconds", {}):
+            compiled = row["cold_seconds"].get(runtime)
+            took = "" if compiled is None else f" (compiled in {compiled:.1f} s)"
+            parts.append(f"{title} {latency(row['seconds'][runtime])}{took}")
+    if (found := ratio(row, "seconds", INDUCTOR)) is not None:
+        parts.append(f"{found:.2f}x")
+    return ", ".join([*parts, *(f"{TITLES[name]} is missing: {why}" for name, why in row["missing"].items())])
 
 
-def timed(runs: dict[str, Any], inputs: Sequence[Any], options: argparse.Namespace) -> dict[str, float]:
-    """Median seconds of each, in turns."""
-    took: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(options.turns + 2):
-        for name, run in runs.items():
-            start = time.perf_counter()
-            run(*inputs)
-            if turn >= 2:
-                took[name].append(time.perf_counter() - start)
-    return {name: float(np.median(seconds)) for name, seconds in took.items()}
+def explained(models: Sequence[Model]) -> None:
+    """Prints what becomes of each model."""
+    from autotune.pytorch.explain import explain
 
-
-def shown(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as Markdown."""
-    timings = list(dict.fromkeys(name for row in rows for name in row.get("seconds", {})))
-    header = [
-        "model",
-        "graphs",
-        "pieces",
-        "operations",
-        "left to PyTorch",
-        "error",
-        *(f"{name} ms" for name in timings),
-    ]
-    lines = []
-    for row in rows:
-        if "failed" in row:
-            lines.append([row["title"], *["–"] * 4, row["failed"], *["–"] * len(timings)])
-            continue
-        left = ", ".join(f"{count} {name}" for name, count in row["left"].items()) or "nothing"
-        times = [f"{row['seconds'][name] * 1e3:.2f}" if "seconds" in row else "–" for name in timings]
-        lines.append(
-            [row["title"], row["graphs"], row["pieces"], row["operations"], left, f"{row['error']:.0e}", *times]
-        )
-    return table(header, lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures the rows and prints the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pytorch", description=__doc__)
-    parser.add_argument("--rows", help="comma-separated models or families of the list; all by default")
-    parser.add_argument("--explain", action="store_true", help="say what becomes of each, and no more")
-    parser.add_argument("--kernels", choices=("compiled", "numpy"), default="compiled")
-    parser.add_argument("--time", action="store_true")
-    parser.add_argument("--turns", type=int, default=20)
-    parser.add_argument("--threads", type=int)
-    options = parser.parse_args(arguments)
-    rows = []
-    for model in select(load_models(LISTED), options.rows):
+    for model in models:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                if options.explain:
-                    sys.stdout.write(f"{model.name}: {explained(model)}\n")
-                    sys.stdout.flush()
-                    continue
-                rows.append(measure(model, options))
-            except Exception as error:  # the others are still of interest; the table says what this one said
-                said = (str(error).strip() or "no message").splitlines()[0]
-                if options.explain:  # results are of what was computed
-                    sys.stdout.write(f"{model.name}: {type(error).__name__}: {said}\n")
-                    continue
-                rows.append({"title": model.name, "failed": f"{type(error).__name__}: {said}"})
-        print(shown(rows[-1:]).splitlines()[-1], file=sys.stderr, flush=True)
-        results.save(NAME, {"rows": {rows[-1]["title"]: rows[-1]}})
-    if rows:
-        print(shown(rows))
+                module, given = made(model, seed=0)
+                said = str(explain(module, *given.values()))
+            except Exception as error:  # the others are still of interest
+                said = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
+        sys.stdout.write(f"{model.name}: {said}\n")
+        sys.stdout.flush()
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    found = tuple(name for name in text.split(",") if name)
+    if unknown := [name for name in found if name not in PEERS]:
+        raise argparse.ArgumentTypeError(f"must be among {', '.join(PEERS)}, but got {unknown[0]!r}")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measures the models and prints the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pytorch", description=__doc__)
+    parser.add_argument("--only", metavar="NAMES", help="comma-separated models or families; * stands for anything")
+    parser.add_argument("--explain", action="store_true", help="say what becomes of each, and no more")
+    parser.add_argument("--peers", type=_peers, default=PEERS, help=f"comma-separated: {', '.join(PEERS)}; '' for none")
+    parser.add_argument("--turns", type=int, default=10, help="that each runtime takes; 0: outputs and compiling alone")
+    parser.add_argument("--threads", type=int, help="all cores by default")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and inputs")
+    parser.add_argument("--limit", type=float, default=15.0, help="minutes of one model")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="end after so long; resume later")
+    parser.add_argument("--again", action="store_true", help="also models whose row is of another commit")
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder of pytorch.json")
+    options = parser.parse_args(arguments)
+    try:
+        models = select(load_models(LISTED), options.only)
+    except ValueError as error:
+        parser.error(str(error))
+    if options.explain:
+        explained(models)
+        return 0
+    saved = measure(models, options)
+    sys.stdout.write((pytorch(saved) if saved and saved["rows"] else "no row") + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,46 +1,123 @@
-"""The table of models through `torch.compile`, on a model of two kernels."""
+"""Models through `torch.compile` beside PyTorch's own ways: what rows say, what is right, what is done already."""
 
 from __future__ import annotations
 
-import argparse
+import json
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
-from benchmarks.pytorch import __main__ as pytorch  # noqa: E402
-from benchmarks.survey.models import Model, load_models  # noqa: E402
+from benchmarks.pytorch import __main__ as command
+from benchmarks.pytorch import one, runtime
+from benchmarks.pytorch.table import RIGHT, pytorch, ratio
+from benchmarks.survey.models import Model, load_models
+from benchmarks.survey.process import Ended, Facts
+
+LISTED = Model("tiny", "own", "own")
+ROW: dict[str, Any] = {
+    "name": "net",
+    "library": "timm",
+    "cpu": "Some CPU",
+    "threads": 2,
+    "commit": "abc",
+    "missing": {},
+    "errors": {"autotune": 1e-6, "inductor": 1e-6},
+    "seconds": {"autotune": 2e-3, "inductor": 3e-3, "inductor-frozen": 1e-3, "eager": 4e-3},
+    "cold_seconds": {"autotune": 4.0, "inductor": 20.0, "inductor-frozen": 30.0},
+    "warm_seconds": {"autotune": 1.0, "inductor": 2.0, "inductor-frozen": 3.0},
+    "unsteady": 0.04,
+}
 
 
-class Sorting(torch.nn.Module):
-    """What graphs do not have."""
+def test_ratios_are_of_right_outputs_alone() -> None:
+    assert ratio(ROW, "seconds", "inductor") == pytest.approx(1.5)
+    assert ratio(ROW, "cold_seconds", "inductor-frozen") == pytest.approx(7.5)
+    assert ratio(ROW, "seconds", "another") is None
+    for wrong in (None, 2 * RIGHT):
+        assert ratio({**ROW, "errors": {"autotune": wrong}}, "seconds", "inductor") is None
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.sort(x)[0]
 
-
-def test_a_row_says_what_is_left_and_how_far_the_outputs_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(6, 8), Sorting(), torch.nn.Linear(8, 4)).eval()
-    monkeypatch.setattr(pytorch, "made", lambda model, seed: (module, {"x": torch.ones(3, 6)}))
-    options = argparse.Namespace(threads=1, kernels="numpy", time=False, turns=1)
-    row = pytorch.measure(Model("tiny", "own", "own"), options)
-    assert (row["graphs"], row["pieces"], row["left"]) == (1, 2, {"sort.default": 1})
-    assert row["error"] < 1e-6
-    failed = {"title": "other", "failed": "ValueError: no"}
-    lines = pytorch.shown([row, failed]).splitlines()
-    assert lines[0] == "| model | graphs | pieces | operations | left to PyTorch | error |"
-    assert lines[2].startswith("| tiny | 1 | ")
-    assert lines[3] == "| other | – | – | – | – | ValueError: no |"
+def test_the_table_says_what_is_slower_and_what_is_missing() -> None:
+    slow = {**ROW, "name": "slow", "seconds": {"autotune": 4e-3, "inductor": 3e-3}}
+    failed = {"name": "bad", "library": "timm", "cpu": "Some CPU", "threads": 2, "commit": "abc", "missing": {}}
+    failed |= {"failed": "compile by autotune: no"}
+    lacking = {**ROW, "name": "lacking", "missing": {"inductor": "no compiler"}, "seconds": {"autotune": 1e-3}}
+    text = pytorch({"rows": {str(place): row for place, row in enumerate((ROW, slow, failed, lacking))}})
+    assert "**Some CPU**, 2 threads, no trial (commit abc). 3 of 4 models are right." in text
+    assert "Under 0.9x of Inductor: slow 0.75x." in text
+    assert "Missing: bad: compile by autotune: no; Inductor on lacking: no compiler." in text
+    assert "| inference, Inductor | 1.06x | 0.75x | 1 | 2 |" in text
+    assert "| net | timm | 1e-06 | 2.00 | 3.00 | 1.00 | 4.00 | 1.50x | 0.50x | 4.0 / 1.0 |" in text
 
 
 def test_the_list_has_sixty_models_of_three_libraries() -> None:
-    models = load_models(pytorch.LISTED)
+    models = load_models(command.LISTED)
     assert len(models) == 60
     assert {model.library for model in models} == {"torchvision", "timm", "transformers"}
 
 
+def test_errors_are_relative_to_the_largest_output() -> None:
+    wanted = np.array([1.0, -4.0], np.float32)
+    answers = {"eager": wanted, "autotune": wanted + np.float32(0.5), "inductor": wanted * np.float32(np.nan)}
+    assert one.errors_of(answers) == {"autotune": pytest.approx(0.125), "inductor": None}
+
+
+def test_a_model_is_compiled_twice_in_processes_and_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Real processes with a model of this file, which the list's maker is replaced by."""
+    monkeypatch.setattr(one.ModelProcess, "server", "tests.benchmarks.tiny_torch")
+    request = {"model": LISTED.to_json(), "seed": 0, "threads": 1, "turns": 1, "runtimes": ["eager", "autotune"]}
+    facts = Facts(tmp_path / "facts.jsonl")
+    one.take({**request, "folder": str(tmp_path)}, facts)
+    found = facts.all()
+    assert found["errors"]["autotune"] < 1e-6 and not found["missing"]
+    assert set(found["seconds"]) == {"eager", "autotune"} and set(found["warm_seconds"]) == {"autotune"}
+    assert list((tmp_path / "cache-autotune").rglob("*")), "the cache of the runtime is one of its own"
+
+
+def test_what_fails_is_a_row_that_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:
+    """And models that have a row are left out, unless they are asked for again at another commit."""
+
+    def limited(module: str, request: dict[str, Any], seconds: float) -> Ended:
+        asked.append(request["model"]["name"])
+        Facts(Path(request["facts"])).begin("compile by eager")
+        return Ended("the process was ended by SIGKILL")
+
+    asked: list[str] = []
+    monkeypatch.setattr(command, "limited", limited)
+    given = ["--only", "resnet18,gpt2", "--threads", "1", "--results", str(tmp_path)]
+    assert command.main(given) == 0 and command.main(given) == 0
+    assert asked == ["resnet18", "gpt2"]
+    rows = json.loads((tmp_path / "pytorch.json").read_text())["rows"]
+    assert {row["failed"] for row in rows.values()} == {"compile by eager: the process was ended by SIGKILL"}
+    assert "0 of 2 models are right" in capsys.readouterr().out
+    row = {"commit": "abc"}
+    assert not command.wanted(row, "def", again=False) and not command.wanted(row, "abc", again=True)
+    assert command.wanted(row, "def", again=True) and command.wanted({"commit": "abc+"}, "abc+", again=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--only", "nothing"], "only='nothing'"), (["--peers", "eager"], "must be among inductor")],
+)
+def test_unknown_names_are_refused(arguments: list[str], said: str, capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments)
+    assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
 def test_a_model_is_explained_without_being_computed(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(6, 8), Sorting()).eval()
-    monkeypatch.setattr(pytorch, "made", lambda model, seed: (module, {"x": torch.ones(3, 6)}))
-    pytorch.main(["--explain", "--rows", "resnet18"])
-    assert capsys.readouterr().out.startswith("resnet18: 1 graphs, 1 compiled pieces")
+    from tests.benchmarks.tiny_torch import made
+
+    monkeypatch.setattr(command, "made", made)
+    command.main(["--explain", "--only", "resnet18"])
+    assert capsys.readouterr().out.startswith("resnet18: 1 graphs, 2 compiled pieces")
+
+
+def test_options_of_compilers_are_what_their_titles_say() -> None:
+    assert set(runtime.TITLES) == set(runtime.RUNTIMES)
+    assert runtime.Ours.options == {"backend": "autotune"} and runtime.Inductor.options == {}
+    assert command.PEERS == (runtime.INDUCTOR, runtime.FROZEN)

@@ -1,0 +1,109 @@
+"""One model in a process of its own as its users run it: eager, or through `torch.compile` by one of the compilers.
+
+The first inference compiles. How long that takes from an empty cache and from a full one is measured here, from the
+call to its result: tracing is in it, importing PyTorch and making the model are not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autotune.network import process
+from autotune.network.process import Array, NetworkProcess, Opener, timed
+from benchmarks.survey.exports import made
+from benchmarks.survey.models import Model
+from benchmarks.survey.process import Facts
+from measure.host import cores_for
+
+EAGER = "eager"
+OURS = "autotune"
+INDUCTOR = "inductor"
+FROZEN = "inductor-frozen"
+TITLES: Mapping[str, str] = {
+    OURS: "autotune",
+    INDUCTOR: "Inductor",
+    FROZEN: "Inductor, frozen",
+    EAGER: "eager",
+}
+_CACHES = ("AUTOTUNE_CACHE", "TORCHINDUCTOR_CACHE_DIR")
+
+
+class Eager:
+    """A module of the survey's list as it is.
+
+    Args:
+        facts: `model` as JSON, `seed` of its weights, `threads`, `cache`: a folder, empty or filled by the same model,
+            and `notes`: a file in which `first_seconds` are left.
+    """
+
+    precision = ""
+    options: Mapping[str, Any] | None = None
+    last = False
+    """Whether images, and with them the weights of convolutions, lie with channels last."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        for name in _CACHES:
+            os.environ[name] = facts["cache"]
+        import torch
+
+        torch.set_num_threads(len(cores_for(facts["threads"])))
+        module, example = made(Model.from_json(json.loads(facts["model"])), int(facts["seed"]))
+        given = list(example.values())
+        if self.last and any(tensor.ndim == 4 for tensor in given):
+            module = module.to(memory_format=torch.channels_last)
+            given = [g.contiguous(memory_format=torch.channels_last) if g.ndim == 4 else g for g in given]
+        self._run = module if self.options is None else torch.compile(module, **self.options)
+        self._given, self._notes = given, Facts(Path(facts["notes"]))
+
+    def infer(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The output of the model on its own inputs: `arrays` has none."""
+        import torch
+
+        with torch.no_grad():
+            start = time.perf_counter()
+            found = self._run(*self._given)
+            self._notes.add(first_seconds=time.perf_counter() - start)
+        return {"0": found.numpy()}
+
+    def time(self, iterations: int) -> Sequence[float]:
+        import torch
+
+        with torch.no_grad():
+            return timed(lambda: self._run(*self._given), iterations)
+
+
+class Ours(Eager):
+    """`torch.compile(model, backend="autotune")`."""
+
+    options: Mapping[str, Any] | None = {"backend": "autotune"}
+
+
+class Inductor(Eager):
+    """`torch.compile(model)`."""
+
+    options: Mapping[str, Any] | None = {}
+
+
+class Frozen(Eager):
+    """The same with its weights frozen and images with channels last, which is what it is fastest with."""
+
+    options: Mapping[str, Any] | None = {"options": {"freezing": True}}
+    last = True
+
+
+RUNTIMES: Mapping[str, Opener] = {EAGER: Eager, OURS: Ours, INDUCTOR: Inductor, FROZEN: Frozen}
+
+
+class ModelProcess(NetworkProcess):
+    """A runtime of these with a model in a process of its own."""
+
+    server = "benchmarks.pytorch.runtime"
+
+
+if __name__ == "__main__":
+    process.main(RUNTIMES)

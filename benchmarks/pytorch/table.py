@@ -1,0 +1,118 @@
+"""Table of models through `torch.compile`: outputs, seconds of compiling and milliseconds of each runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.interleave import geometric_mean
+from benchmarks.markdown import table
+from benchmarks.pytorch.runtime import EAGER, FROZEN, INDUCTOR, OURS, TITLES
+
+Row = Mapping[str, Any]
+
+RIGHT = 1e-4
+"""Largest error of a right output: sums in another order come to 1e-7 to 1e-5, a wrong operator to 1e-2 and more."""
+
+SLOW = 0.9
+
+SENTENCES = (
+    "`error` is the largest difference from eager PyTorch over the largest output. Compiling is the first call, from "
+    "an empty cache and from the one that this has filled. `Inductor` is `torch.compile(model)`; frozen, its weights "
+    "are constants and images lie with channels last. A ratio is a runtime's time over ours."
+)
+
+
+def ratio(row: Row, name: str, peer: str) -> float | None:
+    """A peer's seconds over ours; None where either is not known, or our output is not right.
+
+    Args:
+        row: of a model.
+        name: `seconds`, `cold_seconds` or `warm_seconds`.
+        peer: whose.
+    """
+    found = row.get(name, {})
+    return found[peer] / found[OURS] if is_right(row) and OURS in found and peer in found else None
+
+
+def is_right(row: Row) -> bool:
+    """Whether our output is that of eager PyTorch."""
+    error = row.get("errors", {}).get(OURS)
+    return error is not None and bool(error <= RIGHT)
+
+
+def pytorch(document: Mapping[str, Any]) -> str:
+    """A summary and a table for each processor, number of threads and of trials."""
+    groups: dict[tuple[str, int], list[Row]] = {}
+    for row in document["rows"].values():
+        groups.setdefault((row["cpu"], row["threads"]), []).append(row)
+    parts = [SENTENCES]
+    for (cpu, threads), rows in sorted(groups.items(), key=lambda item: item[0]):
+        commits = ", ".join(dict.fromkeys(row["commit"] for row in rows if row["commit"]))
+        said = f"**{cpu}**, {threads} threads, no trial{f' (commit {commits})' if commits else ''}."
+        parts += [f"{said} {summary(rows)}", _means(rows), _lines(rows)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How many models are right, how many are slower than Inductor by more than a tenth, and why others have no row."""
+    right = sum(map(is_right, rows))
+    text = f"{right} of {len(rows)} models are right."
+    ratios = {row["name"]: found for row in rows if (found := ratio(row, "seconds", INDUCTOR)) is not None}
+    if slow := sorted((name for name in ratios if ratios[name] < SLOW), key=ratios.__getitem__):
+        named = ", ".join(f"{name} {ratios[name]:.2f}x" for name in slow)
+        text += f" Under {SLOW:.1f}x of Inductor: {named}."
+    unsteady = [row["unsteady"] for row in rows if "unsteady" in row]
+    if unsteady:
+        text += f" Halves of a runtime's turns differ by up to {max(unsteady) * 100:.0f} %."
+    failed = [f"{row['name']}: {row['failed']}" for row in rows if "failed" in row]
+    failed += [f"{TITLES[peer]} on {row['name']}: {why}" for row in rows for peer, why in row["missing"].items()]
+    return f"{text} Missing: {'; '.join(failed)}." if failed else text
+
+
+def _means(rows: Sequence[Row]) -> str:
+    lines: list[list[object]] = []
+    for title, name, peers in (
+        ("inference", "seconds", (INDUCTOR, FROZEN, EAGER)),
+        ("compiling, empty cache", "cold_seconds", (INDUCTOR, FROZEN)),
+        ("compiling, filled cache", "warm_seconds", (INDUCTOR, FROZEN)),
+    ):
+        for peer in peers:
+            found = [value for row in rows if (value := ratio(row, name, peer)) is not None]
+            if found:
+                mean = f"{geometric_mean(found):.2f}x"
+                slower = sum(value < 1 for value in found)
+                lines.append([f"{title}, {TITLES[peer]}", mean, f"{min(found):.2f}x", slower, len(found)])
+    return table(["beside", "geometric mean", "lowest", "we are slower on", "of models"], lines) if lines else ""
+
+
+def _lines(rows: Sequence[Row]) -> str:
+    timed = [name for name in TITLES if any(name in row.get("seconds", {}) for row in rows)]
+    compilers = [name for name in TITLES if any(name in row.get("cold_seconds", {}) for row in rows)]
+    header = ["model", "library", "error"]
+    header += [f"{TITLES[name]} ms" for name in timed]
+    header += [f"of {TITLES[peer]}" for peer in (INDUCTOR, FROZEN) if peer in timed]
+    header += [f"{TITLES[name]} compiles, s" for name in compilers]
+    lines: list[list[object]] = []
+    for row in sorted(rows, key=lambda row: (row["library"], row["name"])):
+        error = row.get("errors", {}).get(OURS)
+        cells = [row["name"], row["library"], "" if error is None else f"{error:.0e}"]
+        cells += [_number(row.get("seconds", {}).get(name), 1e3, ".2f") for name in timed]
+        cells += [_times(ratio(row, "seconds", peer)) for peer in (INDUCTOR, FROZEN) if peer in timed]
+        cells += [_both(row, name) for name in compilers]
+        lines.append(cells)
+    return table(header, lines)
+
+
+def _both(row: Row, name: str) -> str:
+    """Seconds of compiling from an empty and from a filled cache."""
+    found = [_number(row.get(which, {}).get(name), 1, ".1f") for which in ("cold_seconds", "warm_seconds")]
+    return " / ".join(each for each in found if each)
+
+
+def _number(value: float | None, scale: float, form: str) -> str:
+    return "" if value is None else f"{value * scale:{form}}"
+
+
+def _times(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}x"

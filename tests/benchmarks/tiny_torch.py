@@ -1,0 +1,30 @@
+"""The runtimes of the PyTorch benchmark with a model of a few numbers in place of the list's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autotune.network import process
+from benchmarks.pytorch import runtime
+from benchmarks.survey.models import Model
+
+
+class Sorted(torch.nn.Module):
+    """What graphs do not have."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sort(x)[0]
+
+
+def made(model: Model, seed: int) -> tuple[Any, dict[str, Any]]:
+    """Two linear layers with an operator between them that is left to PyTorch."""
+    torch.manual_seed(seed)
+    layers = (torch.nn.Linear(6, 8), Sorted(), torch.nn.Linear(8, 4))
+    return torch.nn.Sequential(*layers).eval(), {"x": torch.ones(3, 6)}
+
+
+if __name__ == "__main__":
+    runtime.made = made
+    process.main(runtime.RUNTIMES)
