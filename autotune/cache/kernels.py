@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.cache.code import code_digest
 from autotune.cache.store import Store
-from autotune.executable.schedule import Schedule
+from autotune.executable.schedule import Kernel, Schedule
 from search_space.machines.registry import rules_of
 from search_space.operators import LIBRARY
 from search_space.schedule.trace import Trace
@@ -53,19 +53,16 @@ class KernelCache:
         found = {"algorithm": schedule.algorithm, "trace": schedule.trace.to_json(), "seconds": seconds}
         self.store.put(key, json.dumps(found).encode())
 
-    def module_key(
-        self, workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]], target: Target, name: str
-    ) -> str | None:
+    def module_key(self, kernel: Kernel, target: Target) -> str | None:
         """Key of a built kernel; None where it is not kept.
 
         Args:
-            workload, schedule: what is computed, and how.
-            pitches: strides of those of its arrays that are not dense.
+            kernel: all that its code depends on, its name included, which is a symbol there.
             target: for which it is built.
-            name: of the kernel, which its code has as a symbol.
         """
-        depends = {"algorithm": schedule.algorithm, "trace": schedule.trace.to_json(), "name": name}
-        return _key("module", workload, target, {**depends, "pitches": sorted(pitches.items())})
+        schedule = kernel.schedule
+        depends = {"algorithm": schedule.algorithm, "trace": schedule.trace.to_json(), "name": kernel.name}
+        return _key("module", kernel.workload, target, {**depends, "pitches": sorted(kernel.pitches.items())})
 
     def module(self, key: str) -> Module | None:
         """A kernel that was built."""

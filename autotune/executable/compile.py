@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autotune.cache.kernels import KernelCache
-from autotune.executable.schedule import Schedule
+from autotune.executable.schedule import Kernel, Schedule, module_of
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Array, Graph
 from autotune.graph.memory_plan import Interval, lower_bound, plan
 from autotune.graph.partition import Group, partition
 from autotune.graph.views import dense, locate
 from search_space.dtypes import numpy_dtype
-from search_space.ir.stmt import with_pitches
 from search_space.schedule.state import operations
-from search_space.space import program_of
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
 from targets.manifest import digest, listed, replace_file, write_manifest
 
-__all__ = ["Chosen", "Compiler", "Schedule", "identifier"]
+__all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
 
 Chosen = Callable[[Workload], Schedule]
+Builder = Callable[[Sequence[Kernel]], Iterable[Module]]
+"""Kernels → their modules in this order, each when it is asked for."""
 
 
 def identifier(name: str) -> str:
@@ -45,12 +46,20 @@ class Compiler:
         target: name of the target.
         threads: that the network is meant to run on.
         cache: of kernels that were built before; None: every kernel is built.
+        builder: builds those that are not known; by default one after the other.
     """
 
     def __init__(
-        self, graph: Graph, chosen: Chosen, target: str = "cpu", threads: int = 1, cache: KernelCache | None = None
+        self,
+        graph: Graph,
+        chosen: Chosen,
+        target: str = "cpu",
+        threads: int = 1,
+        cache: KernelCache | None = None,
+        builder: Builder | None = None,
     ) -> None:
         self._target: Target = registry.get(target)
+        self._builder = builder or partial(map, partial(module_of, target=self._target))
         alignment = self._target.alignment
         self.graph = executable_graph(graph, alignment)
         self.groups = [g for g in partition(self.graph, alignment=alignment) if g.workload is not None]
@@ -58,8 +67,7 @@ class Compiler:
         self._chosen, self._threads, self._cache = chosen, threads, cache
         self._name = identifier(graph.name)
         self._modules: list[Module] = []
-        self._numbers: dict[tuple[Any, ...], int] = {}
-        self._packers: dict[int, Packer | None] = {}
+        self._packers: list[Packer | None] = []
         self._packings: dict[tuple[int, str, tuple[Place, ...]], Packing] = {}
         self._packed_bytes = 0
         self._blobs: dict[tuple[str, bytes], int] = {}
@@ -81,7 +89,14 @@ class Compiler:
         folder.mkdir(parents=True, exist_ok=True)
         intervals = self._intervals()
         memory = plan(intervals, self._target.spacing)
-        steps = [self._step(group, memory.offsets) for group in self.groups]
+        numbers, kernels = self._kernels()
+        modules = self._built(kernels)
+        steps = []
+        for group, number in zip(self.groups, numbers, strict=True):
+            if number == len(self._modules):  # kernels stand in the order of the steps that are their first
+                self._modules.append(next(modules))
+                self._packers.append(self._target.packer(self._modules[-1]))
+            steps.append(self._step(group, number, memory.offsets))
         arena = self._spaced(memory.nbytes)
         network = NetworkPlan(
             self._name,
@@ -147,10 +162,8 @@ class Compiler:
             if name not in given
         ]
 
-    def _step(self, group: Group, offsets: Mapping[str, int]) -> Step:
+    def _step(self, group: Group, number: int, offsets: Mapping[str, int]) -> Step:
         assert group.workload is not None
-        schedule = self._chosen(group.workload)
-        number = self._module(group.workload, schedule, self._pitches(group, schedule.algorithm))
         module, packer = self._modules[number], self._packers[number]
         names = dict(zip((p.name for p in module.sources), group.inputs, strict=True))
         constants: Mapping[str, Array] = {}
@@ -194,28 +207,34 @@ class Compiler:
                 found[known[tensor.op]] = strides
         return found
 
-    def _module(self, workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]]) -> int:
-        key = (workload.key, schedule.algorithm, schedule.trace.key, tuple(sorted(pitches.items())))
-        if key not in self._numbers:
-            number = self._numbers[key] = len(self._modules)
-            self._modules.append(self._built(workload, schedule, pitches, f"{self._name}_kernel{number}"))
-            self._packers[number] = self._target.packer(self._modules[number])
-        return self._numbers[key]
+    def _kernels(self) -> tuple[list[int], list[Kernel]]:
+        """Number of each step's kernel, and the kernels, in the order of the steps that are their first."""
+        known: dict[tuple[Any, ...], int] = {}
+        numbers: list[int] = []
+        kernels: list[Kernel] = []
+        for group in self.groups:
+            assert group.workload is not None
+            schedule = self._chosen(group.workload)
+            pitches = self._pitches(group, schedule.algorithm)
+            key = (group.workload.key, schedule.algorithm, schedule.trace.key, tuple(sorted(pitches.items())))
+            number = known.setdefault(key, len(known))
+            numbers.append(number)
+            if number == len(kernels):
+                kernels.append(Kernel(group.workload, schedule, pitches, f"{self._name}_kernel{number}"))
+        return numbers, kernels
 
-    def _built(
-        self, workload: Workload, schedule: Schedule, pitches: Mapping[str, tuple[int, ...]], name: str
-    ) -> Module:
-        key = None
-        if self._cache is not None:
-            key = self._cache.module_key(workload, schedule, pitches, self._target, name)
-            known = None if key is None else self._cache.module(key)
-            if known is not None:
-                return known
-        program = with_pitches(program_of(workload, schedule.algorithm, schedule.trace), pitches)
-        module = self._target.build(program, name)
-        if self._cache is not None and key is not None:
-            self._cache.keep_module(key, module)
-        return module
+    def _built(self, kernels: Sequence[Kernel]) -> Iterator[Module]:
+        """Modules of kernels, of the cache or built; these are kept there."""
+        cache = self._cache
+        keys = [None if cache is None else cache.module_key(kernel, self._target) for kernel in kernels]
+        found = [None if cache is None or key is None else cache.module(key) for key in keys]
+        missing = [kernel for kernel, module in zip(kernels, found, strict=True) if module is None]
+        building = iter(self._builder(missing))
+        for key, known in zip(keys, found, strict=True):
+            module = next(building) if known is None else known
+            if known is None and cache is not None and key is not None:
+                cache.keep_module(key, module)
+            yield module
 
     def _packed(self, number: int, parameter: Parameter, sources: tuple[Place, ...]) -> Place:
         """Where a constant will lie that is packed when the network is loaded; of the same sources it is made once."""

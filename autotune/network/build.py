@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.executable.compile import Compiler
 from autotune.executable.compile_steps import compile_stepwise
 from autotune.executable.loading import load
 from autotune.graph.ir import Array
 from autotune.network.load import Network
 from autotune.network.schedules import Schedules
+from autotune.network.writing import write_graph
 from autotune.tuning.settings import Settings
 from search_space.dtypes import FLOATS, numpy_dtype
 from targets.executable import Executable
@@ -22,9 +22,7 @@ def write_network(network: Network, schedules: Schedules, folder: Path, settings
     if network.device is not None:
         compile_stepwise(network.graph, schedules, folder, settings.target.name, network.device, settings.threads)
     else:
-        compiler = Compiler(network.graph, schedules, settings.target.name, settings.threads, schedules.cache)
-        schedules.prepare(compiler.workloads)
-        compiler.write(folder)
+        write_graph(network.graph, schedules, folder, settings)
     if schedules.cache is not None:
         schedules.cache.store.trim()
 

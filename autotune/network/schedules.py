@@ -1,32 +1,36 @@
-"""Schedule of every kernel of a network: the fastest of its records, or the roofline's choice, made side by side."""
+"""Schedule of every kernel of a network: the fastest of its records, or the roofline's choice, made side by side.
+
+The processes that choose schedules then build the kernels.
+"""
 
 from __future__ import annotations
 
 import gc
 import json
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 from autotune.cache.kernels import KernelCache
 from autotune.config import ConfigError, Measure
-from autotune.executable.schedule import Schedule
+from autotune.executable.schedule import Kernel, Schedule, module_of
 from autotune.graph.offload import is_offloaded, tuned_as
+from autotune.network.crew import Answer, Crew
 from autotune.network.selection import Chosen, Limits
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from autotune.tuning.untimed import by_roofline
-from measure.child import Child
 from measure.host import allowed_cores, end_with
 from measure.wire import pack, unpack
 from measure.worker import GARBAGE
 from search_space.hardware import Hardware
+from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
 from search_space.workloads import Workload
 from targets import registry
+from targets.base import BuildError, Module
 
 Estimated = tuple[Schedule, float]
 """A schedule and its seconds by the roofline."""
@@ -60,6 +64,7 @@ class Schedules:
     ) -> None:
         self._best, self._settings, self._limits, self._device = best, settings, limits or Limits(), device
         self._made: dict[str, Estimated] = {}
+        self._crew: Crew | None = None
         self.cache = cache
         self.untuned: set[str] = set()
 
@@ -95,13 +100,53 @@ class Schedules:
         known = {tuned.key: tuned for tuned in map(tuned_as, workloads)}
         missing = [w for key, w in known.items() if key not in self._best and key not in self._made]
         missing = [workload for workload in missing if not self._known(workload)]
-        processes = len(allowed_cores())
-        if len(missing) < FEWEST or processes < 2:
+        if len(missing) < FEWEST or len(allowed_cores()) < 2:
             return  # they are made when they are asked for
         tasks = [self._task(workload) for workload in missing]
-        made = _side_by_side(tasks, self._settings, self._limits, processes)
-        for workload, estimated in zip(missing, made, strict=True):
-            self._keep(workload, estimated)
+        crew = self._helpers(tasks)
+        requests = [
+            {"what": "choose", "workload": task.workload.to_json(), "target": task.target or ""} for task in tasks
+        ]
+        longest = sorted(range(len(tasks)), key=lambda i: -tasks[i].workload.flops)
+        for workload, answer in zip(missing, crew.ask(requests, longest), strict=True):
+            self._keep(workload, _chosen(answer))
+
+    def built(self, kernels: Sequence[Kernel]) -> Iterator[Module]:
+        """Modules of kernels, in this order, each as soon as it is built; by the processes that chose, if any did.
+
+        They are the same that `module_of` makes one by one.
+
+        Raises:
+            BuildError, ScheduleError: a kernel that cannot be built.
+            RuntimeError: a process ended, or met a bug.
+        """
+        target = self._settings.target
+        if self._crew is None and (len(kernels) < FEWEST or len(allowed_cores()) < 2):
+            yield from (module_of(kernel, target) for kernel in kernels)
+            return
+        crew = self._crew or self._helpers([])
+        requests = [{"what": "build", **kernel.to_json()} for kernel in kernels]
+        for kernel, (header, code) in zip(kernels, crew.ask(requests), strict=True):
+            yield module_of(kernel, target) if "refused" in header else Module.from_bytes(code)
+
+    def close(self) -> None:
+        """Ends the processes, of which the next that is asked for starts others."""
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
+
+    def _helpers(self, tasks: Sequence[Task]) -> Crew:
+        """Processes for some tasks: started the first time, one for each core."""
+        if self._crew is None:
+            settings = self._settings
+            targets = {of.name: of for of in (settings.target, *(settings.of(task).target for task in tasks))}
+            options = {
+                **_depends(settings, self._limits),
+                "target": settings.target.name,
+                "hardware": {name: target.hardware.to_json() for name, target in targets.items()},
+            }
+            self._crew = Crew(options, __name__)
+        return self._crew
 
     def _key(self, workload: Workload) -> str | None:
         """Of its choice in the cache."""
@@ -143,54 +188,15 @@ def _depends(settings: Settings, limits: Limits) -> dict[str, Any]:
     }
 
 
-def _side_by_side(tasks: Sequence[Task], settings: Settings, limits: Limits, processes: int) -> list[Estimated]:
-    """The roofline's choices for tasks, each made by the process that is free; those of most operations first."""
-    targets = {of.name: of for of in (settings.of(task).target for task in tasks)}
-    options = {
-        **_depends(settings, limits),
-        "target": settings.target.name,
-        "hardware": {name: target.hardware.to_json() for name, target in targets.items()},
-    }
-    found: dict[int, Estimated] = {}
-    todo = sorted(range(len(tasks)), key=lambda i: tasks[i].workload.flops)
-    children: list[Child] = []
-    working: dict[Connection[Any, Any], tuple[Child, int]] = {}
-
-    def give(child: Child) -> None:
-        if todo:
-            number = todo.pop()
-            child.send({"workload": tasks[number].workload.to_json(), "target": tasks[number].target})
-            working[child.connection] = child, number
-
-    try:
-        for _ in range(min(processes, len(tasks))):
-            children.append(Child({**options, "parent": os.getpid()}, __name__))
-            give(children[-1])
-        while working:
-            ready = wait(list(working))
-            for connection in [each for each in working if each in ready]:
-                child, number = working.pop(connection)
-                found[number] = _answer(child)
-                give(child)
-    finally:
-        for child in children:
-            child.close()
-    return [found[number] for number in range(len(tasks))]
-
-
-def _answer(child: Child) -> Estimated:
-    message = child.receive()
-    if message is None:
-        _, death = child.death()
-        raise RuntimeError(f"a process that chooses schedules must stay alive, but it {death.how}")
-    header, _ = message
+def _chosen(answer: Answer) -> Estimated:
+    header, _ = answer
     if "refused" in header:
         raise ConfigError(header["refused"])
     return Schedule(header["algorithm"], Trace.from_json(header["trace"])), float(header["seconds"])
 
 
 def main() -> None:
-    """Answers requests for schedules until the parent hangs up."""
+    """Answers requests for schedules and for kernels until the parent hangs up."""
     options = json.loads(sys.argv[1])
     end_with(options["parent"])
     gc.set_threshold(GARBAGE)
@@ -200,16 +206,22 @@ def main() -> None:
     hardware = {name: Hardware.from_json(data) for name, data in options["hardware"].items()}
     measure = Measure(**options["measure"])
     settings = Settings(registry.get(options["target"]), seed=options["seed"], measure=measure)
+
+    def choose(request: dict[str, Any]) -> Answer:
+        task = Task("kernel", Workload.from_json(request["workload"]), target=request["target"] or None)
+        made, seconds = _choice(task, settings, limits, hardware[settings.of(task).target.name])
+        return {"algorithm": made.algorithm, "trace": made.trace.to_json(), "seconds": seconds}, b""
+
+    def build(request: dict[str, Any]) -> Answer:
+        return {}, module_of(Kernel.from_json(request), settings.target).to_bytes()
+
     while True:
         try:
             request, _ = unpack(connection.recv_bytes())
         except EOFError:
             return
-        task = Task("kernel", Workload.from_json(request["workload"]), target=request["target"])
         try:
-            made, seconds = _choice(task, settings, limits, hardware[settings.of(task).target.name])
-        except ConfigError as error:
-            connection.send_bytes(pack({"refused": str(error)}))
-        else:
-            answer = {"algorithm": made.algorithm, "trace": made.trace.to_json(), "seconds": seconds}
-            connection.send_bytes(pack(answer))
+            header, code = (build if request["what"] == "build" else choose)(request)
+        except (ConfigError, BuildError, ScheduleError) as error:
+            header, code = {"refused": str(error)}, b""
+        connection.send_bytes(pack(header, code))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,13 +16,18 @@ from autotune.search.base import Candidate, NoLegalSchedule
 from autotune.tuning.settings import Settings
 from autotune.tuning.task import Task
 from costmodel.features import FeatureExtractor
+from costmodel.features.estimators.least import least_seconds
 from search_space.hardware import Hardware
 from search_space.operators import winograd
 from search_space.operators.base import LIBRARY
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.trace import Trace
-from search_space.space import SearchSpace, generate
+from search_space.space import SearchSpace, Sketch, generate
 from targets.base import BuildError, Target
+
+SAMPLE = 2048
+"""Candidates that are estimated, of all algorithms together."""
+
 
 INSPECTED = 4
 """Candidates whose machine code is looked at, where the one before spills."""
@@ -46,6 +51,19 @@ class Scheduled:
     seconds: float = math.nan
 
 
+@dataclass(frozen=True)
+class _Ranked:
+    """A candidate of the sample of one algorithm, by its estimated seconds."""
+
+    seconds: float
+    candidate: Candidate
+    space: SearchSpace
+
+    @property
+    def sketch(self) -> Sketch:
+        return self.space.sketches[self.candidate.sketch]
+
+
 def by_roofline(
     task: Task,
     settings: Settings,
@@ -58,6 +76,9 @@ def by_roofline(
     Of the few that are estimated best it is the first whose machine code keeps its vectors in registers; where none
     does, the one with the least estimate, spilling counted in.
 
+    Each algorithm is sampled with random numbers of its own, that of the least `least_seconds` first. One whose
+    estimates cannot be less than that of what is chosen already is passed over: it would change nothing.
+
     Args:
         task: what to compute.
         settings: for which target, and the seed.
@@ -68,46 +89,86 @@ def by_roofline(
     Raises:
         ConfigError: no candidate is legal.
     """
-    usual = winograd.within(task.workload.algorithms)
+    workload, settings = task.workload, settings.of(task)
+    machine, cold = hardware or settings.target.hardware, settings.measure.cache == "network"
+    usual = winograd.within(workload.algorithms)
     own = [algorithm for algorithm in usual if algorithm != LIBRARY]  # there are loops to see
-    shown = own if algorithms is None else algorithms
-    settings = settings.of(task)
-    found = space or generate(task.workload, hardware or settings.target.hardware, shown)
-    cold = settings.measure.cache == "network"
+    shown = list(own if algorithms is None else algorithms) if space is None else [""]
+    least = {name: least_seconds(workload.tensors(name), machine, cold) if name else 0.0 for name in shown}
+    waiting = sorted(shown, key=lambda name: least[name])
+    ranked: list[_Ranked] = []
+    failures: list[NoLegalSchedule] = []
+
+    def sampled(name: str) -> None:
+        waiting.remove(name)
+        rng = settings.generator(workload.key, f"lower {name}")
+        try:
+            of = generate(workload, machine, [name]) if space is None else space
+            ranked.extend(_sample(of, cold, rng, SAMPLE // len(shown)))
+        except NoLegalSchedule as error:
+            failures.append(error)
+        ranked.sort(key=lambda one: one.seconds)
+
+    @cache
+    def spilled(one: _Ranked) -> float | None:
+        return _spilled(one, settings.target)
+
+    # What is passed over has no candidate that is estimated better, so none that would be looked at first.
+    while waiting and (not ranked or least[waiting[0]] < ranked[0].seconds):
+        sampled(waiting[0])
+    while True:
+        if not ranked:
+            raise ConfigError(str(failures[0]))
+        chosen, seconds = _least_spilling(ranked, spilled)
+        if not waiting or least[waiting[0]] >= seconds:
+            break
+        sampled(waiting[0])  # all that were looked at spill
+    choices = np.array(chosen.candidate.choices, np.int32)
+    return Scheduled(task, chosen.sketch.algorithm, chosen.sketch.trace(choices), chosen.seconds)
+
+
+def _sample(space: SearchSpace, cold: bool, rng: np.random.Generator, count: int) -> list[_Ranked]:
+    """The best of about `count` candidates of a space by their estimates, of several sketches.
+
+    Raises:
+        NoLegalSchedule: there is none.
+    """
 
     @cache
     def extractor(sketch: int) -> FeatureExtractor:
-        of = found.sketches[sketch]
-        return FeatureExtractor(of.program, of.columns, found.hardware, cold)
+        of = space.sketches[sketch]
+        return FeatureExtractor(of.program, of.columns, space.hardware, cold)
 
     def score(sketch: int, choices: Any) -> Any:
-        return -extractor(sketch).roofline(found.sketches[sketch].expand(choices))
+        return -extractor(sketch).roofline(space.sketches[sketch].expand(choices))
 
-    rng = settings.generator(task.workload.key, "lower")
+    best = search.get("evolution")(space, score, rng, first_epsilon=0.0, first_sample=count).ask(INSPECTED)
+    seconds = (float(-score(one.sketch, np.array([one.choices], np.int32))[0]) for one in best)
+    return [_Ranked(estimated, one, space) for one, estimated in zip(best, seconds, strict=True)]
+
+
+def _spilled(one: _Ranked, target: Target) -> float | None:
+    """Share of the instructions of a candidate's loops that spill; None where it cannot be built."""
     try:
-        best = search.get("evolution")(found, score, rng, first_epsilon=0.0, first_sample=2048).ask(INSPECTED)
-    except NoLegalSchedule as error:
-        raise ConfigError(str(error)) from None
-    chosen = _least_spilling(found, best, settings.target, score)
-    of = found.sketches[chosen.sketch]
-    choices = np.array(chosen.choices, np.int32)
-    return Scheduled(task, of.algorithm, of.trace(choices), float(-score(chosen.sketch, choices[None])[0]))
+        return target.spills(one.space.program(one.candidate))
+    except (BuildError, ScheduleError):
+        return None  # whoever builds what is chosen reports it
 
 
-def _least_spilling(space: SearchSpace, candidates: Sequence[Candidate], target: Target, score: Any) -> Candidate:
-    """The best of candidates by their estimates and by what their machine code spills."""
+def _least_spilling(ranked: Sequence[_Ranked], spilled: Callable[[_Ranked], float | None]) -> tuple[_Ranked, float]:
+    """The best of candidates, in the order of their estimates, and its seconds, spilling counted in.
 
-    def seconds(candidate: Candidate) -> float:
-        return float(-score(candidate.sketch, np.array([candidate.choices], np.int32))[0])
-
-    ordered = sorted(candidates, key=seconds)
-    found: list[tuple[float, int, Candidate]] = []
-    for candidate in ordered:
-        try:
-            spilled = target.spills(space.program(candidate))
-        except (BuildError, ScheduleError):
-            continue  # whoever builds what is chosen reports it
-        if spilled <= FEW_SPILLS:
-            return candidate
-        found.append((seconds(candidate) * (1 + SPILL_COST * spilled), len(found), candidate))
-    return min(found)[2] if found else ordered[0]
+    Where all of the first few spill, others are looked at as long as their estimates are below that.
+    """
+    found: list[tuple[float, int]] = []
+    for place, one in enumerate(ranked):
+        if place >= INSPECTED and found and one.seconds >= min(found)[0]:
+            break
+        share = spilled(one)
+        if share is None:
+            continue
+        if share <= FEW_SPILLS:
+            return one, one.seconds
+        found.append((one.seconds * (1 + SPILL_COST * share), place))
+    seconds, place = min(found, default=(ranked[0].seconds, 0))
+    return ranked[place], seconds

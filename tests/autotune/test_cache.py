@@ -22,7 +22,7 @@ from autotune.cache.place import folder_of, open_cache
 from autotune.cache.store import TORN_SECONDS, CacheError, Store
 from autotune.cli.app import app
 from autotune.config import ConfigError
-from autotune.executable.schedule import Schedule
+from autotune.executable.schedule import Kernel, Schedule
 from search_space import workloads
 from search_space.schedule.trace import Trace
 from targets import registry
@@ -156,14 +156,17 @@ def test_keys_differ_by_all_that_counts(tmp_path: Path, monkeypatch: pytest.Monk
         cache.choice_key(SOFTMAX, TARGET, {"seed": 1}),
         cache.choice_key(SOFTMAX, other, {"seed": 0}),
         cache.choice_key(workloads.softmax(4, 8), TARGET, {"seed": 0}),
-        cache.module_key(SOFTMAX, CHOICE, {}, TARGET, "a"),
-        cache.module_key(SOFTMAX, CHOICE, {}, TARGET, "b"),
-        cache.module_key(SOFTMAX, CHOICE, {}, other, "a"),
-        cache.module_key(SOFTMAX, CHOICE, {"x": (8, 1)}, TARGET, "a"),
-        cache.module_key(SOFTMAX, Schedule("other", Trace(())), {}, TARGET, "a"),
+        cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), TARGET),
+        cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "b"), TARGET),
+        cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), other),
+        cache.module_key(Kernel(SOFTMAX, CHOICE, {"x": (8, 1)}, "a"), TARGET),
+        cache.module_key(Kernel(SOFTMAX, Schedule("other", Trace(())), {}, "a"), TARGET),
     ]
     monkeypatch.setattr("autotune.cache.kernels.code_digest", lambda: "another version")
-    found += [cache.choice_key(SOFTMAX, TARGET, {"seed": 0}), cache.module_key(SOFTMAX, CHOICE, {}, TARGET, "a")]
+    found += [
+        cache.choice_key(SOFTMAX, TARGET, {"seed": 0}),
+        cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), TARGET),
+    ]
     assert None not in found
     assert len({*found}) == len(found)
 
@@ -171,7 +174,7 @@ def test_keys_differ_by_all_that_counts(tmp_path: Path, monkeypatch: pytest.Monk
 def test_targets_whose_code_is_not_known_by_its_program_are_not_kept(tmp_path: Path) -> None:
     cache = KernelCache(Store(tmp_path))
     assert cache.choice_key(SOFTMAX, registry.get("vta"), {}) is None
-    assert cache.module_key(SOFTMAX, CHOICE, {}, registry.get("c"), "a") is None
+    assert cache.module_key(Kernel(SOFTMAX, CHOICE, {}, "a"), registry.get("c")) is None
 
 
 def test_the_code_is_known_by_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

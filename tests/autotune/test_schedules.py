@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from autotune.config import ConfigError
-from autotune.network import schedules
+from autotune.executable.schedule import Kernel, module_of
+from autotune.network import crew, schedules
 from autotune.network.schedules import FEWEST, Schedules
 from autotune.network.selection import Limits
 from autotune.tuning.settings import Settings
-from search_space.workloads import Workload
+from search_space.schedule.errors import ScheduleError
+from search_space.workloads import Workload, softmax
 from targets import registry
 from tests.autotune.fakes import settings_with
 
@@ -23,7 +27,8 @@ WORKLOADS = [Workload("matmul", {"m": 8 * n, "n": 16, "k": 8}) for n in range(1,
 
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "allowed_cores", lambda: (0, 1))
+    for module in (schedules, crew):
+        monkeypatch.setattr(module, "allowed_cores", lambda: (0, 1))
 
 
 def of_one_by_one(workloads: list[Workload], settings: Settings, limits: Limits) -> list[Any]:
@@ -36,6 +41,7 @@ def test_processes_choose_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -
     limits = Limits(hardware=registry.get("cpu").hardware, max_error=1e-3)
     chosen = Schedules({}, SETTINGS, limits)
     chosen.prepare([*WORKLOADS, WORKLOADS[0]])
+    chosen.close()
 
     def none(*_: Any, **__: Any) -> Any:
         raise AssertionError("every schedule must be at hand")
@@ -52,39 +58,73 @@ def test_processes_choose_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -
 def test_the_machine_is_the_same_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one process has measured of the machine is not measured again by others, where it would differ."""
     asked: list[Any] = []
-    child = schedules.Child
+    child = crew.Child
 
     def noted(options: Any, program: str) -> Any:
         asked.append(options["hardware"]["cpu"])
         return child(options, program)
 
-    monkeypatch.setattr(schedules, "Child", noted)
-    Schedules({}, SETTINGS).prepare(WORKLOADS)
+    monkeypatch.setattr(crew, "Child", noted)
+    with closing(Schedules({}, SETTINGS)) as chosen:
+        chosen.prepare(WORKLOADS)
     assert asked == [registry.get("cpu").hardware.to_json()] * 2
 
 
 @pytest.mark.parametrize("count", [1, FEWEST - 1])
 @pytest.mark.usefixtures("two_cores")
 def test_few_are_chosen_without_processes(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedules, "Child", None)
+    monkeypatch.setattr(crew, "Child", None)
     Schedules({}, SETTINGS).prepare(WORKLOADS[:count])
 
 
 @pytest.mark.usefixtures("two_cores")
 def test_a_workload_without_a_schedule_says_why() -> None:
-    with pytest.raises(ConfigError, match="there is no sketch for it on this target"):
-        Schedules({}, settings_with(target="vta")).prepare(WORKLOADS)
+    chosen = Schedules({}, settings_with(target="vta"))
+    with closing(chosen), pytest.raises(ConfigError, match="there is no sketch for it on this target"):
+        chosen.prepare(WORKLOADS)
 
 
 @pytest.mark.usefixtures("two_cores")
 def test_a_process_that_is_killed_ends_the_choice_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    child = schedules.Child
+    child = crew.Child
 
     def doomed(options: Any, program: str) -> Any:
         made = child(options, program)
         os.kill(made.pid, signal.SIGKILL)
         return made
 
-    monkeypatch.setattr(schedules, "Child", doomed)
-    with pytest.raises(RuntimeError, match="must stay alive, but it was killed"):
-        Schedules({}, SETTINGS).prepare(WORKLOADS)
+    monkeypatch.setattr(crew, "Child", doomed)
+    chosen = Schedules({}, SETTINGS)
+    with closing(chosen), pytest.raises(RuntimeError, match="must stay alive, but it was killed"):
+        chosen.prepare(WORKLOADS)
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_processes_build_what_this_one_would() -> None:
+    """Kernels come in the order in which they are asked for, the same to the byte, whoever has built them."""
+    chosen = Schedules({}, SETTINGS)
+    kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
+    with closing(chosen):
+        found = [module.to_bytes() for module in chosen.built(kernels)]
+        again = [module.to_bytes() for module in chosen.built(kernels[::-1])]
+    alone = [module_of(kernel, SETTINGS.target).to_bytes() for kernel in kernels]
+    assert found == alone
+    assert again == alone[::-1]
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_what_cannot_be_built_is_refused_as_by_this_process() -> None:
+    chosen = Schedules({}, SETTINGS)
+    kernels = [Kernel(w, chosen(w), {}, f"kernel{number}") for number, w in enumerate(WORKLOADS)]
+    kernels[3] = Kernel(WORKLOADS[3], chosen(softmax(8, 8)), {}, "other")
+    found = []
+    with closing(chosen), pytest.raises(ScheduleError) as here:
+        found.extend(chosen.built(kernels))
+    with pytest.raises(ScheduleError) as alone:
+        module_of(kernels[3], SETTINGS.target)
+    assert str(here.value) == str(alone.value)
+
+
+def test_a_kernel_is_the_same_as_plain_data() -> None:
+    kernel = Kernel(WORKLOADS[0], Schedules({}, SETTINGS)(WORKLOADS[0]), {"a": (64, 1)}, "kernel")
+    assert Kernel.from_json(json.loads(json.dumps(kernel.to_json()))) == kernel

@@ -151,11 +151,11 @@ class MultiLevelTiling(SketchRule):
 
     # ------------------------------------------------------------------ the accumulators' loops
     def reduce_orders(self, axes: Sequence[Axis]) -> list[tuple[Axis, ...]]:
-        """Window axes around the channels, or the long axis outermost."""
+        """Window axes around the channels, or the long axis outermost: the same where a window is of one element."""
         long = longest(axes)
-        others = tuple(a for a in axes if a is not long)
-        if not others:
-            return [(long,)]
+        others = tuple(sorted((a for a in axes if a is not long), key=lambda a: a.extent.value == 1))
+        if not others or others[0].extent.value == 1:
+            return [(*others, long)]
         # Short channels can be unrolled whole: then no loop over them is left that might go outside.
         if long.extent.value <= MAX_REDUCE_UNROLL:
             return [(*others, long)]

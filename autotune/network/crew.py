@@ -1,0 +1,89 @@
+"""Processes that choose schedules and build kernels side by side, each request by the process that is free."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from measure.child import Child
+from measure.host import allowed_cores
+
+AHEAD = 2
+"""Requests that a process is given at once, so that it has the next one while its answer waits to be read."""
+
+Answer = tuple[dict[str, Any], bytes]
+
+
+class Crew:
+    """Processes that answer requests, one for each core.
+
+    Args:
+        options: what all requests have in common, see `Child`.
+        program: module whose `main` answers: one message for each request, in the order in which it gets them.
+        most: processes at most.
+    """
+
+    def __init__(self, options: Mapping[str, Any], program: str, most: int | None = None) -> None:
+        count = min(len(allowed_cores()), most or len(allowed_cores()))
+        self._children: list[Child] = []
+        try:
+            for _ in range(count):
+                self._children.append(Child({**options, "parent": os.getpid()}, program))
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, requests: Sequence[Mapping[str, Any]], order: Sequence[int] | None = None) -> Iterator[Answer]:
+        """The answers to requests, in the order of the requests, each as soon as it is there.
+
+        All that a process was given is worked on while nobody asks for the next answer. One call must be at its end
+        before the next begins.
+
+        Args:
+            order: places of the requests in the order in which they are given out; as they stand by default.
+
+        Raises:
+            RuntimeError: a process has ended.
+        """
+        todo = deque(order if order is not None else range(len(requests)))
+        found: dict[int, Answer] = {}
+        given: dict[Connection[Any, Any], tuple[Child, deque[int]]] = {
+            child.connection: (child, deque()) for child in self._children
+        }
+
+        def give() -> None:
+            for _ in range(AHEAD):  # the first to all before the second to any
+                for child, numbers in given.values():
+                    if todo and len(numbers) < AHEAD:
+                        child.send(requests[todo[0]])
+                        numbers.append(todo.popleft())
+
+        def take(timeout: float | None) -> None:
+            for connection in wait([each for each, (_, numbers) in given.items() if numbers], timeout):
+                child, numbers = given[connection]  # type: ignore[index]
+                found[numbers.popleft()] = _received(child)
+
+        give()
+        for number in range(len(requests)):
+            take(0.0)
+            while number not in found:
+                take(None)
+                give()
+            give()
+            yield found.pop(number)
+
+    def close(self) -> None:
+        """Ends the processes."""
+        while self._children:
+            self._children.pop().close()
+
+
+def _received(child: Child) -> Answer:
+    message = child.receive()
+    if message is None:
+        _, death = child.death()
+        raise RuntimeError(f"a process that chooses schedules must stay alive, but it {death.how}")
+    return message
