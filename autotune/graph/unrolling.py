@@ -16,6 +16,9 @@ from autotune.graph.passes.simplify.views import MOST_PARTS
 MOST_STEPS = 1024
 """Steps of a loop that is unrolled: each is nodes of its own."""
 
+LEAST_STEPS = 8
+"""Steps from which on a loop is worth being one: the first step, whose states are zeros mostly, has less to do."""
+
 Steps = list[list[str]]
 """Of each step in the order in which they run, names of its outputs."""
 

@@ -26,8 +26,7 @@ from autotune.graph.quantise import (
     with_byte_layers,
 )
 from autotune.graph.substitutions import Analytic, Found, explore
-from autotune.graph.unrolling import unrolled
-from autotune.network.prepare import check_precision, for_kernels
+from autotune.network.prepare import check_precision, for_kernels, with_loops
 from autotune.network.tasks import tasks_of
 from autotune.tuning.task import CPU, Task
 from targets import registry
@@ -121,7 +120,8 @@ def load_network(
         raise ValueError(f"`substitutions` must be 'search' or None, but got substitutions={substitutions!r}")
     whole, on = with_weights(model, seed), target or registry.get(CPU)
     plain = (quantise, substitutions, device, choose) == (None,) * 4 and precision == FULL
-    graph, accuracy, substituted = optimise(_imported(whole, seed, on, plain), passes), None, None
+    graph = optimise(with_loops(import_model(whole, seed, loops=True), on, plain), passes)
+    accuracy, substituted = None, None
     narrow = narrow_floats(graph)
     check_precision(graph, precision, "a model")
     _check_narrow(narrow, quantise, substitutions)
@@ -147,13 +147,6 @@ def load_network(
     tasks = tuple(tasks_of(graph, device, on.alignment))
     precision = " and ".join(narrow) if narrow and precision == FULL else precision
     return Network(name, whole, graph, tasks, accuracy, substituted, device, precision, mixture, imported)
-
-
-def _imported(model: onnx.ModelProto, seed: int, target: Target, plain: bool) -> Graph:
-    """The graph of a model; its loops remain where it is in float32 throughout, and stays so: other passes see none."""
-    graph = import_model(model, seed, loops=target.loops and plain)
-    converted = any(node.op in ("quantise_linear", "dequantise") for node in graph.nodes)
-    return unrolled(graph) if converted or narrow_floats(graph) else graph
 
 
 def _check_narrow(narrow: Sequence[str], quantise: str | None, substitutions: str | None) -> None:

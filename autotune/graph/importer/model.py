@@ -11,16 +11,12 @@ from autotune.graph.importer.nodes import DEFAULT, SHAPES, import_nodes, repeata
 from autotune.graph.importer.registry import HANDLERS, Context
 from autotune.graph.importer.weights import with_weights
 from autotune.graph.ir import Builder, Graph, TensorType
-from autotune.graph.unrolling import unrolled
+from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from search_space.dtypes import BITS
 
 OPSETS = range(6, 29)
 SHAPELESS = ("NonMaxSuppression", "NonZero", "Unique")
 """Operators of which shapes are known where elements are."""
-
-
-LEAST_STEPS = 8
-"""Steps from which on a loop is one: of few steps each is worth nodes of its own, the first often less than a step."""
 
 
 def import_model(model: onnx.ModelProto, seed: int = 0, loops: bool = False) -> Graph:
