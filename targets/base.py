@@ -7,7 +7,7 @@ import struct
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -133,11 +133,24 @@ class Place:
             loaded), `arena`, or `workspace` of the kernels.
         number: which of the inputs or outputs, or bytes into one of the others.
         beyond: bytes into the input or output.
+        advance: of a step of a loop, bytes from where it is in one trip to where it is in the next one.
+        period: trips after which it is where it was in the first one; 0: never.
+        first: where it is in the first trip, where that is elsewhere.
     """
 
     space: str
     number: int
     beyond: int = 0
+    advance: int = 0
+    period: int = 0
+    first: Place | None = None
+
+    def shifted(self, nbytes: int) -> Place:
+        """So many bytes further, in every trip."""
+        first = None if self.first is None else self.first.shifted(nbytes)
+        if self.space in ("input", "output"):
+            return replace(self, beyond=self.beyond + nbytes, first=first)
+        return replace(self, number=self.number + nbytes, first=first)
 
 
 @dataclass(frozen=True)
@@ -153,6 +166,19 @@ class Step:
     module: int
     arguments: tuple[Place, ...]
     title: str = ""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Steps that run several times, one after the other in each trip.
+
+    Attributes:
+        trips: how often.
+        steps: of a trip.
+    """
+
+    trips: int
+    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True)
@@ -179,7 +205,7 @@ class NetworkPlan:
     Attributes:
         name: of the network, a C identifier; names of the modules begin with it and differ.
         modules: distinct kernels.
-        steps: calls of them.
+        steps: calls of them, and loops of calls where the target runs them.
         inputs, outputs: of the network.
         weights_bytes: of all constants, as the kernels take them, or as what is packed when the network is loaded.
         arena_bytes: of the activations; the kernels' own workspace follows them.
@@ -190,7 +216,7 @@ class NetworkPlan:
 
     name: str
     modules: tuple[Module, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[Step | Loop, ...]
     inputs: tuple[Parameter, ...]
     outputs: tuple[Parameter, ...]
     weights_bytes: int
@@ -198,6 +224,11 @@ class NetworkPlan:
     packings: tuple[Packing, ...] = ()
     packed_bytes: int = 0
     parts: tuple[NDArray[np.uint8], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def calls(self) -> tuple[Step, ...]:
+        """Each call once, those of loops where the loops stand."""
+        return tuple(call for step in self.steps for call in (step.steps if isinstance(step, Loop) else (step,)))
 
     @cached_property
     def weights(self) -> NDArray[np.uint8]:
@@ -345,6 +376,7 @@ class Target(ABC):
         peers: names of the runtimes that layers and networks are timed beside, as they run on the same processor.
         alignment: bytes of which the address of every array that a kernel takes must be a multiple.
         spacing: bytes; values in the memory of a network begin at multiples of it.
+        loops: whether networks may have loops; otherwise every step of one is calls of its own.
         splits_windows: whether networks gain where convolutions of large windows are split into smaller ones.
         host: of an accelerator, name of the target that computes those parts of a network that it cannot; empty: it
             computes whole networks, or none.
@@ -356,6 +388,7 @@ class Target(ABC):
     peers: tuple[str, ...] = ()
     alignment: int = 1
     spacing: int = 64
+    loops: bool = False
     splits_windows: bool = True
     host: str = ""
     ray_resource: str = ""

@@ -12,16 +12,18 @@ import numpy as np
 
 from autotune.cache.kernels import KernelCache
 from autotune.executable.schedule import Kernel, Schedule, module_of
+from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
 from autotune.graph.copies import executable_graph
-from autotune.graph.ir import Array, Graph
-from autotune.graph.memory_plan import Interval, lower_bound, plan
-from autotune.graph.partition import Group, partition
-from autotune.graph.views import dense, locate
+from autotune.graph.ir import Array, Graph, Node
+from autotune.graph.loops import loops_of
+from autotune.graph.memory_plan import Interval, MemoryPlan, lower_bound, plan
+from autotune.graph.partition import Group
+from autotune.graph.views import dense
 from search_space.dtypes import numpy_dtype
 from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
-from targets.base import BuildError, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
+from targets.base import BuildError, Loop, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
 from targets.manifest import digest, listed, replace_file, write_manifest
 
 __all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
@@ -37,6 +39,11 @@ def identifier(name: str) -> str:
     return f"n{found}" if found[:1].isdigit() else found
 
 
+def _inside(loop: str) -> str:
+    """What the memory plan calls that which a trip needs; no value is called so."""
+    return f"{loop}\0inside"
+
+
 class Compiler:
     """Compiles one graph.
 
@@ -47,6 +54,9 @@ class Compiler:
         threads: that the network is meant to run on.
         cache: of kernels that were built before; None: every kernel is built.
         builder: builds those that are not known; by default one after the other.
+
+    Raises:
+        BuildError: loops in the graph, and a target that has none.
     """
 
     def __init__(
@@ -62,8 +72,11 @@ class Compiler:
         self._builder = builder or partial(map, partial(module_of, target=self._target))
         alignment = self._target.alignment
         self.graph = executable_graph(graph, alignment)
-        self.groups = [g for g in partition(self.graph, alignment=alignment) if g.workload is not None]
-        self._locations = locate(self.graph, alignment=alignment)
+        loops = loops_of(self.graph)
+        if loops and not self._target.loops:
+            raise BuildError(f"`graph` must have no loop for target {target}, but got {loops[0].name!r}")
+        self._network = scope_of(self.graph, alignment)
+        self._bodies = {node.name: scope_of(node.attrs["body"].graph, alignment) for node in loops}
         self._chosen, self._threads, self._cache = chosen, threads, cache
         self._name = identifier(graph.name)
         self._modules: list[Module] = []
@@ -76,8 +89,8 @@ class Compiler:
 
     @property
     def workloads(self) -> list[Workload]:
-        """Of all steps, in their order."""
-        return [group.workload for group in self.groups if group.workload is not None]
+        """Of all steps, in their order, those of a loop once."""
+        return [group.workload for _, group, _ in self._calls() if group.workload is not None]
 
     def write(self, folder: Path) -> None:
         """Writes to `folder` what the target links, weights and manifest.
@@ -87,16 +100,11 @@ class Compiler:
             RuntimeError: the linker failed.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        intervals = self._intervals()
+        intervals = self._intervals(self._network)
         memory = plan(intervals, self._target.spacing)
-        numbers, kernels = self._kernels()
-        modules = self._built(kernels)
-        steps = []
-        for group, number in zip(self.groups, numbers, strict=True):
-            if number == len(self._modules):  # kernels stand in the order of the steps that are their first
-                self._modules.append(next(modules))
-                self._packers.append(self._target.packer(self._modules[-1]))
-            steps.append(self._step(group, number, memory.offsets))
+        called, kernels = self._kernels()
+        numbers = self._numbered(called, self._built(kernels))
+        steps = self._steps(self._network, self._roots(memory.offsets), memory.offsets, numbers)
         arena = self._spaced(memory.nbytes)
         network = NetworkPlan(
             self._name,
@@ -116,7 +124,8 @@ class Compiler:
         weights = folder / f"{self._name}.weights"
         data = [part.data for part in self._weights]  # of a large network they are not copied into one
         replace_file(weights, *data)
-        original = sum(array.nbytes for array in self.graph.constants.values())
+        graphs = [self.graph, *(body.graph for body in self._bodies.values())]
+        original = sum(array.nbytes for graph in graphs for array in graph.constants.values())
         manifest = {
             "schema": linked["schema"],
             "name": self._name,
@@ -138,39 +147,86 @@ class Compiler:
             },
             "steps": [
                 {"title": group.title, "workload": group.workload.key, "kernel": self._modules[step.module].name}
-                for group, step in zip(self.groups, steps, strict=True)
+                | ({} if trips == 1 else {"trips": trips})
+                for (_, group, trips), step in zip(self._calls(), network.calls, strict=True)
                 if group.workload is not None
             ],
         }
         write_manifest(manifest, folder)
 
-    def _root(self, name: str) -> str:
-        return self._locations[name].root
+    def _calls(self) -> Iterator[tuple[Scope, Group, int]]:
+        """Groups that are computed with their scopes, in the order of their calls, and how often each one is called."""
+        for group in self._network.groups:
+            if group.loop is None:
+                yield self._network, group, 1
+            else:
+                body, trips = self._bodies[group.loop.name], group.loop.attrs["trips"]
+                yield from ((body, inner, trips) for inner in body.groups)
 
-    def _intervals(self) -> list[Interval]:
-        """Of every value that lives in the arena; outputs of the network are written where the caller wants them."""
-        given = {*self.graph.inputs, *self.graph.constants, *(self._root(name) for name in self.graph.outputs)}
-        written: dict[str, int] = {}
-        read: dict[str, int] = {}
-        for number, group in enumerate(self.groups):
-            written.setdefault(self._root(group.output), number)
-            for name in (*group.inputs, group.output):
-                read[self._root(name)] = number
+    def _intervals(self, scope: Scope) -> list[Interval]:
+        """Of every value that lives in the arena; what a trip of a loop needs besides its results is one of them."""
+        found = scope.intervals()
+        for number, group in enumerate(scope.groups):
+            if group.loop is not None:
+                nbytes = self._within(group.loop.name).nbytes
+                found += [Interval(_inside(group.loop.name), nbytes, number, number)] if nbytes else []
+        return found
+
+    def _within(self, loop: str) -> MemoryPlan:
+        """Where the values of a body lie that no other trip reads."""
+        return plan(self._bodies[loop].intervals(), self._target.spacing)
+
+    def _roots(self, offsets: Mapping[str, int]) -> Roots:
+        """Where the network's values lie that others lie in."""
+        outputs = {self._network.root(name): number for number, name in enumerate(self.graph.outputs)}
+        inputs = {name: number for number, name in enumerate(self.graph.inputs)}
+
+        def where(root: str) -> Place:
+            if root in outputs:
+                return Place("output", outputs[root])
+            if root in inputs:
+                return Place("input", inputs[root])
+            if root in self.graph.constants:
+                return Place("weights", self._weight(np.asarray(self.graph.constants[root])))
+            return Place("arena", offsets[root])
+
+        return where
+
+    def _steps(
+        self, scope: Scope, where: Roots, offsets: Mapping[str, int], numbers: Iterator[int]
+    ) -> list[Step | Loop]:
+        """Steps of a scope; `numbers` gives that of the kernel of each call."""
         return [
-            Interval(name, self.graph.type(name).nbytes, number, read[name])
-            for name, number in written.items()
-            if name not in given
+            self._step(scope, group, where, next(numbers))
+            if group.loop is None
+            else self._loop(scope, group.loop, where, offsets, numbers)
+            for group in scope.groups
         ]
 
-    def _step(self, group: Group, number: int, offsets: Mapping[str, int]) -> Step:
+    def _loop(self, outer: Scope, node: Node, where: Roots, offsets: Mapping[str, int], numbers: Iterator[int]) -> Loop:
+        body = self._bodies[node.name]
+        data, given = outer.place(node.name, where), [outer.place(name, where) for name in node.inputs]
+        places, inner = trip_places(node, body, data, given), self._within(node.name).offsets
+
+        def within(root: str) -> Place:
+            if root in places:
+                return places[root]
+            if root in body.graph.constants:
+                return Place("weights", self._weight(np.asarray(body.graph.constants[root])))
+            return Place("arena", offsets[_inside(node.name)] + inner[root])
+
+        return Loop(node.attrs["trips"], tuple(self._step(body, group, within, next(numbers)) for group in body.groups))
+
+    def _step(self, scope: Scope, group: Group, where: Roots, number: int) -> Step:
         assert group.workload is not None
+        graph = scope.graph
         module, packer = self._modules[number], self._packers[number]
         names = dict(zip((p.name for p in module.sources), group.inputs, strict=True))
         constants: Mapping[str, Array] = {}
         if packer is not None and any(p.constant or p.packed_from for p in module.parameters):
             arrays = [
-                np.asarray(self.graph.constants[name])
-                if name in self.graph.constants
+                np.asarray(graph.constants[name])
+                if name in graph.constants
                 else np.zeros(source.shape, numpy_dtype(source.dtype))
                 for source, name in zip(module.sources, group.inputs, strict=True)
             ]
@@ -178,7 +234,7 @@ class Compiler:
         arguments = []
         for parameter in module.parameters:
             made_of = parameter.packed_from or ((parameter.name,) if parameter.constant else ())
-            computed = [names[source] for source in made_of if names[source] not in self.graph.constants]
+            computed = [names[source] for source in made_of if names[source] not in graph.constants]
             if computed and parameter.packed_from:
                 raise BuildError(
                     f"`{parameter.name}` of {group.workload.key} must be made of constants, "
@@ -187,41 +243,49 @@ class Compiler:
             if parameter.name in constants and not computed:
                 arguments.append(Place("weights", self._weight(constants[parameter.name])))
             elif parameter.name in module.outputs:
-                arguments.append(self._place(group.output, offsets))
+                arguments.append(scope.place(group.output, where))
             elif parameter.packed_from:
-                sources = tuple(self._place(names[source], offsets) for source in parameter.packed_from)
+                sources = tuple(scope.place(names[source], where) for source in parameter.packed_from)
                 arguments.append(self._packed(number, parameter, sources))
             else:
-                arguments.append(self._place(names[parameter.name], offsets))
+                arguments.append(scope.place(names[parameter.name], where))
         return Step(number, tuple(arguments), group.title)
 
-    def _pitches(self, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
+    def _pitches(self, scope: Scope, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
         """Strides of the kernel's activations that are not dense, by the workload's names."""
         assert group.workload is not None
         *inputs, output = group.workload.tensors(algorithm)
         known = operations([output], inputs)
         found = {}
         for tensor, name in zip([*inputs, output], [*group.inputs, group.output], strict=True):
-            strides = self._locations[name].strides
+            strides = scope.locations[name].strides
             if strides is not None and strides != dense(tensor.shape):
                 found[known[tensor.op]] = strides
         return found
 
     def _kernels(self) -> tuple[list[int], list[Kernel]]:
-        """Number of each step's kernel, and the kernels, in the order of the steps that are their first."""
+        """Number of each call's kernel, and the kernels, in the order of the calls that are their first."""
         known: dict[tuple[Any, ...], int] = {}
         numbers: list[int] = []
         kernels: list[Kernel] = []
-        for group in self.groups:
+        for scope, group, _ in self._calls():
             assert group.workload is not None
             schedule = self._chosen(group.workload)
-            pitches = self._pitches(group, schedule.algorithm)
+            pitches = self._pitches(scope, group, schedule.algorithm)
             key = (group.workload.key, schedule.algorithm, schedule.trace.key, tuple(sorted(pitches.items())))
             number = known.setdefault(key, len(known))
             numbers.append(number)
             if number == len(kernels):
                 kernels.append(Kernel(group.workload, schedule, pitches, f"{self._name}_kernel{number}"))
         return numbers, kernels
+
+    def _numbered(self, called: Sequence[int], modules: Iterator[Module]) -> Iterator[int]:
+        """Numbers of the calls' kernels, each of which is built when its number is given."""
+        for number in called:
+            if number == len(self._modules):
+                self._modules.append(next(modules))
+                self._packers.append(self._target.packer(self._modules[-1]))
+            yield number
 
     def _built(self, kernels: Sequence[Kernel]) -> Iterator[Module]:
         """Modules of kernels, of the cache or built; these are kept there."""
@@ -248,18 +312,6 @@ class Compiler:
 
     def _spaced(self, nbytes: int) -> int:
         return -(-nbytes // self._target.spacing) * self._target.spacing
-
-    def _place(self, name: str, offsets: Mapping[str, int]) -> Place:
-        root = self._root(name)
-        beyond = self._locations[name].offset * numpy_dtype(self.graph.type(name).dtype).itemsize
-        for number, output in enumerate(self.graph.outputs):
-            if root == self._root(output):
-                return Place("output", number, beyond)
-        if root in self.graph.inputs:
-            return Place("input", list(self.graph.inputs).index(root), beyond)
-        if root in self.graph.constants:
-            return Place("weights", self._weight(np.asarray(self.graph.constants[root])) + beyond)
-        return Place("arena", offsets[root] + beyond)
 
     def _weight(self, array: Array) -> int:
         """Where a constant lies; the same array lies there once."""

@@ -11,12 +11,13 @@ import numpy as np
 from autotune.executable.compile import Chosen
 from autotune.executable.stepwise import FORMAT
 from autotune.graph.ir import Graph
+from autotune.graph.loops import loops_of
 from autotune.graph.offload import is_offloaded, tuned_as
 from autotune.graph.partition import partition
 from autotune.graph.views import locate
 from search_space.space import program_of
 from targets import registry
-from targets.base import Parameter
+from targets.base import BuildError, Parameter
 from targets.manifest import digest, listed, replace_file, write_manifest
 
 WEIGHTS = "weights.npz"
@@ -34,8 +35,10 @@ def compile_stepwise(graph: Graph, chosen: Chosen, folder: Path, target: str, de
         threads: that the kernels of `target` run on.
 
     Raises:
-        BuildError: a kernel that cannot be built.
+        BuildError: a kernel that cannot be built, or a loop.
     """
+    if loops := loops_of(graph):
+        raise BuildError(f"`graph` must have no loop for an executable of steps, but got {loops[0].name!r}")
     folder.mkdir(parents=True, exist_ok=True)
     roots = {name: at.root for name, at in locate(graph, in_place=False).items()}
     modules: dict[str, dict[str, Any]] = {}

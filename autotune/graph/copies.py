@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from autotune.graph.ir import Builder, Graph, Node
+from autotune.graph.loops import loops_of, over_bodies
 from autotune.graph.views import free, locate, written_by_kernels
 from search_space.dtypes import numpy_dtype
 
@@ -20,24 +21,28 @@ LEAST_BYTES = 32 << 10
 def executable_graph(graph: Graph, alignment: int = 1) -> Graph:
     """The graph with a copy of each value that no kernel would write where it has to be.
 
-    Those are outputs that are inputs, constants, views of them, or given out twice; and inputs of large concatenations
-    that are constants, inputs of the graph, seen in another shape, or lie in another concatenation.
+    Those are outputs that are inputs, constants, views of them, results of loops, or given out twice; and inputs of
+    large concatenations that are constants, inputs of the graph, seen in another shape, or lie in another
+    concatenation. So it is in the bodies of loops.
 
     Args:
         graph: stays as it is.
         alignment: bytes of which the place of every value must be a multiple, see `locate`.
     """
+    graph = over_bodies(graph, lambda body: executable_graph(body, alignment))
     return _with_outputs(_with_parts(graph, alignment))
 
 
 def _with_outputs(graph: Graph) -> Graph:
     locations = locate(graph, in_place=False)
+    loops = {node.name for node in loops_of(graph)}
     seen: set[str] = set()
     copied = set()
     for place, name in enumerate(graph.outputs):
         root = locations[name].root
-        # The caller's arrays and the weights are nobody's to give away, and each output is an array of its own.
-        if root in graph.inputs or root in graph.constants or root in seen:
+        # The caller's arrays and the weights are nobody's to give away, and each output is an array of its own, which
+        # that of a loop, with all of its results, is not.
+        if root in graph.inputs or root in graph.constants or root in seen or root in loops:
             copied.add(place)
         seen.add(root)
     if not copied:

@@ -42,7 +42,8 @@ class Node:
         name: of the value it gives, unique in the graph.
         op: a name of `autotune.graph.ops.OPS`.
         inputs: names of values.
-        attrs: of the operation, every one, in its one form: numbers, texts, truth values and tuples of them.
+        attrs: of the operation, every one, in its one form: numbers, texts, truth values and tuples of them;
+            of a loop also its body.
         type: of the value.
     """
 

@@ -40,7 +40,7 @@ class Group:
     Attributes:
         nodes: the one that begins it, then those fused into it, in order.
         inputs: values that the workload takes, in its order; one may occur twice.
-        workload: what the kernel computes; None where nothing is computed, see `views`.
+        workload: what the kernel computes; None where nothing is computed, see `views`, and of a loop.
         through: the transposition through which the first node reads its first input.
     """
 
@@ -53,6 +53,11 @@ class Group:
     def output(self) -> str:
         """Name of the value that the kernel writes."""
         return self.nodes[-1].name
+
+    @property
+    def loop(self) -> Node | None:
+        """The loop that a group is, whose body has kernels of its own."""
+        return self.nodes[0] if self.nodes[0].op == "loop" else None
 
     @cached_property
     def title(self) -> str:
@@ -141,7 +146,7 @@ def grouped(
 def _group(graph: Graph, nodes: Sequence[Node], nothing: bool, through: Node | None = None) -> Group:
     first, *rest = nodes
     operation = find(first.op)
-    if nothing:
+    if nothing or first.op == "loop":
         return Group(tuple(nodes), first.inputs, None)
     constants = [name in graph.constants for name in first.inputs]
     types = [graph.type(name) for name in first.inputs]

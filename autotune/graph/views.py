@@ -72,7 +72,7 @@ def _located(
     found |= {name: _within(found, *inside[name]) for name in computed if name in inside}
     for node in graph.nodes:  # producers first: views of what has its place by now
         if find(node.op).kind is Kind.view:
-            found[node.name] = found[node.inputs[0]]
+            found[node.name] = _seen(found[node.inputs[0]], node)
         elif not in_place or node.name in apart:
             continue
         elif node.name not in inside and _is_stretch(graph, node, inside):
@@ -84,6 +84,13 @@ def _located(
             first = sum(b * s for b, s in zip(node.attrs["begin"], strides, strict=True))
             found[node.name] = Location(at.root, at.offset + first, strides)
     return found
+
+
+def _seen(at: Location, node: Node) -> Location:
+    """Of a view; one of a loop's bytes begins among them, at a multiple of its elements."""
+    if node.op != "loop_result":
+        return at
+    return Location(at.root, node.attrs["start"] // numpy_dtype(node.type.dtype).itemsize)
 
 
 def _is_stretch(graph: Graph, node: Node, inside: Mapping[str, tuple[Node, int]]) -> bool:
@@ -100,7 +107,7 @@ def _is_stretch(graph: Graph, node: Node, inside: Mapping[str, tuple[Node, int]]
         if inside[name][0].name != whole.name or inside[name][1] != place:
             return False
         place += graph.type(name).shape[node.attrs["axis"]]
-    return not any(find(reader.op).kind is Kind.view for reader in graph.consumers()[node.name])
+    return not any(_reads_dense(reader) for reader in graph.consumers()[node.name])
 
 
 def _unaligned(
@@ -179,7 +186,7 @@ def _can_move(graph: Graph, name: str, readers: Sequence[Node], computed: Collec
             return False
     elif name in graph.outputs or find(node.op).kind is Kind.view or node.op == "slice":
         return False
-    return not any(find(reader.op).kind is Kind.view for reader in readers)
+    return not any(_reads_dense(reader) for reader in readers)
 
 
 def _read_in_place(graph: Graph, node: Node) -> bool:
@@ -188,4 +195,9 @@ def _read_in_place(graph: Graph, node: Node) -> bool:
         return False
     if node.name in graph.outputs or node.inputs[0] in graph.constants:
         return False
-    return not any(find(reader.op).kind is Kind.view for reader in graph.consumers()[node.name])
+    return not any(_reads_dense(reader) for reader in graph.consumers()[node.name])
+
+
+def _reads_dense(reader: Node) -> bool:
+    """Whether strided memory will not do: another shape of it is seen, or a step's part of it."""
+    return find(reader.op).kind is Kind.view or reader.op == "loop"

@@ -14,6 +14,7 @@ from autotune.graph.copies import executable_graph
 from autotune.graph.evaluate import evaluate
 from autotune.graph.importer import import_model
 from autotune.graph.ir import Graph
+from autotune.graph.loops import loops_of
 from autotune.graph.passes import optimise
 from autotune.graph.precision import FULL
 from autotune.network.build import compile_network, make_feeds
@@ -82,7 +83,7 @@ def check_network(
         worst = {name: max(error, check.errors.get(name, 0.0)) for name, error in beside.items()}
         return replace(check, errors={**check.errors, **worst})
     model, _ = with_checkpoints(network.model)
-    plain = import_model(model, seed=seed)
+    plain = import_model(model, seed=seed, loops=bool(loops_of(network.graph)))
     graph = optimise(plain)
     if network.found is not None:
         graph = searched(graph).graph

@@ -26,7 +26,7 @@ from autotune.graph.quantise import (
     with_byte_layers,
 )
 from autotune.graph.substitutions import Analytic, Found, explore
-from autotune.network.prepare import check_precision, for_kernels
+from autotune.network.prepare import check_precision, for_kernels, with_loops
 from autotune.network.tasks import tasks_of
 from autotune.tuning.task import CPU, Task
 from targets import registry
@@ -118,8 +118,10 @@ def load_network(
         raise ValueError(f"`precision` must be {FULL} beside quantise='shift8', but got precision={precision!r}")
     if substitutions not in (None, "search"):
         raise ValueError(f"`substitutions` must be 'search' or None, but got substitutions={substitutions!r}")
-    whole = with_weights(model, seed)
-    graph, accuracy, substituted = optimise(import_model(whole, seed=seed), passes), None, None
+    whole, on = with_weights(model, seed), target or registry.get(CPU)
+    plain = (quantise, substitutions, device, choose) == (None,) * 4 and precision == FULL
+    graph = optimise(with_loops(import_model(whole, seed, loops=True), on, plain), passes)
+    accuracy, substituted = None, None
     narrow = narrow_floats(graph)
     check_precision(graph, precision, "a model")
     _check_narrow(narrow, quantise, substitutions)
@@ -134,7 +136,6 @@ def load_network(
         graph = imported.graph
     if device is not None:
         graph = offload(graph, _block(device))
-    on = target or registry.get(CPU)
     graph = for_kernels(graph, on, windows=passes is None)
     mixture = None if choose is None else choose(graph, whole)
     if mixture is not None:

@@ -10,6 +10,7 @@ from autotune.graph.passes.roundings import roundings
 from autotune.graph.passes.split_windows import split_windows
 from autotune.graph.precision import FULL, lower_precision, narrow_floats
 from autotune.graph.quantise import with_byte_layers, with_dot_products
+from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from targets.base import Target
 
 
@@ -24,13 +25,31 @@ def prepared(graph: Graph, target: Target, precision: str = FULL) -> Graph:
     Raises:
         ValueError: a precision that the graph's own 16-bit floats exclude.
     """
-    graph = optimise(graph)
+    graph = optimise(with_loops(graph, target, precision == FULL))
     check_precision(graph, precision, "a graph")
     imported = with_byte_layers(graph) if precision == FULL else None
     graph = for_kernels(graph if imported is None else imported.graph, target)
     if precision != FULL:
         graph = lower_precision(graph, precision)
     return executable_graph(graph, target.alignment)
+
+
+def with_loops(graph: Graph, target: Target, plain: bool) -> Graph:
+    """An imported graph with those loops that are worth it where the target has loops; all others are unrolled.
+
+    So they are where anything is not in float32: the passes that lower and quantise see no bodies.
+
+    Args:
+        graph: as an importer gives it.
+        target: of its kernels.
+        plain: whether neither precision nor operations of the graph will be changed behind the passes.
+
+    Raises:
+        ModelError: too many steps to unroll.
+    """
+    quantised = any(node.op in ("quantise_linear", "dequantise") for node in graph.nodes)
+    kept = plain and target.loops and not quantised and not narrow_floats(graph)
+    return unrolled(graph, below=LEAST_STEPS if kept else None)
 
 
 def check_precision(graph: Graph, precision: str, what: str) -> None:

@@ -1,8 +1,9 @@
-"""Tasks of a network: its distinct workloads, named after what they compute, weighted by how often they occur."""
+"""Tasks of a network: its distinct workloads, named after what they compute, weighted by how often they run."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +16,10 @@ from search_space.workloads import Workload
 
 
 def tasks_of(graph: Graph, device: str | None = None, alignment: int = 1) -> list[Task]:
-    """Tasks of a graph: each distinct workload, named after its shape, weighted by how often it occurs.
+    """Tasks of a graph: each distinct workload, named after its shape, weighted by how often it runs.
 
-    Layers of a device that differ in their shift and limits alone are one task, see `tuned_as`.
+    What a loop's body has runs in each step. Layers of a device that differ in their shift and limits alone are one
+    task, see `tuned_as`.
 
     Args:
         graph: of the executable.
@@ -26,19 +28,29 @@ def tasks_of(graph: Graph, device: str | None = None, alignment: int = 1) -> lis
     """
     found: dict[str, Task] = {}
     names: dict[str, int] = {}
-    for group in partition(graph, device is None, alignment):
-        if group.workload is None:
-            continue
+    for inner, group, times in kernels_of(graph, device is None, alignment):
+        assert group.workload is not None
         workload = tuned_as(group.workload)
         key = workload.key
         if key in found:
-            found[key] = replace(found[key], weight=found[key].weight + 1)
+            found[key] = replace(found[key], weight=found[key].weight + times)
             continue
-        name = task_name(graph, group)
+        name = task_name(inner, group)
         names[name] = names.get(name, 0) + 1
         name = name if names[name] == 1 else f"{name}_{names[name]}"
-        found[key] = Task(name, workload, target=device if is_offloaded(workload) else None)
+        found[key] = Task(name, workload, times, target=device if is_offloaded(workload) else None)
     return list(found.values())
+
+
+def kernels_of(graph: Graph, in_place: bool = True, alignment: int = 1) -> Iterator[tuple[Graph, Group, int]]:
+    """Groups that are computed: the graph that has each, a loop's body or `graph`, and how often it runs."""
+    for group in partition(graph, in_place, alignment):
+        if group.loop is not None:
+            trips = group.loop.attrs["trips"]
+            for inner, found, times in kernels_of(group.loop.attrs["body"].graph, in_place, alignment):
+                yield inner, found, trips * times
+        elif group.workload is not None:
+            yield graph, group, 1
 
 
 def task_name(graph: Graph, group: Group) -> str:

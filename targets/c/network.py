@@ -74,7 +74,7 @@ class NetworkText:
     # ------------------------------------------------------------------ the source
     def source(self, header: str = "") -> str:
         """The C file, with the text of its header in it where there is one."""
-        calls = [self._call(step) for step in self.plan.steps]  # names the weights
+        calls = [self._call(step) for step in self.plan.calls]  # names the weights
         helpers = {helper for function in self.sources for helper in function.helpers}
         parts = [
             f"{INCLUDES}#include <stddef.h>\n",
@@ -98,7 +98,7 @@ class NetworkText:
     def _memory(self) -> str:
         kinds = {
             C_TYPE[parameter.dtype]: numpy_dtype(parameter.dtype).itemsize
-            for step in self.plan.steps
+            for step in self.plan.calls
             for place, parameter in zip(step.arguments, self.plan.modules[step.module].parameters, strict=True)
             if place.space == "arena"
         } or {"uint8_t": 1}
@@ -139,7 +139,7 @@ class NetworkText:
         return f"&memory->arena.{_MEMBER[kind]}[{place.number // size}]"
 
     def _steps(self, calls: list[str]) -> str:
-        used = {(place.space, place.number) for step in self.plan.steps for place in step.arguments}
+        used = {(place.space, place.number) for step in self.plan.calls for place in step.arguments}
         unused = [n for i, n in enumerate(self.inputs) if ("input", i) not in used]
         unused += [n for i, n in enumerate(self.outputs) if ("output", i) not in used]
         unused += ["memory"] * (not any("memory->" in call for call in calls))
@@ -176,7 +176,7 @@ class NetworkText:
         taken += f"  {name}_memory *memory = ({name}_memory *)workspace;\n  (void)threads;\n  (void)memory;\n"
         passed = ", ".join([*["weights"] * self.given, *names, "memory"])
         timed = "  ticks[0] = autotune_now();\n" + "".join(
-            f"{self._call(step)}  ticks[{number}] = autotune_now();\n" for number, step in enumerate(plan.steps, 1)
+            f"{self._call(step)}  ticks[{number}] = autotune_now();\n" for number, step in enumerate(plan.calls, 1)
         )
         whole = _shown(name, "", f"{taken}  {name}_steps({passed});\n")
         profile = _shown(f"{name}_profile", ", int64_t *ticks", taken + timed)

@@ -9,7 +9,8 @@ import llvmlite.binding as llvm
 
 from search_space.dtypes import NARROW
 from targets.arrays import C_TYPE
-from targets.base import NetworkPlan, Place
+from targets.base import NetworkPlan
+from targets.cpu.driver import driver_text
 from targets.cpu.export import linked
 from targets.cpu.runtime import TIMER, Compiles, runtime_text
 from targets.network_library import SCHEMA, replaced
@@ -21,10 +22,11 @@ def network_text(plan: NetworkPlan) -> str:
     """LLVM functions `void name(ptr arguments, i32 threads, ptr workspace)` and `void name_profile(.., ptr ticks)`.
 
     Arguments are the inputs, the outputs and the weights. The workspace holds the arena, then what kernels need. The
-    second function also writes the time in nanoseconds before the first step and after each.
+    second function also writes the time in nanoseconds before the first step and after each; steps of a loop count with
+    all of their trips, one after the other.
     """
     declared = [f"declare void @{module.name}(ptr, i32, ptr)" for module in plan.modules]
-    return "\n".join([*declared, _CLOCK, _function(plan, False), _function(plan, True), ""])
+    return "\n".join([*declared, _CLOCK, driver_text(plan, False), driver_text(plan, True), ""])
 
 
 def shared_bytes(plan: NetworkPlan) -> int:
@@ -35,51 +37,6 @@ def shared_bytes(plan: NetworkPlan) -> int:
 def scratch_bytes(plan: NetworkPlan) -> int:
     """Workspace of each thread, of the kernel that needs most."""
     return max((module.metadata["scratch_bytes"] for module in plan.modules), default=0)
-
-
-def _function(plan: NetworkPlan, timed: bool) -> str:
-    name, more = (f"{plan.name}_profile", ", ptr %ticks") if timed else (plan.name, "")
-    most = max((len(step.arguments) for step in plan.steps), default=1)
-    lines = [
-        f"define void @{name}(ptr %arguments, i32 %threads, ptr %workspace{more}) {{",
-        f"  %table = alloca [{most} x ptr], align 16",
-        f"  %own = getelementptr i8, ptr %workspace, i64 {plan.arena_bytes}",
-    ]
-    roots = ["input"] * len(plan.inputs) + ["output"] * len(plan.outputs) + ["weights"]
-    numbers = [*range(len(plan.inputs)), *range(len(plan.outputs)), 0]
-    for place, (space, number) in enumerate(zip(roots, numbers, strict=True)):
-        lines.append(f"  %{space}{number}.at = getelementptr ptr, ptr %arguments, i64 {place}")
-        lines.append(f"  %{space}{number} = load ptr, ptr %{space}{number}.at")
-    tick = 0
-    if timed:
-        lines += _tick(tick)
-    for number, step in enumerate(plan.steps):
-        for place, argument in enumerate(step.arguments):
-            pointer = _pointer(lines, argument, f"%s{number}.{place}")
-            lines.append(f"  %s{number}.{place}.to = getelementptr ptr, ptr %table, i64 {place}")
-            lines.append(f"  store ptr {pointer}, ptr %s{number}.{place}.to")
-        lines.append(f"  call void @{plan.modules[step.module].name}(ptr %table, i32 %threads, ptr %own)")
-        if timed:
-            tick += 1
-            lines += _tick(tick)
-    return "\n".join([*lines, "  ret void", "}"])
-
-
-def _pointer(lines: list[str], place: Place, name: str) -> str:
-    if place.space in ("input", "output"):
-        base, offset = f"%{place.space}{place.number}", place.beyond
-    else:
-        base, offset = ("%weights0" if place.space == "weights" else "%workspace"), place.number
-    lines.append(f"  {name} = getelementptr i8, ptr {base}, i64 {offset}")
-    return name
-
-
-def _tick(number: int) -> list[str]:
-    return [
-        f"  %tick{number} = call i64 @now()",
-        f"  %tick{number}.to = getelementptr i64, ptr %ticks, i64 {number}",
-        f"  store i64 %tick{number}, ptr %tick{number}.to",
-    ]
 
 
 def link(target: Compiles, plan: NetworkPlan, folder: Path) -> dict[str, Any]:

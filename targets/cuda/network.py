@@ -34,7 +34,7 @@ def link(target: Target, arch: str, plan: NetworkPlan, folder: Path) -> dict[str
         prologue = module.metadata["prologues"][packed.index(made.name)]
         packing += list(_launches(made.module, prologue, places, target))
         workspace = max(workspace, _workspace_bytes(prologue, target))
-    for step in plan.steps:
+    for step in plan.calls:
         module = plan.modules[step.module]
         places = dict(zip((p.name for p in module.parameters), step.arguments, strict=True))
         launches.append(list(_launches(step.module, module.metadata["launches"], places, target)))

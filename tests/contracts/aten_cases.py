@@ -71,6 +71,16 @@ def b(*shape: int) -> Given:
     return Given(shape, "bool")
 
 
+def _layers(gates: int, size: int, width: int, depth: int, directions: int = 1, biases: bool = True) -> list[Given]:
+    """Weights of recurrent layers, in the order of `torch.nn.LSTM`."""
+    found = []
+    for layer in range(depth):
+        wide = size if layer == 0 else directions * width
+        shapes = [(gates * width, wide), (gates * width, width)] + [(gates * width,)] * (2 * biases)
+        found += [w(*shape) for _ in range(directions) for shape in shapes]
+    return found
+
+
 Args = tuple[Any, ...]
 _UNARY = "relu sigmoid tanh exp erf abs floor neg ceil round sign isnan isinf gelu silu mish hardswish hardsigmoid"
 _UNARY += " log_sigmoid log_sigmoid_forward expm1 exp2 clone alias detach contiguous lift_fresh_copy _to_copy"
@@ -266,6 +276,21 @@ CASES: dict[str, list[Args]] = {
     "_scaled_dot_product_flash_attention_for_cpu.default": [
         (x(2, 3, 5, 4), x(2, 3, 5, 4), x(2, 3, 5, 4), 0.0, True),
         (x(2, 3, 5, 4), x(2, 3, 6, 4), x(2, 3, 6, 4), 0.0, False, {"attn_mask": Given((2, 1, 5, 6), "mask")}),
+    ],
+    # Recurrent layers
+    "lstm.input": [
+        (x(3, 2, 4), [x(1, 2, 5), w(1, 2, 5)], _layers(4, 4, 5, 1), True, 1, 0.0, False, False, False),
+        (x(2, 3, 4), [w(4, 2, 5), x(4, 2, 5)], _layers(4, 4, 5, 2, 2, False), False, 2, 0.0, False, True, True),
+    ],
+    "gru.input": [
+        (x(3, 2, 4), x(1, 2, 5), _layers(3, 4, 5, 1), True, 1, 0.0, False, False, False),
+        (x(2, 3, 4), w(4, 2, 5), _layers(3, 4, 5, 2, 2), True, 2, 0.0, False, True, True),
+    ],
+    "rnn_tanh.input": [(x(3, 2, 4), x(2, 2, 5), _layers(1, 4, 5, 1, 2), True, 1, 0.0, False, True, False)],
+    "rnn_relu.input": [(x(3, 2, 4), x(2, 2, 5), _layers(1, 4, 5, 2), True, 2, 0.0, False, False, False)],
+    "mkldnn_rnn_layer.default": [
+        (x(3, 2, 4), *_layers(4, 4, 5, 1), x(1, 2, 5), x(1, 2, 5), back, [], 2, 5, 1, True, False, False, False)
+        for back in (False, True)
     ],
     # Resizing
     **{f"upsample_nearest{r}d.vec": [(x(1, 2, *[5, 4, 3][:r]), None, [1.6] * r)] for r in (1, 2, 3)},

@@ -32,6 +32,7 @@ ALONE = (
     *("max_pool2d_with_indices.default", "max_pool3d_with_indices.default", "native_group_norm.default"),
     *("_native_batch_norm_legit_no_training.default", "native_batch_norm.default", "_native_batch_norm_legit.no_stats"),
     *("_scaled_dot_product_flash_attention_for_cpu.default", "log_sigmoid_forward.default", "_fused_rms_norm.default"),
+    "mkldnn_rnn_layer.default",
 )
 """Operators of which the first output alone is converted."""
 

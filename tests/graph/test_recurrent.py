@@ -10,8 +10,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from autotune.graph import unrolling
+from autotune.graph.copies import executable_graph
 from autotune.graph.importer import ModelError, import_model, recurrent
 from autotune.graph.ir import TensorType
+from autotune.graph.loops import loops_of
 from autotune.graph.onnx_model import inferred
 from autotune.graph.ops import find
 from autotune.graph.ops.recurrent import CELLS
@@ -20,6 +23,7 @@ from autotune.graph.views import free, locate
 from autotune.network.check import check_network
 from autotune.network.load import load_network
 from autotune.network.schedules import Schedules
+from autotune.network.tasks import tasks_of
 from search_space.operators import evaluation
 from tests.autotune.fakes import settings_with
 from tests.graph.onnx_models import imported, reference, runtime
@@ -76,17 +80,17 @@ def test_a_layer_compiled_is_what_onnxruntime_computes(op: str, attrs: dict[str,
 @pytest.mark.parametrize("op", sorted(GATES))
 def test_steps_share_kernels_and_nothing_is_copied(op: str) -> None:
     def kernels(steps: int) -> int:
-        return len(load_network(inferred(layer(op, (steps, 2, 6))), op).tasks)
+        return len(tasks_of(executable_graph(optimise(import_model(inferred(layer(op, (steps, 2, 6))))))))
 
     assert kernels(24) == kernels(7)
     graph = optimise(import_model(inferred(layer(op, (9, 2, 6), direction="bidirectional"))))
-    moved = {"slice", "concat"}
+    moved = {"slice", "concat", "transpose"}
     nothing = free(graph, locate(graph))
     slices = [node.name for node in graph.nodes if node.op == "slice"]
     assert len(slices) >= 18
     assert set(slices) <= nothing
     copied = [node for node in graph.nodes if node.op in moved and node.name not in nothing]
-    assert sum(node.type.size for node in copied) <= 2 * 9 * 2 * 8 + 2 * 2 * 8  # once all outputs, and the last ones
+    assert sum(node.type.size for node in copied) <= 2 * (2 * 9 * 2 * 8) + 2 * 2 * 8  # stacked, beside each other
 
 
 def test_many_steps_are_joined_in_parts() -> None:
@@ -116,9 +120,14 @@ def test_bad_layers(attrs: dict[str, Any], rule: str) -> None:
 
 
 def test_too_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurrent, "MOST_STEPS", 8)
-    with pytest.raises(ModelError, match=r"must have at most 8 steps, but got 5 x 2"):
-        import_model(inferred(layer("LSTM", direction="bidirectional")))
+    monkeypatch.setattr(unrolling, "MOST_STEPS", 8)
+    model = inferred(layer("LSTM", (9, 2, 6), direction="bidirectional"))
+    with pytest.raises(ModelError, match=r"loop 'only' must have at most 8 steps where it is unrolled, but got 9"):
+        import_model(model)
+    assert len(loops_of(import_model(model, loops=True))) == 2
+    monkeypatch.setattr(recurrent, "MOST_TRIPS", 8)
+    with pytest.raises(ModelError, match=r"LSTM node 'only' must have 1 to 8 steps, but got 9"):
+        import_model(model, loops=True)
 
 
 WEIGHTED = [(name, weighted) for name, cell in CELLS.items() for weighted in (False, True)[: 1 + bool(cell.weights)]]

@@ -11,6 +11,7 @@ from autotune.graph.importer.nodes import DEFAULT, SHAPES, import_nodes, repeata
 from autotune.graph.importer.registry import HANDLERS, Context
 from autotune.graph.importer.weights import with_weights
 from autotune.graph.ir import Builder, Graph, TensorType
+from autotune.graph.unrolling import LEAST_STEPS, unrolled
 from search_space.dtypes import BITS
 
 OPSETS = range(6, 29)
@@ -18,17 +19,18 @@ SHAPELESS = ("NonMaxSuppression", "NonZero", "Unique")
 """Operators of which shapes are known where elements are."""
 
 
-def import_model(model: onnx.ModelProto, seed: int = 0) -> Graph:
+def import_model(model: onnx.ModelProto, seed: int = 0, loops: bool = False) -> Graph:
     """The graph of a model, of the same inputs and outputs.
 
     Args:
         model: with shapes inferred, as `load_model` gives it.
         seed: of the weights that the model does not carry, see `with_weights`.
+        loops: whether loops of `LEAST_STEPS` steps and more remain loops; otherwise each step is nodes of its own.
 
     Raises:
-        ModelError: an operator or operator set that is not supported; it is named.
+        ModelError: an operator or operator set that is not supported, which is named, or too many steps for nodes.
     """
-    return import_with_types(model, seed)[0]
+    return unrolled(import_with_types(model, seed)[0], below=LEAST_STEPS if loops else None)
 
 
 def import_with_types(model: onnx.ModelProto, seed: int = 0) -> tuple[Graph, dict[str, TensorType]]:

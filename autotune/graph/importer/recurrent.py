@@ -1,23 +1,23 @@
-"""Recurrent layers of a known number of steps: one product for all inputs, then a step after the other.
+"""Recurrent layers of a known number of steps: one product for all inputs, then a loop over the steps.
 
-Steps are of the same shape, so they share their kernels; their inputs are slices and their outputs parts of one matrix,
-which are read and written where they lie.
+Each direction is a loop of its own: its states are carried from step to step, what the inputs give to the gates is its
+sequence, and the outputs are stacked, those of a loop in reverse from the last one on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autotune.graph.importer.registry import Call, imports
 from autotune.graph.importer.shapes import joined
-from autotune.graph.ir import Array
+from autotune.graph.ir import Array, Builder, TensorType
+from autotune.graph.loops import Body, add_loop
+from autotune.graph.ops.loops import MOST_TRIPS
 from autotune.graph.ops.recurrent import FUNCTIONS
 
-MOST_STEPS = 1024
-"""Steps of a layer, both directions together: each is nodes of its own."""
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _DEFAULTS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
 
@@ -62,26 +62,24 @@ def recurrent(call: Call) -> list[str]:
     asked = bytes(call.attrs.get("direction", b"forward")).decode()
     call.require(asked in names, f"must have a direction of {', '.join(names)}", f"direction={asked!r}")
     turned = names[asked]
-    _check(call, steps, batch, len(turned))
+    _check(call, steps)
     directions, given = _directions(call, len(turned)), _given(call, x)
     outputs, lasts = [], []
     for direction, backwards in zip(directions, turned, strict=True):
         made, states = _run(direction, given, steps, batch, backwards)
-        outputs.append(joined(call, made, 0))
+        outputs.append(made)
         lasts.append(states)
     width = directions[0].width
-    y = joined(call, outputs, 1)
-    y = call.add("reshape", [y], shape=(steps, batch, len(turned), width))
-    found = [call.add("transpose", [y], axes=(1, 0, 2, 3) if first else (0, 2, 1, 3))]
+    y = joined(call, [call.add("reshape", [made], shape=(steps, 1, batch, width)) for made in outputs], 1)
+    found = [call.add("transpose", [y], axes=(2, 0, 1, 3)) if first else y]
     for parts in zip(*lasts, strict=True):
         last = joined(call, [call.add("reshape", [part], shape=(1, batch, width)) for part in parts], 0)
         found.append(call.add("transpose", [last], axes=(1, 0, 2)) if first else last)
     return found
 
 
-def _check(call: Call, steps: int, batch: int, directions: int) -> None:
-    total = steps * directions
-    call.require(total <= MOST_STEPS, f"must have at most {MOST_STEPS} steps", f"{steps} x {directions}")
+def _check(call: Call, steps: int) -> None:
+    call.require(1 <= steps <= MOST_TRIPS, f"must have 1 to {MOST_TRIPS} steps", steps)
     call.require(not call.attrs.get("clip", 0), "must not clip", f"clip={call.attrs.get('clip')}")
     call.require(not call.attrs.get("input_forget", 0), "must have a gate to forget", "input_forget=1")
     if call.has(4):
@@ -128,7 +126,7 @@ def _bias(call: Call, count: int, width: int) -> Array:
 
 
 def _given(call: Call, x: str) -> str:
-    """What the inputs of all steps give to all gates, (steps * batch, directions * gates * width)."""
+    """What the inputs of all steps give to all gates, (steps, batch, directions * gates * width)."""
     steps, batch, size = call.shape(x)
     weights = call.known(1, "weight")
     call.require(
@@ -138,22 +136,42 @@ def _given(call: Call, x: str) -> str:
     flat = np.ascontiguousarray(weights.reshape(count * width, size).T)
     out = call.add("matmul", [call.add("reshape", [x], shape=(steps * batch, size)), call.constant(flat)])
     bias = _bias(call, count, width)[0].reshape(-1)
-    return call.add("add", [out, call.constant(bias)]) if bias.any() else out
+    out = call.add("add", [out, call.constant(bias)]) if bias.any() else out
+    return call.add("reshape", [out], shape=(steps, batch, count * width))
 
 
-def _run(
-    direction: _Direction, given: str, steps: int, batch: int, backwards: bool
-) -> tuple[list[str], tuple[str, ...]]:
-    """Outputs in the order of the inputs, and the last states."""
-    call, wide = direction.call, direction.weights.shape[1]
+def _run(direction: _Direction, given: str, steps: int, batch: int, backwards: bool) -> tuple[str, tuple[str, ...]]:
+    """Outputs in the order of the inputs, (steps, batch, width), and the last states."""
+    call, width = direction.call, direction.width
     states = [_initial(direction, place, batch) for place in ((5, 6) if call.op == "LSTM" else (5,))]
-    step = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}[call.op](direction)
-    made: dict[int, str] = {}
-    for place in range(steps)[:: -1 if backwards else 1]:
-        begin, size = (place * batch, direction.number * wide), (batch, wide)
-        states = step(call.add("slice", [given], begin=begin, size=size), states)
-        made[place] = states[0]
-    return [made[place] for place in range(steps)], tuple(states)
+    body = _body(direction, batch, call.shape(given)[2], len(states))
+    outer, more = call.context.builder, len(states) - 1
+    found = add_loop(
+        outer,
+        body,
+        [*states, given],
+        steps,
+        [backwards],
+        [backwards] + [False] * more,
+        f"{call.context.prefix}{call.title}",
+    )
+    last = call.add("slice", found[:1], begin=(0 if backwards else steps - 1, 0, 0), size=(1, batch, width))
+    return found[0], (last, *found[1:])
+
+
+def _body(direction: _Direction, batch: int, columns: int, states: int) -> Body:
+    """A step: the states and what its input gives to the gates of all directions -> the states, the first stacked."""
+    call, dtype = direction.call, direction.call.type(0).dtype
+    kinds = {f"state{i}": TensorType((batch, direction.width), dtype) for i in range(states)}
+    builder = Builder(call.op.lower(), {**kinds, "given": TensorType((batch, columns), dtype)})
+    inner = replace(call, context=replace(call.context, builder=builder, prefix=""))
+    step = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}[call.op](replace(direction, call=inner))
+    wide = direction.weights.shape[1]
+    given = "given"
+    if columns > wide:
+        given = inner.add("slice", [given], begin=(0, direction.number * wide), size=(batch, wide))
+    made = step(given, list(kinds))
+    return Body(builder.finish(made), tuple(range(states)), 1, (True, *(False for _ in made[1:])))
 
 
 def _initial(direction: _Direction, place: int, batch: int) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from autotune.graph.ir import Graph
+from autotune.graph.loops import over_bodies
 from autotune.graph.passes.channels_last import channels_last
 from autotune.graph.passes.common_subexpressions import common_subexpressions, equal_bytes
 from autotune.graph.passes.dead_code import dead_code
@@ -62,7 +63,7 @@ def find_pass(name: str) -> Pass:
 
 
 def optimise(graph: Graph, passes: Iterable[str] | None = None) -> Graph:
-    """The graph after passes, run in order, repeated until none changes it.
+    """The graph after passes, run in order, repeated until none changes it; bodies of loops go through them, too.
 
     Args:
         graph: stays as it is.
@@ -72,7 +73,11 @@ def optimise(graph: Graph, passes: Iterable[str] | None = None) -> Graph:
         ValueError: an unknown pass.
         GraphError: a pass gave a graph that is none.
     """
-    chosen = [find_pass(name) for name in (PASSES if passes is None else passes)]
+    return _optimised(graph, [find_pass(name) for name in (PASSES if passes is None else passes)])
+
+
+def _optimised(graph: Graph, chosen: Sequence[Pass]) -> Graph:
+    graph = over_bodies(graph, lambda body: _optimised(body, chosen))
     verify(graph)
     for _ in range(ROUNDS):
         before = graph

@@ -1,0 +1,99 @@
+"""Graphs whose kernels an executable calls, a network and the bodies of its loops, and where their values lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotune.graph.ir import Graph, Node
+from autotune.graph.memory_plan import Interval
+from autotune.graph.ops.loops import written
+from autotune.graph.partition import Group, partition
+from autotune.graph.views import Location, locate
+from search_space.dtypes import numpy_dtype
+from targets.base import Place
+
+Roots = Callable[[str], Place]
+"""A value in whose memory others lie -> where it begins."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A graph of kernels.
+
+    Attributes:
+        graph: in a form in which every kernel writes where its value has to be, see `executable_graph`.
+        groups: kernels and loops, in the order in which they run.
+        locations: of all values, within others.
+    """
+
+    graph: Graph
+    groups: tuple[Group, ...]
+    locations: Mapping[str, Location]
+
+    def root(self, name: str) -> str:
+        """The value in whose memory one lies."""
+        return self.locations[name].root
+
+    def place(self, name: str, where: Roots) -> Place:
+        """Where a value lies."""
+        beyond = self.locations[name].offset * numpy_dtype(self.graph.type(name).dtype).itemsize
+        return where(self.root(name)).shifted(beyond)
+
+    def intervals(self) -> list[Interval]:
+        """Of every value that lives in an arena; inputs, constants and outputs have their places elsewhere."""
+        given = {*self.graph.inputs, *self.graph.constants, *(self.root(name) for name in self.graph.outputs)}
+        written: dict[str, int] = {}
+        read: dict[str, int] = {}
+        for number, group in enumerate(self.groups):
+            written.setdefault(self.root(group.output), number)
+            for name in (*group.inputs, group.output):
+                read[self.root(name)] = number
+        return [
+            Interval(name, self.graph.type(name).nbytes, number, read[name])
+            for name, number in written.items()
+            if name not in given
+        ]
+
+
+def scope_of(graph: Graph, alignment: int) -> Scope:
+    """A graph, partitioned.
+
+    Args:
+        graph: as `executable_graph` gives it.
+        alignment: of the target.
+    """
+    groups = [group for group in partition(graph, alignment=alignment) if group.workload or group.loop]
+    return Scope(graph, tuple(groups), locate(graph, alignment=alignment))
+
+
+def trip_places(node: Node, body: Scope, data: Place, given: Sequence[Place]) -> dict[str, Place]:
+    """Where inputs and outputs of a loop's body lie in each trip, by their roots.
+
+    Args:
+        node: the loop.
+        body: of it.
+        data: where the loop's results lie.
+        given: where its inputs lie.
+    """
+    of, trips = node.attrs["body"], node.attrs["trips"]
+    results = written(node.attrs)[0]
+    outputs = [replace(data.shifted(at.base), advance=at.advance, period=at.period) for at in results]
+    found = {body.root(name): place for name, place in zip(body.graph.outputs, outputs, strict=True)}
+    states, backs = len(of.carried), node.attrs["reads_back"]
+    for number, (name, kind, place) in enumerate(zip(body.graph.inputs, of.inputs, given, strict=True)):
+        found[name] = place
+        if number < states:
+            found[name] = replace(_before(outputs[of.carried[number]]), first=place)
+        elif number < states + of.sequences:
+            last, step = place.shifted((trips - 1) * kind.nbytes), kind.nbytes
+            back = backs[number - states]
+            found[name] = replace(last, advance=-step) if back else replace(place, advance=step)
+    return found
+
+
+def _before(place: Place) -> Place:
+    """Where an output of the trip before lies, but in the first trip."""
+    if place.period:  # by turns
+        return replace(place.shifted(place.advance), advance=-place.advance)
+    return replace(place.shifted(-place.advance), advance=place.advance)

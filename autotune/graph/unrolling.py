@@ -1,0 +1,121 @@
+"""Loops as nodes of the graph, step after step: for passes and targets that have no loops.
+
+Elements of sequences are slices and what is stacked are parts of one concatenation, both along the first axis, so that
+they are read and written where they lie, see `autotune.graph.views`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autotune.graph.errors import ModelError
+from autotune.graph.ir import Builder, Graph, Node, rewrite
+from autotune.graph.loops import Body, loops_of
+from autotune.graph.passes.simplify.views import MOST_PARTS
+
+MOST_STEPS = 1024
+"""Steps of a loop that is unrolled: each is nodes of its own."""
+
+LEAST_STEPS = 8
+"""Steps from which on a loop is worth being one: the first step, whose states are zeros mostly, has less to do."""
+
+Steps = list[list[str]]
+"""Of each step in the order in which they run, names of its outputs."""
+
+
+def unrolled(graph: Graph, below: int | None = None) -> Graph:
+    """The graph without its loops, or without those of fewer than `below` steps.
+
+    Raises:
+        ModelError: a loop of more than `MOST_STEPS` steps.
+    """
+    if all(below is not None and node.attrs["trips"] >= below for node in loops_of(graph)):
+        return graph
+    made: dict[str, tuple[Node, Steps]] = {}
+
+    def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
+        if node.op == "loop" and (below is None or node.attrs["trips"] < below):
+            made[node.name] = node, _steps(builder, node, inputs)
+            return made[node.name][1][-1][0]  # nobody reads it but the views of its results
+        if node.op == "loop_result" and node.inputs[0] in made:
+            return _result(builder, *made[node.inputs[0]], node.attrs["place"])
+        if node.op == "slice":
+            return _row(graph, builder, made, node)
+        return None
+
+    return rewrite(graph, visit)
+
+
+def _steps(builder: Builder, node: Node, inputs: Sequence[str]) -> Steps:
+    body, trips = node.attrs["body"], node.attrs["trips"]
+    if trips > MOST_STEPS:
+        raise ModelError(
+            f"loop {node.name!r} must have at most {MOST_STEPS} steps where it is unrolled, but got {trips}"
+        )
+    count = len(body.carried)
+    states, sequences, shared = inputs[:count], inputs[count : count + body.sequences], inputs[count + body.sequences :]
+    rows = [_flat(builder, name) for name in sequences]
+    constants = {name: builder.constant(array, name) for name, array in body.graph.constants.items()}
+    made: Steps = []
+    for step in range(trips):
+        elements = [
+            _element(builder, flat, kind.shape, trips - 1 - step if back else step)
+            for flat, kind, back in zip(rows, body.inputs[count:], node.attrs["reads_back"], strict=False)
+        ]
+        made.append(_step(builder, body, constants, [*states, *elements, *shared]))
+        states = [made[-1][number] for number in body.carried]
+    return made
+
+
+def _step(builder: Builder, body: Body, constants: Mapping[str, str], given: Sequence[str]) -> list[str]:
+    names = {**constants, **dict(zip(body.graph.inputs, given, strict=True))}
+    for node in body.graph.nodes:
+        names[node.name] = builder.add(node.op, [names[name] for name in node.inputs], node.name, **node.attrs)
+    return [names[name] for name in body.graph.outputs]
+
+
+def _flat(builder: Builder, name: str) -> str:
+    """A sequence whose elements lie side by side along their own first axis."""
+    trips, *shape = builder.type(name).shape
+    if not shape:
+        return name
+    return builder.add("reshape", [name], shape=(trips * shape[0], *shape[1:]))
+
+
+def _element(builder: Builder, flat: str, shape: tuple[int, ...], place: int) -> str:
+    """Of a sequence; one without axes of its own is seen in its shape."""
+    size = shape or (1,)
+    element = builder.add("slice", [flat], begin=(place * size[0], *(0 for _ in size[1:])), size=size)
+    return element if shape else builder.add("reshape", [element], shape=())
+
+
+def _result(builder: Builder, node: Node, steps: Steps, number: int) -> str:
+    if not node.attrs["body"].stacked[number]:
+        return steps[-1][number]
+    shape = node.attrs["body"].outputs[number].shape
+    parts = [step[number] for step in _in_order(node, steps, number)]
+    if not shape:
+        parts = [builder.add("reshape", [part], shape=(1,)) for part in parts]
+    while len(parts) > MOST_PARTS:
+        groups = [parts[i : i + MOST_PARTS] for i in range(0, len(parts), MOST_PARTS)]
+        parts = [builder.add("concat", group, axis=0) for group in groups]
+    whole = parts[0] if len(parts) == 1 else builder.add("concat", parts, axis=0)
+    return builder.add("reshape", [whole], shape=(len(steps), *shape))
+
+
+def _in_order(node: Node, steps: Steps, number: int) -> Steps:
+    """Steps as their outputs are stacked."""
+    return steps[::-1] if node.attrs["writes_back"][number] else steps
+
+
+def _row(graph: Graph, builder: Builder, made: Mapping[str, tuple[Node, Steps]], node: Node) -> str | None:
+    """A slice that is one step of what is stacked: the value of that step, which need not be stacked first."""
+    source = graph.node(node.inputs[0])
+    if source is None or source.op != "loop_result" or source.inputs[0] not in made:
+        return None
+    loop, steps = made[source.inputs[0]]
+    number, begin, size = source.attrs["place"], node.attrs["begin"], node.attrs["size"]
+    if not loop.attrs["body"].stacked[number] or size != (1, *source.type.shape[1:]):
+        return None
+    step = _in_order(loop, steps, number)[begin[0]]
+    return builder.add("reshape", [step[number]], shape=size)

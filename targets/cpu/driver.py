@@ -1,0 +1,148 @@
+"""The text of the function that calls a network's kernels in turn, loops of calls as loops.
+
+A loop is one basic block: the addresses of a trip follow from its number, so that kernels are called as they are
+elsewhere. In the function that measures, the calls of a loop have one tick each, which tells the time of all trips.
+"""
+
+from __future__ import annotations
+
+from targets.base import Loop, NetworkPlan, Place, Step
+
+
+def driver_text(plan: NetworkPlan, timed: bool) -> str:
+    """`void name(ptr arguments, i32 threads, ptr workspace)` or `void name_profile(.., ptr ticks)`, as LLVM text."""
+    return _Driver(plan, timed).text()
+
+
+class _Driver:
+    def __init__(self, plan: NetworkPlan, timed: bool) -> None:
+        self.plan, self.timed = plan, timed
+        self.lines: list[str] = []
+        self.block = "entry"
+        self.ticks = 0
+        self.calls = 0
+
+    def text(self) -> str:
+        plan = self.plan
+        name, more = (f"{plan.name}_profile", ", ptr %ticks") if self.timed else (plan.name, "")
+        most = max((len(step.arguments) for step in plan.calls), default=1)
+        self.lines = [
+            f"define void @{name}(ptr %arguments, i32 %threads, ptr %workspace{more}) {{",
+            "entry:",
+            f"  %table = alloca [{most} x ptr], align 16",
+            *["  %clock = alloca i64, align 8"] * self.timed,
+            f"  %own = getelementptr i8, ptr %workspace, i64 {plan.arena_bytes}",
+        ]
+        roots = ["input"] * len(plan.inputs) + ["output"] * len(plan.outputs) + ["weights"]
+        numbers = [*range(len(plan.inputs)), *range(len(plan.outputs)), 0]
+        for place, (space, number) in enumerate(zip(roots, numbers, strict=True)):
+            self.lines.append(f"  %{space}{number}.at = getelementptr ptr, ptr %arguments, i64 {place}")
+            self.lines.append(f"  %{space}{number} = load ptr, ptr %{space}{number}.at")
+        if self.timed:
+            self._tick()
+        for number, step in enumerate(plan.steps):
+            if isinstance(step, Loop):
+                self._loop(step, f"loop{number}")
+            else:
+                self._call(step)
+                if self.timed:
+                    self._tick()
+        return "\n".join([*self.lines, "  ret void", "}"])
+
+    def _loop(self, loop: Loop, name: str) -> None:
+        first = self.ticks
+        if self.timed:
+            for place in range(len(loop.steps)):
+                self._store("0", first + place, f"{name}.zero{place}")
+            self.lines += [
+                f"  %{name}.before.at = getelementptr i64, ptr %ticks, i64 {first - 1}",
+                f"  %{name}.before = load i64, ptr %{name}.before.at",
+                f"  store i64 %{name}.before, ptr %clock",
+            ]
+        trip = f"%{name}.trip"
+        self.lines += [
+            f"  br label %{name}",
+            f"{name}:",
+            f"  {trip} = phi i64 [ 0, %{self.block} ], [ {trip}.next, %{name} ]",
+            f"  {trip}.first = icmp eq i64 {trip}, 0",
+        ]
+        for place, step in enumerate(loop.steps):
+            self._call(step, trip)
+            if self.timed:
+                self._lap(first + place, f"{name}.lap{place}")
+        self.lines += [
+            f"  {trip}.next = add i64 {trip}, 1",
+            f"  {trip}.more = icmp ult i64 {trip}.next, {loop.trips}",
+            f"  br i1 {trip}.more, label %{name}, label %{name}.end",
+            f"{name}.end:",
+        ]
+        self.block = f"{name}.end"
+        if self.timed:
+            for place in range(len(loop.steps)):
+                self._after(first + place, f"{name}.sum{place}")
+            self.ticks = first + len(loop.steps)
+
+    def _call(self, step: Step, trip: str = "") -> None:
+        name = f"%s{self.calls}"
+        self.calls += 1
+        for place, argument in enumerate(step.arguments):
+            pointer = self._pointer(argument, f"{name}.{place}", trip)
+            self.lines.append(f"  {name}.{place}.to = getelementptr ptr, ptr %table, i64 {place}")
+            self.lines.append(f"  store ptr {pointer}, ptr {name}.{place}.to")
+        module = self.plan.modules[step.module].name
+        self.lines.append(f"  call void @{module}(ptr %table, i32 %threads, ptr %own)")
+
+    def _pointer(self, place: Place, name: str, trip: str) -> str:
+        if place.space in ("input", "output"):
+            base, offset = f"%{place.space}{place.number}", place.beyond
+        else:
+            base, offset = ("%weights0" if place.space == "weights" else "%workspace"), place.number
+        self.lines.append(f"  {name} = getelementptr i8, ptr {base}, i64 {offset}")
+        if place.advance:
+            turn = trip
+            if place.period:
+                turn = f"{name}.turn"
+                self.lines.append(f"  {turn} = urem i64 {trip}, {place.period}")
+            self.lines.append(f"  {name}.moved = mul i64 {turn}, {place.advance}")
+            self.lines.append(f"  {name}.now = getelementptr i8, ptr {name}, i64 {name}.moved")
+            name = f"{name}.now"
+        if place.first is not None:
+            first = self._pointer(place.first, f"{name}.begin", trip)
+            self.lines.append(f"  {name}.chosen = select i1 {trip}.first, ptr {first}, ptr {name}")
+            name = f"{name}.chosen"
+        return name
+
+    # ------------------------------------------------------------------ times
+    def _tick(self) -> None:
+        """The time of now."""
+        self.lines.append(f"  %tick{self.ticks} = call i64 @now()")
+        self._store(f"%tick{self.ticks}", self.ticks, f"tick{self.ticks}.to")
+        self.ticks += 1
+
+    def _lap(self, number: int, name: str) -> None:
+        """What has gone by since the last call of a loop is added up."""
+        self.lines += [
+            f"  %{name} = call i64 @now()",
+            f"  %{name}.last = load i64, ptr %clock",
+            f"  store i64 %{name}, ptr %clock",
+            f"  %{name}.took = sub i64 %{name}, %{name}.last",
+        ]
+        self._add(number, f"%{name}.took", name)
+
+    def _after(self, number: int, name: str) -> None:
+        """A sum of time as a time: that of the tick before and the sum."""
+        self.lines.append(f"  %{name}.last.at = getelementptr i64, ptr %ticks, i64 {number - 1}")
+        self.lines.append(f"  %{name}.last = load i64, ptr %{name}.last.at")
+        self._add(number, f"%{name}.last", name)
+
+    def _add(self, number: int, value: str, name: str) -> None:
+        self.lines += [
+            f"  %{name}.at = getelementptr i64, ptr %ticks, i64 {number}",
+            f"  %{name}.old = load i64, ptr %{name}.at",
+            f"  %{name}.new = add i64 %{name}.old, {value}",
+            f"  store i64 %{name}.new, ptr %{name}.at",
+        ]
+
+    def _store(self, value: str, number: int, name: str) -> None:
+        self.lines.append(f"  %{name} = getelementptr i64, ptr %ticks, i64 {number}")
+        self.lines.append(f"  store i64 {value}, ptr %{name}")
