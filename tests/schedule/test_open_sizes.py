@@ -83,6 +83,16 @@ def test_a_tail_that_some_size_breaks_is_refused(tail: str, factor: int, message
         lower(s, [a, b])
 
 
+def test_a_factor_of_what_is_reduced_apart_must_divide_every_size() -> None:
+    n = te.var("n", LOW, HIGH)
+    a, r = te.placeholder((n,), name="A"), te.reduce_axis((0, n), "r")
+    c = te.compute((1,), lambda _: te.sum(a[r], axis=r), name="C")
+    s = te.create_schedule(c.op)
+    outer, _ = s[c].split(r, 2, tail="exact")
+    with pytest.raises(ScheduleError, match="`factor` must divide extent, but got factor=2, extent=n"):
+        s.rfactor(c, outer)
+
+
 def test_what_divides_whatever_the_size_is_exact() -> None:
     n = te.var("n", 1, 9)
     a, lead = te.placeholder((n * 4,), name="A"), te.placeholder((n,), name="lead")
