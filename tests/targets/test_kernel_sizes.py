@@ -14,12 +14,15 @@ import pytest
 from numpy.typing import NDArray
 
 import autotune
+from autotune.handwritten import build_for_sizes
 from search_space import te
+from search_space.ir.sizes import span
 from search_space.ir.verify import VerifyError
 from search_space.schedule.facade import Schedule
 from targets import registry
 from targets.base import BuildError, Module, RunError
 from targets.cpu.emit import emit_program
+from targets.dispatch import Dispatch
 
 HIGH = 37
 """Of every size: several tiles and a rest."""
@@ -313,3 +316,48 @@ int main(void) {
     subprocess.run(link, cwd=tmp_path, check=True)
     done = subprocess.run(["./main"], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout == "same\n"
+
+
+def rows_of(n: Any) -> Scheduled:
+    """A tile is no higher than the smallest size."""
+    rows = n if isinstance(n, int) else min(4, span(n)[0])
+    a, b = te.placeholder((n, 6), name="A"), te.placeholder((6, 8), name="B")
+    r = te.reduce_axis((0, 6), "r")
+    c = te.compute((n, 8), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    s = te.create_schedule(c.op)
+    local = s.cache_write(c, "local")
+    outer, _ = s[c].split(s[c].op.axis[0], rows, tail="clamp")
+    s[local].compute_at(s[c], outer)
+    s[c].vectorize(s[c].op.axis[1])
+    return s, [a, b, c]
+
+
+def test_the_kernel_of_a_range_runs() -> None:
+    kernel = build_for_sizes(rows_of, [(1, 1), (2, 2), (3, 3), (4, 20), (21, 64)])
+    assert [dict(k.module.sizes) for k in kernel.kernels[-2:]] == [{"n": (4, 20)}, {"n": (21, 64)}]
+    for n in (1, 2, 3, 4, 19, 20, 21, 64):
+        a, b, c = drawn(n, 6), drawn(6, 8), np.zeros((n, 8), np.float32)
+        assert kernel.of([a, b]) is kernel.kernels[min(n - 1, 3) if n < 21 else 4]
+        kernel(a, b, c)
+        np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(kernel.bind([a, b]).run(), a @ b, rtol=1e-4, atol=1e-5)
+
+
+def test_what_no_range_holds_is_refused() -> None:
+    kernel = build_for_sizes(rows_of, [(1, 1), (4, 20)])
+    taken, got = "A[1, 6], B[6, 8] or A[n, 6], B[6, 8], n from 4 to 20", "(3, 6), (6, 8)"
+    with pytest.raises(RunError, match=re.escape(f"inputs must be {taken}, but got shapes {got}")):
+        kernel.bind([drawn(3, 6), drawn(6, 8)])
+    with pytest.raises(RunError, match="a kernel must be given its 2 inputs"):
+        kernel.bind([drawn(3, 6)])
+    with pytest.raises(RunError, match="input `A` must be float32"):
+        kernel.bind([drawn(4, 6).astype(np.float64), drawn(6, 8)])
+
+
+def test_kernels_of_other_arrays_do_not_go_together() -> None:
+    with pytest.raises(
+        ValueError, match="`kernels` must take the same arrays, float32 A of 2 axes, .* but got float32 X"
+    ):
+        Dispatch([autotune.build(*rows_of(4)), autotune.build(*softmax(""))])
+    with pytest.raises(ValueError, match="`kernels` must not be empty, but got none"):
+        build_for_sizes(rows_of, [])
