@@ -181,7 +181,7 @@ def opened(define: Define, trace: Trace, low: int, high: int, size: str = "n") -
         except ScheduleError as error:
             refused.append(error)
     if refused:
-        raise refused[0]
+        raise refused[-1]  # of what would be the most likely to hold
     trace.apply(state)  # which no variant could be: it says why
     raise ScheduleError(f"a trace must hold for {size} from {low} to {high}, but got {trace}")
 

@@ -106,7 +106,8 @@ class _Lowering:
         if stage.reducer and depth == self.first_reduce(stage):
             init = self.init(stage, depth, place)
         if stage.tensorized and depth < len(stage.leaves) and stage.leaves[depth] == stage.tensorized[0]:
-            main: Stmt = tensorized(stage, depth, self.update(stage, place), self.bounds, stage.tensorized[1])
+            update, name = self.update(stage, place), stage.tensorized[1]
+            main: Stmt = tensorized(stage, depth, update, self.bounds, name, place.extents)
         elif depth == len(stage.leaves):
             main = self.update(stage, place)
         else:

@@ -18,7 +18,8 @@ def with_open_tails(trace: Trace, state: State, tail: str) -> Trace:
     Args:
         trace: of the same definition at some sizes, whose factors divide these, and not all others.
         state: of the definition, its sizes open.
-        tail: what takes the place of `exact`; `guard` where it allows one factor, and there are several.
+        tail: what takes the place of `exact`: `exact` itself, `clamp` or `guard`. With `clamp`, those loops that reduce
+            are peeled where there is one factor, and guarded where there are several.
 
     Raises:
         ScheduleError: a step that is illegal where it stands.
@@ -30,7 +31,8 @@ def with_open_tails(trace: Trace, state: State, tail: str) -> Trace:
             extents = _extents(stage)
             rest = Simplifier({})(extents.get(step.axis, const(0)) % product(map(lift, step.factors)))
             if rest is not const(0):
-                step = replace(step, tail="guard" if tail == "peel" and len(step.factors) > 1 else tail)
+                peeled = "peel" if len(step.factors) == 1 else "guard"
+                step = replace(step, tail=peeled if tail == "clamp" and stage.is_reduce(step.axis) else tail)
         state = step.apply(state)
         steps.append(step)
     return Trace(tuple(steps))
@@ -48,8 +50,8 @@ def _extents(stage: Stage) -> dict[str, Expr]:
     return extents
 
 
-TAILS = ("exact", "peel", "guard")
-"""As it was found, then the faster one of those that hold for all sizes."""
+TAILS = ("exact", "clamp", "guard")
+"""As it was found, then what is at full speed wherever it holds, then what always does."""
 
 
 def variants(trace: Trace, state: State) -> list[Trace]:

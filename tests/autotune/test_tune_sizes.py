@@ -11,11 +11,13 @@ import pytest
 from autotune.config import Measure
 from autotune.tuning import sizes as tuning
 from autotune.tuning.sizes import Part, opened, tune_for_sizes
-from search_space import te
+from search_space import te, workloads
 from search_space.ir.stmt import substitute_program
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.steps import Annotate, Split
 from search_space.schedule.trace import Trace
+from search_space.space import generate
+from targets import registry
 from targets.base import RunError
 from tests.autotune.fakes import HashPool
 from tests.interpreter import interpret
@@ -78,6 +80,22 @@ def test_a_trace_that_does_not_hold_says_why() -> None:
         opened(layer, Trace((Annotate("Y", "i", "unroll"),)), 1, 20)
     with pytest.raises(ScheduleError, match="`stage` must be one of"):
         opened(layer, Trace((Annotate("Z", "i", "unroll"),)), 1, 20)
+
+
+def test_products_of_bytes_are_instructions_for_any_number_of_rows() -> None:
+    target, workload = registry.get("cpu:sapphirerapids"), workloads.matmul(64, 64, 64, dtype="int8")
+    sketch = next(s for s in generate(workload, target.hardware).sketches if s.algorithm == "direct")
+    choices = np.zeros((1, len(sketch.groups)), np.int32)
+    assert sketch.legal(choices).all()
+
+    def define(n: Any) -> list[te.Tensor]:
+        a, b = te.placeholder((n, 64), "uint8", "a"), te.placeholder((64, 64), "int8", "b", constant=True)
+        r = te.reduce_axis((0, 64), "r")
+        body = lambda i, j: te.sum(a[i, r].astype("int32") * b[r, j].astype("int32"), axis=r)  # noqa: E731
+        return [a, b, te.compute((n, 64), body, name="matmul")]
+
+    module = target.build(opened(define, sketch.trace(choices[0]), 64, 200))
+    assert module.sizes == {"n": (64, 200)} and "vpdpbusd" in target.assembly(module)
 
 
 def candidate(least: int, *seconds: float) -> tuning._Candidate:
