@@ -100,6 +100,7 @@ def tune_for_sizes(
     *,
     kernels: int = 4,
     finals: int = 3,
+    search_at: Sequence[int] | None = None,
     size: str = "n",
     measure: Measure = Measure(),
     **options: Any,
@@ -108,13 +109,15 @@ def tune_for_sizes(
 
     Args:
         define: the definition, by its size: inputs, in the order in which kernels take them, then the output.
-        sizes: at which to search, with how often each comes (equally often: a sequence). The smallest and the largest
-            are the ends of the range.
+        sizes: with how often each comes (equally often: a sequence). The smallest and the largest are the ends of the
+            range; kernels are chosen by their times at all of these.
         target: a name of `targets.registry`; one whose kernels take open sizes.
-        trials: candidates to measure, for each of the sizes.
+        trials: candidates to measure, for each of the sizes at which schedules are searched.
         seed: of every random draw, and of the inputs.
         kernels: how many there are to be at most.
         finals: traces of each search that are timed at all sizes.
+        search_at: those of the sizes at which schedules are searched; None: all of them. With the smallest among them,
+            there is a schedule whose tiles are small enough for it.
         size: name of the size.
         measure: how candidates are measured; those at all sizes in this process, with warm caches.
         options: further ones of `autotune.tune`.
@@ -129,7 +132,10 @@ def tune_for_sizes(
     for name, number in (("kernels", kernels), ("finals", finals)):
         if number < 1:
             raise ValueError(f"`{name}` must be at least 1, but got {name}={number}")
-    tuned = {n: tune(define(n), target, trials, seed, measure=measure, **options) for n in weights}
+    searched = list(weights) if search_at is None else sorted(set(search_at))
+    if not searched or not set(searched) <= weights.keys():
+        raise ValueError(f"`search_at` must be some of the sizes {list(weights)}, but got {searched}")
+    tuned = {n: tune(define(n), target, trials, seed, measure=measure, **options) for n in searched}
     traces: dict[str, Trace] = {}
     for result in tuned.values():
         for record in finalists([*result.records, *result.others], finals):

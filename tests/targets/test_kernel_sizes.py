@@ -19,6 +19,7 @@ from search_space import te
 from search_space.ir.sizes import span
 from search_space.ir.verify import VerifyError
 from search_space.schedule.facade import Schedule
+from search_space.schedule.intrinsics import get_intrinsic
 from targets import registry
 from targets.base import BuildError, Module, RunError
 from targets.cpu.emit import emit_program
@@ -341,6 +342,24 @@ def test_the_kernel_of_a_range_runs() -> None:
         kernel(a, b, c)
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(kernel.bind([a, b]).run(), a @ b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_library_multiplies_blocks_of_open_rows() -> None:
+    target = registry.get("cpu")
+    if "cblas" not in target.limits.features:
+        pytest.skip("needs NumPy's BLAS")
+    n, r = te.var("n", 1, 9), te.reduce_axis((0, 6), "r")
+    a, b = te.placeholder((n * 4, 6), name="A"), te.placeholder((6, 8), name="B")
+    size = te.placeholder((n,), name="per_block")
+    c = te.compute((n * 4, 8), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    d = te.compute((n * 4, 8), lambda i, j: c[i, j] * size[i // 4], name="D")
+    s = te.create_schedule(d.op)
+    s[c].tensorize(s[c].split(c.op.axis[0], 4, tail="exact")[1], get_intrinsic("sgemm:4x8x6"))
+    kernel = autotune.build(s, [size, a, b, d])
+    for blocks in (1, 2, 9):
+        scale, left, right = drawn(blocks), drawn(4 * blocks, 6), drawn(6, 8)
+        found = kernel.bind([scale, left, right]).run()
+        np.testing.assert_allclose(found, left @ right * np.repeat(scale, 4)[:, None], rtol=1e-4, atol=1e-5)
 
 
 def test_what_no_range_holds_is_refused() -> None:
