@@ -1,8 +1,8 @@
 """Kernels for ranges of a size: schedules are found at some sizes, opened to those between, and chosen by the mean.
 
 A schedule that is found at one size is a trace, which holds at others, too: `opened`. Every trace is timed at all sizes
-that it holds for, and so many of them are kept as make the mean over the distribution of sizes smallest; each has a
-kernel for the sizes where it is the fastest. DietCode (Zheng et al., MLSys 2022) searches micro-kernels that serve a
+that it holds for, and so many of them are kept as make the mean over the distribution of sizes smallest; each has
+kernels for the sizes where it is the fastest. DietCode (Zheng et al., MLSys 2022) searches micro-kernels that serve a
 distribution of shapes together; here the sketches and the search are those of known sizes.
 """
 
@@ -39,7 +39,7 @@ Define = Callable[[Any], Sequence[te.Tensor]]
 """A size, as a number or as a variable → inputs..., output."""
 
 LEAST_GAIN = 0.01
-"""Share of the mean that one more kernel must save."""
+"""Share of the mean that one more schedule must save."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def tune_for_sizes(
     trials: int = 64,
     seed: int = 0,
     *,
-    kernels: int = 4,
+    schedules: int = 4,
     finals: int = 3,
     search_at: Sequence[int] | None = None,
     size: str = "n",
@@ -114,7 +114,7 @@ def tune_for_sizes(
         target: a name of `targets.registry`; one whose kernels take open sizes.
         trials: candidates to measure, for each of the sizes at which schedules are searched.
         seed: of every random draw, and of the inputs.
-        kernels: how many there are to be at most.
+        schedules: how many there are to be at most; each has a kernel for every range of sizes where it is the fastest.
         finals: traces of each search that are timed at all sizes.
         search_at: those of the sizes at which schedules are searched; None: all of them. With the smallest among them,
             there is a schedule whose tiles are small enough for it.
@@ -129,7 +129,7 @@ def tune_for_sizes(
         NoLegalSchedule, AllTrialsFailed: as of `autotune.tune`.
     """
     weights = _weights(sizes)
-    for name, number in (("kernels", kernels), ("finals", finals)):
+    for name, number in (("schedules", schedules), ("finals", finals)):
         if number < 1:
             raise ValueError(f"`{name}` must be at least 1, but got {name}={number}")
     searched = list(weights) if search_at is None else sorted(set(search_at))
@@ -145,7 +145,7 @@ def tune_for_sizes(
     low, high = min(weights), max(weights)
     if not any(c.least <= low for c in candidates):
         raise ScheduleError(f"a schedule must hold for {size} from {low} to {high}, but none of {len(traces)} does")
-    chosen = _chosen(candidates, weights, kernels)
+    chosen = _chosen(candidates, weights, schedules)
     winners = [min(chosen, key=lambda c: c.seconds[i]) for i in range(len(weights))]
     seconds = {n: winner.seconds[i] for i, (n, winner) in enumerate(zip(weights, winners, strict=True))}
     return SizesResult(define, target, size, _parts(list(weights), winners), weights, seconds, tuned)
@@ -261,7 +261,7 @@ class _Clock:
         return seconds
 
 
-def _chosen(candidates: Sequence[_Candidate], weights: Mapping[int, float], kernels: int) -> list[_Candidate]:
+def _chosen(candidates: Sequence[_Candidate], weights: Mapping[int, float], schedules: int) -> list[_Candidate]:
     """Those that together have the smallest mean, taken one by one; one that holds from the least size on is first."""
     chosen: list[_Candidate] = []
     mean = math.inf
@@ -270,7 +270,7 @@ def _chosen(candidates: Sequence[_Candidate], weights: Mapping[int, float], kern
         fastest = [min(c.seconds[i] for c in (*chosen, candidate)) for i in range(len(weights))]
         return _mean(weights, fastest)
 
-    while len(chosen) < kernels:
+    while len(chosen) < schedules:
         best = min(candidates, key=with_one_more)
         found = with_one_more(best)
         if not found < mean * (1 - LEAST_GAIN):
