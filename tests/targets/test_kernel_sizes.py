@@ -80,6 +80,28 @@ def product(tail: str = "guard") -> Scheduled:
     return s, [a, b, c]
 
 
+def accumulated(tail: str) -> Scheduled:
+    """Sums over an open axis in registers, which a loop that may run not at all leaves as they were."""
+    n = te.var("n", 1, HIGH)
+    a, b, r = te.placeholder((8, n), name="A"), te.placeholder((n, 16), name="B"), te.reduce_axis((0, n), "r")
+    c = te.compute((8, 16), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    s = te.create_schedule(c.op)
+    local = s.cache_write(c, "local")
+    i, j = s[c].op.axis
+    io, ii = s[c].split(i, 4)
+    s[c].parallel(io)
+    s[c].unroll(ii)
+    s[c].vectorize(j)
+    s[local].compute_at(s[c], io)
+    (row, column), (inner,) = local.axis, local.reduce_axis
+    outer, part = s[local].split(inner, 6, tail=tail)
+    s[local].reorder(outer, part, row, column)
+    s[local].unroll(part)
+    s[local].unroll(row)
+    s[local].vectorize(column)
+    return s, [a, b, c]
+
+
 def scaled(tail: str = "guard") -> Scheduled:
     """Element-wise over two open axes, fused to one, in vectors."""
     n, m = te.var("n", 1, HIGH), te.var("m", 8, HIGH)
@@ -173,6 +195,8 @@ CASES: dict[str, Case] = {
         np.matmul,
     ),
     "product_peel": (lambda: product("peel"), lambda n: [drawn(n, HIGH + 1 - n), drawn(HIGH + 1 - n, n)], np.matmul),
+    "accumulated_guard": (lambda: accumulated("guard"), lambda n: [drawn(8, n), drawn(n, 16)], np.matmul),
+    "accumulated_peel": (lambda: accumulated("peel"), lambda n: [drawn(8, n), drawn(n, 16)], np.matmul),
     "scaled_guard": (scaled, lambda n: [drawn(n, max(8, HIGH - n))], lambda a: a * 2 + 1),
     "scaled_clamp": (lambda: scaled("clamp"), lambda n: [drawn(n, max(8, n))], lambda a: a * 2 + 1),
     "scaled_peel": (lambda: scaled("peel"), lambda n: [drawn(n, max(8, n))], lambda a: a * 2 + 1),
@@ -222,6 +246,13 @@ def test_what_is_known_outside_of_loops_is_computed_there() -> None:
     (loop,) = [part for part in re.split(r"\nafter\d+:", text) if "llvm.fma" in part]
     body = loop[loop.rindex("\nloop") :]
     assert "fma" in body and " mul " not in body and "div" not in body
+
+
+def test_registers_pass_by_loops_that_do_not_run() -> None:
+    s, tensors = accumulated("peel")
+    text = built(s, tensors).llvm_ir
+    merged = re.findall(r"after\d+:\n((?:  %v\d+ = phi <16 x float> .*\n)+)", text)
+    assert [group.count("phi") for group in merged] == [4, 4]  # behind the whole tiles, and behind the rest
 
 
 def test_open_modules_survive_the_wire() -> None:
