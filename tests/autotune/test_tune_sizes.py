@@ -17,6 +17,7 @@ from search_space.schedule.errors import ScheduleError
 from search_space.schedule.steps import Annotate, Split
 from search_space.schedule.trace import Trace
 from search_space.space import generate
+from search_space.workloads import Workload
 from targets import registry
 from targets.base import RunError
 from tests.autotune.fakes import HashPool
@@ -96,6 +97,32 @@ def test_products_of_bytes_are_instructions_for_any_number_of_rows() -> None:
 
     module = target.build(opened(define, sketch.trace(choices[0]), 64, 200))
     assert module.sizes == {"n": (64, 200)} and "vpdpbusd" in target.assembly(module)
+
+
+def attention(n: Any) -> list[te.Tensor]:
+    """n queries, keys and values of 16 numbers."""
+    q, k, v = (te.placeholder((n, 16), name=name) for name in "QKV")
+    d, j, t, r = (te.reduce_axis((0, extent), name) for extent, name in ((16, "d"), (n, "j"), (n, "t"), (n, "r")))
+    score = te.compute((n, n), lambda i, c: te.sum(q[i, d] * k[c, d], axis=d), name="score")
+    top = te.compute((n,), lambda i: te.max(score[i, j], axis=j), name="top")
+    e = te.compute((n, n), lambda i, c: te.exp(score[i, c] - top[i]), name="e")
+    total = te.compute((n,), lambda i: te.sum(e[i, t], axis=t), name="total")
+    share = te.compute((n, n), lambda i, c: e[i, c] / total[i], name="share")
+    return [q, k, v, te.compute((n, 16), lambda i, c: te.sum(share[i, r] * v[r, c], axis=r), name="O")]
+
+
+def test_sketches_of_attention_hold_for_any_length() -> None:
+    target, rng = registry.get("cpu"), np.random.default_rng(0)
+    for sketch in generate(Workload.of(attention(64)), target.hardware).sketches[:3]:
+        choices = np.stack([rng.integers(len(g.table), size=200) for g in sketch.groups], axis=1).astype(np.int32)
+        trace = sketch.trace(choices[sketch.legal(choices)][0])
+        kernel = target.load(target.build(opened(attention, trace, 40, 90)))
+        for n in (40, 51, 90):
+            workload = Workload.of(attention(n))
+            inputs, (rtol, atol) = workload.make_inputs(n), workload.tolerance
+            bound = kernel.bind(inputs, fenced=True)
+            np.testing.assert_allclose(bound.run(2), workload.reference(*inputs), rtol, atol)
+            assert not bound.damage()
 
 
 def candidate(least: int, *seconds: float) -> tuning._Candidate:
