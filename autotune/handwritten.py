@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from search_space import te
 from search_space.ir.stmt import Buffer, LoopProgram
 from search_space.lower import cleanup
 from search_space.lower import lower as lower_state
@@ -13,6 +14,7 @@ from search_space.schedule.facade import Schedule
 from search_space.te import Tensor
 from targets import registry
 from targets.base import Kernel
+from targets.dispatch import Dispatch
 
 
 def lower(schedule: Schedule, tensors: Sequence[Tensor], simple_mode: bool = True) -> LoopProgram:
@@ -55,6 +57,8 @@ def _in_order(program: LoopProgram, wanted: Sequence[str]) -> LoopProgram:
 def build(schedule: Schedule, tensors: Sequence[Tensor], target: str = "cpu", name: str = "kernel") -> Kernel:
     """A callable of a schedule: it takes the arrays of `tensors` and writes into the outputs.
 
+    Sizes that are open (`te.var`) are those of the arrays of a call; of the targets, `cpu` takes them.
+
     Args:
         schedule: made by `te.create_schedule`.
         tensors: inputs, then outputs.
@@ -63,7 +67,35 @@ def build(schedule: Schedule, tensors: Sequence[Tensor], target: str = "cpu", na
 
     Raises:
         BuildError: the target has no code for the program.
+        VerifyError: sizes are open, and the target takes numbers alone.
     """
     on: Any = registry.get(target)
     kernel: Kernel = on.load(on.build(lower(schedule, tensors), name))
     return kernel
+
+
+def build_for_sizes(
+    make: Callable[[Any], tuple[Schedule, Sequence[Tensor]]],
+    ranges: Sequence[tuple[int, int]],
+    target: str = "cpu",
+    name: str = "kernel",
+    size: str = "n",
+) -> Dispatch:
+    """A callable of schedules for ranges of one size: a call runs the one in whose range its arrays are.
+
+    Args:
+        make: the size → a schedule, and its inputs and outputs, as `build` takes them. The size is a number where a
+            range has but one, so that nothing is open, and else a variable that knows its range.
+        ranges: least and greatest value, both inclusive; where they overlap, the first is taken.
+        target, name: as of `build`.
+        size: name of the size.
+
+    Raises:
+        BuildError: the target has no code for a program.
+        ValueError: a range that is empty, or schedules of other inputs and outputs.
+    """
+    kernels = []
+    for low, high in ranges:
+        schedule, tensors = make(low if low == high else te.var(size, low, high))
+        kernels.append(build(schedule, tensors, target, name))
+    return Dispatch(kernels)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import struct
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from search_space.dtypes import numpy_dtype
+from targets.module import Module as Module
+from targets.module import Parameter as Parameter
 
 if TYPE_CHECKING:  # a process that only runs networks needs neither
     from pathlib import Path
 
     from search_space.hardware import Hardware
-    from search_space.ir.stmt import Buffer, LoopProgram
+    from search_space.ir.stmt import LoopProgram
 
 
 Packer = Callable[[Sequence[NDArray[Any]]], Mapping[str, NDArray[Any]]]
@@ -45,83 +45,6 @@ class RunError(RuntimeError):
     """
 
     fatal = False
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One array a kernel takes: its shape and dtype; `packed_from` names what a constant made beforehand is made of."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    constant: bool = False
-    packed_from: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Module:
-    """A built kernel as plain data, to be sent to whatever runs it."""
-
-    name: str
-    target: str
-    object_code: bytes
-    llvm_ir: str
-    parameters: tuple[Parameter, ...]
-    outputs: tuple[str, ...]
-    sources: tuple[Parameter, ...]
-    metadata: dict[str, Any] = field(default_factory=dict)
-
-    def to_bytes(self) -> bytes:
-        """A JSON header, its length in front, then the object code."""
-        header = json.dumps(
-            {
-                "name": self.name,
-                "target": self.target,
-                "llvm_ir": self.llvm_ir,
-                "parameters": [vars(p) for p in self.parameters],
-                "outputs": self.outputs,
-                "sources": [vars(p) for p in self.sources],
-                "metadata": self.metadata,
-            }
-        ).encode()
-        return struct.pack("<Q", len(header)) + header + self.object_code
-
-    @staticmethod
-    def of(
-        program: LoopProgram, name: str, target: str, code: bytes, metadata: dict[str, Any], llvm_ir: str = ""
-    ) -> Module:
-        """What a target has built of a loop program, with the parameters, outputs and inputs that the program has."""
-        packed = {p.outputs[0]: tuple(b.name for b in p.inputs) for p in program.prologues}
-        parameters = tuple(_parameter(b, packed.get(b.name, ())) for b in program.params)
-        return Module(
-            name, target, code, llvm_ir, parameters, program.outputs, tuple(map(_parameter, program.inputs)), metadata
-        )
-
-    @staticmethod
-    def from_bytes(data: bytes) -> Module:
-        """The module `to_bytes` wrote."""
-        (length,) = struct.unpack_from("<Q", data)
-        header = json.loads(data[8 : 8 + length])
-
-        def parameters(items: list[dict[str, Any]]) -> tuple[Parameter, ...]:
-            lists = ("shape", "packed_from")
-            return tuple(Parameter(**{**p, **{k: tuple(p[k]) for k in lists}}) for p in items)
-
-        return Module(
-            header["name"],
-            header["target"],
-            bytes(data[8 + length :]),
-            header["llvm_ir"],
-            parameters(header["parameters"]),
-            tuple(header["outputs"]),
-            parameters(header["sources"]),
-            header["metadata"],
-        )
-
-
-def _parameter(buffer: Buffer, packed_from: tuple[str, ...] = ()) -> Parameter:
-    shape = tuple(int(extent.value) for extent in buffer.shape)
-    return Parameter(buffer.name, shape, buffer.dtype, buffer.constant, packed_from)
 
 
 @dataclass(frozen=True)
@@ -302,15 +225,19 @@ class Kernel(ABC):
             names = ", ".join([p.name for p in self.module.sources] + list(self.module.outputs))
             raise RunError(f"a kernel must be given its inputs and outputs ({names}), but got {len(arrays)} arrays")
         by_name = {p.name: p for p in self.module.parameters}
+        sizes = self.check(arrays[:split]) if self.module.sizes else {}
         for array, name in zip(arrays[split:], self.module.outputs, strict=True):
-            check_array(array, by_name[name], "output")
+            check_array(array, by_name[name].at(sizes), "output")
         bound = self.bind(arrays[:split])
         bound.run()
         for mine, theirs in zip(bound.outputs, arrays[split:], strict=True):
             theirs[...] = mine
 
-    def check(self, inputs: Sequence[NDArray[Any]]) -> None:
+    def check(self, inputs: Sequence[NDArray[Any]]) -> dict[str, int]:
         """Holds inputs against what the kernel takes.
+
+        Returns:
+            The sizes that their shapes say, by name, in the order in which the kernel takes them.
 
         Raises:
             RunError: there are others.
@@ -320,8 +247,10 @@ class Kernel(ABC):
             raise RunError(
                 f"a kernel must be given its {len(self.module.sources)} inputs ({names}), but got {len(inputs)}"
             )
+        sizes = sizes_in(inputs, self.module) if self.module.sizes else {}
         for array, parameter in zip(inputs, self.module.sources, strict=True):
-            check_array(array, parameter, "input")
+            check_array(array, parameter.at(sizes), "input")
+        return sizes
 
     @abstractmethod
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> Bound:
@@ -352,6 +281,31 @@ def as_array(value: Any) -> NDArray[Any]:
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     raise TypeError(f"got {type(value).__name__}, which is none")
+
+
+def sizes_in(inputs: Sequence[NDArray[Any]], module: Module) -> dict[str, int]:
+    """What arrays' shapes say of a module's sizes, each of which is the extent of an axis of an input.
+
+    Raises:
+        RunError: an array of another number of axes, two that disagree, or a size out of its range.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for array, parameter in zip(inputs, module.sources, strict=True):
+        if array.ndim != len(parameter.shape):
+            raise RunError(
+                f"input `{parameter.name}` must have {len(parameter.shape)} axes, but got shape {array.shape}"
+            )
+        for axis, (extent, number) in enumerate(zip(parameter.extents, array.shape, strict=False)):
+            if not isinstance(extent, str):
+                continue
+            low, high = module.sizes[extent]
+            where = f"axis {axis} of `{parameter.name}`"
+            if not low <= number <= high:
+                raise RunError(f"size `{extent}` must be {low} to {high}, but {where} is {number}")
+            first, before = found.setdefault(extent, (number, where))
+            if first != number:
+                raise RunError(f"size `{extent}` must be one number, but {before} is {first}, {where} is {number}")
+    return {name: found[name][0] for name in module.sizes}
 
 
 def check_array(array: NDArray[Any], parameter: Parameter, what: str) -> None:

@@ -1,12 +1,13 @@
 """Kernels as native functions of this process: arrays in place, fenced where they are on trial, timed by native loops.
 
-What targets share whose kernels are `void kernel(void **arguments, int32_t threads, void *workspace)` here.
+What targets share whose kernels are `void kernel(void **arguments, int32_t threads, void *workspace)` here. Behind the
+arrays, a word each, are the sizes that a kernel's shapes leave open.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,12 +71,13 @@ class NativeKernel(Kernel):
         KERNEL(self._find(f"{self.module.name}_pack{index}"))(table.ctypes.data, 1, 0)
 
     def bind(self, inputs: Sequence[NDArray[Any]], copies: int = 1, fenced: bool = False) -> NativeBound:
-        self.check(inputs)
-        return NativeBound(self, inputs, copies, Fences() if fenced else None)
+        sizes = self.check(inputs)
+        return NativeBound(self, inputs, copies, Fences() if fenced else None, sizes)
 
 
-def _table(arrays: Sequence[NDArray[Any]]) -> NDArray[np.uint64]:
-    return np.array([a.ctypes.data for a in arrays], np.uint64)
+def _table(arrays: Sequence[NDArray[Any]], sizes: Iterable[int] = ()) -> NDArray[np.uint64]:
+    """What a kernel is called with: where its arrays are, then what its shapes leave open."""
+    return np.array([*(a.ctypes.data for a in arrays), *sizes], np.uint64)
 
 
 class NativeBound(Bound):
@@ -85,6 +87,7 @@ class NativeBound(Bound):
 
     Args:
         fences: in which arrays are made, the first set of constants included; None: they have none.
+        sizes: of these inputs, which the module's shapes leave open, in the module's order.
 
     Attributes:
         copies: sets of constants that rotate.
@@ -93,7 +96,12 @@ class NativeBound(Bound):
     """
 
     def __init__(
-        self, kernel: NativeKernel, inputs: Sequence[NDArray[Any]], copies: int, fences: Fences | None = None
+        self,
+        kernel: NativeKernel,
+        inputs: Sequence[NDArray[Any]],
+        copies: int,
+        fences: Fences | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         self.kernel, self._fences = kernel, fences
         flushes = copies > 1 and kernel.cold_timer is not None
@@ -101,7 +109,8 @@ class NativeBound(Bound):
         module = kernel.module
         given = {p.name: a for p, a in zip(module.sources, inputs, strict=True)}
         order = [p.name for p in module.parameters if p.packed_from]
-        by_name = {p.name: p for p in module.parameters}
+        parameters = [p.at(sizes or {}) for p in module.parameters]
+        by_name = {p.name: p for p in parameters}
         self.constants: dict[str, NDArray[Any]] = {}
         self.outputs = [self._array(n, by_name[n].shape, by_name[n].dtype) for n in module.outputs]
         outputs = dict(zip(module.outputs, self.outputs, strict=True))
@@ -109,7 +118,7 @@ class NativeBound(Bound):
         self._tables: list[NDArray[np.uint64]] = []
         self._arrays: list[list[NDArray[Any]]] = []
         packed = self.constants  # as the kernel takes them, by parameter
-        for parameter in module.parameters:
+        for parameter in parameters:
             if parameter.name in outputs:
                 continue
             made = UNTOUCHED if parameter.packed_from else 0
@@ -123,9 +132,9 @@ class NativeBound(Bound):
                 (packed if parameter.constant else shared)[parameter.name] = array
         for copy in range(copies):
             mine = packed if copy == 0 else {name: _copy(a) for name, a in packed.items()}
-            arrays = [{**shared, **mine}[p.name] for p in module.parameters]
+            arrays = [{**shared, **mine}[p.name] for p in parameters]
             self._arrays.append(arrays)
-            self._tables.append(_table(arrays))
+            self._tables.append(_table(arrays, (sizes or {}).values()))
         self._pointers = np.array([t.ctypes.data for t in self._tables], np.uint64)
         places = [word for a in packed.values() for word in (a.ctypes.data, a.nbytes)]
         self._cold = np.array([len(packed), *places], np.int64) if flushes else None

@@ -16,7 +16,9 @@ from search_space.ir.expr import Expr, lift, product, substitute
 from search_space.ir.sizes import sizes_of
 
 THREAD_TAGS = tuple(f"{kind}Idx.{axis}" for kind in ("block", "thread") for axis in "xyz")
-KINDS = ("serial", "parallel", "vectorize", "unroll", "vthread", *THREAD_TAGS)
+WRITTEN_OUT = ("vectorize", "unroll")
+"""Kinds of loops of which code is made for each iteration, so that how many there are must be a number."""
+KINDS = ("serial", "parallel", *WRITTEN_OUT, "vthread", *THREAD_TAGS)
 
 
 def is_thread(kind: str) -> bool:

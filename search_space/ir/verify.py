@@ -15,7 +15,20 @@ from collections.abc import Mapping
 
 from search_space.ir.expr import BOOL, DTYPES, INT, Expr, variables, walk
 from search_space.ir.sizes import Sizes, span
-from search_space.ir.stmt import KINDS, SCOPES, Allocate, Barrier, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store
+from search_space.ir.stmt import (
+    KINDS,
+    SCOPES,
+    WRITTEN_OUT,
+    Allocate,
+    Barrier,
+    Buffer,
+    For,
+    Intrinsic,
+    LoopProgram,
+    Seq,
+    Stmt,
+    Store,
+)
 
 REDUCERS = (None, "sum", "max", "min", "prod")
 
@@ -120,7 +133,7 @@ class _Scope:
         what = f"loop {loop.var}"
         _require(loop.kind in KINDS, f"{what} must be one of {', '.join(KINDS)}, but got {loop.kind}")
         _require(loop.var not in self.loops, f"{what} must not be inside a loop of the same variable")
-        self.size(loop.extent, 0, f"extent of {what}", loop.kind in ("serial", "parallel"))
+        self.size(loop.extent, 0, f"extent of {what}", loop.kind not in WRITTEN_OUT)
         inner = _Scope(self.name, self.buffers, self.loops | {loop.var}, self.concrete, self.sizes)
         inner.stmt(loop.body)
 

@@ -25,7 +25,7 @@ from search_space.ir.expr import (
 from search_space.ir.polynomial import canon
 from search_space.ir.rounding import rounds
 from search_space.ir.sizes import is_sized
-from search_space.ir.stmt import Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
+from search_space.ir.stmt import WRITTEN_OUT, Allocate, Buffer, For, LoopProgram, Stmt, Store, seq
 from search_space.lower.cleanup import simplify_value
 from search_space.lower.domains import Bounds, loop_var
 from search_space.lower.inline import inline_stages
@@ -34,9 +34,6 @@ from search_space.lower.pack import is_made, layout_of, pack_program, packed_buf
 from search_space.lower.tensorize import tensorized
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import SplitRelation, Stage, State, identity_of
-
-_WRITTEN_OUT = ("vectorize", "unroll")
-"""Kinds of loops whose iterations are all written out, so that their number must be one."""
 
 
 def lower(state: State, name: str = "kernel") -> LoopProgram:
@@ -109,7 +106,8 @@ class _Lowering:
         if stage.reducer and depth == self.first_reduce(stage):
             init = self.init(stage, depth, place)
         if stage.tensorized and depth < len(stage.leaves) and stage.leaves[depth] == stage.tensorized[0]:
-            main: Stmt = tensorized(stage, depth, self.update(stage, place), self.bounds, stage.tensorized[1])
+            update, name = self.update(stage, place), stage.tensorized[1]
+            main: Stmt = tensorized(stage, depth, update, self.bounds, name, place.extents)
         elif depth == len(stage.leaves):
             main = self.update(stage, place)
         else:
@@ -138,7 +136,7 @@ class _Lowering:
         if name in place.values:
             return str(place.values[name].args[0]), "serial"
         extent = self.bounds.nests[stage.name].extents[leaf]
-        if kind in _WRITTEN_OUT and is_sized(extent):
+        if kind in WRITTEN_OUT and is_sized(extent):
             raise ScheduleError(f"a loop to {kind} must run a number of times (split it), but {name} runs {extent}")
         return name, kind
 
@@ -152,7 +150,7 @@ class _Lowering:
                 if rest.is_const and rest.value == 0:
                     return None
                 values = {**place.values, loop_var(stage.name, leaf): extent}
-                if sized and stage.kinds.get(r.children[1]) in _WRITTEN_OUT:
+                if sized and stage.kinds.get(r.children[1]) in WRITTEN_OUT:
                     inner = loop_var(stage.name, r.children[1])
                     values[inner] = var(f"{inner}.rest")
                     self.bounds.ranges[f"{inner}.rest"] = rest

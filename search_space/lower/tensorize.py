@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from search_space.ir.expr import Expr, const, substitute, var, walk
 from search_space.ir.polynomial import canon
 from search_space.ir.stmt import Intrinsic, Operand, Store
@@ -12,15 +14,20 @@ from search_space.schedule.patterns import pattern_of_load, shape_of
 from search_space.schedule.state import Stage
 
 
-def tensorized(stage: Stage, depth: int, update: Store, bounds: Bounds, name: str) -> Intrinsic:
+def tensorized(
+    stage: Stage, depth: int, update: Store, bounds: Bounds, name: str, rest: Mapping[str, Expr]
+) -> Intrinsic:
     """The call that does what `update` does under the loops from `depth` inward.
+
+    Args:
+        rest: extents of loops that are shorter here, behind those that were peeled.
 
     Raises:
         ScheduleError: the loops' extents or the expression are not the instruction's.
     """
     intrinsic = get_intrinsic(name)
     leaves = stage.leaves[depth:]
-    extents = [bounds.nests[stage.name].extents[leaf] for leaf in leaves]
+    extents = [rest.get(leaf, bounds.nests[stage.name].extents[leaf]) for leaf in leaves]
     # Numbers, not decisions: an instruction's size is no matter of choice, so a symbolic extent never matches.
     if tuple(e.value if e.is_const else e for e in extents) != intrinsic.extents:
         got = ", ".join(f"{leaf}={e}" for leaf, e in zip(leaves, extents, strict=True))

@@ -18,6 +18,8 @@ from search_space.ir.expr import (
     transform,
     var,
 )
+from search_space.ir.simplify import Simplifier
+from search_space.ir.sizes import is_sized
 from search_space.ir.stmt import SCOPES
 from search_space.schedule.errors import ScheduleError
 from search_space.schedule.state import (
@@ -303,8 +305,11 @@ def _reduce_values(stage: Stage) -> tuple[dict[str, Expr], dict[str, Expr], list
             raise ScheduleError(f"`rfactor` must come before anything but splits of reduce axes, in {stage.name}")
         if relation.tail not in ("exact", "guard"):
             raise ScheduleError(f"`rfactor` needs splits that are exact or guarded, but got tail={relation.tail!r}")
-        inner = product(relation.factors)
-        extents[relation.children[0]] = ceildiv(extents[relation.parent], inner)
+        inner, extent = product(relation.factors), extents[relation.parent]
+        # Of a number this was known when it was split; of sizes it is known when loops are made, and here is none left.
+        if relation.tail == "exact" and is_sized(extent) and Simplifier({})(extent % inner) is not const(0):
+            raise ScheduleError(f"`factor` must divide extent, but got factor={inner}, extent={extent} ({stage.name})")
+        extents[relation.children[0]] = ceildiv(extent, inner)
         extents.update(zip(relation.children[1:], relation.factors, strict=True))
     values: dict[str, Expr] = {}
     conditions: list[Expr] = []

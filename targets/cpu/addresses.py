@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from search_space.ir.expr import Expr, const, var, variables, walk
-from search_space.ir.polynomial import Monomial, canon, poly
+from search_space.ir.polynomial import Monomial, Poly, canon, from_poly, poly
+from search_space.ir.sizes import is_sized
 from targets.cpu.integers import Integers
 from targets.cpu.storage import Loops, Storage, flat_index
 from targets.cpu.text import LLVM_TYPE, Scope
@@ -165,17 +166,32 @@ class Addresses:
     def _carried(self, scope: Scope, element: str, base: str, part: list[tuple[Monomial, int]]) -> str | None:
         """A pointer that a loop carries along, `base` at first; None where the address is no multiple of its index.
 
+        A multiple may be one of sizes.
+
         One register and a constant are the cheapest address: with an index register beside it, an operation that
         reads memory is split in two by the processor.
         """
         loop = scope.induction
-        if loop is None or len(part) != 1 or loop.pointers == MAX_POINTERS:
+        if loop is None or loop.pointers == MAX_POINTERS:
             return None
-        ((monomial, step),) = part
-        if monomial != (var(loop.variable),):
+        step = self._step(var(loop.variable), part)
+        if step is None:
             return None
         loop.pointers += 1
         name = self.text.name("p")
         loop.phis.append(f"  {name} = phi ptr [ {base}, %{loop.before} ], [ {name}.next, %{loop.latch} ]")
         loop.steps.append(f"  {name}.next = getelementptr {element}, ptr {name}, i64 {step}")
         return name
+
+    def _step(self, index: Expr, part: list[tuple[Monomial, int]]) -> str | None:
+        """Elements that an iteration moves on by, of sizes and numbers alone; None where it is not always as many."""
+        terms: Poly = {}
+        for monomial, c in part:
+            left = list(monomial)
+            if index not in left:
+                return None
+            left.remove(index)
+            if not all(map(is_sized, left)):
+                return None
+            terms[tuple(left)] = c
+        return self.integers.scalar(from_poly(terms))

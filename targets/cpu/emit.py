@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from search_space.ir.expr import Expr, const, var, variables
+from search_space.ir.sizes import span
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from targets.base import BuildError
 from targets.cpu.last_uses import LastUses
@@ -81,7 +82,8 @@ class _Unit:
 
     def parallel(self, caller: Function, loop: For) -> str:
         """Emits the body function of a parallel loop; its context: arguments, workspace, the loops around."""
-        captured = sorted(_free_variables(loop) & {v for s in caller.text.scopes for v in s.variables})
+        around = {v for s in caller.text.scopes for v in s.variables} - self.program.sizes.keys()
+        captured = sorted(_free_variables(loop) & around)
         name = f"{self.name}.parallel{len(self.bodies)}"
         self.bodies.append("")
         slot = len(self.bodies) - 1
@@ -111,7 +113,7 @@ class _Unit:
         lines = function.finish()
         head = f"define internal void @{name}(ptr %context, i32 %thread, i64 %low, i64 %high) #attributes {{\nentry:"
         self.bodies[slot] = "\n".join([head, *entry, *lines, "  ret void", "}"])
-        caller.call_parallel(name, captured, int(loop.extent.value))
+        caller.call_parallel(name, captured, caller.values.integers.scalar(loop.extent))
         return name
 
 
@@ -136,13 +138,18 @@ class Function:
         return self.text.flat()
 
     def parameters(self, arguments: str) -> None:
-        """Loads the pointers of the program's parameters, and finds those into the workspace."""
+        """Loads pointers to the parameters and the sizes behind them, and finds pointers into the workspace."""
         for i, buffer in enumerate(self.unit.program.params):
             self.entry.append(f"  %argument.at{i} = getelementptr ptr, ptr {arguments}, i64 {i}")
             self.entry.append(f"  %argument{i} = load ptr, ptr %argument.at{i}")
             self.values.addresses.pointers[buffer.name] = f"%argument{i}"
             if buffer.constant:
                 self.values.constants.add(buffer.name)
+        for i, size in enumerate(self.unit.program.sizes):
+            place = len(self.unit.program.params) + i
+            self.entry.append(f"  %size.at{i} = getelementptr i64, ptr {arguments}, i64 {place}")
+            self.entry.append(f"  %size{i} = load i64, ptr %size.at{i}")
+            self.text.scopes[0].variables[size] = Value(f"%size{i}", "int64")
         placed = [(n, s) for n, s in self.unit.storage.items() if s.kind in self.areas]
         for i, (name, storage) in enumerate(placed):
             area = self.areas[storage.kind]
@@ -181,12 +188,11 @@ class Function:
         self.values.prefetch_bytes = outside
 
     def _loop(self, loop: For) -> None:
-        extent = int(loop.extent.value)
         if loop.kind == "vectorize":
-            self.vectorized(loop, extent)
+            self.vectorized(loop, int(loop.extent.value))
         elif loop.kind == "unroll":
             reduced = not self._indexes_stores(loop) and self._tiled(loop)
-            for i in range(extent):
+            for i in range(int(loop.extent.value)):
                 self.values.env[loop.var] = i
                 if reduced and i:
                     self._forget_reads()
@@ -212,7 +218,11 @@ class Function:
     def serial(self, loop: For, low: str = "0", high: str | None = None, guard: str | None = None) -> None:
         """A counted loop; registers written in it are carried by phis."""
         text, registers = self.text, self.values.registers
-        high = high or str(int(loop.extent.value))
+        skipped = high is None and span(loop.extent)[0] < 1
+        high = high or self.values.integers.scalar(loop.extent)
+        if skipped:
+            guard = text.value(f"icmp sgt i64 {high}, 0", "bool").text
+        outside = dict(registers) if skipped else {}
         body, after, latch = self.label("loop"), self.label("after"), self.label("latch")
         before = text.label
         text.emit(f"  br i1 {guard}, label %{body}, label %{after}" if guard else f"  br label %{body}")
@@ -241,8 +251,8 @@ class Function:
         text.emit(f"  br label %{latch}")
         text.start_block(latch)
         text.lines.append(induction.steps)
-        # Tested at the end: `cleanup` has removed loops of no iteration, and a thread's part that may be empty is
-        # guarded.
+        # Tested at the end: `cleanup` has removed loops of no iteration, and what may be empty for some sizes, or is a
+        # thread's part, is guarded.
         text.emit(f"  {index}.next = add nuw nsw i64 {index}, 1")
         text.emit(f"  {index}.more = icmp slt i64 {index}.next, {high}")
         text.emit(f"  br i1 {index}.more, label %{body}, label %{after}")
@@ -253,6 +263,17 @@ class Function:
         text.pop()
         self._bump(loop)
         text.start_block(after)
+        if skipped:
+            self._merge_registers(outside, f"%{before}", f"%{latch}")
+
+    def _merge_registers(self, outside: Mapping[tuple[str, int], Value], before: str, latch: str) -> None:
+        """Registers after a loop that may not have run: as it has left them, or as they were."""
+        for key, value in list(self.values.registers.items()):
+            # What the loop alone has written is undefined where it has not run.
+            old = outside[key].text if key in outside else "poison"
+            if value.text != old:
+                ends = f"[ {old}, {before} ], [ {value.text}, {latch} ]"
+                self.values.registers[key] = self.text.value(f"phi {value.type} {ends}", value.dtype, value.lanes)
 
     def _writes(self, loop: Stmt) -> set[str]:
         known = self._written.get(id(loop))
@@ -293,7 +314,7 @@ class Function:
         for name in self._writes(stmt):
             self.values.versions[name] = self.values.versions.get(name, 0) + 1
 
-    def call_parallel(self, name: str, captured: list[str], extent: int) -> None:
+    def call_parallel(self, name: str, captured: list[str], extent: str) -> None:
         count = 2 + len(captured)
         context = f"%context.{len(self.unit.bodies)}.{self._labels}"
         # In the entry block: in a loop, every iteration would take more of the stack.

@@ -12,6 +12,7 @@ import llvmlite.binding as llvm
 from targets.arrays import C_TYPE
 from targets.base import Module, Parameter
 from targets.cpu.runtime import SGEMM_SYMBOL, Compiles, blas_library, runtime_text
+from targets.extents import extent_text
 
 # Pool threads run in the code for as long as the process lives, so it stays.
 LINK_FLAGS = ("-shared", "-pthread", "-Wl,-z,nodelete")
@@ -88,13 +89,19 @@ def header(module: Module, name: str) -> str:
             f"  {symbol}(arguments, 1, 0);",
             "}",
         ]
-    arguments = ", ".join(_argument(p, p.name in module.outputs) for p in module.parameters)
-    shapes = ", ".join(f"{p.name}{list(p.shape)}" for p in module.parameters)
+    arguments = ", ".join(
+        [*(_argument(p, p.name in module.outputs) for p in module.parameters)]
+        + [f"int64_t {_symbol(size)}" for size in module.sizes]
+    )
+    shapes = ", ".join(f"{p.name}[{', '.join(map(extent_text, p.extents or p.shape))}]" for p in module.parameters)
+    ranges = "".join(f", {size} from {low} to {high}" for size, (low, high) in module.sizes.items())
+    words = [_symbol(p.name) for p in module.parameters]
+    words += [f"(const void *)(intptr_t){_symbol(size)}" for size in module.sizes]
     lines += [
         "",
-        f"/* {shapes}: dense, row-major. */",
+        f"/* {shapes}: dense, row-major{ranges}. */",
         f"static inline void {name}_run({arguments}, int32_t threads, void *workspace) {{",
-        f"  const void *arguments[] = {{{', '.join(_symbol(p.name) for p in module.parameters)}}};",
+        f"  const void *arguments[] = {{{', '.join(words)}}};",
         f"  {module.name}(arguments, threads, workspace);",
         "}",
         "#endif",

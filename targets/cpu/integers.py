@@ -5,6 +5,7 @@ from __future__ import annotations
 from search_space.ir.expr import Expr, variables
 from search_space.ir.polynomial import Monomial, Poly, poly
 from search_space.ir.simplify import Simplifier
+from search_space.ir.sizes import is_sized, span
 from targets.base import BuildError
 from targets.cpu.text import Scope, Text
 
@@ -68,6 +69,9 @@ class Integers:
     def _division(self, e: Expr, at: Scope) -> str:
         a, b = e.args
         x, y = self.scalar(a), self.scalar(b)
+        if is_sized(b) and span(b)[0] < 1:
+            # How often a loop runs, which may be not at all: the division of its index may stand before it then.
+            y = self.text.value(f"call i64 @llvm.smax.i64(i64 {y}, i64 1)", "int64", at=at).text
         if self.simplify.nonnegative(a):
             kind = "udiv" if e.op == "floordiv" else "urem"
             return self.text.value(f"{kind} i64 {x}, {y}", "int64", at=at).text

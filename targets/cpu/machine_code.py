@@ -10,6 +10,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from search_space.ir.sizes import span
 from search_space.ir.stmt import Allocate, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 from search_space.schedule.intrinsics import get_intrinsic
 
@@ -88,7 +89,7 @@ def _reductions(stmt: Stmt, runs: int, body: int) -> Iterator[tuple[int, int]]:
     elif isinstance(stmt, Allocate):
         yield from _reductions(stmt.body, runs, body)
     elif isinstance(stmt, For):
-        extent = 1 if stmt.kind == "vectorize" else int(stmt.extent.value)
+        extent = 1 if stmt.kind == "vectorize" else span(stmt.extent)[1]
         within = body * extent if stmt.kind in ("unroll", "vectorize") else 1
         yield from _reductions(stmt.body, runs * extent, within)
     elif isinstance(stmt, Store):

@@ -6,12 +6,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from search_space.ir.expr import Expr, dtype_bytes, total, variables, walk
-from search_space.ir.polynomial import from_poly, poly
+from search_space.ir.expr import Expr, const, dtype_bytes, lift, total, var, variables, walk
+from search_space.ir.polynomial import Monomial, from_poly, poly, poly_mul
+from search_space.ir.sizes import is_sized, span
 from search_space.ir.stmt import Allocate, Buffer, For, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
+from targets.base import BuildError
 
 MAX_REGISTER_VALUES = 1024
+MOST_OPEN_ELEMENTS = 1 << 31
+"""Of an array of open sizes: distances between lanes are computed in 32 bits."""
 SEVERAL = -1
+Strides = tuple[int | Expr, ...]
+"""Elements between neighbours along each dimension; expressions of sizes where these are open."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,7 @@ class Storage:
     Attributes:
         kind: `param` (pointer argument), `shared` or `scratch` (one or per thread, in the workspace), `register`.
         offset: bytes into the workspace area, for shared and scratch.
-        strides: elements, by dimension.
+        strides: by dimension.
         lanes: vector width of a register buffer's values; 0 for scalars.
         grain: blocks of so many elements, counted from the first, lie in the rows or outside of them as a whole.
         row: neighbours along the last dimension; 0 where they do not lie side by side.
@@ -29,7 +35,7 @@ class Storage:
 
     kind: str
     dtype: str
-    strides: tuple[int, ...]
+    strides: Strides
     offset: int = 0
     lanes: int = 0
     grain: int = 1
@@ -78,59 +84,93 @@ def accesses(stmt: Stmt) -> Iterator[tuple[str, tuple[Expr, ...], bool]]:
             yield from ((operand.buffer, operand.elements, True) for operand in (node.output, *node.inputs))
 
 
-def strides_of(buffer: Buffer) -> tuple[int, ...]:
-    """Row-major strides in elements of a buffer of known shape."""
-    return tuple(int(s.value) for s in buffer.strides)
+def strides_of(buffer: Buffer) -> Strides:
+    """Row-major strides in elements."""
+    return tuple(int(s.value) if s.is_const else s for s in buffer.strides)
 
 
 def _grain(buffer: Buffer) -> int:
     """See `Storage.grain`."""
     strides = strides_of(buffer)
-    return math.gcd(int(buffer.shape[-1].value), *strides[:-1]) if strides and strides[-1] == 1 else 1
+    if not strides or strides[-1] != 1:
+        return 1
+    return math.gcd(*(c for n in (buffer.shape[-1], *strides[:-1]) for c in poly(lift(n)).values()))
 
 
 def _row(buffer: Buffer) -> int:
     """See `Storage.row`."""
     strides = strides_of(buffer)
-    return int(buffer.shape[-1].value) if strides and strides[-1] == 1 else 0
+    last = buffer.shape[-1] if strides and strides[-1] == 1 else const(0)
+    return int(last.value) if last.is_const else 0
 
 
-def flat_index(indices: tuple[Expr, ...], strides: tuple[int, ...]) -> Expr:
+def _bytes(buffer: Buffer) -> int:
+    """At most, whatever the sizes."""
+    return span(buffer.size)[1] * dtype_bytes(buffer.dtype)
+
+
+def flat_index(indices: tuple[Expr, ...], strides: Strides) -> Expr:
     """The element offset, with x // c * c + x % c put together again."""
     flat = total(i * s for i, s in zip(indices, strides, strict=True))
     return merge_divisions(flat)
 
 
+def stride_along(flat: Expr, name: str) -> Expr:
+    """How many elements an offset moves on with a variable that is in no division."""
+    along = var(name)
+    return from_poly({tuple(a for a in m if a is not along): c for m, c in poly(flat).items() if along in m})
+
+
 def merge_divisions(flat: Expr) -> Expr:
-    """Replaces c * k * (x // c) + k * (x % c) by k * x."""
+    """Replaces c * k * (x // c) + k * (x % c) by k * x, where c, and factors of k, may be of sizes."""
     terms = dict(poly(flat))
     changed = True
     while changed:
         changed = False
         for monomial, k in list(terms.items()):
-            if len(monomial) != 1 or monomial[0].op != "mod" or not monomial[0].args[1].is_const:
+            found = _remainder(monomial)
+            if found is None:
                 continue
-            x, c = monomial[0].args
+            (x, c), rest = found
             # Only both together are x again; a remainder alone stays.
-            twin = (_quotient(x, c.value),)
-            if terms.get(twin) == k * c.value:
+            ((twin, scale),) = poly_mul(poly(c), {(_quotient(x, c), *rest): 1}).items()
+            if terms.get(twin) == k * scale:
                 del terms[monomial], terms[twin]
-                for m, d in poly(x).items():
+                for m, d in poly_mul(poly(x), {rest: 1}).items():
                     terms[m] = terms.get(m, 0) + k * d
                 changed = True
                 break
     return from_poly({m: c for m, c in terms.items() if c})
 
 
-def _quotient(x: Expr, divisor: int) -> Expr:
+def _remainder(monomial: Monomial) -> tuple[tuple[Expr, Expr], Monomial] | None:
+    """The operands of a remainder by a number or a product of sizes, and what it is multiplied with, sizes alone."""
+    for place, atom in enumerate(monomial):
+        if atom.op == "mod" and len(poly(atom.args[1])) == 1:
+            rest, factors = monomial[:place] + monomial[place + 1 :], next(iter(poly(atom.args[1])))
+            if all(map(is_sized, (*rest, *factors))):
+                return (atom.args[0], atom.args[1]), rest
+    return None
+
+
+def _quotient(x: Expr, divisor: Expr) -> Expr:
     """x // divisor, as the simplifier writes it where x is itself a quotient."""
-    if x.op == "floordiv" and x.args[1].is_const:
-        return _quotient(x.args[0], x.args[1].value * divisor)
+    if x.op == "floordiv" and x.args[1].is_const and divisor.is_const:
+        return _quotient(x.args[0], x.args[1] * divisor)
     return x // divisor
 
 
 def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
-    """Storage by buffer name, bytes of the shared area, bytes of scratch a thread."""
+    """Storage by buffer name, bytes of the shared area, bytes of scratch a thread.
+
+    Raises:
+        BuildError: an array of open sizes that may be too large.
+    """
+    for b in program.buffers.values():
+        if not b.size.is_const and span(b.size)[1] >= MOST_OPEN_ELEMENTS:
+            raise BuildError(
+                f"`{b.name}` must have fewer than 2**31 elements for all sizes, but has up to {span(b.size)[1]}"
+            )
     loops = loops_of(program)
     out = {b.name: Storage("param", b.dtype, strides_of(b), grain=_grain(b), row=_row(b)) for b in program.params}
     used: dict[str, list[tuple[tuple[Expr, ...], bool]]] = {}
@@ -149,12 +189,12 @@ def place(program: LoopProgram) -> tuple[dict[str, Storage], int, int]:
             strides = strides_of(buffer)
             register = None
             # Registers are values of one function, and the body of a parallel loop is another.
-            if buffer.scope == "local" and not _has_parallel(stmt.body):
+            if buffer.scope == "local" and buffer.size.is_const and not _has_parallel(stmt.body):
                 register = _register_lanes(buffer, strides, used.get(buffer.name, []), loops)
             if register is not None:
                 out[buffer.name] = Storage("register", buffer.dtype, strides, lanes=register)
             else:
-                size = int(buffer.size.value) * dtype_bytes(buffer.dtype)
+                size = _bytes(buffer)
                 out[buffer.name] = Storage(
                     area, buffer.dtype, strides, sizes[area], grain=_grain(buffer), row=_row(buffer)
                 )
@@ -174,7 +214,7 @@ def _has_parallel(stmt: Stmt) -> bool:
 
 
 def _register_lanes(
-    buffer: Buffer, strides: tuple[int, ...], used: list[tuple[tuple[Expr, ...], bool]], loops: Loops
+    buffer: Buffer, strides: Strides, used: list[tuple[tuple[Expr, ...], bool]], loops: Loops
 ) -> int | None:
     """The vector width under which all accesses are to whole registers; None where memory is needed."""
     found: set[int] = set()

@@ -110,7 +110,7 @@ class CpuTarget(Target):
         return text, main.shared_bytes, main.scratch_bytes
 
     def build(self, program: LoopProgram, name: str = "kernel") -> Module:
-        verify(program)
+        verify(program, open_sizes=True)
         text, shared, scratch = self.llvm_ir(program, name)
         try:
             module = llvm.parse_assembly(text)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search_space.intrinsics import BF16_DOT, BF16_LANE_DOT, VNNI_DOT, VNNI_LANE_DOT
-from search_space.ir.expr import var, variables
-from search_space.ir.polynomial import poly
+from search_space.ir.expr import variables
 from search_space.ir.stmt import Intrinsic, Operand
 from targets.base import BuildError
 from targets.cpu.emit import INTRINSIC_EMITTERS, Function
 from targets.cpu.lane_words import LANES, lane_words
-from targets.cpu.storage import flat_index
+from targets.cpu.storage import flat_index, stride_along
 from targets.cpu.text import Value
 
 
@@ -54,10 +53,10 @@ def _contiguous(function: Function, operand: Operand, wanted: dict[str, int]) ->
     """Checks that the tile lies in memory as the instruction reads it (elements between neighbours along #0, #1)."""
     # The instruction takes neighbours in memory in its own order: of another layout it would read other elements.
     strides = function.values.storage[operand.buffer].strides
-    terms = poly(flat_index(operand.elements, strides))
+    flat = flat_index(operand.elements, strides)
     for name, stride in wanted.items():
-        found = terms.get((var(name),), 0)
-        if found != stride:
+        found = stride_along(flat, name)
+        if not found.is_const or found.value != stride:
             raise BuildError(f"an operand's stride along {name} must be {stride}, but got {found} in {operand.buffer}")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from search_space.hardware import columns_of
 from search_space.ir.expr import Expr, const, substitute, var, variables, walk
 from search_space.ir.polynomial import Poly, canon, poly_add
+from search_space.ir.sizes import is_sized, span
 from targets.base import BuildError
 from targets.cpu import wide_math
 from targets.cpu.across import columns, neighbours
@@ -166,7 +167,8 @@ class Values:
             if node.dtype == "int64":
                 for side in (node, canon(const(0) - node)):
                     bound = simplify.upper(side)
-                    if bound is None or not bound.is_const or bound.value >= 1 << 31:
+                    known = bound is not None and (bound.is_const or is_sized(bound))
+                    if not known or span(bound)[1] >= 1 << 31:
                         return False
         return True
 

@@ -12,9 +12,9 @@ def export(module: Module, folder: str | Path, name: str) -> list[str]:
     """Writes `name`.cubin, `name`.cu and `name`.json; the files' names."""
     facts = {key: value for key, value in module.metadata.items() if key != "source"}
     arrays = {
-        "parameters": [vars(p) for p in module.parameters],
+        "parameters": [p.plain() for p in module.parameters],
         "outputs": module.outputs,
-        "sources": [vars(p) for p in module.sources],
+        "sources": [p.plain() for p in module.sources],
     }
     files = {
         f"{name}.cubin": module.object_code,

@@ -163,6 +163,12 @@ def test_the_code_of_a_page_runs(page: str) -> None:
     assert run(DOCS / f"{page}.md")["graph"].nodes
 
 
+def test_the_kernels_of_its_page_take_any_size(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run(DOCS / "symbolic_sizes.md")
+    assert names["kernel"].module.sizes == {"n": (8, 512)} and len(names["every"].kernels) == 8
+    assert "min(Y.i.0 * 8, n - 8)" in capsys.readouterr().out
+
+
 def test_the_cost_model_of_its_page_learns(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
     exec(code(DOCS / "adding_a_cost_model.md")[0], names)

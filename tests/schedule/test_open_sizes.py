@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from search_space import te
 from search_space.ir.stmt import LoopProgram, substitute_program
 from search_space.ir.verify import VerifyError, verify
 from search_space.schedule.errors import ScheduleError
+from search_space.schedule.intrinsics import get_intrinsic
 from tests.interpreter import interpret
 
 LOW, HIGH = 4, 21
@@ -81,6 +84,27 @@ def test_a_tail_that_some_size_breaks_is_refused(tail: str, factor: int, message
     s[b].split(b.op.axis[0], factor, tail=tail)
     with pytest.raises(ScheduleError, match=message):
         lower(s, [a, b])
+
+
+def test_a_factor_of_what_is_reduced_apart_must_divide_every_size() -> None:
+    n = te.var("n", LOW, HIGH)
+    a, r = te.placeholder((n,), name="A"), te.reduce_axis((0, n), "r")
+    c = te.compute((1,), lambda _: te.sum(a[r], axis=r), name="C")
+    s = te.create_schedule(c.op)
+    outer, _ = s[c].split(r, 2, tail="exact")
+    with pytest.raises(ScheduleError, match="`factor` must divide extent, but got factor=2, extent=n"):
+        s.rfactor(c, outer)
+
+
+@pytest.mark.parametrize("rows", [20, te.var("n", 16, 40)], ids=str)
+def test_an_instruction_does_not_run_over_the_rest_of_a_peeled_loop(rows: Any) -> None:
+    a, b, r = te.placeholder((rows, 12), name="A"), te.placeholder((12, 16), name="B"), te.reduce_axis((0, 12), "r")
+    c = te.compute((rows, 16), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+    s = te.create_schedule(c.op)
+    _, inner = s[c].split(c.op.axis[0], 8, tail="peel")
+    s[c].tensorize(inner, get_intrinsic("sgemm:8x16x12"))
+    with pytest.raises(ScheduleError, match=r"must run over extents \(8, 16, 12\), but got i.1="):
+        lower(s, [a, b, c])
 
 
 def test_what_divides_whatever_the_size_is_exact() -> None:

@@ -1,0 +1,65 @@
+"""Traces that were found for known sizes, applied where sizes are open, or others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from search_space.ir.expr import Expr, ceildiv, const, lift, product
+from search_space.ir.simplify import Simplifier
+from search_space.schedule.errors import ScheduleError
+from search_space.schedule.state import SplitRelation, Stage, State
+from search_space.schedule.steps import Split
+from search_space.schedule.trace import Trace
+
+
+def with_open_tails(trace: Trace, state: State, tail: str) -> Trace:
+    """The trace in which splits that are to divide, and do not always, have another tail.
+
+    Args:
+        trace: of the same definition at some sizes, whose factors divide these, and not all others.
+        state: of the definition, its sizes open.
+        tail: what takes the place of `exact`: `exact` itself, `clamp` or `guard`. With `clamp`, those loops that reduce
+            are peeled where there is one factor, and guarded where there are several.
+
+    Raises:
+        ScheduleError: a step that is illegal where it stands.
+    """
+    steps = []
+    for step in trace.steps:
+        if isinstance(step, Split) and step.tail == "exact":
+            stage = state.stage(step.stage)
+            extents = _extents(stage)
+            rest = Simplifier({})(extents.get(step.axis, const(0)) % product(map(lift, step.factors)))
+            if rest is not const(0):
+                peeled = "peel" if len(step.factors) == 1 else "guard"
+                step = replace(step, tail=peeled if tail == "clamp" and stage.is_reduce(step.axis) else tail)
+        state = step.apply(state)
+        steps.append(step)
+    return Trace(tuple(steps))
+
+
+def _extents(stage: Stage) -> dict[str, Expr]:
+    """Of all loops, those that were split or fused included; where a stage is computed at a loop, they may be less."""
+    extents = {a.name: a.extent for a in (*stage.axes, *stage.reduce_axes)}
+    for relation in stage.relations:
+        if isinstance(relation, SplitRelation):
+            extents[relation.children[0]] = ceildiv(extents[relation.parent], product(relation.factors))
+            extents.update(zip(relation.children[1:], relation.factors, strict=True))
+        else:
+            extents[relation.child] = product(extents[parent] for parent in relation.parents)
+    return extents
+
+
+TAILS = ("exact", "clamp", "guard")
+"""As it was found, then what is at full speed wherever it holds, then what always does."""
+
+
+def variants(trace: Trace, state: State) -> list[Trace]:
+    """What the trace may be where sizes are open, the fastest first; that a step is illegal shows in lowering, too."""
+    found = []
+    for tail in TAILS:
+        try:
+            found.append(with_open_tails(trace, state, tail))
+        except ScheduleError:
+            continue
+    return list(dict.fromkeys(found))

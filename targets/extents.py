@@ -1,0 +1,45 @@
+"""Extents of arrays that sizes leave open, as plain data: numbers, names of sizes, and operators of these.
+
+A module travels without expressions; what it is given says what the sizes are, and these what its arrays' shapes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from search_space.ir.semantics import BINARY
+
+if TYPE_CHECKING:  # a process that only runs networks needs no expressions
+    from search_space.ir.expr import Expr
+
+Extent = Any
+"""int | str | ["select", condition, then, otherwise] | [operator of `BINARY`, left, right]"""
+
+
+def extent_of(e: Expr) -> Extent:
+    """An integer expression of sizes as plain data."""
+    if e.op == "const":
+        return int(e.value)
+    return e.args[0] if e.op == "var" else [e.op, *map(extent_of, e.operands)]
+
+
+def extent_at(extent: Extent, sizes: Mapping[str, int]) -> int:
+    """The number that it is where sizes are known."""
+    if not isinstance(extent, list):
+        return int(sizes[extent]) if isinstance(extent, str) else int(extent)
+    operator, *operands = extent
+    values = [extent_at(operand, sizes) for operand in operands]
+    if operator == "select":
+        return values[1] if values[0] else values[2]
+    return int(BINARY[operator].number(*values))
+
+
+def extent_text(extent: Extent) -> str:
+    """For people, as a call where the operator has no symbol."""
+    if not isinstance(extent, list):
+        return str(extent)
+    operator, *operands = extent
+    shown = [extent_text(operand) for operand in operands]
+    symbol = BINARY[operator].symbol if operator in BINARY else ""
+    return f"({shown[0]} {symbol} {shown[1]})" if symbol else f"{operator}({', '.join(shown)})"
