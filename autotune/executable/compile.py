@@ -92,9 +92,9 @@ class Compiler:
             RuntimeError: the linker failed.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        intervals = self._intervals(self._network)
+        intervals = self._intervals()
         memory = plan(intervals, self._target.spacing)
-        steps = self._steps(self._network, self._roots(memory.offsets), memory.offsets)
+        steps = self._steps(memory.offsets)
         arena = self._spaced(memory.nbytes)
         network = NetworkPlan(
             self._name,
@@ -152,10 +152,10 @@ class Compiler:
             else:
                 yield from ((inner, group.loop.attrs["trips"]) for inner in self._bodies[group.loop.name].groups)
 
-    def _intervals(self, scope: Scope) -> list[Interval]:
+    def _intervals(self) -> list[Interval]:
         """Of every value that lives in the arena; what a trip of a loop needs besides its results is one of them."""
-        found = scope.intervals()
-        for number, group in enumerate(scope.groups):
+        found = self._network.intervals()
+        for number, group in enumerate(self._network.groups):
             if group.loop is not None:
                 nbytes = self._within(group.loop.name).nbytes
                 found += [Interval(_inside(group.loop.name), nbytes, number, number)] if nbytes else []
@@ -181,14 +181,15 @@ class Compiler:
 
         return where
 
-    def _steps(self, scope: Scope, where: Roots, offsets: Mapping[str, int]) -> list[Step | Loop]:
+    def _steps(self, offsets: Mapping[str, int]) -> list[Step | Loop]:
+        outer, where = self._network, self._roots(offsets)
         return [
-            self._step(scope, group, where) if group.loop is None else self._loop(scope, group.loop, where, offsets)
-            for group in scope.groups
+            self._step(outer, group, where) if group.loop is None else self._loop(group.loop, where, offsets)
+            for group in outer.groups
         ]
 
-    def _loop(self, outer: Scope, node: Node, where: Roots, offsets: Mapping[str, int]) -> Loop:
-        body = self._bodies[node.name]
+    def _loop(self, node: Node, where: Roots, offsets: Mapping[str, int]) -> Loop:
+        body, outer = self._bodies[node.name], self._network
         data, given = outer.place(node.name, where), [outer.place(name, where) for name in node.inputs]
         places, inner = trip_places(node, body, data, given), self._within(node.name).offsets
 
