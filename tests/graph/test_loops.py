@@ -48,7 +48,7 @@ def test_a_loop_is_its_steps(trips: int, back: bool) -> None:
 
 
 def test_kernels_of_a_body_weigh_as_much_as_there_are_steps() -> None:
-    assert {task.weight for task in tasks_of(looped(7))} == {7}
+    assert {(task.weight, task.places) for task in tasks_of(looped(7))} == {(7, 1)}
 
 
 def test_targets_without_loops_refuse_them(tmp_path: Path) -> None:
