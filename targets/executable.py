@@ -101,7 +101,10 @@ class Executable(ABC):
 
     @abstractmethod
     def profile(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each step in each of `iterations` inferences: (iterations, steps)."""
+        """Seconds of each step in each of `iterations` inferences: (iterations, steps).
+
+        A step of a loop has those of all its trips.
+        """
 
     @property
     def weights_bytes(self) -> int:

@@ -110,7 +110,10 @@ class NativeExecutable(Executable):
         return np.multiply(ticks, 1e-9, dtype=np.float64)
 
     def profile(self, iterations: int) -> NDArray[np.float64]:
-        """Seconds of each step in each of `iterations` inferences: (iterations, steps)."""
+        """Seconds of each step in each of `iterations` inferences: (iterations, steps).
+
+        A step of a loop has those of all its trips.
+        """
         ticks = np.zeros(len(self.manifest["steps"]) + 1, np.int64)
         out = np.empty((iterations, len(ticks) - 1))
         with self._held() as context:

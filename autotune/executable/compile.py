@@ -100,11 +100,10 @@ class Compiler:
             RuntimeError: the linker failed.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        intervals = self._intervals(self._network)
+        intervals = self._intervals()
         memory = plan(intervals, self._target.spacing)
         called, kernels = self._kernels()
-        numbers = self._numbered(called, self._built(kernels))
-        steps = self._steps(self._network, self._roots(memory.offsets), memory.offsets, numbers)
+        steps = self._steps(memory.offsets, self._numbered(called, self._built(kernels)))
         arena = self._spaced(memory.nbytes)
         network = NetworkPlan(
             self._name,
@@ -163,10 +162,10 @@ class Compiler:
                 body, trips = self._bodies[group.loop.name], group.loop.attrs["trips"]
                 yield from ((body, inner, trips) for inner in body.groups)
 
-    def _intervals(self, scope: Scope) -> list[Interval]:
+    def _intervals(self) -> list[Interval]:
         """Of every value that lives in the arena; what a trip of a loop needs besides its results is one of them."""
-        found = scope.intervals()
-        for number, group in enumerate(scope.groups):
+        found = self._network.intervals()
+        for number, group in enumerate(self._network.groups):
             if group.loop is not None:
                 nbytes = self._within(group.loop.name).nbytes
                 found += [Interval(_inside(group.loop.name), nbytes, number, number)] if nbytes else []
@@ -192,19 +191,18 @@ class Compiler:
 
         return where
 
-    def _steps(
-        self, scope: Scope, where: Roots, offsets: Mapping[str, int], numbers: Iterator[int]
-    ) -> list[Step | Loop]:
-        """Steps of a scope; `numbers` gives that of the kernel of each call."""
+    def _steps(self, offsets: Mapping[str, int], numbers: Iterator[int]) -> list[Step | Loop]:
+        """Steps of the network; `numbers` gives that of the kernel of each call."""
+        outer, where = self._network, self._roots(offsets)
         return [
-            self._step(scope, group, where, next(numbers))
+            self._step(outer, group, where, next(numbers))
             if group.loop is None
-            else self._loop(scope, group.loop, where, offsets, numbers)
-            for group in scope.groups
+            else self._loop(group.loop, where, offsets, numbers)
+            for group in outer.groups
         ]
 
-    def _loop(self, outer: Scope, node: Node, where: Roots, offsets: Mapping[str, int], numbers: Iterator[int]) -> Loop:
-        body = self._bodies[node.name]
+    def _loop(self, node: Node, where: Roots, offsets: Mapping[str, int], numbers: Iterator[int]) -> Loop:
+        body, outer = self._bodies[node.name], self._network
         data, given = outer.place(node.name, where), [outer.place(name, where) for name in node.inputs]
         places, inner = trip_places(node, body, data, given), self._within(node.name).offsets
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autotune.graph.errors import ModelError
+from autotune.graph.errors import GraphError, ModelError
 from autotune.graph.ir import Builder, Graph, Node, rewrite
 from autotune.graph.loops import Body, loops_of
 from autotune.graph.passes.simplify.views import MOST_PARTS
@@ -28,6 +28,7 @@ def unrolled(graph: Graph, below: int | None = None) -> Graph:
 
     Raises:
         ModelError: a loop of more than `MOST_STEPS` steps.
+        GraphError: somebody reads the bytes of a loop, not its results.
     """
     if all(below is not None and node.attrs["trips"] >= below for node in loops_of(graph)):
         return graph
@@ -35,8 +36,9 @@ def unrolled(graph: Graph, below: int | None = None) -> Graph:
 
     def visit(builder: Builder, node: Node, inputs: list[str]) -> str | None:
         if node.op == "loop" and (below is None or node.attrs["trips"] < below):
+            _check_readers(graph, node)
             made[node.name] = node, _steps(builder, node, inputs)
-            return made[node.name][1][-1][0]  # nobody reads it but the views of its results
+            return made[node.name][1][-1][0]  # which nobody reads
         if node.op == "loop_result" and node.inputs[0] in made:
             return _result(builder, *made[node.inputs[0]], node.attrs["place"])
         if node.op == "slice":
@@ -44,6 +46,14 @@ def unrolled(graph: Graph, below: int | None = None) -> Graph:
         return None
 
     return rewrite(graph, visit)
+
+
+def _check_readers(graph: Graph, loop: Node) -> None:
+    others = [node.name for node in graph.consumers()[loop.name] if node.op != "loop_result"]
+    if others or loop.name in graph.outputs:
+        raise GraphError(
+            f"the bytes of loop {loop.name!r} must be read as its results alone, but got {(*others, 'an output')[0]}"
+        )
 
 
 def _steps(builder: Builder, node: Node, inputs: Sequence[str]) -> Steps:

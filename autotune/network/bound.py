@@ -20,6 +20,8 @@ def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limit
     The peak is that of the types that an algorithm multiplies: Winograd's, but for those of `winograd.DOT`, multiply
     float32 whatever is stored.
 
+    Weights are read from memory once in each place of a task; in a loop they stay in the last cache if they fit.
+
     Transforms and additions of Winograd's algorithms are not counted, so that it cannot be met where they are best.
 
     Args:
@@ -34,18 +36,13 @@ def bound_seconds(tasks: Sequence[Task], hardware: Hardware, threads: int, limit
         wide = algorithm in winograd.TILES and algorithm not in winograd.DOT
         return peak_flops(hardware, threads, () if wide else multiplied(workload))
 
-    total = 0.0
-    for task in tasks:
-        workload = task.workload
-        ways = (
-            max(
-                workload.flops * _products(name) / peak(workload, name),
-                _constant_bytes(workload, name) / hardware.bandwidth,
-            )
-            for name in limits.allowed(workload)
-        )
-        total += task.weight * min(ways)
-    return total
+    def seconds(task: Task, algorithm: str) -> float:
+        workload, nbytes = task.workload, _constant_bytes(task.workload, algorithm)
+        reads = task.places or task.weight if nbytes <= hardware.l3_bytes else task.weight
+        products = workload.flops * _products(algorithm) / peak(workload, algorithm)
+        return max(task.weight * products, reads * nbytes / hardware.bandwidth)
+
+    return sum((min(seconds(task, name) for name in limits.allowed(task.workload)) for task in tasks), 0.0)
 
 
 def _products(algorithm: str) -> float:

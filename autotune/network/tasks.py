@@ -33,12 +33,13 @@ def tasks_of(graph: Graph, device: str | None = None, alignment: int = 1) -> lis
         workload = tuned_as(group.workload)
         key = workload.key
         if key in found:
-            found[key] = replace(found[key], weight=found[key].weight + times)
+            known = found[key]
+            found[key] = replace(known, weight=known.weight + times, places=known.places + 1)
             continue
         name = task_name(inner, group)
         names[name] = names.get(name, 0) + 1
         name = name if names[name] == 1 else f"{name}_{names[name]}"
-        found[key] = Task(name, workload, times, target=device if is_offloaded(workload) else None)
+        found[key] = Task(name, workload, times, device if is_offloaded(workload) else None, 1)
     return list(found.values())
 
 

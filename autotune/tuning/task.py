@@ -17,11 +17,14 @@ class Task:
     Attributes:
         name: readable, unique in the run, fit for a folder's name.
         workload: what is computed.
-        weight: how often it occurs in what is being tuned.
+        weight: how often it runs in what is being tuned.
         target: where it runs, in place of the run's own target; None: there.
+        places: where it stands in what is being tuned; a loop runs it several times in one, with the same weights.
+            0: as many as it runs.
     """
 
     name: str
     workload: Workload
     weight: int = 1
     target: str | None = None
+    places: int = 0

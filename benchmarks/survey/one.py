@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -213,14 +212,16 @@ def profile(network: Network, place: Path, config: RunConfig, settings: Settings
     executable.profile(3)  # warm
     seconds = np.median(executable.profile(PROFILED), axis=0)  # (steps,)
     hardware, limits = settings.target.hardware, limits_of(config)
-    bounds = {
-        t.workload.key: bound_seconds([replace(t, weight=1)], hardware, settings.threads, limits) for t in network.tasks
-    }
+    bounds = {t.workload.key: bound_seconds([t], hardware, settings.threads, limits) / t.weight for t in network.tasks}
     names = {t.workload.key: t.name for t in network.tasks}
-    keys = [step["workload"] for step in executable.manifest["steps"]]
+    keys, took = [], []
+    for step, whole in zip(executable.manifest["steps"], seconds.tolist(), strict=True):
+        trips = step.get("trips", 1)  # of a loop, whose seconds are those of all
+        keys += [step["workload"]] * trips
+        took += [whole / trips] * trips
     return {
         "bound_seconds": sum(bounds[key] for key in keys),
-        "layers": furthest(keys, seconds.tolist(), bounds, names),
+        "layers": furthest(keys, took, bounds, names),
     }
 
 

@@ -30,7 +30,7 @@ class _Driver:
             f"define void @{name}(ptr %arguments, i32 %threads, ptr %workspace{more}) {{",
             "entry:",
             f"  %table = alloca [{most} x ptr], align 16",
-            *["  %clock = alloca i64, align 8"] * self.timed,
+            *["  %clock = alloca i64, align 8"] * (self.timed and any(isinstance(s, Loop) for s in plan.steps)),
             f"  %own = getelementptr i8, ptr %workspace, i64 {plan.arena_bytes}",
         ]
         roots = ["input"] * len(plan.inputs) + ["output"] * len(plan.outputs) + ["weights"]

@@ -30,6 +30,14 @@ def test_weights_come_from_memory_expanded_ones_too() -> None:
     assert taken == pytest.approx(min(small.flops / 200e9, 16 * 512 * 512 * 4 / 40e9))
 
 
+def test_weights_of_a_loop_come_from_memory_once_where_they_stay_in_cache() -> None:
+    dense = workloads.dense(batch=1, in_features=2048, out_features=1000)
+    task = Task("d", dense, 600, places=2)
+    read = 2048 * 1000 * 4 / 40e9
+    assert bound_seconds([task], HARDWARE, 2) == pytest.approx(max(2 * read, 600 * dense.flops / 200e9))
+    assert bound_seconds([task], replace(HARDWARE, l3_bytes=1 << 20), 2) == pytest.approx(600 * read)
+
+
 def test_products_of_bfloat16_have_a_peak_of_their_own() -> None:
     dots = replace(HARDWARE, features=("avx512bf16",))
     layer = workloads.conv2d(

@@ -12,6 +12,7 @@ _FUNCTIONS = {"LSTM": 3, "GRU": 2, "RNN": 1}
 def recurrent(d: Draw, op: str) -> None:
     d.at(7, 14)
     (steps, batch, size, width), gates = d.shape(4, 4), _GATES[op]
+    steps += 8 * d.chance(0.3)  # a loop, where there are any
     direction = d.pick("forward", "reverse", "bidirectional")
     count = 1 + (direction == "bidirectional")
     attributes = d.some(direction=direction) if direction == "forward" else {"direction": direction}

@@ -13,6 +13,7 @@ from autotune.executable.compile_steps import compile_stepwise
 from autotune.graph.evaluate import evaluate
 from autotune.graph.ir import Builder, Graph, GraphError, TensorType
 from autotune.graph.loops import Body, add_loop
+from autotune.graph.unrolling import unrolled
 from autotune.network.tasks import tasks_of
 from targets.base import BuildError
 
@@ -48,7 +49,7 @@ def test_a_loop_is_its_steps(trips: int, back: bool) -> None:
 
 
 def test_kernels_of_a_body_weigh_as_much_as_there_are_steps() -> None:
-    assert {task.weight for task in tasks_of(looped(7))} == {7}
+    assert {(task.weight, task.places) for task in tasks_of(looped(7))} == {(7, 1)}
 
 
 def test_targets_without_loops_refuse_them(tmp_path: Path) -> None:
@@ -62,6 +63,13 @@ def test_targets_without_loops_refuse_them(tmp_path: Path) -> None:
 def test_bad_trips(trips: Any) -> None:
     with pytest.raises(GraphError, match="`trips` must be 1 to 1048576, but got trips="):
         looped(2, said=trips)
+
+
+def test_bytes_of_a_loop_are_not_read() -> None:
+    graph = looped(3)
+    assert len(unrolled(graph).nodes) > len(graph.nodes)
+    with pytest.raises(GraphError, match="the bytes of loop 'loop' must be read as its results alone, but got an outp"):
+        unrolled(Graph(graph.name, graph.inputs, graph.constants, graph.nodes, ("loop",)))
 
 
 def test_bad_loops() -> None:
