@@ -12,6 +12,7 @@ import numpy as np
 
 from autotune.cache.kernels import KernelCache
 from autotune.executable.schedule import Kernel, Schedule, module_of
+from autotune.executable.weights import Weights
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Array, Graph
 from autotune.graph.memory_plan import Interval, lower_bound, plan
@@ -22,7 +23,7 @@ from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
-from targets.manifest import digest, listed, replace_file, write_manifest
+from targets.manifest import listed, replace_file, write_manifest
 
 __all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
 
@@ -70,17 +71,21 @@ class Compiler:
         self._packers: list[Packer | None] = []
         self._packings: dict[tuple[int, str, tuple[Place, ...]], Packing] = {}
         self._packed_bytes = 0
-        self._blobs: dict[tuple[str, bytes], int] = {}
-        self._weights: list[Array] = []
-        self._weights_bytes = 0
+        self._weights = Weights(self._target.spacing)
 
     @property
     def workloads(self) -> list[Workload]:
         """Of all steps, in their order."""
         return [group.workload for group in self.groups if group.workload is not None]
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array]:
         """Writes to `folder` what the target links, weights and manifest.
+
+        Args:
+            weights_file: whether the weights are written; otherwise whoever loads the executable is to be given them.
+
+        Returns:
+            The bytes of the weights, in parts (n,) one after the other.
 
         Raises:
             BuildError: a kernel that cannot be built.
@@ -106,16 +111,16 @@ class Compiler:
             tuple(
                 Parameter(name, self.graph.type(name).shape, self.graph.type(name).dtype) for name in self.graph.outputs
             ),
-            self._weights_bytes,
+            self._weights.nbytes,
             arena,
             tuple(self._packings.values()),
             self._packed_bytes,
-            tuple(self._weights),
+            tuple(self._weights.parts),
         )
         linked = self._target.link(network, folder)
         weights = folder / f"{self._name}.weights"
-        data = [part.data for part in self._weights]  # of a large network they are not copied into one
-        replace_file(weights, *data)
+        if weights_file:
+            replace_file(weights, *(part.data for part in self._weights.parts))  # they are not copied into one
         original = sum(array.nbytes for array in self.graph.constants.values())
         manifest = {
             "schema": linked["schema"],
@@ -127,8 +132,8 @@ class Compiler:
             **linked,
             "weights": {
                 "file": weights.name,
-                "nbytes": self._weights_bytes,
-                "sha256": digest(*data),
+                "nbytes": self._weights.nbytes,
+                "sha256": self._weights.sha256(),
                 "original_nbytes": original,
             },
             "memory": {
@@ -143,6 +148,7 @@ class Compiler:
             ],
         }
         write_manifest(manifest, folder)
+        return self._weights.parts
 
     def _root(self, name: str) -> str:
         return self._locations[name].root
@@ -185,7 +191,7 @@ class Compiler:
                     f"but {', '.join(computed)} is computed"
                 )
             if parameter.name in constants and not computed:
-                arguments.append(Place("weights", self._weight(constants[parameter.name])))
+                arguments.append(Place("weights", self._weights.place(constants[parameter.name])))
             elif parameter.name in module.outputs:
                 arguments.append(self._place(group.output, offsets))
             elif parameter.packed_from:
@@ -198,6 +204,8 @@ class Compiler:
     def _pitches(self, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
         """Strides of the kernel's activations that are not dense, by the workload's names."""
         assert group.workload is not None
+        if all(self._locations[name].strides is None for name in (*group.inputs, group.output)):
+            return {}
         *inputs, output = group.workload.tensors(algorithm)
         known = operations([output], inputs)
         found = {}
@@ -258,17 +266,5 @@ class Compiler:
         if root in self.graph.inputs:
             return Place("input", list(self.graph.inputs).index(root), beyond)
         if root in self.graph.constants:
-            return Place("weights", self._weight(np.asarray(self.graph.constants[root])) + beyond)
+            return Place("weights", self._weights.place(np.asarray(self.graph.constants[root])) + beyond)
         return Place("arena", offsets[root] + beyond)
-
-    def _weight(self, array: Array) -> int:
-        """Where a constant lies; the same array lies there once."""
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        key = (digest(data.data), str(array.dtype).encode())
-        if key not in self._blobs:
-            self._blobs[key] = self._weights_bytes
-            room = self._spaced(max(data.nbytes, 1))
-            rest = room - data.nbytes
-            self._weights += [data, np.zeros(rest, np.uint8)] if rest else [data]
-            self._weights_bytes += room
-        return self._blobs[key]
