@@ -20,7 +20,8 @@ import yaml
 
 from autotune.config import RunConfig, check_config
 from autotune.network.build import make_feeds
-from autotune.network.deploy import FOLDER, compare
+from autotune.network.deploy import compare
+from autotune.network.rebuilding import FOLDER
 from autotune.run.resolve import settings_of
 from autotune.run.run import run
 from autotune.run.workloads import network_of

@@ -42,18 +42,30 @@ class Executable(ABC):
         folder: that `autotune compile` or `autotune run` wrote.
         threads: that kernels of a CPU run on; by default what the network was tuned for.
         mapped: whether weights are pages of the file, which processes share, where the target can run on those.
+        weights: the bytes of the weights in parts (n,) one after the other, in place of the file, where the class
+            `holds_weights`.
 
     Attributes:
         format: of its manifests.
+        holds_weights: whether it has the weights in this process' memory, so that no file of them is needed.
 
     Raises:
         ExecutableError: files that are missing, torn, of another schema or for another machine.
     """
 
     format: ClassVar[Format]
+    holds_weights: ClassVar[bool] = False
 
-    def __init__(self, folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        threads: int | None = None,
+        mapped: bool = False,
+        weights: Sequence[Array] | None = None,
+    ) -> None:
         self.folder = Path(folder)
+        self._given = weights
+        self._in_memory: Array | None = None  # what was given, as one
         self.manifest = read_manifest(self.folder, self.format)
         self.name: str = self.manifest["name"]
         self.threads = int(self.manifest["threads"]) if threads is None else threads
@@ -85,9 +97,13 @@ class Executable(ABC):
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         if place.resolve() == self.folder.resolve():
+            self._write_weights()
             return place
         for file, sha256 in files_of(self.manifest):
-            replace_file(place / file, contents(self.folder / file, sha256))
+            if self._in_memory is not None and file == self.manifest["weights"]["file"]:
+                replace_file(place / file, self._in_memory[: self.weights_bytes].data)
+            else:
+                replace_file(place / file, contents(self.folder / file, sha256))
         write_manifest(self.manifest, place)
         return place
 
@@ -124,6 +140,9 @@ class Executable(ABC):
         """
         facts = self.manifest["weights"]
         path, size = self.folder / facts["file"], int(facts["nbytes"])
+        if self._given is not None:
+            self._in_memory, self._given = _joined(self._given, size), None
+            return self._in_memory
         try:
             with path.open("rb", buffering=0) as file:
                 whole = os.fstat(file.fileno()).st_size == size
@@ -134,7 +153,14 @@ class Executable(ABC):
             raise ExecutableError(f"{path}: weights must be those of the manifest, but they differ from it")
         return data
 
+    def _write_weights(self) -> None:
+        """Writes the file of weights that were given, where none has done so yet."""
+        path = self.folder / self.manifest["weights"]["file"]
+        if self._in_memory is not None and not path.exists():
+            replace_file(path, self._in_memory[: self.weights_bytes].data)
+
     def __reduce__(self) -> tuple[Any, ...]:
+        self._write_weights()
         return _restored, (type(self), str(self.folder.resolve()), self.manifest[SEAL], self.threads, self.mapped)
 
 
@@ -148,6 +174,13 @@ def _restored(kind: type[Executable], folder: str, seal: str, threads: int, mapp
     if found.manifest[SEAL] != seal:
         raise ExecutableError(f"{folder}: a network must be the one that was pickled, but another was written there")
     return found
+
+
+def _joined(parts: Sequence[Array], size: int) -> Array:
+    """Bytes of parts one after the other, as `read_weights` gives them."""
+    data = aligned((max(64, size),), "uint8")
+    np.concatenate([np.empty(0, np.uint8), *parts], out=data[:size])
+    return data
 
 
 def _contents(file: io.FileIO, size: int, mapped: bool) -> Array:

@@ -70,12 +70,20 @@ class NativeExecutable(Executable):
         folder: may be written anew meanwhile.
         threads: see `Executable`.
         mapped: otherwise weights are read into memory of this process, on large pages where the system has them.
+        weights: see `Executable`; they are copied.
     """
 
     format = FORMAT
+    holds_weights = True
 
-    def __init__(self, folder: str | os.PathLike[str], threads: int | None = None, mapped: bool = False) -> None:
-        super().__init__(folder, threads, mapped)
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        threads: int | None = None,
+        mapped: bool = False,
+        weights: Sequence[Array] | None = None,
+    ) -> None:
+        super().__init__(folder, threads, mapped, weights)
         files = {f["file"]: contents(self.folder / f["file"], f["sha256"]) for f in _linked_files(self.manifest)}
         self._weights = self.read_weights(mapped)
         try:

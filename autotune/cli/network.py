@@ -23,7 +23,7 @@ def compile_command(
 ) -> None:
     """Compiles a model from records alone, and without them by the roofline's choices."""
     with bad_input(config=config):
-        from autotune.network.deploy import rebuild
+        from autotune.network.rebuilding import rebuild
 
         loaded = load(config, overrides, {"lock": lock})
         folder, notes = rebuild(loaded, records, output)

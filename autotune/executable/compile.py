@@ -13,6 +13,7 @@ import numpy as np
 from autotune.cache.kernels import KernelCache
 from autotune.executable.schedule import Kernel, Schedule, module_of
 from autotune.executable.scopes import Roots, Scope, scope_of, trip_places
+from autotune.executable.weights import Weights
 from autotune.graph.copies import executable_graph
 from autotune.graph.ir import Array, Graph, Node
 from autotune.graph.loops import loops_of
@@ -24,7 +25,7 @@ from search_space.schedule.state import operations
 from search_space.workloads import Workload
 from targets import registry
 from targets.base import BuildError, Loop, Module, NetworkPlan, Packer, Packing, Parameter, Place, Step, Target
-from targets.manifest import digest, listed, replace_file, write_manifest
+from targets.manifest import listed, replace_file, write_manifest
 
 __all__ = ["Builder", "Chosen", "Compiler", "Schedule", "identifier"]
 
@@ -83,17 +84,21 @@ class Compiler:
         self._packers: list[Packer | None] = []
         self._packings: dict[tuple[int, str, tuple[Place, ...]], Packing] = {}
         self._packed_bytes = 0
-        self._blobs: dict[tuple[str, bytes], int] = {}
-        self._weights: list[Array] = []
-        self._weights_bytes = 0
+        self._weights = Weights(self._target.spacing)
 
     @property
     def workloads(self) -> list[Workload]:
         """Of all steps, in their order, those of a loop once."""
         return [group.workload for _, group, _ in self._calls() if group.workload is not None]
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, weights_file: bool = True) -> Sequence[Array]:
         """Writes to `folder` what the target links, weights and manifest.
+
+        Args:
+            weights_file: whether the weights are written; otherwise whoever loads the executable is to be given them.
+
+        Returns:
+            The bytes of the weights, in parts (n,) one after the other.
 
         Raises:
             BuildError: a kernel that cannot be built.
@@ -113,16 +118,16 @@ class Compiler:
             tuple(
                 Parameter(name, self.graph.type(name).shape, self.graph.type(name).dtype) for name in self.graph.outputs
             ),
-            self._weights_bytes,
+            self._weights.nbytes,
             arena,
             tuple(self._packings.values()),
             self._packed_bytes,
-            tuple(self._weights),
+            tuple(self._weights.parts),
         )
         linked = self._target.link(network, folder)
         weights = folder / f"{self._name}.weights"
-        data = [part.data for part in self._weights]  # of a large network they are not copied into one
-        replace_file(weights, *data)
+        if weights_file:
+            replace_file(weights, *(part.data for part in self._weights.parts))  # they are not copied into one
         graphs = [self.graph, *(body.graph for body in self._bodies.values())]
         original = sum(array.nbytes for graph in graphs for array in graph.constants.values())
         manifest = {
@@ -135,8 +140,8 @@ class Compiler:
             **linked,
             "weights": {
                 "file": weights.name,
-                "nbytes": self._weights_bytes,
-                "sha256": digest(*data),
+                "nbytes": self._weights.nbytes,
+                "sha256": self._weights.sha256(),
                 "original_nbytes": original,
             },
             "memory": {
@@ -152,6 +157,7 @@ class Compiler:
             ],
         }
         write_manifest(manifest, folder)
+        return self._weights.parts
 
     def _calls(self) -> Iterator[tuple[Scope, Group, int]]:
         """Groups that are computed with their scopes, in the order of their calls, and how often each one is called."""
@@ -186,7 +192,7 @@ class Compiler:
             if root in inputs:
                 return Place("input", inputs[root])
             if root in self.graph.constants:
-                return Place("weights", self._weight(np.asarray(self.graph.constants[root])))
+                return Place("weights", self._weights.place(np.asarray(self.graph.constants[root])))
             return Place("arena", offsets[root])
 
         return where
@@ -210,7 +216,7 @@ class Compiler:
             if root in places:
                 return places[root]
             if root in body.graph.constants:
-                return Place("weights", self._weight(np.asarray(body.graph.constants[root])))
+                return Place("weights", self._weights.place(np.asarray(body.graph.constants[root])))
             return Place("arena", offsets[_inside(node.name)] + inner[root])
 
         return Loop(node.attrs["trips"], tuple(self._step(body, group, within, next(numbers)) for group in body.groups))
@@ -239,7 +245,7 @@ class Compiler:
                     f"but {', '.join(computed)} is computed"
                 )
             if parameter.name in constants and not computed:
-                arguments.append(Place("weights", self._weight(constants[parameter.name])))
+                arguments.append(Place("weights", self._weights.place(constants[parameter.name])))
             elif parameter.name in module.outputs:
                 arguments.append(scope.place(group.output, where))
             elif parameter.packed_from:
@@ -252,6 +258,8 @@ class Compiler:
     def _pitches(self, scope: Scope, group: Group, algorithm: str) -> dict[str, tuple[int, ...]]:
         """Strides of the kernel's activations that are not dense, by the workload's names."""
         assert group.workload is not None
+        if all(scope.locations[name].strides is None for name in (*group.inputs, group.output)):
+            return {}
         *inputs, output = group.workload.tensors(algorithm)
         known = operations([output], inputs)
         found = {}
@@ -310,15 +318,3 @@ class Compiler:
 
     def _spaced(self, nbytes: int) -> int:
         return -(-nbytes // self._target.spacing) * self._target.spacing
-
-    def _weight(self, array: Array) -> int:
-        """Where a constant lies; the same array lies there once."""
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        key = (digest(data.data), str(array.dtype).encode())
-        if key not in self._blobs:
-            self._blobs[key] = self._weights_bytes
-            room = self._spaced(max(data.nbytes, 1))
-            rest = room - data.nbytes
-            self._weights += [data, np.zeros(rest, np.uint8)] if rest else [data]
-            self._weights_bytes += room
-        return self._blobs[key]

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 from autotune.graph.ir import Graph, Node
 from autotune.graph.ops import Kind, find
@@ -75,6 +76,17 @@ def partition(graph: Graph, in_place: bool = True, alignment: int = 1) -> list[G
             channels where they lie.
         alignment: bytes of which the places of values must be multiples, see `locate`.
     """
+    known = _PARTITIONED.setdefault(graph, {})
+    if (in_place, alignment) not in known:
+        known[in_place, alignment] = tuple(_partitioned(graph, in_place, alignment))
+    return list(known[in_place, alignment])
+
+
+_PARTITIONED: WeakKeyDictionary[Graph, dict[tuple[bool, int], tuple[Group, ...]]] = WeakKeyDictionary()
+"""What graphs in use were found to be: their tasks are asked for first, then their kernels."""
+
+
+def _partitioned(graph: Graph, in_place: bool, alignment: int) -> list[Group]:
     locations = locate(graph, in_place, alignment=alignment)
     through = _read_through(graph) if in_place else {}
     return [

@@ -15,8 +15,7 @@ from autotune.config import RunConfig, check_config
 from autotune.executable.loading import load
 from autotune.graph.torch_model import exported, is_module
 from autotune.naming import file_name
-from autotune.network.deploy import FOLDER, rebuild
-from autotune.run.run import run
+from autotune.network.rebuilding import FOLDER, rebuild, rebuilt
 from targets import registry
 from targets.executable import Executable
 
@@ -92,8 +91,12 @@ def compile(
     )
     if trials:
         _tuned(config, proto)
-    else:
+    elif kept is None:
         rebuild(config, model=proto)
+    else:
+        found = rebuilt(config, proto)
+        weakref.finalize(found, kept.cleanup)
+        return found
     found = load(folder / FOLDER, threads)
     if kept is not None:
         weakref.finalize(found, kept.cleanup)
@@ -118,6 +121,8 @@ def _tuned(config: RunConfig, proto: onnx.ModelProto | None) -> None:
         KeyboardInterrupt: Ctrl-C.
         RuntimeError: the network computes something else, or none of its trials works.
     """
+    from autotune.run.run import run
+
     outcome = run(config, "autotune.compile", model=proto)
     if outcome.interrupted:
         raise KeyboardInterrupt

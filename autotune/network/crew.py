@@ -11,9 +11,6 @@ from typing import Any
 from measure.child import Child
 from measure.host import allowed_cores
 
-AHEAD = 2
-"""Requests that a process is given at once, so that it has the next one while its answer waits to be read."""
-
 Answer = tuple[dict[str, Any], bytes]
 
 
@@ -26,8 +23,8 @@ class Crew:
         most: processes at most.
     """
 
-    def __init__(self, options: Mapping[str, Any], program: str, most: int | None = None) -> None:
-        count = min(len(allowed_cores()), most or len(allowed_cores()))
+    def __init__(self, options: Mapping[str, Any], program: str, most: int) -> None:
+        count = min(len(allowed_cores()), most)
         self._children: list[Child] = []
         try:
             for _ in range(count):
@@ -36,7 +33,9 @@ class Crew:
             self.close()
             raise
 
-    def ask(self, requests: Sequence[Mapping[str, Any]], order: Sequence[int] | None = None) -> Iterator[Answer]:
+    def ask(
+        self, requests: Sequence[Mapping[str, Any]], order: Sequence[int] | None = None, ahead: int = 1
+    ) -> Iterator[Answer]:
         """The answers to requests, in the order of the requests, each as soon as it is there.
 
         All that a process was given is worked on while nobody asks for the next answer. One call must be at its end
@@ -44,6 +43,7 @@ class Crew:
 
         Args:
             order: places of the requests in the order in which they are given out; as they stand by default.
+            ahead: requests that a process has at once: with 2 it goes on while its answer waits to be read.
 
         Raises:
             RuntimeError: a process has ended.
@@ -55,9 +55,9 @@ class Crew:
         }
 
         def give() -> None:
-            for _ in range(AHEAD):  # the first to all before the second to any
+            for _ in range(ahead):  # the first to all before the second to any
                 for child, numbers in given.values():
-                    if todo and len(numbers) < AHEAD:
+                    if todo and len(numbers) < ahead:
                         child.send(requests[todo[0]])
                         numbers.append(todo.popleft())
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from autotune.network.lock import NAME as LOCK
 from autotune.network.lock import lock_text, read_lock
 from autotune.network.precisions import own_precision
 from autotune.network.process import RuntimeFailure
+from autotune.network.rebuilding import FOLDER, legal
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, select
 from autotune.network.timing import Timing, time_network
@@ -33,21 +33,15 @@ from autotune.run.workloads import cache_of, limits_of, network_of
 from autotune.titles import INT8
 from autotune.tuning.result import TuneResult, known
 from autotune.tuning.settings import Settings
-from measure.database import Database
 from measure.hostlock import alone
-from measure.notices import notice_if_slow
 from measure.recordlog import RecordLog
 from measure.steadiness import tell_if_busy
-from search_space.schedule.errors import ScheduleError
 from targets import registry
 from targets.executable import Executable
 from targets.manifest import replace_file
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
-FOLDER = "network"
-"""Where in a run folder the executable lies."""
+    pass
 
 TIMED = 11
 """How often steps are timed; medians are taken."""
@@ -95,7 +89,7 @@ def finish_network(
     else:
         best = read_lock(Path(config.lock), network.tasks, settings)
     schedules = Schedules(best, settings, limits_of(config), network.device, cache_of(config))
-    with _legal(config.lock):
+    with legal(config.lock):
         write_network(network, schedules, folder / FOLDER, settings)
     text = lock_text(network.tasks, schedules.of_tasks(network.tasks), settings)
     replace_file(folder / LOCK, text.encode())
@@ -131,17 +125,6 @@ def finish_network(
     if timed and isinstance(executable, StepwiseExecutable):
         document["targets"] = executable.seconds_by_target(TIMED)
     return document, notes, wrong
-
-
-@contextmanager
-def _legal(lock: str | None) -> Iterator[None]:
-    """Turns the refusal of a schedule that a lock file has into one of the file."""
-    try:
-        yield
-    except ScheduleError as error:
-        if lock is None:
-            raise
-        raise ConfigError(f"`lock` must have schedules that its tasks can have, but {lock} has not: {error}") from error
 
 
 def _checked(
@@ -200,57 +183,6 @@ def _untuned_seconds(executable: Executable, network: Network, best: Chosen, see
     feeds = make_feeds(network, seed)
     executable(*(feeds[p.name] for p in executable.inputs))
     return float(np.median(executable.profile(TIMED), axis=0)[places].sum())
-
-
-def rebuild(
-    config: RunConfig,
-    records: Path | None = None,
-    output: Path | None = None,
-    model: ModelProto | None = None,
-) -> tuple[Path, list[str]]:
-    """The executable of a model from records alone; what has none, be it everything, runs by the roofline's choice.
-
-    Args:
-        config: of the run.
-        records: file of the records; by default that of the run folder, where it is there.
-        output: folder to write; `network` in the run folder by default.
-        model: in place of the one that the configuration names.
-
-    Returns:
-        The folder of the executable, and what the user should know of.
-
-    Raises:
-        ConfigError: a model that cannot be compiled, `records` that are not there or have none of its tasks, or a lock
-            file of other tasks.
-        MeasureError: records that cannot be read.
-    """
-    settings = settings_of(config)
-    path = records or config.records_path
-    if records is not None and config.lock is not None:
-        raise ConfigError(f"`records` must not stand beside `lock`, but got {records} and {config.lock}")
-    if records is not None and not path.exists():
-        raise ConfigError(f"`records` must be an existing file, but got {path}")
-    network = network_of(config, model=model)
-    best: Chosen = {}
-    if config.lock is not None:
-        best = read_lock(Path(config.lock), network.tasks, settings)
-    elif path.exists():
-        with Database(path, readonly=True) as database:
-            found = RecordLog(
-                r for t in network.tasks for r in database.records(t.workload.key, settings.of(t).target.name)
-            )
-        best = select(network.tasks, found, limits_of(config))
-        if not best:
-            raise ConfigError(
-                f"`records` must hold working trials of {network.name} on {config.target}, but {path} holds none"
-            )
-    schedules = Schedules(best, settings, limits_of(config), network.device, cache_of(config))
-    folder = output or config.folder / FOLDER
-    with notice_if_slow(f"compiling {network.name} from {len(network.tasks)} kernels"), _legal(config.lock):
-        write_network(network, schedules, folder, settings)
-    missing = [task.name for task in network.tasks if task.workload.key in schedules.untuned]
-    shown = ", ".join(missing) if best else "all"
-    return folder, [f"without records, by the roofline's choice: {shown}"] if missing else []
 
 
 def compare(

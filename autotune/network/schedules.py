@@ -103,7 +103,7 @@ class Schedules:
         if len(missing) < FEWEST or len(allowed_cores()) < 2:
             return  # they are made when they are asked for
         tasks = [self._task(workload) for workload in missing]
-        crew = self._helpers(tasks)
+        crew = self._helpers(len(tasks), tasks)
         requests = [
             {"what": "choose", "workload": task.workload.to_json(), "target": task.target or ""} for task in tasks
         ]
@@ -124,9 +124,9 @@ class Schedules:
         if self._crew is None and (len(kernels) < FEWEST or len(allowed_cores()) < 2):
             yield from (module_of(kernel, target) for kernel in kernels)
             return
-        crew = self._crew or self._helpers([])
+        crew = self._helpers(len(kernels))
         requests = [{"what": "build", **kernel.to_json()} for kernel in kernels]
-        for kernel, (header, code) in zip(kernels, crew.ask(requests), strict=True):
+        for kernel, (header, code) in zip(kernels, crew.ask(requests, ahead=2), strict=True):
             yield module_of(kernel, target) if "refused" in header else Module.from_bytes(code)
 
     def close(self) -> None:
@@ -135,8 +135,8 @@ class Schedules:
             self._crew.close()
             self._crew = None
 
-    def _helpers(self, tasks: Sequence[Task]) -> Crew:
-        """Processes for some tasks: started the first time, one for each core."""
+    def _helpers(self, most: int, tasks: Sequence[Task] = ()) -> Crew:
+        """At most so many processes, for targets of tasks besides that of the settings; those there are, if any are."""
         if self._crew is None:
             settings = self._settings
             targets = {of.name: of for of in (settings.target, *(settings.of(task).target for task in tasks))}
@@ -145,7 +145,7 @@ class Schedules:
                 "target": settings.target.name,
                 "hardware": {name: target.hardware.to_json() for name, target in targets.items()},
             }
-            self._crew = Crew(options, __name__)
+            self._crew = Crew(options, __name__, most)
         return self._crew
 
     def _key(self, workload: Workload) -> str | None:

@@ -1,17 +1,29 @@
-"""From a graph that is ready for kernels to the folder of its executable: schedules, kernels, weights."""
+"""From a graph that is ready for kernels to its executable, in a folder or in memory: schedules, kernels, weights."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.executable.compile import Compiler
-from autotune.graph.ir import Graph
+from autotune.executable.loading import load
+from autotune.graph.ir import Array, Graph
 from autotune.network.schedules import Schedules
 from autotune.tuning.settings import Settings
+from targets import registry
+from targets.executable import Executable
 
 
-def write_graph(graph: Graph, schedules: Schedules, folder: Path, settings: Settings) -> None:
+def write_graph(
+    graph: Graph, schedules: Schedules, folder: Path, settings: Settings, weights_file: bool = True
+) -> Sequence[Array]:
     """Writes the executable of a graph to `folder`; what is not known yet is chosen and built side by side.
+
+    Args:
+        weights_file: whether the weights are written, too.
+
+    Returns:
+        The weights, see `Compiler.write`.
 
     Raises:
         ConfigError: a workload without a legal candidate.
@@ -21,6 +33,23 @@ def write_graph(graph: Graph, schedules: Schedules, folder: Path, settings: Sett
     try:
         compiler = Compiler(graph, schedules, settings.target.name, settings.threads, schedules.cache, schedules.built)
         schedules.prepare(compiler.workloads)
-        compiler.write(folder)
+        weights = compiler.write(folder, weights_file)
     finally:
         schedules.close()
+    if schedules.cache is not None:
+        schedules.cache.store.trim()
+    return weights
+
+
+def load_graph(graph: Graph, schedules: Schedules, folder: Path, settings: Settings) -> Executable:
+    """The executable of a graph; its weights do not go through a file where the target holds them in memory.
+
+    Args:
+        folder: for its other files, and for the weights if it is saved or pickled.
+    """
+    kind = registry.executable_of(settings.target.name)
+    if kind is None or not kind.holds_weights:
+        write_graph(graph, schedules, folder, settings)
+        return load(folder, settings.threads)
+    weights = write_graph(graph, schedules, folder, settings, weights_file=False)
+    return kind(folder, settings.threads, weights=weights)

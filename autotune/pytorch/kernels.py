@@ -11,13 +11,12 @@ import torch
 from autotune import schedulers
 from autotune.cache.place import open_cache
 from autotune.config import Measure
-from autotune.executable.loading import load
 from autotune.graph.ir import Array, Graph
 from autotune.network.prepare import prepared
 from autotune.network.schedules import Schedules
 from autotune.network.selection import Chosen, Limits, select
 from autotune.network.tasks import tasks_of
-from autotune.network.writing import write_graph
+from autotune.network.writing import load_graph
 from autotune.pytorch.options import Options
 from autotune.run.run import round_size
 from autotune.tuning.loop import run_rounds
@@ -55,10 +54,7 @@ def compile_graph(graph: Graph, options: Options) -> Compiled:
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:  # once loaded, an executable needs no file
         best = _tuned(ready, settings, limits, options.trials) if options.trials else {}
         cache = open_cache()
-        write_graph(ready, Schedules(best, settings, limits, cache=cache), Path(place), settings)
-        if cache is not None:
-            cache.store.trim()
-        executable = load(Path(place), settings.threads)
+        executable = load_graph(ready, Schedules(best, settings, limits, cache=cache), Path(place), settings)
     return executable.infer
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from autotune import schedulers, search
-from autotune.collect.items import items_of
 from autotune.config import RunConfig, errors_at
 from autotune.run.workloads import network_of, target_of, workload_of
 from autotune.search.base import make_options
-from autotune.tuning.scorer import check_exploration
-from autotune.tuning.settings import Settings, make_model
+from autotune.tuning.settings import Settings, check_exploration, make_model
 from autotune.tuning.task import Task
 from costmodel.models import registry as models
-from costmodel.transfer import Options
 
 
 def tasks_of(config: RunConfig) -> list[Task]:
@@ -21,6 +18,8 @@ def tasks_of(config: RunConfig) -> list[Task]:
         ConfigError: an unknown operator or model, or sizes that do not go together.
     """
     if config.collect is not None:
+        from autotune.collect.items import items_of
+
         return [Task(item.name, item.workload, sum(item.networks.values()) or 1) for item in items_of(config)]
     if config.workload is None:
         return list(network_of(config).tasks)
@@ -44,6 +43,8 @@ def settings_of(config: RunConfig) -> Settings:
         check_exploration(make_model(model, seed), model.exploration)
     with errors_at("cost_model.transfer"):
         if model.transfer is not None:
+            from costmodel.transfer import Options
+
             models.make(model.transfer.model, model.transfer.model_options, seed)
             Options(**dict(model.transfer))
     return Settings(target, config.trials, seed, how, model, config.measure)

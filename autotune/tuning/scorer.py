@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from autotune.search.base import Candidate, SearchStrategy
 from autotune.tuning.knobs import WithKnobs
+from autotune.tuning.settings import check_exploration
 from costmodel.features import FeatureExtractor
 from costmodel.features.knobs import KnobFeatures
 from costmodel.metrics import pairwise_accuracy
@@ -218,21 +219,6 @@ class ModelScorer:
             yield
         finally:
             self.seconds += time.perf_counter() - start
-
-
-def check_exploration(model: CostModel, exploration: float) -> None:
-    """Refuses exploration by a model that does not know how sure it is.
-
-    Raises:
-        ValueError: it does not, or `exploration` is negative.
-    """
-    if not exploration >= 0:
-        raise ValueError(f"`exploration` must not be negative, but got exploration={exploration}")
-    if exploration and not isinstance(model, UncertainModel):
-        raise ValueError(
-            f"`exploration` must be 0 for a model that does not know how sure it is, but got "
-            f"exploration={exploration} for {type(model).__name__}"
-        )
 
 
 def _rank_accuracy(scores: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from autotune.config import Measure, Model, Search
 from autotune.tuning.task import CPU, Task
 from costmodel.models import registry as models
-from costmodel.models.base import CostModel
+from costmodel.models.base import CostModel, UncertainModel
 from targets import registry
 from targets.base import Target
 
@@ -69,3 +69,18 @@ def make_model(section: Model, seed: int) -> CostModel:
         ModelError: no such model, or an option that it does not have, or a value that it refuses.
     """
     return models.make(models.name_of(section.name), section.options, seed)
+
+
+def check_exploration(model: CostModel, exploration: float) -> None:
+    """Refuses exploration by a model that does not know how sure it is.
+
+    Raises:
+        ValueError: it does not, or `exploration` is negative.
+    """
+    if not exploration >= 0:
+        raise ValueError(f"`exploration` must not be negative, but got exploration={exploration}")
+    if exploration and not isinstance(model, UncertainModel):
+        raise ValueError(
+            f"`exploration` must be 0 for a model that does not know how sure it is, but got "
+            f"exploration={exploration} for {type(model).__name__}"
+        )

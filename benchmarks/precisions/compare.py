@@ -16,9 +16,9 @@ from autotune.graph.onnx_model import load_model
 from autotune.graph.precision import FULL, MIXED
 from autotune.graph.quantise import TEST_INPUTS, random_feeds
 from autotune.network.build import write_network
-from autotune.network.deploy import FOLDER
 from autotune.network.load import load_network
 from autotune.network.process import NetworkProcess, RuntimeFailure, interleaved, of_turns
+from autotune.network.rebuilding import FOLDER
 from autotune.network.schedules import Schedules
 from autotune.run.folder import PRECISION
 from autotune.run.resolve import settings_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,21 +47,36 @@ def _assemble(
     An output is stored as soon as it is known, and a slot is free after its column's last use.
     """
     nodes = tape.nodes
-    constants = [i for i in order if nodes[i][0] == CONST]
-    slot = {index: place for place, index in enumerate(constants)}
-    slot |= {i: len(constants) + nodes[i][1] for i in order if nodes[i][0] == VARIABLE}
+    slot, last = [0] * len(nodes), [-1] * len(nodes)
+    constants: list[int] = []
+    computed: list[int] = []
+    given: list[int] = []
+    for index in order:
+        node = nodes[index]
+        if node[0] > VARIABLE:
+            computed.append(index)
+            for operand in node[1:]:
+                last[operand] = index
+        elif node[0] == CONST:
+            slot[index] = len(constants)
+            constants.append(index)
+        else:
+            given.append(index)
+    for index in given:
+        slot[index] = len(constants) + nodes[index][1]
     used = len(constants) + variables
     wanted: dict[int, list[int]] = {}
     for place, index in enumerate(outputs):
         wanted.setdefault(index, []).append(place)
-    code: list[tuple[int, ...]] = [(machine.STORE, p, slot[i], 0, 0) for i in slot for p in wanted.get(i, ())]
-    computed = [index for index in order if nodes[index][0] > VARIABLE]
-    last = {operand: index for index in computed for operand in nodes[index][1:]}
+    code: list[int] = []  # five numbers an instruction
+    for index in (*constants, *given):
+        for output in wanted.get(index, ()):
+            code += (machine.STORE, output, slot[index], 0, 0)
     free: list[int] = []
     for index in computed:
-        op, *operands = nodes[index]
-        places = [slot[operand] for operand in operands]
-        for operand in dict.fromkeys(operands):
+        node = nodes[index]
+        places = [slot[operand] for operand in node[1:]]
+        for operand in dict.fromkeys(node[1:]):
             if last[operand] == index and nodes[operand][0] > VARIABLE:
                 free.append(slot[operand])
         if free:
@@ -68,13 +84,14 @@ def _assemble(
         else:
             place, used = used, used + 1
         slot[index] = place
-        code.append((op, place, *places, *_NO_OPERANDS[len(places)]))
+        code += (node[0], place, *places, *_NO_OPERANDS[len(places)])
         if index in wanted:
-            code += [(machine.STORE, output, place, 0, 0) for output in wanted[index]]
-        if index not in last:
+            for output in wanted[index]:
+                code += (machine.STORE, output, place, 0, 0)
+        if last[index] < 0:
             free.append(place)
     numbers = np.array([tape.numbers[nodes[i][1]] for i in constants], np.float64)
-    return np.array(code, np.int32).reshape(-1, 5), numbers, used
+    return np.frombuffer(array("i", code), np.int32).reshape(-1, 5), numbers, used
 
 
 _NO_OPERANDS = ((0, 0, 0), (0, 0), (0,), ())

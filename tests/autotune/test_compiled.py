@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -93,12 +95,30 @@ def test_what_is_saved_stays_when_the_executable_goes(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_exchanged_is_not_saved(tmp_path: Path) -> None:
-    network = autotune.compile(small(), threads=1)
+    network = autotune.load(autotune.compile(small(), threads=1).save(tmp_path / "own"))
     weights = network.folder / network.manifest["weights"]["file"]
     weights.write_bytes(weights.read_bytes()[::-1])
     with pytest.raises(ExecutableError, match="must be that of the manifest"):
-        network.save(tmp_path)
-    assert not (tmp_path / "manifest.json").exists()
+        network.save(tmp_path / "other")
+    assert not (tmp_path / "other" / "manifest.json").exists()
+
+
+def test_weights_go_through_a_file_only_where_one_is_asked_for(tmp_path: Path) -> None:
+    network, given = autotune.compile(small(), threads=1), feeds()
+    own = network.folder / network.manifest["weights"]["file"]
+    first = network(given)["y"]
+    saved = autotune.load(network.save(tmp_path))
+    assert not own.exists()
+    again = pickle.loads(pickle.dumps(network))
+    assert own.read_bytes() == (tmp_path / own.name).read_bytes()
+    assert sha256(own.read_bytes()).hexdigest() == network.manifest["weights"]["sha256"]
+    for other in (saved, again):
+        assert np.array_equal(other(given)["y"], first)
+    own.unlink()
+    network.save(network.folder)
+    assert own.exists()
+    written = autotune.compile(small(), threads=1, output=tmp_path / "run").folder
+    assert sorted(path.name for path in written.iterdir()) == sorted(path.name for path in own.parent.iterdir())
 
 
 def test_a_module_is_compiled_and_left_as_it_is() -> None:

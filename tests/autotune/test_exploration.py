@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.tuning.scorer import ModelScorer, check_exploration
+from autotune.tuning.scorer import ModelScorer
+from autotune.tuning.settings import check_exploration
 from costmodel.features import FeatureExtractor
 from costmodel.models import registry
 from costmodel.models.base import UncertainModel

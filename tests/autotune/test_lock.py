@@ -53,7 +53,7 @@ def test_it_builds_the_executable_of_its_run(run: Path) -> None:
     assert done.exit_code == 0, done.output
     assert files(run / "again") == files(run / "run" / "network")
     network = autotune.compile(run / "small.onnx", threads=1, lock=lock)
-    assert files(network.folder) == files(run / "run" / "network")
+    assert files(network.save(run / "saved")) == files(run / "run" / "network")
 
 
 def test_a_run_without_trials_takes_it_and_writes_the_same(run: Path) -> None:

@@ -104,8 +104,10 @@ def _terms(nest: Nest, hardware: Hardware, cold: bool) -> Terms:
     issue = (instructions * (guards + work) + instructions * loads / body + passes * LOOP_INSTRUCTIONS) / rates.issue
     capacities = (hardware.l1_bytes, hardware.l2_bytes, hardware.l3_bytes)
     busy = _parallel(nest).least(hardware.cores)
+    carried = [nest.carried(footprint) for footprint in nest.footprints]
+    occupied = [size / KEPT for size in nest.working_sets]
     traffic = tuple(
-        _traffic(nest, capacity, ways, busy if ways else None)
+        _traffic(nest, carried, occupied, capacity, ways, busy if ways else None)
         for capacity, ways in zip(capacities, (*hardware.ways, 0), strict=True)
     )
     if cold:
@@ -263,11 +265,22 @@ def _loop_passes(nest: Nest) -> Value:
     return passes
 
 
-def _traffic(nest: Nest, capacity: int, ways: int, busy: Value | None) -> Value:
+def _traffic(
+    nest: Nest,
+    carried: Sequence[Sequence[Value]],
+    occupied: Sequence[Value],
+    capacity: int,
+    ways: int,
+    busy: Value | None,
+) -> Value:
     """Bytes brought into a cache; none if it holds all there is, which an earlier statement or run has left there.
 
     A private cache holds, of what stands outside the parallel loop, a share a core. Accesses whose lines crowd on few
     sets, of `ways` lines each, need more room than their bytes; 0 ways: lines are spread evenly.
+
+    Args:
+        carried: by access and level, see `Nest.carried`.
+        occupied: by level, bytes of a cache that the working set takes.
     """
     parallel = [i for i, loop in enumerate(nest.levels) if loop.kind == "parallel"]
     last = len(nest.trips) - 1
@@ -277,18 +290,20 @@ def _traffic(nest: Nest, capacity: int, ways: int, busy: Value | None) -> Value:
         capacities.append(
             nest.tape.const(capacity) * busy if shared and busy is not None else nest.tape.const(capacity)
         )
+    held = [taken <= room for taken, room in zip(occupied, capacities, strict=True)]
     brought = []
-    for access, footprint in zip(nest.accesses, nest.footprints, strict=True):
-        carried, lost = nest.carried(footprint), crowding(nest, access, capacity // ways) if ways else None
+    for access, footprint, loaded in zip(nest.accesses, nest.footprints, carried, strict=True):
+        lost = crowding(nest, access, capacity // ways) if ways else None
         out = footprint[last] * nest.trips[last]
         if lost is not None:  # what one body reads again has been pushed out by what it reads in between
             fits = nest.working_sets[last] + lost[last] <= capacities[last]
             out = fits.otherwise(out, out.most(_transfers(nest, access) * LINE * nest.trips[last]))
         for i in range(last, -1, -1):
-            occupied = nest.working_sets[i] / KEPT
-            occupied = occupied if lost is None else occupied.most(nest.working_sets[i] + lost[i])
-            here = carried[i] if i else nest.tape.const(0)
-            out = (occupied <= capacities[i]).otherwise(here, out)
+            here = loaded[i] if i else nest.tape.const(0)
+            fits = held[i]
+            if lost is not None:
+                fits = occupied[i].most(nest.working_sets[i] + lost[i]) <= capacities[i]
+            out = fits.otherwise(here, out)
         brought.append(out * (WRITTEN if access.writes else 1.0))
     return nest.tape.total(brought)
 
