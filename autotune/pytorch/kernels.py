@@ -12,7 +12,6 @@ from autotune import schedulers
 from autotune.cache.place import open_cache
 from autotune.config import Measure
 from autotune.executable.compile import Compiler
-from autotune.executable.loading import load
 from autotune.graph.ir import Array, Graph
 from autotune.network.prepare import prepared
 from autotune.network.schedules import Schedules
@@ -27,9 +26,25 @@ from autotune.tuning.task import CPU
 from autotune.tuning.tuner import prepare
 from measure.recordlog import RecordLog
 from targets import registry
+from targets.native_executable import NativeExecutable
 
 Compiled = Callable[[Sequence[Array]], tuple[Array, ...]]
 """Inputs in order, as the graph takes them → outputs in order, arrays of the caller's own."""
+
+
+class Loaded:
+    """An executable as a `Compiled`.
+
+    Attributes:
+        executable: of a graph; another one of the same graph may take its place between two calls.
+    """
+
+    def __init__(self, executable: NativeExecutable) -> None:
+        self.executable = executable
+
+    def __call__(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """One inference."""
+        return self.executable.infer(arrays)
 
 
 def settings_of(options: Options) -> Settings:
@@ -39,7 +54,7 @@ def settings_of(options: Options) -> Settings:
     return Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
 
 
-def compile_graph(graph: Graph, options: Options) -> Compiled:
+def compile_graph(graph: Graph, options: Options) -> Loaded:
     """Compiles a graph with its constants.
 
     Args:
@@ -59,8 +74,7 @@ def compile_graph(graph: Graph, options: Options) -> Compiled:
         compiler = Compiler(ready, schedules, settings.target.name, settings.threads, cache)
         schedules.prepare(compiler.workloads)
         compiler.write(Path(place))
-        executable = load(Path(place), settings.threads)
-    return executable.infer
+        return Loaded(NativeExecutable(place, settings.threads))
 
 
 def _tuned(graph: Graph, settings: Settings, limits: Limits, trials: int) -> Chosen:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import operator
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,13 +13,17 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from autotune.graph.aten.tensors import array_of, tensor_of
 from autotune.graph.ir import Graph
+from autotune.pytorch.calls import call_of, callable_of
 from autotune.pytorch.kernels import Compiled
-from autotune.pytorch.pieces import Piece, Split, split
+from autotune.pytorch.pieces import Split, split
 from autotune.pytorch.shapes import Recent, UnknownShape, sized, sizes_of, specialised
 
 _LOG = logging.getLogger(__name__)
+_ADDRESS, _VERSION = torch.Tensor.data_ptr, operator.attrgetter("_version")
+
+State = tuple[list[int], list[int]]
+"""Addresses and versions of tensors."""
 
 
 class Program:
@@ -34,20 +40,28 @@ class Program:
 
     def __init__(self, module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled]) -> None:
         self._module, self._fixed, self._make = module, tuple(fixed), make
+        self._constants = _taking(self._fixed)
         self.found: Split | None = None
-        self._kept: list[tuple[int, int]] = []
-        self._run: Callable[..., Any] | None = None
+        self._made: tuple[State, Callable[..., Any]] | None = None  # one word, so that no call sees half of it
+        self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Any:
-        """One inference."""
-        kept = [_state(inputs[place]) for place in self._fixed]
-        if self._run is None or kept != self._kept:
-            if self._run is not None:
-                _LOG.warning("parameters of a compiled model have changed: it is compiled anew")
-            with torch.no_grad():
-                self._run = self._compiled(inputs)
-            self._kept = kept
-        return self._run(*inputs)
+        """One inference; threads may call at the same time."""
+        state, made = state_of(self._constants(inputs)), self._made
+        if made is None or made[0] != state:
+            made = self._up_to_date(state, inputs)
+        return made[1](*inputs)
+
+    def _up_to_date(self, state: State, inputs: Sequence[Any]) -> tuple[State, Callable[..., Any]]:
+        """What runs the graph with constants in that state, compiled unless another thread just has."""
+        with self._lock:
+            made = self._made
+            if made is None or made[0] != state:
+                if made is not None:
+                    _LOG.warning("parameters of a compiled model have changed: it is compiled anew")
+                with torch.no_grad():
+                    made = self._made = state, self._compiled(inputs)
+            return made
 
     def _compiled(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
@@ -55,12 +69,10 @@ class Program:
         except UnknownShape as error:
             warnings.warn(f"autotune leaves a graph to PyTorch: {error}", stacklevel=2)
             return self._module.forward
-        for piece in found.pieces:
-            setattr(found.module, piece.target, Computed(piece, self._make(piece.graph)))
-        found.module.recompile()
+        run = callable_of(found, [call_of(piece, self._make(piece.graph)) for piece in found.pieces])
         self.found = found
         _LOG.info("%s", described(found))
-        return found.module.forward
+        return run
 
 
 class Programs:
@@ -100,40 +112,23 @@ def split_at(module: GraphModule, fixed: Sequence[int], inputs: Sequence[Any]) -
     return split(module, {placeholders[place].name: inputs[place] for place in fixed})
 
 
-def _state(tensor: torch.Tensor) -> tuple[int, int]:
-    """What changes where a tensor does: another one, or written to."""
-    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+def state_of(tensors: Sequence[torch.Tensor]) -> State:
+    """What changes where one of some tensors does: another one, or written to. It is taken at each call."""
+    try:
+        return list(map(_ADDRESS, tensors)), list(map(_VERSION, tensors))
+    except RuntimeError:  # tensors of inference mode have no version
+        versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+        return list(map(_ADDRESS, tensors)), versions
+
+
+def _taking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes the elements at some places."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda given: [given[place] for place in places]
 
 
 def described(found: Split) -> str:
     """What became of a graph, in a sentence."""
     left = ", ".join(f"{count} {name}" for name, (count, _) in found.refused.items())
     return f"{len(found.pieces)} compiled pieces; left to PyTorch: {left or 'nothing'}"
-
-
-class Computed(torch.nn.Module):
-    """A compiled piece in the place of the module that stood for it.
-
-    Args:
-        piece: what it computes.
-        run: how.
-    """
-
-    def __init__(self, piece: Piece, run: Compiled) -> None:
-        super().__init__()
-        self._places, self._run = piece.places, run
-        self._strided = [_layout(tensor) for tensor in piece.made]
-
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Outputs of the piece, each laid out in memory as PyTorch's own: others may look at it by its strides."""
-        found = self._run([array_of(inputs[place].contiguous()) for place in self._places])
-        return tuple(_laid_out(tensor_of(a), how) for a, how in zip(found, self._strided, strict=True))
-
-
-def _layout(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Shape and strides of a tensor that is not contiguous; None of one that is."""
-    return None if tensor.is_contiguous() else (tuple(tensor.shape), tuple(tensor.stride()))
-
-
-def _laid_out(tensor: torch.Tensor, how: tuple[tuple[int, ...], tuple[int, ...]] | None) -> torch.Tensor:
-    return tensor if how is None else torch.empty_strided(*how, dtype=tensor.dtype).copy_(tensor)
