@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from autotune.graph.aten.tensors import array_of, tensor_of
-from autotune.pytorch.kernels import Compiled, Loaded
+from autotune.pytorch.building import Loaded
+from autotune.pytorch.kernels import Compiled
 from autotune.pytorch.pieces import Piece, Split
 from targets.manifest import ExecutableError
 

@@ -19,8 +19,9 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from autotune.graph.ir import Graph  # noqa: E402
 from autotune.pytorch.backend import autotune_backend  # noqa: E402
+from autotune.pytorch.building import Loaded  # noqa: E402
 from autotune.pytorch.calls import Call, call_of  # noqa: E402
-from autotune.pytorch.kernels import Loaded, compile_graph  # noqa: E402
+from autotune.pytorch.kernels import compile_graph  # noqa: E402
 from autotune.pytorch.options import Options  # noqa: E402
 from autotune.pytorch.pieces import Piece, split  # noqa: E402
 from autotune.pytorch.program import Program  # noqa: E402
