@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures.thread  # its own end at exit comes after ours, which may need its threads
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -96,6 +97,7 @@ def of_process() -> Background:
     with _LOCK:
         if not _OF_PROCESS:
             _OF_PROCESS.append(Background())
+            os.register_at_fork(after_in_child=_OF_PROCESS.clear)  # a child has the jobs and nobody who does them
             # `atexit` is too late: by then no thread may start another one, which ending children takes
             threading._register_atexit(_OF_PROCESS[0].stop)  # type: ignore[attr-defined]
         return _OF_PROCESS[0]

@@ -6,7 +6,9 @@ import logging
 import operator
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,8 +28,26 @@ State = tuple[list[int], list[int]]
 """Addresses and versions of tensors."""
 
 
+@dataclass(frozen=True)
+class _Made:
+    """What runs a graph.
+
+    Attributes:
+        state: of its constants.
+        run: takes all inputs.
+        watched: references to the constants that tell of their end; dropped, they tell of nothing.
+    """
+
+    state: State
+    run: Callable[..., Any]
+    watched: Sequence[weakref.ref[torch.Tensor]]
+
+
 class Program:
     """One graph of known shapes, or one of any shape at the sizes of its calls.
+
+    Dynamo keeps a program for as long as the code of its model, also where the model is gone. What was compiled is let
+    go when one of its constants comes to its end.
 
     Args:
         module: the graph.
@@ -35,33 +55,52 @@ class Program:
         make: compiles the graph of a piece.
 
     Attributes:
-        found: the pieces of the last compilation; None before the first call, and where the graph is left to PyTorch.
+        found: the pieces of the last compilation; None before the first call, where the graph is left to PyTorch, and
+            after the end of its constants.
     """
 
     def __init__(self, module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled]) -> None:
         self._module, self._fixed, self._make = module, tuple(fixed), make
         self._constants = _taking(self._fixed)
         self.found: Split | None = None
-        self._made: tuple[State, Callable[..., Any]] | None = None  # one word, so that no call sees half of it
+        self._made: _Made | None = None  # one word, so that no call sees half of it
+        self._ended: State | None = None
         self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Any:
         """One inference; threads may call at the same time."""
         state, made = state_of(self._constants(inputs)), self._made
-        if made is None or made[0] != state:
+        if made is None or made.state != state:
             made = self._up_to_date(state, inputs)
-        return made[1](*inputs)
+        return made.run(*inputs)
 
-    def _up_to_date(self, state: State, inputs: Sequence[Any]) -> tuple[State, Callable[..., Any]]:
+    def _up_to_date(self, state: State, inputs: Sequence[Any]) -> _Made:
         """What runs the graph with constants in that state, compiled unless another thread just has."""
         with self._lock:
             made = self._made
-            if made is None or made[0] != state:
-                if made is not None:
+            if made is None or made.state != state:
+                if made is not None or self._ended is not None:
                     _LOG.warning("parameters of a compiled model have changed: it is compiled anew")
                 with torch.no_grad():
-                    made = self._made = state, self._compiled(inputs)
+                    run = self._compiled(inputs)
+                made = self._made = _Made(state, run, self._watched(state, self._constants(inputs)))
             return made
+
+    def _watched(self, state: State, constants: Sequence[torch.Tensor]) -> Sequence[weakref.ref[torch.Tensor]]:
+        """References that let go of what is compiled when a constant ends.
+
+        Where constants come again that have ended before, they are made for each call, and their end says nothing.
+        """
+        if state == self._ended:
+            return ()
+        mine = weakref.ref(self)
+
+        def ended(_: object) -> None:
+            program = mine()
+            if program is not None and program._made is not None and program._made.state is state:
+                program._made, program.found, program._ended = None, None, state
+
+        return [weakref.ref(constant, ended) for constant in constants]
 
     def _compiled(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import weakref
+from collections.abc import Hashable
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,9 @@ TURNS = 10
 """That each of two executables takes."""
 TURN_SECONDS = 0.05
 """Of a turn, as long again to warm up."""
+
+_FOUND: dict[Hashable, Chosen] = {}
+"""What searches of this process have found, by the tasks and how they were searched."""
 
 
 def retune(loaded: Loaded, plan: Plan) -> None:
@@ -99,8 +103,12 @@ class Retuning:
         return loaded, loaded.source
 
     def _searched(self, stop: Stop) -> Chosen:
-        tasks = self._plan.tasks(self._held()[1].graph)
-        return self._plan.tuned(tasks, stop)
+        """Of a graph that was searched before, as with other parameters, what was found then."""
+        tasks, settings = self._plan.tasks(self._held()[1].graph), self._plan.settings
+        key = (*(task.workload.key for task in tasks), settings.trials, settings.seed, settings.threads)
+        if key not in _FOUND:
+            _FOUND[key] = self._plan.tuned(tasks, stop)
+        return _FOUND[key]
 
     def _written(self, best: Chosen, before: Path, after: Path, stop: Stop) -> bool:
         """Writes the graph by the first schedules and by those found; whether there is anything to compare."""

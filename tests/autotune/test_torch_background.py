@@ -93,6 +93,11 @@ class Gate:
         return another(plan, tasks, stop)
 
 
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retuning, "_FOUND", {})
+
+
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     found = Gate()
@@ -203,6 +208,17 @@ def test_parameters_that_change_meanwhile_keep_it_out(gate: Gate, caplog: pytest
     assert "parameters have changed during a search in the background" in caplog.text
 
 
+def test_a_graph_is_searched_once_whatever_its_parameters(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate.open.set()
+    factors = weights()
+    finished(compile_graph(layer(factors), LATER))
+    monkeypatch.setattr(Plan, "tuned", None)
+    loaded = compile_graph(layer(2 * factors), LATER)
+    first = loaded.executable
+    finished(loaded)
+    assert loaded.executable is not first and right(loaded, 2 * factors)
+
+
 def test_a_model_whose_parameters_change_is_right_throughout(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[Loaded]] = []
 
@@ -229,6 +245,19 @@ def test_a_model_whose_parameters_change_is_right_throughout(gate: Gate, monkeyp
         finished(now)
         assert now.executable is not first
         torch.testing.assert_close(run(x), model(x))
+
+
+def test_a_compiled_module_that_is_dropped_is_let_go(gate: Gate) -> None:
+    torch._dynamo.reset()
+    model = nn.Linear(16, 8).eval()
+    options = {"threads": 1, "trials": 2, "background": True}
+    run = torch.compile(model, backend=autotune_backend, dynamic=False, options=options)
+    with torch.no_grad():
+        run(torch.randn(4, 16))
+    assert gate.begun.wait(60)
+    del model, run
+    gc.collect()
+    assert gate.stopped.wait(60)
 
 
 def test_a_model_that_is_dropped_is_let_go(gate: Gate) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -228,6 +230,29 @@ def test_parameters_of_inference_mode(model: nn.Sequential) -> None:
         other = [parameter * 2 for parameter in mine]
         run(*other, x)
     assert len(made) == 2
+
+
+def test_what_was_compiled_goes_with_its_constants(model: nn.Sequential) -> None:
+    x = torch.randn(3, 8)
+    run, made = program(model, x)
+    with torch.no_grad():
+        run(*model.parameters(), x)
+        assert run.found is not None
+        executable = weakref.ref(run._made.run.args[0].autotune_piece_0._loaded.executable)
+        model[2] = nn.Linear(16, 4)
+        gc.collect()
+        assert executable() is None and run.found is None
+        torch.testing.assert_close(run(*model.parameters(), x)[0], model(x))
+    assert len(made) == 2
+
+
+def test_constants_that_are_made_for_each_call_are_known_again(model: nn.Sequential) -> None:
+    x = torch.randn(3, 8)
+    run, made = program(model, x)
+    with torch.no_grad():
+        for _ in range(4):
+            torch.testing.assert_close(run(*(p.detach() for p in model.parameters()), x)[0], model(x))
+    assert len(made) <= 2
 
 
 def test_a_program_that_threads_call_first_is_compiled_once(model: nn.Sequential) -> None:
