@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,10 @@ C_TYPE = {
 """How C keeps elements; 16-bit floats are their bits."""
 
 
-def aligned(shape: Sequence[int], dtype: str) -> NDArray[Any]:
-    """A zeroed array that starts on a 64-byte boundary."""
+def aligned(shape: Sequence[int], dtype: str, make: Callable[..., NDArray[Any]] = np.zeros) -> NDArray[Any]:
+    """An array that starts on a 64-byte boundary; zeroed, or as `make` makes it."""
     kind = numpy_dtype(dtype)
     size = int(np.prod(shape)) * kind.itemsize
-    raw = np.zeros(size + 64, np.uint8)
+    raw = make(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(kind).reshape(shape)

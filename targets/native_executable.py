@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from targets.arrays import aligned
-from targets.base import Parameter
 from targets.calling import Array
 from targets.executable import Executable
 from targets.manifest import HASHED, SIZE, ExecutableError, Format, contents
@@ -41,30 +42,31 @@ FORMAT = Format(
 
 
 class _Context:
-    """Buffers of one inference: inputs, outputs, and what kernels work in.
+    """What one inference has for itself: the table of its arrays, and memory that kernels work in.
 
     Attributes:
-        given, made: inputs and outputs, in order.
-        table: address of the table of all arrays.
-        workspace: address of memory for intermediate results.
+        table, workspace: their addresses.
     """
 
-    def __init__(
-        self, inputs: Sequence[Parameter], outputs: Sequence[Parameter], weights: Array, workspace_bytes: int
-    ) -> None:
-        self.given = [aligned(p.shape, p.dtype) for p in inputs]
-        self.made = [aligned(p.shape, p.dtype) for p in outputs]
+    def __init__(self, arrays: int, weights: Array, workspace_bytes: int) -> None:
+        self._addresses = (ctypes.c_uint64 * (arrays + 1))()
+        self._addresses[arrays] = weights.ctypes.data
+        self._write = struct.Struct(f"={arrays}Q").pack_into
         self._kept = aligned((workspace_bytes,), "uint8")
-        self._table = np.array([a.ctypes.data for a in (*self.given, *self.made, weights)], np.uint64)
-        self.table, self.workspace = int(self._table.ctypes.data), int(self._kept.ctypes.data)
+        self.table, self.workspace = ctypes.addressof(self._addresses), int(self._kept.ctypes.data)
+
+    def point(self, addresses: Sequence[int]) -> None:
+        """Has the table name these inputs and outputs."""
+        self._write(self._addresses, 0, *addresses)
 
 
 class NativeExecutable(Executable):
     """A network in memory.
 
-    Each call has buffers of its own, which later calls use again, so memory for activations is that of the most calls
-    there were at a time. With `threads=1` calls run side by side; with more they share one pool of native threads, loop
-    by loop, and whoever finds it at work computes its loop alone meanwhile.
+    Inputs are read where they lie and outputs written where they stay. Each call has a workspace of its own, which
+    later calls use again, so memory for activations is that of the most calls there were at a time. With `threads=1`
+    calls run side by side; with more they share one pool of native threads, loop by loop, and whoever finds it at work
+    computes its loop alone meanwhile.
 
     Args:
         folder: may be written anew meanwhile.
@@ -90,28 +92,50 @@ class NativeExecutable(Executable):
             self._library = NetworkLibrary(self.name, files)
         except OSError as error:
             raise ExecutableError(f"{self.folder}: a network must have its shared object, but: {error}") from None
-        self._contexts: list[_Context] = []  # that no call uses; the last one is of the last call
+        self._arrays = len(self.inputs) + len(self.outputs)
+        self._contexts: list[_Context] = []  # that no call uses
         try:
+            self._last: Sequence[Array] = [aligned(p.shape, p.dtype) for p in self.inputs]
             self._contexts.append(self._context())
         except MemoryError as error:
             raise ExecutableError(f"{self.folder}: a network must fit into memory, but: {error}") from None
 
     def infer(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
-        with self._held() as context:
-            for mine, array in zip(context.given, arrays, strict=True):
-                mine[...] = array
+        """One inference; the inputs are kept until the next one, for `run`, `time` and `profile`."""
+        given = [_readable(array) for array in arrays]
+        made = [aligned(p.shape, p.dtype, np.empty) for p in self.outputs]
+        self.infer_at([*map(_address, given), *map(_address, made)])
+        self._last = given
+        return tuple(made)
+
+    def infer_at(self, addresses: Sequence[int]) -> None:
+        """One inference on memory of the caller's.
+
+        Args:
+            addresses: of the inputs in order, then of the outputs: dense arrays, row-major, at multiples of the size of
+                their elements; outputs overlap with nothing else. Nothing is looked at but how many there are.
+
+        Raises:
+            ExecutableError: too few addresses, too many, or one that is 0.
+        """
+        if len(addresses) != self._arrays or 0 in addresses:
+            raise ExecutableError(f"`addresses` must be {self._arrays} and none of them 0, but got {list(addresses)}")
+        context = self._taken()
+        try:
+            context.point(addresses)
             self._library.run(context.table, self.threads, context.workspace)
-            return tuple(array.copy() for array in context.made)
+        finally:
+            self._contexts.append(context)
 
     def run(self) -> None:
         """One inference on the inputs of the last call."""
-        with self._held() as context:
+        with self._repeated() as context:
             self._library.run(context.table, self.threads, context.workspace)
 
     def time(self, iterations: int) -> NDArray[np.float64]:
         """Seconds of each of `iterations` inferences, measured in native code."""
         ticks = np.zeros(iterations, np.int64)
-        with self._held() as context:
+        with self._repeated() as context:
             tables = np.array([context.table], np.uint64)
             run, at = self._library.address, ticks.ctypes.data
             self._library.time(run, tables.ctypes.data, 1, iterations, self.threads, context.workspace, at)
@@ -124,7 +148,7 @@ class NativeExecutable(Executable):
         """
         ticks = np.zeros(len(self.manifest["steps"]) + 1, np.int64)
         out = np.empty((iterations, len(ticks) - 1))
-        with self._held() as context:
+        with self._repeated() as context:
             for row in out:
                 self._library.profile(context.table, self.threads, context.workspace, ticks.ctypes.data)
                 row[...] = np.diff(ticks) * 1e-9
@@ -133,16 +157,34 @@ class NativeExecutable(Executable):
     def _context(self) -> _Context:
         memory = self.manifest["memory"]
         size = memory["arena_bytes"] + memory["shared_bytes"] + self.threads * memory["scratch_bytes"] + 64
-        return _Context(self.inputs, self.outputs, self._weights, size)
+        return _Context(self._arrays, self._weights, size)
+
+    def _taken(self) -> _Context:
+        """A context that nobody else has; whoever took it gives it back."""
+        try:
+            return self._contexts.pop()
+        except IndexError:
+            return self._context()
 
     @contextmanager
-    def _held(self) -> Iterator[_Context]:
-        """A context that nobody else has meanwhile, the last call's if it is free."""
+    def _repeated(self) -> Iterator[_Context]:
+        """A context on the inputs of the last call, and on outputs that nobody sees."""
+        given, made = self._last, [aligned(p.shape, p.dtype) for p in self.outputs]
+        for array in made:
+            array.fill(0)  # the system gives memory when it is written to first, which is not to be timed
+        context = self._taken()
         try:
-            context = self._contexts.pop()
-        except IndexError:
-            context = self._context()
-        try:
+            context.point([*map(_address, given), *map(_address, made)])
             yield context
         finally:
             self._contexts.append(context)
+
+
+def _readable(array: Array) -> Array:
+    """An array as kernels read it: copied where it is not dense, or lies at an odd address."""
+    flags = array.flags
+    return array if flags.c_contiguous and flags.aligned else np.array(array, order="C")
+
+
+def _address(array: Array) -> int:
+    return int(array.ctypes.data)

@@ -8,23 +8,23 @@ import os
 import shutil
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
 SCHEMA = "autotune.network/2"
 """Of the manifest of a linked network."""
-_LINKED: list[object] = []
-_LIBRARIES: dict[str, ctypes.CDLL] = {}
-"""Shared objects that were loaded, by digest: threads of their pools run in them for as long as the process lives."""
 _LOCK = threading.Lock()
 _NUMBERS = count(1)
+_CLOSE = "autotune_close"
 
 
 class NetworkLibrary:
     """The functions of a linked network, from its shared object, or from its objects where nothing could link them.
 
-    Any number of threads may call them at a time, each with arrays and a workspace of its own.
+    Any number of threads may call them at a time, each with arrays and a workspace of its own. Once nobody has this
+    library, nor another one of the same shared object, the code is unloaded and its threads end.
 
     Args:
         name: of the network.
@@ -40,23 +40,47 @@ class NetworkLibrary:
         kinds = {name: call, f"{name}_profile": [*call, ctypes.c_void_p]}
         kinds["autotune_time"] = [*time, ctypes.c_void_p, ctypes.c_void_p]
         if f"{name}.so" in files:
-            library = _loaded(files[f"{name}.so"])
-            addresses = {symbol: function_at(library, symbol) for symbol in kinds}
+            loaded = _loaded(files[f"{name}.so"])
+            addresses = {symbol: function_at(loaded.library, symbol) for symbol in kinds}
+            self._code: object = loaded
         else:
-            addresses = self._linked([files[file] for file in files if file.endswith(".o")], list(kinds))
+            linked = _LinkedHere([files[file] for file in files if file.endswith(".o")], list(kinds))
+            addresses, self._code = linked.addresses, linked
         self.address = addresses[name]
         self.run, self.profile, self.time = (
             ctypes.CFUNCTYPE(None, *kinds[symbol])(addresses[symbol]) for symbol in kinds
         )
 
-    def _linked(self, objects: Sequence[bytes], symbols: Sequence[str]) -> dict[str, int]:
+
+class _SharedObject:
+    """A shared object, unloaded when nobody has this any more."""
+
+    def __init__(self, data: bytes) -> None:
+        self.library = opened(data)
+        weakref.finalize(self, _unload, self.library._handle).atexit = False
+
+
+class _LinkedHere:
+    """Objects that are linked in this process, and let go when nobody has this any more."""
+
+    def __init__(self, objects: Sequence[bytes], symbols: Sequence[str]) -> None:
         from targets.cpu.runtime import initialise
         from targets.jit import LinkedObjects
 
         initialise()
-        linked = LinkedObjects(objects, symbols)
-        _LINKED.append(linked)  # the threads of its pool run in it
-        return {symbol: linked.address(symbol) for symbol in symbols}
+        linked = LinkedObjects(objects, [*symbols, _CLOSE])
+        self.addresses = {symbol: linked.address(symbol) for symbol in symbols}
+        weakref.finalize(self, _close, linked, linked.address(_CLOSE)).atexit = False
+
+
+def _unload(handle: int) -> None:
+    """Lets the system unload a shared object, which ends its threads first."""
+    ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(function_at(ctypes.CDLL(None), "dlclose"))(handle)
+
+
+def _close(linked: object, address: int) -> None:
+    """Ends the threads that run in objects; these go with the last reference to them, which is the caller's."""
+    ctypes.CFUNCTYPE(None)(address)()
 
 
 def replaced(folder: Path, write: Callable[[Path], list[str]]) -> list[dict[str, str]]:
@@ -74,13 +98,18 @@ def replaced(folder: Path, write: Callable[[Path], list[str]]) -> list[dict[str,
     return found
 
 
-def _loaded(data: bytes) -> ctypes.CDLL:
+def _loaded(data: bytes) -> _SharedObject:
     """A shared object by its contents: the system knows those it has loaded by path, whatever lies there meanwhile."""
     key = hashlib.sha256(data).hexdigest()
     with _LOCK:
-        if key not in _LIBRARIES:
-            _LIBRARIES[key] = opened(data)
-        return _LIBRARIES[key]
+        found = _LIBRARIES.get(key)
+        if found is None:
+            found = _LIBRARIES[key] = _SharedObject(data)
+        return found
+
+
+_LIBRARIES: weakref.WeakValueDictionary[str, _SharedObject] = weakref.WeakValueDictionary()
+"""Shared objects that are loaded, by digest."""
 
 
 def opened(data: bytes) -> ctypes.CDLL:

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-import torch
-
-from autotune import schedulers
-from autotune.cache.place import open_cache
-from autotune.config import Measure
 from autotune.graph.ir import Array, Graph
 from autotune.network.prepare import prepared
-from autotune.network.schedules import Schedules
-from autotune.network.selection import Chosen, Limits, select
-from autotune.network.tasks import tasks_of
-from autotune.network.writing import load_graph
+from autotune.pytorch.building import Loaded, Plan, Source
 from autotune.pytorch.options import Options
-from autotune.run.run import round_size
-from autotune.tuning.loop import run_rounds
-from autotune.tuning.pools import make_pool
-from autotune.tuning.settings import Settings
-from autotune.tuning.task import CPU
-from autotune.tuning.tuner import prepare
-from measure.recordlog import RecordLog
-from targets import registry
+from autotune.pytorch.retuning import digest_of, retune
 
 Compiled = Callable[[Sequence[Array]], tuple[Array, ...]]
 """Inputs in order, as the graph takes them → outputs in order, arrays of the caller's own."""
 
 
-def settings_of(options: Options) -> Settings:
-    """The settings by which kernels are chosen, or searched."""
-    threads = options.threads or torch.get_num_threads()
-    measure = Measure(cache="network", threads=threads)
-    return Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
-
-
-def compile_graph(graph: Graph, options: Options) -> Compiled:
-    """Compiles a graph with its constants.
+def compile_graph(graph: Graph, options: Options) -> Loaded:
+    """Compiles a graph with its constants, and has it tuned later where the options say so.
 
     Args:
         graph: as an importer gives it.
@@ -48,25 +24,12 @@ def compile_graph(graph: Graph, options: Options) -> Compiled:
     Raises:
         ValueError: a precision that the graph excludes, or a kernel without a legal schedule.
     """
-    settings = settings_of(options)
-    ready = prepared(graph, settings.target, options.precision)
-    limits = Limits(hardware=settings.target.hardware)
-    with tempfile.TemporaryDirectory(prefix="autotune-") as place:  # once loaded, an executable needs no file
-        best = _tuned(ready, settings, limits, options.trials) if options.trials else {}
-        cache = open_cache()
-        executable = load_graph(ready, Schedules(best, settings, limits, cache=cache), Path(place), settings)
-    return executable.infer
-
-
-def _tuned(graph: Graph, settings: Settings, limits: Limits, trials: int) -> Chosen:
-    """The fastest schedules that a search of all tasks finds."""
-    tasks = tasks_of(graph, None, settings.target.alignment)
-    settings = settings.searching(batch=round_size(settings.search.batch, trials, len(tasks)))
-    tunings = [prepare(task, settings, algorithms=limits.allowed(task.workload)) for task in tasks]
-    for tuning in tunings:
-        if tuning.failure is not None:
-            raise tuning.failure
-    with make_pool(settings.measure) as pool:
-        results = run_rounds(tunings, pool, None, (), schedulers.get(settings.search.scheduler)(), trials)
-    kept = (record for result in results for some in (result.records, result.others, result.finals) for record in some)
-    return select(tasks, RecordLog(kept), limits)
+    plan = Plan.of(options)
+    ready = prepared(graph, plan.settings.target, options.precision)
+    best = plan.tuned(plan.tasks(ready)) if options.trials and not options.background else {}
+    schedules = plan.schedules(best)
+    source = Source(ready, schedules, digest_of(ready)) if options.background else None
+    loaded = Loaded(plan.built(ready, schedules), source)
+    if options.background:
+        retune(loaded, plan)
+    return loaded

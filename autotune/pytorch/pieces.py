@@ -26,15 +26,13 @@ class Piece:
     """A part of an FX graph that is compiled.
 
     Attributes:
-        target: of the module that stands for it.
+        target: of the module that stands for it, which is called with the inputs of the graph in their order.
         graph: what it computes.
-        places: which of the module's inputs the graph takes, in its order: the others are constants.
         made: values that the module gives, as PyTorch would make them.
     """
 
     target: str
     graph: Graph
-    places: tuple[int, ...]
     made: tuple[torch.Tensor, ...]
 
 
@@ -117,14 +115,14 @@ def _counted(refused: Mapping[Node, str]) -> dict[str, tuple[int, str]]:
 
 
 def _piece(module: GraphModule, call: Node, known: Known) -> Piece:
-    """The graph of what a call of a module stands for."""
+    """The graph of what a call of a module stands for; constants are no arguments of the call any more."""
     inner = module.get_submodule(str(call.target))
     assert isinstance(inner, GraphModule)
     placeholders = inner.graph.find_nodes(op="placeholder")
     given = list(zip(placeholders, call.all_input_nodes, strict=True))
     mine = Known({inside.name: known.arrays[outside.name] for inside, outside in given if outside.name in known.arrays})
-    places = tuple(place for place, (inside, _) in enumerate(given) if inside.name not in mine.arrays)
+    taken = [(inside, outside) for inside, outside in given if inside.name not in mine.arrays]
     outputs: Any = inner.graph.output_node().args[0]
-    inputs = [placeholders[place] for place in places]
-    graph = import_fx(inner.graph, inputs, outputs, mine, str(call.target))
-    return Piece(str(call.target), graph, places, tuple(node.meta["val"] for node in outputs))
+    graph = import_fx(inner.graph, [inside for inside, _ in taken], outputs, mine, str(call.target))
+    call.args = tuple(outside for _, outside in taken)
+    return Piece(str(call.target), graph, tuple(node.meta["val"] for node in outputs))

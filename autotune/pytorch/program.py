@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import logging
+import operator
+import threading
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
-from autotune.graph.aten.tensors import array_of, tensor_of
 from autotune.graph.ir import Graph
+from autotune.pytorch.calls import call_of, callable_of
 from autotune.pytorch.kernels import Compiled
-from autotune.pytorch.pieces import Piece, Split, split
+from autotune.pytorch.pieces import Split, split
 from autotune.pytorch.shapes import Recent, UnknownShape, sized, sizes_of, specialised
 
 _LOG = logging.getLogger(__name__)
+_ADDRESS, _VERSION = torch.Tensor.data_ptr, operator.attrgetter("_version")
+
+State = tuple[list[int], list[int]]
+"""Addresses and versions of tensors."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What runs a graph.
+
+    Attributes:
+        state: of its constants.
+        run: takes all inputs.
+        watched: references to the constants that tell of their end; dropped, they tell of nothing.
+    """
+
+    state: State
+    run: Callable[..., Any]
+    watched: Sequence[weakref.ref[torch.Tensor]]
 
 
 class Program:
     """One graph of known shapes, or one of any shape at the sizes of its calls.
+
+    Dynamo keeps a program for as long as the code of its model, also where the model is gone. What was compiled is let
+    go when one of its constants comes to its end.
 
     Args:
         module: the graph.
@@ -29,25 +55,52 @@ class Program:
         make: compiles the graph of a piece.
 
     Attributes:
-        found: the pieces of the last compilation; None before the first call, and where the graph is left to PyTorch.
+        found: the pieces of the last compilation; None before the first call, where the graph is left to PyTorch, and
+            after the end of its constants.
     """
 
     def __init__(self, module: GraphModule, fixed: Sequence[int], make: Callable[[Graph], Compiled]) -> None:
         self._module, self._fixed, self._make = module, tuple(fixed), make
+        self._constants = _taking(self._fixed)
         self.found: Split | None = None
-        self._kept: list[tuple[int, int]] = []
-        self._run: Callable[..., Any] | None = None
+        self._made: _Made | None = None  # one word, so that no call sees half of it
+        self._ended: State | None = None
+        self._lock = threading.Lock()
 
     def __call__(self, *inputs: Any) -> Any:
-        """One inference."""
-        kept = [_state(inputs[place]) for place in self._fixed]
-        if self._run is None or kept != self._kept:
-            if self._run is not None:
-                _LOG.warning("parameters of a compiled model have changed: it is compiled anew")
-            with torch.no_grad():
-                self._run = self._compiled(inputs)
-            self._kept = kept
-        return self._run(*inputs)
+        """One inference; threads may call at the same time."""
+        state, made = state_of(self._constants(inputs)), self._made
+        if made is None or made.state != state:
+            made = self._up_to_date(state, inputs)
+        return made.run(*inputs)
+
+    def _up_to_date(self, state: State, inputs: Sequence[Any]) -> _Made:
+        """What runs the graph with constants in that state, compiled unless another thread just has."""
+        with self._lock:
+            made = self._made
+            if made is None or made.state != state:
+                if made is not None or self._ended is not None:
+                    _LOG.warning("parameters of a compiled model have changed: it is compiled anew")
+                with torch.no_grad():
+                    run = self._compiled(inputs)
+                made = self._made = _Made(state, run, self._watched(state, self._constants(inputs)))
+            return made
+
+    def _watched(self, state: State, constants: Sequence[torch.Tensor]) -> Sequence[weakref.ref[torch.Tensor]]:
+        """References that let go of what is compiled when a constant ends.
+
+        Where constants come again that have ended before, they are made for each call, and their end says nothing.
+        """
+        if state == self._ended:
+            return ()
+        mine = weakref.ref(self)
+
+        def ended(_: object) -> None:
+            program = mine()
+            if program is not None and program._made is not None and program._made.state is state:
+                program._made, program.found, program._ended = None, None, state
+
+        return [weakref.ref(constant, ended) for constant in constants]
 
     def _compiled(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
@@ -55,12 +108,10 @@ class Program:
         except UnknownShape as error:
             warnings.warn(f"autotune leaves a graph to PyTorch: {error}", stacklevel=2)
             return self._module.forward
-        for piece in found.pieces:
-            setattr(found.module, piece.target, Computed(piece, self._make(piece.graph)))
-        found.module.recompile()
+        run = callable_of(found, [call_of(piece, self._make(piece.graph)) for piece in found.pieces])
         self.found = found
         _LOG.info("%s", described(found))
-        return found.module.forward
+        return run
 
 
 class Programs:
@@ -100,40 +151,23 @@ def split_at(module: GraphModule, fixed: Sequence[int], inputs: Sequence[Any]) -
     return split(module, {placeholders[place].name: inputs[place] for place in fixed})
 
 
-def _state(tensor: torch.Tensor) -> tuple[int, int]:
-    """What changes where a tensor does: another one, or written to."""
-    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+def state_of(tensors: Sequence[torch.Tensor]) -> State:
+    """What changes where one of some tensors does: another one, or written to. It is taken at each call."""
+    try:
+        return list(map(_ADDRESS, tensors)), list(map(_VERSION, tensors))
+    except RuntimeError:  # tensors of inference mode have no version
+        versions = [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+        return list(map(_ADDRESS, tensors)), versions
+
+
+def _taking(places: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes the elements at some places."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda given: [given[place] for place in places]
 
 
 def described(found: Split) -> str:
     """What became of a graph, in a sentence."""
     left = ", ".join(f"{count} {name}" for name, (count, _) in found.refused.items())
     return f"{len(found.pieces)} compiled pieces; left to PyTorch: {left or 'nothing'}"
-
-
-class Computed(torch.nn.Module):
-    """A compiled piece in the place of the module that stood for it.
-
-    Args:
-        piece: what it computes.
-        run: how.
-    """
-
-    def __init__(self, piece: Piece, run: Compiled) -> None:
-        super().__init__()
-        self._places, self._run = piece.places, run
-        self._strided = [_layout(tensor) for tensor in piece.made]
-
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Outputs of the piece, each laid out in memory as PyTorch's own: others may look at it by its strides."""
-        found = self._run([array_of(inputs[place].contiguous()) for place in self._places])
-        return tuple(_laid_out(tensor_of(a), how) for a, how in zip(found, self._strided, strict=True))
-
-
-def _layout(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Shape and strides of a tensor that is not contiguous; None of one that is."""
-    return None if tensor.is_contiguous() else (tuple(tensor.shape), tuple(tensor.stride()))
-
-
-def _laid_out(tensor: torch.Tensor, how: tuple[tuple[int, ...], tuple[int, ...]] | None) -> torch.Tensor:
-    return tensor if how is None else torch.empty_strided(*how, dtype=tensor.dtype).copy_(tensor)

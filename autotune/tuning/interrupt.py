@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -11,14 +12,14 @@ from typing import Any, Self
 class Interrupt:
     """While entered, the first Ctrl-C only sets `requested`, so that no finished trial is lost.
 
-    Outside the main thread, where signals cannot be handled, it does nothing.
+    Outside the main thread signals cannot be handled, and `stop` alone counts.
 
-    Attributes:
-        requested: whether Ctrl-C was pressed.
+    Args:
+        stop: says whether somebody else wants an end, and is asked often.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
+    def __init__(self, stop: Callable[[], bool] = lambda: False) -> None:
+        self._pressed, self._stop = False, stop
         self._before: Any = None
         self._active = False
 
@@ -34,11 +35,20 @@ class Interrupt:
         if self._active:
             signal.signal(signal.SIGINT, self._before)
 
+    def press(self) -> None:
+        """Does what the first Ctrl-C does."""
+        self._pressed = True
+
+    @property
+    def requested(self) -> bool:
+        """Whether Ctrl-C was pressed, or somebody else wants an end."""
+        return self._pressed or self._stop()
+
     def pressed(self) -> bool:
-        """Whether Ctrl-C was pressed, for those who ask now and then."""
+        """The same, for those who ask now and then."""
         return self.requested
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self._pressed:
             raise KeyboardInterrupt
-        self.requested = True
+        self.press()

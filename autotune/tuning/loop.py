@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from autotune.schedulers import RoundRobin, TaskScheduler, TaskState
@@ -33,6 +33,7 @@ def run_rounds(
     callbacks: Sequence[Callback] = (),
     scheduler: TaskScheduler | None = None,
     budget: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> list[TuneResult]:
     """Tunes tasks until each has its trials; Ctrl-C ends it early with every finished trial kept.
 
@@ -45,6 +46,7 @@ def run_rounds(
         callbacks: listeners.
         scheduler: says whose round is next; in turn by default.
         budget: trials of all tasks together, those resumed included; None: each has its own.
+        stop: ends it early like Ctrl-C; asked several times a second while trials are measured.
 
     Returns:
         A result for each task, in order.
@@ -54,7 +56,7 @@ def run_rounds(
     scheduler = scheduler or RoundRobin()
     if tasks and not all(task.done for task in tasks):
         pool.warm_up(tasks[0].settings.threads)
-    with Interrupt() as interrupt:
+    with Interrupt(stop) as interrupt:
         _Rounds(tasks, pool, database, callbacks, scheduler, budget).run(interrupt)
         if not interrupt.requested:
             _finals(tasks, pool, database, callbacks, interrupt)

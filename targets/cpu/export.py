@@ -11,11 +11,10 @@ import llvmlite.binding as llvm
 
 from targets.arrays import C_TYPE
 from targets.base import Module, Parameter
-from targets.cpu.runtime import SGEMM_SYMBOL, Compiles, blas_library, runtime_text
+from targets.cpu.runtime import SGEMM_SYMBOL, Compiles, blas_library, library_text
 from targets.extents import extent_text
 
-# Pool threads run in the code for as long as the process lives, so it stays.
-LINK_FLAGS = ("-shared", "-pthread", "-Wl,-z,nodelete")
+LINK_FLAGS = ("-shared", "-pthread")
 
 
 def export(target: Compiles, module: Module, folder: Path, name: str) -> list[str]:
@@ -31,7 +30,7 @@ def export(target: Compiles, module: Module, folder: Path, name: str) -> list[st
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + runtime_text(target.machine.triple)))
+    runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + library_text(target.machine.triple)))
     objects = {f"{name}.o": module.object_code, f"{name}_runtime.o": runtime}
     for file, code in objects.items():
         (folder / file).write_bytes(code)

@@ -12,7 +12,7 @@ from targets.arrays import C_TYPE
 from targets.base import NetworkPlan
 from targets.cpu.driver import driver_text
 from targets.cpu.export import linked
-from targets.cpu.runtime import TIMER, Compiles, runtime_text
+from targets.cpu.runtime import TIMER, Compiles, library_text
 from targets.network_library import SCHEMA, replaced
 
 _CLOCK = TIMER[: TIMER.index("define void")]
@@ -56,7 +56,7 @@ def link(target: Compiles, plan: NetworkPlan, folder: Path) -> dict[str, Any]:
 def _built(target: Compiles, plan: NetworkPlan, folder: Path) -> list[str]:
     """Writes objects and header, or in place of the objects what they are linked to; names of the files."""
     main = target.machine.emit_object(llvm.parse_assembly(target.header() + network_text(plan)))
-    runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + runtime_text(target.machine.triple)))
+    runtime = target.machine.emit_object(llvm.parse_assembly(target.header() + library_text(target.machine.triple)))
     objects = {f"{plan.name}.o": main, f"{plan.name}_runtime.o": runtime}
     objects |= {f"{module.name}.o": module.object_code for module in plan.modules}
     for file, code in objects.items():

@@ -16,6 +16,9 @@ that is late by a loop or more. A thread reads what the loop is only after it ho
 end before that chunk is done. One loop runs at a time: a caller that finds the pool at work, or runs inside it, works
 alone. Idle threads spin for about a tenth of a millisecond, then sleep. A child made by `fork` has no pool threads and
 loses nothing but speed.
+
+`autotune_close()` waits for a loop that runs and ends the threads; loops after it run in their callers alone. A shared
+object calls it as it is unloaded: threads that ran in code that is gone would take the process along.
 """
 
 from __future__ import annotations
@@ -27,18 +30,20 @@ MAX_THREADS = 128
 # Words of @pool, each group in cache lines of its own: who writes one does not disturb who reads another.
 _ANNOUNCED, _SLEEPERS, _BUSY, _MADE, _OWNER = 0, 16, 32, 33, 34
 _BODY, _CONTEXT, _EXTENT, _CHUNKS = 48, 49, 50, 51
-_DONE, _MUTEX, _CONDITION, _RANGES = 64, 80, 96, 112
+_DONE, _CLOSED, _MUTEX, _CONDITION, _RANGES = 64, 72, 80, 96, 112
 _WORDS = _RANGES + 16 * MAX_THREADS
 
 _SPINS = 2000  # of a pool thread before it sleeps, of a caller before it offers its core to whoever is behind
+_YIELDS = 1 << 21  # of whoever closes the pool while a loop runs
 _PAUSES = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
 _DECLARED = {"x86_64": "declare void @llvm.x86.sse2.pause()", "aarch64": "declare void @llvm.aarch64.hint(i32)"}
 
 _TEXT = """
 @pool = internal global [WORDS x i64] zeroinitializer, align 128
+@made = internal global [MAX_THREADS x i64] zeroinitializer
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_detach(i64)
+declare i32 @pthread_join(i64, ptr)
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
@@ -126,7 +131,7 @@ entry:
   %condition = call ptr @word(i64 CONDITION)
   br label %idle
 idle:
-  %seen = phi i64 [ 0, %entry ], [ %now, %go ], [ %now, %did ]
+  %seen = phi i64 [ 0, %entry ], [ %now, %look ], [ %now, %did ]
   br label %spin
 spin:
   %spins = phi i64 [ SPINS, %idle ], [ %spins.next, %pause ]
@@ -155,6 +160,13 @@ up:
   br label %go
 go:
   %now = phi i64 [ %announced, %spin ], [ %woken, %up ]
+  %closed.at = call ptr @word(i64 CLOSED)
+  %closed = load atomic i64, ptr %closed.at acquire, align 8
+  %ends = icmp ne i64 %closed, 0
+  br i1 %ends, label %end, label %look
+end:
+  ret ptr null
+look:
   %threads = and i64 %now, 4294967295
   %number = lshr i64 %now, 32
   %one = icmp ult i64 %thread, %threads
@@ -173,7 +185,6 @@ define internal void @grow(i64 %wanted) {
 entry:
   %made.at = call ptr @word(i64 MADE)
   %owner.at = call ptr @word(i64 OWNER)
-  %id = alloca i64
   br label %check
 check:
   %made = load i64, ptr %made.at
@@ -190,12 +201,11 @@ make:
   store i32 %process, ptr %owner.at
   %number = add i64 %made, 1
   %argument = inttoptr i64 %number to ptr
+  %id = getelementptr i64, ptr @made, i64 %made
   %failed = call i32 @pthread_create(ptr %id, ptr null, ptr @pool_thread, ptr %argument)
   %created = icmp eq i32 %failed, 0
   br i1 %created, label %keep, label %finished
 keep:
-  %thread = load i64, ptr %id
-  %detached = call i32 @pthread_detach(i64 %thread)
   store i64 %number, ptr %made.at
   br label %check
 finished:
@@ -298,8 +308,74 @@ finished:
   ret void
 }
 
+; Keeps the pool for itself for good, so that no loop runs in it any more, and ends its threads. A loop that does not
+; end, as where a process exits in the midst of one, is not waited for much longer than a second.
+define void @autotune_close() {
+entry:
+  %owner.at = call ptr @word(i64 OWNER)
+  %owner = load i32, ptr %owner.at
+  %process = call i32 @getpid()
+  %ours = icmp eq i32 %owner, %process
+  br i1 %ours, label %claim, label %finished
+claim:
+  %yields = phi i64 [ YIELDS, %entry ], [ %yields.next, %yield ]
+  %busy.at = call ptr @word(i64 BUSY)
+  %exchange = cmpxchg ptr %busy.at, i64 0, i64 1 acquire monotonic
+  %free = extractvalue { i64, i1 } %exchange, 1
+  br i1 %free, label %close, label %wait
+wait:
+  %yields.next = sub i64 %yields, 1
+  %tired = icmp eq i64 %yields.next, 0
+  br i1 %tired, label %finished, label %yield
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %claim
+close:
+  %closed.at = call ptr @word(i64 CLOSED)
+  store atomic i64 1, ptr %closed.at release, align 8
+  %announced.at = call ptr @word(i64 ANNOUNCED)
+  %before = load atomic i64, ptr %announced.at monotonic, align 8
+  %number = lshr i64 %before, 32
+  %number.next = add i64 %number, 1
+  %news = shl i64 %number.next, 32
+  store atomic i64 %news, ptr %announced.at seq_cst, align 8
+  %mutex = call ptr @word(i64 MUTEX)
+  %condition = call ptr @word(i64 CONDITION)
+  %locked = call i32 @pthread_mutex_lock(ptr %mutex)
+  %told = call i32 @pthread_cond_broadcast(ptr %condition)
+  %unlocked = call i32 @pthread_mutex_unlock(ptr %mutex)
+  %made.at = call ptr @word(i64 MADE)
+  %made = load i64, ptr %made.at
+  br label %each
+each:
+  %t = phi i64 [ 0, %close ], [ %t.next, %join ]
+  %more = icmp ult i64 %t, %made
+  br i1 %more, label %join, label %gone
+join:
+  %id.at = getelementptr i64, ptr @made, i64 %t
+  %id = load i64, ptr %id.at
+  %joined = call i32 @pthread_join(i64 %id, ptr null)
+  %t.next = add i64 %t, 1
+  br label %each
+gone:
+  store i64 0, ptr %made.at
+  store i32 0, ptr %owner.at
+  ret void
+finished:
+  ret void
+}
+
 declare i64 @llvm.smin.i64(i64, i64)
 """
+
+ENDS = """
+@llvm.global_dtors = appending global [1 x { i32, ptr, ptr }] [{ i32, ptr, ptr } { i32 65535, ptr @unload, ptr null }]
+define internal void @unload() {
+  call void @autotune_close()
+  ret void
+}
+"""
+"""Has a shared object end its pool as it is unloaded, or as the process ends."""
 
 
 def pool_text(architecture: str) -> str:
@@ -316,10 +392,12 @@ def pool_text(architecture: str) -> str:
         "EXTENT": _EXTENT,
         "CHUNKS": _CHUNKS,
         "DONE": _DONE,
+        "CLOSED": _CLOSED,
         "MUTEX": _MUTEX,
         "CONDITION": _CONDITION,
         "RANGES": _RANGES,
         "SPINS": _SPINS,
+        "YIELDS": _YIELDS,
         "WORDS": _WORDS,
     }
     text = _TEXT.replace("DECLARE_PAUSE", _DECLARED.get(architecture, ""))

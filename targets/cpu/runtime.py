@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import llvmlite.binding as llvm
 
-from targets.cpu.pool import pool_text
+from targets.cpu.pool import ENDS, pool_text
 
 SGEMM_SYMBOL = "scipy_cblas_sgemm64_"
 BLAS_THREADS_SYMBOL = "scipy_openblas_set_num_threads64_"
@@ -168,3 +168,8 @@ def initialise() -> None:
 def runtime_text(triple: str) -> str:
     """LLVM text of the shared native side for processors of a target triple."""
     return pool_text(triple.partition("-")[0]) + TIMER
+
+
+def library_text(triple: str) -> str:
+    """The same for what is linked to a shared object, which may be unloaded."""
+    return runtime_text(triple) + ENDS

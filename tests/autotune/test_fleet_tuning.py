@@ -90,7 +90,7 @@ def test_an_interrupt_keeps_what_a_fleet_has_finished(tmp_path, monkeypatch):
     def stop(trial) -> float:
         answered.append(trial)
         if len(answered) == 30:
-            stops[-1].requested = True
+            stops[-1].press()
         return latency(trial)
 
     with FleetPool([SimulatedProvider(4, stop, 0.001, 0.0005)]) as pool, Database(tmp_path / "r.jsonl") as database:

@@ -89,12 +89,20 @@ def test_two_tasks_that_are_the_same_share_no_result():
     assert keys([one]) == keys([other]) and len(one.records) == 40
 
 
+def test_somebody_else_may_want_an_end():
+    done = []
+    results = run_rounds(several(), Wide(fakes.space(), 1, on_results=done.append), stop=lambda: len(done) > 20)
+    assert 0 < sum(len(result.records) for result in results) < 4 * 40
+    assert all(result.interrupted for result in results)
+
+
 def test_an_interrupt_keeps_what_every_round_has(tmp_path, monkeypatch):
     stops = []
     monkeypatch.setattr(Interrupt, "__enter__", lambda self: stops.append(self) or self)
 
     def stop(done: int) -> None:
-        stops[-1].requested |= done == 50
+        if done == 50:
+            stops[-1].press()
 
     with Database(tmp_path / "records.jsonl") as database:
         results = run_rounds(several(), Wide(fakes.space(), 1000, on_results=stop), database)

@@ -1,0 +1,107 @@
+"""One thread for what the process does in the background, one job after another; it ends with the process.
+
+The thread is made for the first job. When the process exits, before any thread of it is gone, the job under way is
+asked to stop and waited for a few seconds, so that it ends the processes that it has started.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.thread  # its own end at exit comes after ours, which may need its threads
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+_LOG = logging.getLogger(__name__)
+
+EXIT_SECONDS = 5.0
+"""That the process waits at its exit for the job under way."""
+
+assert concurrent.futures.thread
+
+
+class Job(Protocol):
+    """What is done in the background.
+
+    Attributes:
+        name: what failures are told of.
+    """
+
+    name: str
+
+    def run(self, stop: Callable[[], bool]) -> None:
+        """Does it, in the thread; returns or raises soon after `stop` says so."""
+
+
+class Background:
+    """A thread with a queue of jobs.
+
+    A job that fails is told of in the log, with the reason, and the next one is taken up.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+
+    def add(self, job: Job) -> None:
+        """Appends a job; the thread is started where it is not there, as in a child that was forked."""
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            self._jobs.put(job)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._serve, name="autotune background", daemon=True)
+                self._thread.start()
+
+    def stop(self, seconds: float = EXIT_SECONDS) -> bool:
+        """Asks the job under way to stop, takes up no other, and waits so long; whether it has ended."""
+        with self._lock:
+            self._stopping.set()
+            thread = self._thread
+        if thread is not None:
+            self._jobs.put(_NOTHING)  # wakes it up
+            thread.join(seconds)
+        return thread is None or not thread.is_alive()
+
+    def _serve(self) -> None:
+        while not self._stopping.is_set():
+            job = self._jobs.get()
+            if self._stopping.is_set():
+                return
+            try:
+                job.run(self._stopping.is_set)
+            except Exception as error:  # nobody waits for this thread: what went wrong must be said here
+                if not self._stopping.is_set():
+                    _LOG.warning("%s failed, and what runs stays as it is: %s", job.name, _reason(error))
+            del job
+
+
+class _Nothing:
+    name = "nothing"
+
+    def run(self, stop: Callable[[], bool]) -> None:
+        """Does nothing."""
+
+
+_NOTHING = _Nothing()
+_LOCK = threading.Lock()
+_OF_PROCESS: list[Background] = []
+
+
+def of_process() -> Background:
+    """The one of this process."""
+    with _LOCK:
+        if not _OF_PROCESS:
+            _OF_PROCESS.append(Background())
+            os.register_at_fork(after_in_child=_OF_PROCESS.clear)  # a child has the jobs and nobody who does them
+            # `atexit` is too late: by then no thread may start another one, which ending children takes
+            threading._register_atexit(_OF_PROCESS[0].stop)  # type: ignore[attr-defined]
+        return _OF_PROCESS[0]
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"

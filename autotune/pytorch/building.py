@@ -1,0 +1,139 @@
+"""From a graph to its executable, by the roofline or by a search: what compiling and tuning in the background share."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from autotune import schedulers
+from autotune.cache.place import open_cache
+from autotune.config import Measure
+from autotune.executable.compile import Compiler
+from autotune.executable.schedule import Schedule
+from autotune.graph.ir import Array, Graph
+from autotune.network.schedules import Schedules
+from autotune.network.selection import Chosen, Limits, select
+from autotune.network.tasks import tasks_of
+from autotune.network.writing import load_graph
+from autotune.pytorch.options import Options
+from autotune.run.run import round_size
+from autotune.tuning.loop import run_rounds
+from autotune.tuning.pools import make_pool
+from autotune.tuning.settings import Settings
+from autotune.tuning.task import CPU, Task
+from autotune.tuning.tuner import prepare
+from measure.recordlog import RecordLog
+from search_space.workloads import Workload
+from targets import registry
+from targets.native_executable import NativeExecutable
+
+Stop = Callable[[], bool]
+"""Says whether what is under way is wanted no more; asked often."""
+
+
+class Stopped(Exception):
+    """What was under way is wanted no more."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an executable was made of.
+
+    Attributes:
+        graph: with its constants, which may lie in memory of the model.
+        schedules: by which it was compiled.
+        digest: of the constants as it was compiled.
+    """
+
+    graph: Graph
+    schedules: Schedules
+    digest: str
+
+
+class Loaded:
+    """An executable as a `Compiled`.
+
+    Attributes:
+        executable: of a graph; another one of the same graph may take its place between two calls.
+        source: of the executable, for as long as somebody may want to make a faster one.
+    """
+
+    def __init__(self, executable: NativeExecutable, source: Source | None = None) -> None:
+        self.executable, self.source = executable, source
+
+    def __call__(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        """One inference."""
+        return self.executable.infer(arrays)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How kernels of graphs are chosen.
+
+    Attributes:
+        settings: of a search, and of the roofline's choices.
+        limits: of all schedules.
+    """
+
+    settings: Settings
+    limits: Limits
+
+    @classmethod
+    def of(cls, options: Options) -> Plan:
+        """The plan that options state."""
+        threads = options.threads or torch.get_num_threads()
+        measure = Measure(cache="network", threads=threads)
+        settings = Settings(registry.get(CPU), options.trials, options.seed, measure=measure)
+        return cls(settings, Limits(hardware=settings.target.hardware))
+
+    def tasks(self, graph: Graph) -> list[Task]:
+        """The distinct kernels of a graph; they hold nothing of its constants."""
+        return tasks_of(graph, None, self.settings.target.alignment)
+
+    def schedules(self, best: Chosen) -> Schedules:
+        """Schedules of the tasks that a search has found some for, and the roofline's of the others."""
+        return Schedules(best, self.settings, self.limits, cache=open_cache())
+
+    def compiler(self, graph: Graph, chosen: Callable[[Workload], Schedule]) -> Compiler:
+        """What writes a graph's executable."""
+        settings = self.settings
+        return Compiler(graph, chosen, settings.target.name, settings.threads, open_cache())
+
+    def load(self, folder: Path) -> NativeExecutable:
+        """What a folder holds, which is not needed any more then."""
+        return NativeExecutable(folder, self.settings.threads)
+
+    def built(self, graph: Graph, schedules: Schedules) -> NativeExecutable:
+        """A graph's executable."""
+        with tempfile.TemporaryDirectory(prefix="autotune-") as place:  # once loaded, an executable needs no file
+            executable = load_graph(graph, schedules, Path(place), self.settings)
+        assert isinstance(executable, NativeExecutable), "the CPU's are"
+        return executable
+
+    def tuned(self, tasks: Sequence[Task], stop: Stop = lambda: False) -> Chosen:
+        """The fastest schedules that a search of all tasks finds, in child processes.
+
+        Raises:
+            Stopped: it was to stop; children have ended.
+            NoLegalSchedule: a task that has none.
+        """
+        trials = self.settings.trials
+        settings = self.settings.searching(batch=round_size(self.settings.search.batch, trials, len(tasks)))
+        tunings = []
+        for task in tasks:
+            if stop():
+                raise Stopped
+            tunings.append(prepare(task, settings, algorithms=self.limits.allowed(task.workload)))
+            if (failure := tunings[-1].failure) is not None:
+                raise failure
+        with make_pool(settings.measure) as pool:
+            scheduler = schedulers.get(settings.search.scheduler)()
+            results = run_rounds(tunings, pool, None, (), scheduler, trials, stop)
+        if stop():
+            raise Stopped
+        kept = (record for r in results for some in (r.records, r.others, r.finals) for record in some)
+        return select(tasks, RecordLog(kept), self.limits)

@@ -1,0 +1,122 @@
+"""Compiled pieces called on tensors: inputs are read where they lie, outputs written where they stay.
+
+A call takes a few microseconds beyond its kernels: no array of NumPy is made of a tensor, and nothing is copied but an
+input that is not dense or lies at an odd address, and an output that PyTorch would lay out in another order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from autotune.graph.aten.tensors import array_of, tensor_of
+from autotune.pytorch.building import Loaded
+from autotune.pytorch.kernels import Compiled
+from autotune.pytorch.pieces import Piece, Split
+from targets.manifest import ExecutableError
+
+Call = Callable[..., tuple[torch.Tensor, ...]]
+"""Inputs of a piece's graph, in order → its outputs, tensors of the caller's own, laid out as PyTorch's would be."""
+
+_CPU = torch.device("cpu")
+
+
+def callable_of(found: Split, calls: Sequence[Call]) -> Callable[..., Any]:
+    """A split graph as a function that runs it; nothing but the function holds on to the calls.
+
+    Modules of FX lie in cycles, which are freed some time after nobody uses them: the function lets go at once.
+
+    Args:
+        found: the graph; its module stays as it is.
+        calls: of its pieces, in order.
+    """
+    module = found.module
+    module.recompile()
+    names = {
+        str(node.target).partition(".")[0] for node in module.graph.nodes if node.op in ("call_module", "get_attr")
+    }
+    attributes = {name: getattr(module, name) for name in names}
+    attributes |= {piece.target: call for piece, call in zip(found.pieces, calls, strict=True)}
+    return partial(type(module).forward, SimpleNamespace(**attributes))
+
+
+def call_of(piece: Piece, run: Compiled) -> Call:
+    """What stands for the module of a piece that is computed by `run`."""
+    return OnMemory(piece, run) if isinstance(run, Loaded) else by_arrays(piece, run)
+
+
+def by_arrays(piece: Piece, run: Compiled) -> Call:
+    """A piece by whatever takes arrays of NumPy and gives some."""
+
+    def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = map(tensor_of, run([array_of(tensor.contiguous()) for tensor in inputs]))
+        return tuple(laid_out(tensor, made) for tensor, made in zip(found, piece.made, strict=True))
+
+    return call
+
+
+def laid_out(tensor: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+    """A dense tensor with the strides of the one that PyTorch would have made."""
+    if made.is_contiguous():
+        return tensor
+    return torch.empty_strided(made.shape, made.stride(), dtype=tensor.dtype, device=_CPU).copy_(tensor)
+
+
+class OnMemory:
+    """A piece by an executable that takes addresses.
+
+    Each call looks whether tensors are as the executable takes them: a wrong address would be no error but a crash.
+
+    Args:
+        piece: what it computes.
+        loaded: its executable, which may be replaced by another one of the same graph between two calls.
+    """
+
+    def __init__(self, piece: Piece, loaded: Loaded) -> None:
+        self._loaded, self._made = loaded, piece.made
+        inputs, outputs = loaded.executable.inputs, loaded.executable.outputs
+        self._inputs = [(torch.Size(p.shape), getattr(torch, p.dtype)) for p in inputs]
+        self._outputs = [
+            (p.shape, made.stride() if made.is_contiguous() else _dense(p.shape), getattr(torch, p.dtype))
+            for p, made in zip(outputs, piece.made, strict=True)
+        ]
+        self._as_made = all(made.is_contiguous() for made in piece.made)
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Outputs of the piece.
+
+        Raises:
+            ExecutableError: a tensor of another shape or type than the piece was compiled for.
+        """
+        given: list[torch.Tensor] = []
+        for tensor, (shape, dtype) in zip(inputs, self._inputs, strict=True):
+            if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_cpu:
+                raise ExecutableError(
+                    f"input {len(given)} must be {dtype} of shape {tuple(shape)} on the CPU, "
+                    f"but got {tensor.dtype} of shape {tuple(tensor.shape)} on {tensor.device.type}"
+                )
+            if not tensor.is_contiguous() or tensor.is_neg() or tensor.data_ptr() % dtype.itemsize:
+                tensor = _copied(tensor)
+            given.append(tensor)
+        made = [
+            torch.empty_strided(shape, strides, dtype=dtype, device=_CPU) for shape, strides, dtype in self._outputs
+        ]
+        self._loaded.executable.infer_at([tensor.data_ptr() for tensor in (*given, *made)])
+        if self._as_made:
+            return tuple(made)
+        return tuple(map(laid_out, made, self._made))
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements, dense, in memory of their own."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=_CPU).copy_(tensor.detach())
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides."""
+    return tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))

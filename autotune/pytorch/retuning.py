@@ -1,0 +1,160 @@
+"""Tuning in the background: a compiled graph runs by the roofline's choices while its kernels are searched.
+
+The faster executable takes the place of the first one between two calls. It does so only
+
+- where it was faster, both running in turns in processes of their own,
+- where the graph's constants are still those that the first one was compiled with, by their digest,
+- where the model is still there: a job holds it weakly, and stops soon after it is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import weakref
+from collections.abc import Hashable
+from pathlib import Path
+
+import numpy as np
+
+from autotune.executable.schedule import Schedule
+from autotune.graph.ir import Graph
+from autotune.network.process import NetworkProcess, of_turns
+from autotune.network.selection import Chosen
+from autotune.pytorch.background import of_process
+from autotune.pytorch.building import Loaded, Plan, Source, Stop, Stopped
+from autotune.units import latency
+from search_space.workloads import Workload
+from targets.manifest import digest
+
+_LOG = logging.getLogger(__name__)
+
+TURNS = 10
+"""That each of two executables takes."""
+TURN_SECONDS = 0.05
+"""Of a turn, as long again to warm up."""
+
+_FOUND: dict[Hashable, Chosen] = {}
+"""What searches of this process have found, by the tasks and how they were searched."""
+
+
+def retune(loaded: Loaded, plan: Plan) -> None:
+    """Has a compiled graph tuned by the thread of this process.
+
+    Args:
+        loaded: what runs it, with its source.
+        plan: of the search.
+    """
+    of_process().add(Retuning(loaded, plan))
+
+
+def digest_of(graph: Graph) -> str:
+    """Digest of all constants of a graph, in order."""
+    arrays = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in graph.constants.values())
+    return digest(*(array.data for array in arrays))
+
+
+class Retuning:
+    """A search of a graph's kernels, as a job.
+
+    Args:
+        loaded: what runs the graph; only a weak reference to it is kept.
+        plan: of the search.
+    """
+
+    name = "tuning a graph in the background"
+
+    def __init__(self, loaded: Loaded, plan: Plan) -> None:
+        self._loaded, self._plan = weakref.ref(loaded), plan
+
+    def run(self, stop: Stop) -> None:
+        """Searches, and puts the faster executable in place."""
+
+        def unwanted() -> bool:
+            return stop() or self._loaded() is None
+
+        try:
+            best = self._searched(unwanted)
+            with tempfile.TemporaryDirectory(prefix="autotune-") as place:
+                before, after = Path(place) / "before", Path(place) / "after"
+                if not self._written(best, before, after, stop):
+                    return
+                seconds = in_turns(before, after, self._plan.settings.threads, unwanted)
+                said = f"{latency(seconds[1])}, {latency(seconds[0])} before"
+                if seconds[1] < seconds[0]:
+                    self._put(after, said)
+                else:
+                    _LOG.info("what a search in the background has found is not faster, and stays out: %s", said)
+        except Stopped:
+            _LOG.info("a search in the background was given up: the model is gone, or the process ends")
+        finally:
+            if (loaded := self._loaded()) is not None:
+                loaded.source = None
+
+    def _held(self) -> tuple[Loaded, Source]:
+        """What runs the graph, and what it was made of.
+
+        Raises:
+            Stopped: nobody has it any more.
+        """
+        loaded = self._loaded()
+        if loaded is None or loaded.source is None:
+            raise Stopped
+        return loaded, loaded.source
+
+    def _searched(self, stop: Stop) -> Chosen:
+        """Of a graph that was searched before, as with other parameters, what was found then."""
+        tasks, settings = self._plan.tasks(self._held()[1].graph), self._plan.settings
+        key = (*(task.workload.key for task in tasks), settings.trials, settings.seed, settings.threads)
+        if key not in _FOUND:
+            _FOUND[key] = self._plan.tuned(tasks, stop)
+        return _FOUND[key]
+
+    def _written(self, best: Chosen, before: Path, after: Path, stop: Stop) -> bool:
+        """Writes the graph by the first schedules and by those found; whether there is anything to compare."""
+        _, source = self._held()
+        first = source.schedules
+
+        def kept(workload: Workload) -> Schedule:
+            if stop():
+                raise Stopped
+            return first(workload)
+
+        def found(workload: Workload) -> Schedule:
+            return best[workload.key][0] if workload.key in best else kept(workload)
+
+        workloads = [task.workload for task in self._plan.tasks(source.graph)]
+        if all(found(workload) == kept(workload) for workload in workloads):
+            _LOG.info("a search in the background has found the schedules that the model has")
+            return False
+        self._plan.compiler(source.graph, kept).write(before)
+        self._plan.compiler(source.graph, found).write(after)
+        if digest_of(source.graph) != source.digest:
+            _LOG.info("parameters have changed during a search in the background: what it has found stays out")
+            return False
+        return True
+
+    def _put(self, folder: Path, said: str) -> None:
+        loaded, _ = self._held()
+        loaded.executable = self._plan.load(folder)
+        _LOG.info("a search in the background has found a faster executable, which runs from here on: %s", said)
+
+
+def in_turns(before: Path, after: Path, threads: int, stop: Stop) -> tuple[float, float]:
+    """Seconds of an inference of two executables, which take turns in processes of their own.
+
+    Raises:
+        Stopped: it was to stop; the processes have ended.
+        RuntimeFailure: one of them cannot run.
+    """
+    with (
+        NetworkProcess("autotune", threads, folder=str(before)) as first,
+        NetworkProcess("autotune", threads, folder=str(after)) as second,
+    ):
+        took: list[tuple[NetworkProcess, list[float]]] = [(first, []), (second, [])]
+        count = max(1, round(TURN_SECONDS / max(first.time(1)[0], 1e-6)))
+        for process, seconds in took * TURNS:
+            if stop():
+                raise Stopped
+            seconds.append(float(np.median(process.time(2 * count)[count:])))
+    return of_turns(took[0][1]), of_turns(took[1][1])
