@@ -24,6 +24,7 @@ class Options:
         precision: float32: as the model is; bfloat16 or float16: what it has in float32 is lowered to that.
         seed: of every random draw of a search.
         shapes: for which a graph of any shape is kept compiled, those that were used last.
+        training: whether graphs that need gradients are compiled, and parameters are inputs of all graphs.
     """
 
     trials: int = 0
@@ -31,6 +32,7 @@ class Options:
     precision: str = FULL
     seed: int = 0
     shapes: int = 16
+    training: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("trials", 0), ("threads", 1), ("seed", 0), ("shapes", 1)):
@@ -39,6 +41,8 @@ class Options:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"`{name}` must be a whole number of at least {least}, but got {name}={value!r}")
+        if not isinstance(self.training, bool):
+            raise ValueError(f"`training` must be True or False, but got training={self.training!r}")
         if self.precision not in PRECISIONS:
             raise ValueError(
                 f"`precision` must be one of {', '.join(PRECISIONS)}, but got precision={self.precision!r}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autotune.graph.aten.registry import AtenCall, converts
+from autotune.graph.aten.windows import convolved, each_axis, windows_of
 from autotune.graph.importer import layers
 from autotune.graph.importer.reductions import reduced
 from autotune.graph.importer.spatial import conv_transpose
@@ -16,13 +16,21 @@ from autotune.graph.importer.spatial import conv_transpose
 
 @converts("convolution.default")
 def convolution(call: AtenCall) -> str:
-    """Over one, two or three axes, in groups, depthwise, transposed."""
+    """Over one, two or three axes, in groups, depthwise, transposed; of a weight that is computed in one group."""
     rank = len(call.type(0).shape) - 2
     call.require(rank > 0 and len(call.type(1).shape) == rank + 2, "must have a batch", call.type(0))
-    padding = _each(call["padding"], rank)
+    if call.array(1) is None and not call["transposed"]:
+        data, weight = call.value(0), call.value(1)
+        out = convolved(call, data, weight, windows_of(call, data, weight, call.result.shape[2:]))
+        return (
+            call.add("add", [out, call.reshaped(call.value(2), (*call.type(2).shape, *[1] * rank))])
+            if call.has(2)
+            else out
+        )
+    padding = each_axis(call["padding"], rank)
     attrs: dict[str, Any] = {
-        "strides": _each(call["stride"], rank),
-        "dilations": _each(call["dilation"], rank),
+        "strides": each_axis(call["stride"], rank),
+        "dilations": each_axis(call["dilation"], rank),
         "pads": (*padding, *padding),
         "group": int(call["groups"]),
     }
@@ -30,13 +38,8 @@ def convolution(call: AtenCall) -> str:
     if not call["transposed"]:
         return layers.conv(call.shared("Conv", inputs, **attrs))
     call.known(1, "weight")
-    more = _each(call["output_padding"], rank)
+    more = each_axis(call["output_padding"], rank)
     return conv_transpose(call.shared("ConvTranspose", inputs, **attrs, output_padding=more))
-
-
-def _each(given: Sequence[int], rank: int) -> tuple[int, ...]:
-    """A number for each axis, of one for all or of one each."""
-    return tuple(given) * rank if len(given) == 1 else tuple(given)
 
 
 @converts("linear.default")
@@ -82,14 +85,14 @@ def max_pool(call: AtenCall) -> list[str | None]:
     """Largest elements of windows, without their places."""
     call.require(not call.reads(1), "must not be asked for places", "an output that is read")
     rank = 3 if "3d" in call.op else 2
-    return [_pool(call, "MaxPool", rank, dilations=_each(call["dilation"], rank)), None]
+    return [_pool(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank)), None]
 
 
 @converts("max_pool1d.default", "max_pool2d.default", "max_pool3d.default")
 def max_pool_alone(call: AtenCall) -> str:
     """Largest elements of windows."""
     rank = int(call.op[8])
-    return _pool(call, "MaxPool", rank, dilations=_each(call["dilation"], rank))
+    return _pool(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank))
 
 
 @converts("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
@@ -102,8 +105,8 @@ def avg_pool(call: AtenCall) -> str:
 
 def _pool(call: AtenCall, op: str, rank: int, **attrs: Any) -> str:
     call.require(len(call.type(0).shape) == rank + 2, "must have a batch", call.type(0))
-    kernel, padding = _each(call["kernel_size"], rank), _each(call["padding"], rank)
-    attrs |= {"kernel_shape": kernel, "strides": _each(call["stride"] or kernel, rank)}
+    kernel, padding = each_axis(call["kernel_size"], rank), each_axis(call["padding"], rank)
+    attrs |= {"kernel_shape": kernel, "strides": each_axis(call["stride"] or kernel, rank)}
     attrs |= {"pads": (*padding, *padding), "ceil_mode": int(call["ceil_mode"])}
     return layers.pool(call.shared(op, call.inputs[:1], **attrs))
 
