@@ -8,6 +8,7 @@ and which are computed once more, is the cheapest cut of the joint graph (PyTorc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -26,12 +27,17 @@ def trained_by(
     """What runs a graph of Dynamo's and its gradients, made by `made` of graphs of ATen's operators.
 
     Attention becomes products and a softmax before it is differentiated, and so do its gradients.
+
+    Args:
+        module: the graph; where gradients are off, or no input needs one, it is compiled for inference.
+        example_inputs: of it.
+        made: makes what runs a graph of ATen's operators, of the graph and the inputs that stay, which are none.
     """
 
     def compiled(graph: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         return make_boxed_func(made(graph, ()))
 
-    with sdpa_kernel(SDPBackend.MATH):
+    with sdpa_kernel(SDPBackend.MATH) if needs_gradients(example_inputs) else nullcontext():
         found: Callable[..., Any] = aot_autograd(
             fw_compiler=compiled,
             bw_compiler=compiled,

@@ -11,7 +11,9 @@ from autotune.graph.aten.registry import AtenCall, converts
 from autotune.graph.aten.windows import convolved, each_axis, windows_of
 from autotune.graph.importer import layers
 from autotune.graph.importer.reductions import reduced
+from autotune.graph.importer.registry import Call
 from autotune.graph.importer.spatial import conv_transpose
+from autotune.graph.importer.windows import maxima_of_planes
 
 
 @converts("convolution.default")
@@ -82,9 +84,13 @@ def product_and_sum(call: AtenCall) -> str:
 
 @converts("max_pool2d_with_indices.default", "max_pool3d_with_indices.default")
 def max_pool(call: AtenCall) -> list[str | None]:
-    """Largest elements of windows, without their places."""
-    call.require(not call.reads(1), "must not be asked for places", "an output that is read")
+    """Largest elements of windows, and their places in the plane where those are read."""
     rank = 3 if "3d" in call.op else 2
+    if call.reads(1):
+        shared = _pool_call(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank))
+        best, place = maxima_of_planes(shared, call.value(0), layers.windows_of(shared))
+        wanted = call.node.meta["val"][1].shape
+        return [best, call.cast(call.add("broadcast_to", [place], shape=tuple(wanted)), "int64")]
     return [_pool(call, "MaxPool", rank, dilations=each_axis(call["dilation"], rank)), None]
 
 
@@ -104,11 +110,15 @@ def avg_pool(call: AtenCall) -> str:
 
 
 def _pool(call: AtenCall, op: str, rank: int, **attrs: Any) -> str:
+    return layers.pool(_pool_call(call, op, rank, **attrs))
+
+
+def _pool_call(call: AtenCall, op: str, rank: int, **attrs: Any) -> Call:
     call.require(len(call.type(0).shape) == rank + 2, "must have a batch", call.type(0))
     kernel, padding = each_axis(call["kernel_size"], rank), each_axis(call["padding"], rank)
     attrs |= {"kernel_shape": kernel, "strides": each_axis(call["stride"] or kernel, rank)}
     attrs |= {"pads": (*padding, *padding), "ceil_mode": int(call["ceil_mode"])}
-    return layers.pool(call.shared(op, call.inputs[:1], **attrs))
+    return call.shared(op, call.inputs[:1], **attrs)
 
 
 @converts("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default", "adaptive_avg_pool1d.default")

@@ -12,7 +12,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from autotune.graph.aten.registry import AtenCall, converts
+from autotune.graph.importer.activations import with_number
 from autotune.graph.importer.reductions import reduced
 from autotune.graph.importer.registry import channels_first, channels_last
 
@@ -107,6 +110,46 @@ def gradients(call: AtenCall) -> list[str | None]:
     return found
 
 
+@converts("avg_pool2d_backward.default")
+def gradient_of_means(call: AtenCall) -> str:
+    """The slope of each window, shared out among its elements; windows that lie in the data and its padding alone."""
+    slope, shape = call.value(0), call.result.shape
+    kernel, padding = each_axis(call["kernel_size"], 2), each_axis(call["padding"], 2)
+    counted = call["count_include_pad"] or not any(padding)
+    call.require(len(shape) == 4, "must have a batch", call.type(1))
+    call.require(not call["ceil_mode"] and counted, "must have whole windows", "`ceil_mode`, or padding not counted")
+    taps = math.prod(kernel)
+    n, c, *count = call.shape(slope)
+    share = 1 / (taps if call["divisor_override"] is None else call["divisor_override"])
+    each = call.reshaped(with_number(call, "multiply", slope, share), (n, c, 1, math.prod(count)))
+    every = call.add("broadcast_to", [each], shape=(n, c, taps, math.prod(count)))
+    stride = each_axis(call["stride"] or kernel, 2)
+    every = call.reshaped(every, (n, c * taps, math.prod(count)))
+    return _added(call, every, shape[2:], kernel, stride, padding, (1, 1))
+
+
+@converts("max_pool2d_with_indices_backward.default")
+def gradient_of_maxima(call: AtenCall) -> str:
+    """The slope of each window at the place of its largest element."""
+    slope, place = call.value(0), call.cast(call.value(7), "int32")
+    call.require(len(call.result.shape) == 4, "must have a batch", call.type(1))
+    n, c, h, w = call.result.shape
+    kernel, padding, dilation = (each_axis(call[name], 2) for name in ("kernel_size", "padding", "dilation"))
+    stride, count = each_axis(call["stride"] or kernel, 2), call.shape(slope)[2:]
+    sides = list(zip(count, stride, dilation, padding, strict=True))
+    parts = []
+    for tap in itertools.product(*map(range, kernel)):
+        y, x = (np.arange(m) * s + t * d - p for t, (m, s, d, p) in zip(tap, sides, strict=True))
+        here = call.constant((y[:, None] * w + x).astype(np.int32))
+        part = call.add("where", [call.add("equal", [place, here]), slope, call.scalar(0.0, slope)])
+        parts.append(call.reshaped(part, (n, c, 1, math.prod(count))))
+    taps = call.reshaped(_joined(call, parts, 2), (n, c * len(parts), math.prod(count)))
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    ends = [(m - 1) * s + r - e - p for (m, s, _, p), r, e in zip(sides, reach, (h, w), strict=True)]
+    after = tuple(map(max, ends, padding))  # windows of `ceil_mode` begin in the image and end beyond its padding
+    return _added(call, taps, (h, w), kernel, stride, padding, dilation, after)
+
+
 def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
     """A convolution of the slope with the weight turned over; with strides, products that are added up in place."""
     reach = [(k - 1) * d for k, d in zip(windows.kernel, windows.dilation, strict=True)]
@@ -125,16 +168,7 @@ def _of_data(call: AtenCall, slope: str, weight: str, windows: Windows) -> str:
     out = call.add("transpose", [out], axes=(1, 0, 2))
     if windows.taps == 1 and set(windows.stride) == {1} and not any(windows.padding):
         return call.reshaped(out, (windows.n, windows.c, *windows.extent))
-    return call.add(
-        "col2im",
-        [out],
-        image=windows.extent,
-        block=windows.kernel,
-        stride=windows.stride,
-        dilation=windows.dilation,
-        before=windows.padding,
-        after=windows.padding,
-    )
+    return _added(call, out, windows.extent, windows.kernel, windows.stride, windows.padding, windows.dilation)
 
 
 def _of_weight(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
@@ -149,6 +183,22 @@ def _of_weight(call: AtenCall, slope: str, data: str, windows: Windows) -> str:
         out = _product(call, values, call.reshaped(part, (windows.places, windows.c)))
         parts.append(call.reshaped(out, (windows.k, windows.c, 1)))
     return call.reshaped(_joined(call, parts, 2), shape)
+
+
+def _added(
+    call: AtenCall,
+    value: str,
+    image: Sequence[int],
+    block: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    after: Sequence[int] = (),
+) -> str:
+    """Elements of windows (n, c * taps, windows) added up where they lie in the image."""
+    attrs = {"image": image, "block": block, "stride": stride, "dilation": dilation}
+    attrs |= {"before": padding, "after": after or padding}
+    return call.add("col2im", [value], **{name: tuple(each) for name, each in attrs.items()})
 
 
 def _product(call: AtenCall, left: str, right: str) -> str:
