@@ -51,15 +51,37 @@ def linear(call: AtenCall) -> str:
     rows = call.reshaped(value, (math.prod(shape[:-1]), shape[-1]))
     weight = call.array(1)
     right = call.constant(weight.T) if weight is not None else call.add("transpose", [call.value(1)], axes=(1, 0))
-    out = call.add("matmul", [rows, right])
-    out = call.reshaped(out, call.result.shape)
+    out = call.reshaped(_matrices(call, rows, right), call.result.shape)
     return call.add("add", [out, call.value(2)]) if call.has(2) else out
 
 
 @converts("mm.default", "bmm.default", "matmul.default")
 def product(call: AtenCall) -> str:
     """Products of the last two axes."""
-    return layers.matmul(call.shared("MatMul", call.inputs[:2]))
+    return _product(call, call.value(0), call.value(1))
+
+
+def _product(call: AtenCall, left: str, right: str) -> str:
+    both = len(call.shape(left)) == len(call.shape(right)) == 2
+    return _matrices(call, left, right) if both else layers.product(call, left, right)
+
+
+def _matrices(call: AtenCall, left: str, right: str) -> str:
+    """Of two matrices; where the right one is a larger one that is turned, x w^T = (w x^T)^T leaves that as it lies."""
+    before = _turned(call, right)
+    if before and (again := _turned(call, before)):
+        right, before = again, ""
+    size = math.prod(call.shape(right))
+    if not before or size <= math.prod(call.shape(left)) + call.shape(left)[0] * call.shape(right)[1]:
+        return call.add("matmul", [left, right])
+    out = call.add("matmul", [before, call.add("transpose", [left], axes=(1, 0))])
+    return call.add("transpose", [out], axes=(1, 0))
+
+
+def _turned(call: AtenCall, matrix: str) -> str:
+    """The matrix that another one is the transpose of; "" where it is none."""
+    node = call.context.builder.node(matrix)
+    return node.inputs[0] if node is not None and node.op == "transpose" else ""
 
 
 @converts("mv.default", "dot.default")
@@ -71,7 +93,7 @@ def product_with_vector(call: AtenCall) -> str:
 @converts("addmm.default", "baddbmm.default")
 def product_and_sum(call: AtenCall) -> str:
     """beta * x + alpha * a b."""
-    out = layers.matmul(call.shared("MatMul", call.inputs[1:3]))
+    out = _product(call, call.value(1), call.value(2))
     added = call.value(0)
     if call["alpha"] != 1:
         out = call.add("multiply", [out, call.scalar(float(call["alpha"]), out)])
